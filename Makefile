@@ -1,0 +1,39 @@
+# Every target sets up what it needs: Python 3.11+ and make are enough.
+PYTHON ?= python3
+BIN := .venv/bin
+LOCK := uv pip compile --quiet --generate-hashes --no-emit-index-url --universal --python-version 3.11
+
+.DEFAULT_GOAL := help
+.PHONY: help setup test check unit bench soak docs demo lock clean
+
+help:            ## show this list
+	@grep -hE '^[a-z]+: .*##|^[a-z]+:  *##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+
+setup: .venv/.ready   ## create .venv from the lock
+
+.venv/.ready: requirements/dev.txt pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "tailrace needs Python 3.11 or newer; say which: make PYTHON=python3.12 …")'
+	test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes -r requirements/dev.txt
+	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps -e .
+	@touch $@
+
+test: check unit      ## everything CI checks: ruff, mypy, layers, pytest
+
+check: .venv/.ready   ## ruff, mypy --strict, import-linter
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-cache
+
+unit: .venv/.ready    ## pytest without the soaks
+	$(BIN)/pytest -m "not soak"
+
+soak: .venv/.ready    ## the long runs: many schedules, many kills
+	$(BIN)/pytest -m soak --timeout 0 -s
+
+lock: .venv/.ready    ## write requirements/*.txt anew from pyproject.toml
+	$(BIN)/$(LOCK) --all-extras --group dev --group servers pyproject.toml -o requirements/dev.txt
+
+clean:           ## remove what the targets made
+	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist

@@ -1,0 +1,165 @@
+"""Every error tailrace raises, in one tree.
+
+    TailraceError
+    ├── BadInput (ValueError)            what the caller gave cannot be used; nothing was written
+    │   ├── BadName                      a topic, group or stream name
+    │   ├── BadSetting                   a setting or option, with the nearest right name
+    │   ├── BadHome                      a home URL
+    │   ├── BadRecord                    a record, its timestamp, its type
+    │   └── TooLarge                     over a limit of the storage or the topic
+    ├── NotThere (LookupError)           what the caller named does not exist
+    │   ├── UnknownTopic · UnknownPartition · UnknownGroup
+    │   └── ObjectMissing                an object that should be there is not
+    ├── AlreadyThere                     a topic, an object, a member with this name exists
+    ├── OutOfRange (IndexError)          an offset below the floor or beyond the end
+    ├── Conflict                         a condition did not hold; carries the stored item
+    │   ├── Fenced                       a newer owner or life of the same name has taken over
+    │   └── Expected                     the next offset was not the expected one
+    ├── Closed                           the producer, consumer or home was closed
+    ├── OutcomeUnknown                   a write without an answer, and its trace is gone
+    ├── StorageError (OSError)           the storage could not do it
+    │   ├── TimedOut (TimeoutError)      sent, no answer: it may have happened, or may yet
+    │   ├── Throttled                    refused for now; nothing happened
+    │   ├── Unavailable                  cannot be reached, or refused for too long
+    │   └── Broken                       failed for good (EIO on fsync): open the home again
+    ├── HomeError                        the home cannot be opened: permissions, credentials, version
+    └── Damaged                          bytes are not what was written: names object, position, offsets
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+
+class TailraceError(Exception):
+    """The root: `except TailraceError` catches whatever tailrace says no with."""
+
+
+class BadInput(TailraceError, ValueError):
+    """What the caller gave cannot be used; nothing was written."""
+
+
+class BadName(BadInput):
+    """A name that cannot be used for a topic, group, stream or producer."""
+
+
+class BadSetting(BadInput):
+    """A setting or option that is unknown or has an unusable value."""
+
+    @classmethod
+    def unknown(cls, what: str, given: str, known: Iterable[str]) -> BadSetting:
+        """Say which names there are, and the nearest one first."""
+        names = sorted(known)
+        near = difflib.get_close_matches(given, names, n=1)
+        hint = f"did you mean {near[0]!r}?" if near else f"there are: {', '.join(names)}"
+        return cls(f"{what} has no {given!r}; {hint}")
+
+
+class BadHome(BadInput):
+    """A home URL that cannot be understood."""
+
+
+class BadRecord(BadInput):
+    """A record that cannot be stored: wrong type, timestamp out of range."""
+
+
+class TooLarge(BadInput):
+    """Something over a limit; the message has its size and the limit."""
+
+
+class NotThere(TailraceError, LookupError):
+    """What the caller named does not exist."""
+
+
+class UnknownTopic(NotThere):
+    """No topic has this name."""
+
+
+class UnknownPartition(NotThere):
+    """The topic has no such partition."""
+
+
+class UnknownGroup(NotThere):
+    """No consumer group has this name."""
+
+
+class ObjectMissing(NotThere):
+    """An object is not there; `name` says which."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"object {name!r} is not there")
+        self.name = name
+
+
+class AlreadyThere(TailraceError):
+    """Something with this name exists already."""
+
+
+class OutOfRange(TailraceError, IndexError):
+    """An offset below the floor (removed) or beyond the end (not yet written)."""
+
+    def __init__(self, message: str, *, floor: int | None = None, end: int | None = None) -> None:
+        super().__init__(message)
+        self.floor, self.end = floor, end
+
+
+class Conflict(TailraceError):
+    """A condition did not hold.  `index` is the action that failed, `item` what is stored there (None: nothing)."""
+
+    def __init__(self, message: str, *, index: int = 0, item: Mapping[str, Any] | None = None) -> None:
+        super().__init__(message)
+        self.index, self.item = index, item
+
+
+class Fenced(Conflict):
+    """A newer owner of the same thing has taken over; this one must stop."""
+
+
+class Expected(Conflict):
+    """A conditional append found another next offset than the expected one; `actual` is what it found."""
+
+    def __init__(self, message: str, *, actual: Mapping[int, int]) -> None:
+        super().__init__(message)
+        self.actual = dict(actual)
+
+
+class Closed(TailraceError):
+    """The producer, consumer or home was closed before this call."""
+
+
+class OutcomeUnknown(TailraceError):
+    """A write had no answer, and retention has since removed where it would be seen."""
+
+
+class StorageError(TailraceError, OSError):
+    """The storage could not do what was asked."""
+
+
+class TimedOut(StorageError, TimeoutError):
+    """A request was sent and not answered: it may have happened, or may happen yet."""
+
+
+class Throttled(StorageError):
+    """Refused for now, and nothing happened: too many requests, or a transaction in the way."""
+
+
+class Unavailable(StorageError):
+    """The storage cannot be reached, or has refused for too long; nothing of this call is acknowledged."""
+
+
+class Broken(StorageError):
+    """This handle failed for good (for example EIO on fsync); nothing is acknowledged through it any more."""
+
+
+class HomeError(TailraceError):
+    """The home cannot be opened; the message says what to do."""
+
+
+class Damaged(TailraceError):
+    """Stored bytes are not what was written."""
+
+    def __init__(self, message: str, *, where: str = "", position: int | None = None) -> None:
+        super().__init__(message)
+        self.where, self.position = where, position

@@ -1,0 +1,45 @@
+"""Objects: immutable bytes under unique names, on disk, in memory, on S3, GCS or Azure.
+
+An object's name is never the commit point of anything: bytes are put first under a name that nobody refers to, and
+become true when a guarded write to a table names them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple, Protocol, TypeAlias
+
+Bytes: TypeAlias = bytes | bytearray | memoryview
+
+
+class ObjectInfo(NamedTuple):
+    """What a listing says of one object."""
+
+    name: str
+    size: int
+
+
+class Objects(Protocol):
+    """What every object backend does.  Calls block and may come from any thread."""
+
+    def put(self, name: str, parts: Sequence[Bytes]) -> None:
+        """Store the joined parts under a name never used before; when this returns they are durable.
+
+        `TimedOut`: they may be there, or come later.  A name is used once, so nobody needs to know."""
+
+    def get(self, name: str) -> memoryview:
+        """All bytes of an object, without a copy where the backend can.  `ObjectMissing` if it is not there."""
+
+    def get_ranges(self, name: str, ranges: Sequence[tuple[int, int]]) -> list[memoryview]:
+        """The bytes of several (position, length) ranges of one object, in one request where possible.
+
+        An object shorter than that gives shorter bytes: who reads them checks them."""
+
+    def list(self, prefix: str) -> Iterator[ObjectInfo]:
+        """The objects whose names start with `prefix` (a folder, ending in '/'), in any order."""
+
+    def delete(self, names: Iterable[str]) -> None:
+        """Remove objects; one that is not there is no error."""
+
+    def close(self) -> None:
+        """Give up connections and mappings not in use."""
