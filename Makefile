@@ -32,8 +32,18 @@ unit: .venv/.ready    ## pytest without the soaks
 soak: .venv/.ready    ## the long runs: many schedules, many kills
 	$(BIN)/pytest -m soak --timeout 0 -s
 
+bench: .venv-bench/.ready   ## side by side with the peers: make bench ARGS="append --quick"
+	.venv-bench/bin/python -m benchmarks.run $(ARGS)
+
+.venv-bench/.ready: requirements/dev.txt requirements/bench.txt pyproject.toml
+	test -x .venv-bench/bin/python || $(PYTHON) -m venv .venv-bench
+	.venv-bench/bin/pip install --quiet --disable-pip-version-check --require-hashes -r requirements/dev.txt -r requirements/bench.txt
+	.venv-bench/bin/pip install --quiet --disable-pip-version-check --no-deps -e .
+	@touch $@
+
 lock: .venv/.ready    ## write requirements/*.txt anew from pyproject.toml
 	$(BIN)/$(LOCK) --all-extras --group dev --group servers pyproject.toml -o requirements/dev.txt
+	$(BIN)/$(LOCK) -c requirements/dev.txt requirements/bench.in -o requirements/bench.txt
 
 clean:           ## remove what the targets made
-	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist
+	rm -rf .venv .venv-bench .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist
