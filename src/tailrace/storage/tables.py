@@ -11,7 +11,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from decimal import Decimal
+from decimal import Context, Decimal
+from itertools import pairwise
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
 from tailrace.errors import BadInput, TooLarge
@@ -42,7 +43,7 @@ class Key(NamedTuple):
 # --- conditions -------------------------------------------------------------------------------------------------------
 @dataclass(frozen=True, slots=True)
 class Absent:
-    """The item does not exist; with a path: it has no such attribute (and may or may not exist)."""
+    """The item does not exist; with a path: it exists and has no such attribute."""
 
     path: Path | None = None
 
@@ -214,6 +215,7 @@ class _Nothing:
 
 
 NOTHING = _Nothing()
+_WIDE = Context(prec=80)  # the usual one would round to 28 digits
 
 
 def steps_of(path: Path) -> tuple[str, ...]:
@@ -255,7 +257,11 @@ def _holds(item: Item, condition: Condition) -> bool:
 
 
 def same(a: Value, b: Value) -> bool:
-    """Equal in value and in kind: True is not 1."""
+    """Equal in value and, all the way down, in kind: True is not 1."""
+    if isinstance(a, (list, tuple)) and isinstance(b, (list, tuple)):
+        return len(a) == len(b) and all(map(same, a, b))
+    if isinstance(a, Mapping) and isinstance(b, Mapping):
+        return a.keys() == b.keys() and all(same(a[k], b[k]) for k in a)
     return isinstance(a, bool) == isinstance(b, bool) and bool(a == b)
 
 
@@ -291,15 +297,26 @@ def _apply(item: dict[str, Value], change: Change) -> None:
         case Set(_, value):
             at[name] = value
         case Add(_, value):
-            at[name] = at.get(name, 0) + value
+            at[name] = _sum(change.path, at.get(name, 0), value)
         case Append(_, values):
             if not isinstance(at.get(name), list):
                 raise BadInput(f"cannot append to {change.path!r}, which is not a list")
             at[name] = [*at[name], *values]
         case Include(_, members):
-            at[name] = frozenset(at.get(name, ())) | members
+            if not isinstance(old := at.get(name, members), (set, frozenset)):
+                raise BadInput(f"cannot include members in {change.path!r}, which is not a set")
+            check_values(old | members)
+            at[name] = frozenset(old | members)
         case Remove():
             at.pop(name, None)
+
+
+def _sum(path: Path, old: Value, value: int) -> Value:
+    if not _is_number(old):
+        raise BadInput(f"cannot add to {path!r}, which is not a number")
+    total = old + value if isinstance(old, int) and isinstance(value, int) else _WIDE.add(old, value)
+    check_values(total)
+    return total
 
 
 # --- limits -----------------------------------------------------------------------------------------------------------
@@ -342,7 +359,9 @@ def check_write(actions: Sequence[Action]) -> None:
     if not 1 <= len(actions) <= MAX_ACTIONS:
         raise TooLarge(f"a write takes 1 to {MAX_ACTIONS} actions, not {len(actions)}")
     if len(actions) > 1 and len({a.key for a in actions}) < len(actions):
-        raise BadInput("two actions of one write on the same item: " + ", ".join(f"{a.key.p}/{a.key.i}" for a in actions))
+        raise BadInput(
+            "two actions of one write on the same item: " + ", ".join(f"{a.key.p}/{a.key.i}" for a in actions)
+        )
     total = 0
     for action in actions:
         check_key(action.key)
@@ -350,22 +369,25 @@ def check_write(actions: Sequence[Action]) -> None:
             total += check_size(action.key, {**action.item, "p": action.key.p, "i": action.key.i})
             check_values(action.item)
         elif isinstance(action, Update):
+            _check_paths(action.changes)
             total += sum(_change_size(c) for c in action.changes)
     if len(actions) > 1 and total > MAX_WRITE_BYTES:
         raise TooLarge(f"a write of several actions may have {MAX_WRITE_BYTES:,} bytes, not {total:,}")
 
 
+def _check_paths(changes: Sequence[Change]) -> None:
+    paths = sorted(steps_of(c.path) for c in changes)
+    if any(path[0] in ("p", "i") for path in paths):
+        raise BadInput("an update cannot change the key of an item")
+    if any(b[: len(a)] == a for a, b in pairwise(paths)):
+        raise BadInput(f"two changes of one update meet the same attribute: {paths}")
+
+
 def _change_size(change: Change) -> int:
     match change:
-        case Set(_, value) | Add(_, value):
+        case Set(_, value) | Add(_, value) | Append(_, value) | Include(_, value):
             check_values(value)
             return size_of(value)
-        case Append(_, values):
-            check_values(list(values))
-            return size_of(list(values))
-        case Include(_, members):
-            check_values(members)
-            return size_of(members)
         case Remove():
             return 0
 
