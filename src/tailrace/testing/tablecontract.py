@@ -50,6 +50,7 @@ from tailrace.testing.tablecases import (
     BAD_CHANGES,
     CHANGES,
     FAIL,
+    FORBIDDEN,
     HOLD,
     STORED,
     VALUES,
