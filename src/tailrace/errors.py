@@ -20,7 +20,8 @@
     ├── StorageError (OSError)           the storage could not do it
     │   ├── TimedOut (TimeoutError)      sent, no answer: it may have happened, or may yet
     │   ├── Throttled                    refused for now; nothing happened
-    │   ├── Unavailable                  cannot be reached, or refused for too long
+    │   ├── Unavailable                  cannot be reached, or refused for too long; nothing happened
+    │   ├── DiskFull                     no space left; nothing happened
     │   └── Broken                       failed for good (EIO on fsync): open the home again
     ├── HomeError                        the home cannot be opened: permissions, credentials, version
     └── Damaged                          bytes are not what was written: names object, position, offsets
@@ -147,6 +148,10 @@ class Throttled(StorageError):
 
 class Unavailable(StorageError):
     """The storage cannot be reached, or has refused for too long; nothing of this call is acknowledged."""
+
+
+class DiskFull(StorageError):
+    """No space is left on the device; nothing of this call is acknowledged, and the next may work once there is room."""
 
 
 class Broken(StorageError):

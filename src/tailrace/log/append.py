@@ -1,0 +1,307 @@
+"""Appending: bytes first, then one guarded write of the head.  The protocol of tests/model, step by step.
+
+    put      the chunk under a name never used before; nothing refers to it yet
+    APPEND   one update of the head makes it true, and answers the offsets
+    LOOK     after a missing answer: did it happen, on which offsets, can it still?
+    ROLL     whoever meets a full head closes its page
+
+An append is exact through its chunk's id: the id is in the head or on the page the attempt was sent to, or it can never
+land.  With a guard (a named producer, a pipeline's reader) the guard's own item says so instead.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import chain
+from typing import Protocol
+
+from tailrace.coordination import guard
+from tailrace.coordination.guard import Refused, Unanswered, Written
+from tailrace.errors import Conflict, Expected, OutcomeUnknown, TimedOut, UnknownTopic
+from tailrace.log import head as heads
+from tailrace.log.chunk import Chunk
+from tailrace.log.head import Entry, Head, Page
+from tailrace.storage import calls
+from tailrace.storage.calls import Steps
+from tailrace.storage.tables import Action, Item
+
+
+@dataclass(slots=True)
+class Log:
+    """What an append needs to know of a topic: its name and id, how small a chunk is kept inline, and the newest
+    head seen (a stale one is safe and costs another round)."""
+
+    name: str
+    id: str
+    inline_bytes: int = 0
+    joins_inline: bool = False
+    new_id: Callable[[], str] = lambda: secrets.token_hex(12)
+    seen: Head | None = None
+
+    def head(self) -> Steps[Head]:
+        """The newest head, read now."""
+        item = yield from guard.read(heads.head_key(self.id))
+        return self.saw(item)
+
+    def saw(self, item: Item | None) -> Head:
+        """Remember a head that an answer showed."""
+        if item is None:
+            raise UnknownTopic(f"topic {self.name!r} was deleted")
+        self.seen = Head(item)
+        return self.seen
+
+    @property
+    def newest(self) -> Head:
+        """The newest head seen so far."""
+        assert self.seen is not None, "no head was read yet"
+        return self.seen
+
+
+@dataclass(slots=True)
+class Placed:
+    """A chunk whose bytes are stored, not yet referred to; `data` if they go with the reference."""
+
+    log: Log
+    chunk: Chunk
+    entry: Entry
+    data: bytes | None = None
+    expected: Mapping[int, int] | None = None
+    doubts: set[int] = field(default_factory=set)
+    """The pages that attempts without an answer were sent to."""
+    former: tuple[tuple[Entry, frozenset[int]], ...] = ()
+    """What it was before a fence made it take another name, and the pages in doubt then."""
+
+    def actions(self, page: int) -> list[Action]:
+        """The writes that make it true, the head's first."""
+        out: list[Action] = [heads.append(self.log.id, page, self.entry, self.expected)]
+        if self.data is not None:
+            out.append(heads.chunk_item(self.log.id, self.entry, self.data))
+        return out
+
+
+@dataclass(frozen=True, slots=True)
+class Appended:
+    """Where a chunk's records are: the first offset of each partition (None: committed, and the page is gone)."""
+
+    offsets: Mapping[int, int] | None
+    counts: Mapping[int, int]
+
+
+class Guard(Protocol):
+    """An item that is written in the same transaction as the append and says whether it happened."""
+
+    def action(self, id: str, page: int) -> Action:
+        """The guarded write that goes with the append of this chunk, sent to this page."""
+
+    def read(self) -> Steps[Item]:
+        """The item as stored now."""
+
+    def moved(self, item: Item) -> bool:
+        """Whether the item is no longer as it was when the append was planned."""
+
+
+GONE: Mapping[int, int] = {}
+"""The offsets of a chunk whose page retention has removed."""
+
+
+# --- put --------------------------------------------------------------------------------------------------------------
+def place(log: Log, chunk: Chunk, expected: Mapping[int, int] | None = None) -> Steps[Placed]:
+    """Store a chunk's bytes.  A put without an answer is left behind, for cleaning; the next has another name."""
+    if log.seen is None:
+        yield from log.head()
+    return (yield from guard.persist(lambda: _place(log, chunk, expected), (*guard.NOT_DONE, TimedOut, Conflict)))
+
+
+def _place(log: Log, chunk: Chunk, expected: Mapping[int, int] | None) -> Steps[Placed]:
+    id, gen = log.new_id(), log.newest.gen
+    if chunk.size > log.inline_bytes:
+        entry = Entry(id, False, gen, chunk.kind, chunk.runs)
+        yield from calls.put_object(heads.object_name(log.id, gen, id), chunk.parts)
+        return Placed(log, chunk, entry, None, expected)
+    data, runs = chunk.inline()
+    entry = Entry(id, True, gen, chunk.kind, runs)
+    if log.joins_inline:
+        return Placed(log, chunk, entry, data, expected)
+    yield from calls.write(heads.chunk_item(log.id, entry, data))
+    return Placed(log, chunk, entry, None, expected)
+
+
+# --- append -----------------------------------------------------------------------------------------------------------
+def commit(placed: Sequence[Placed], patience: float = guard.PATIENCE) -> Steps[list[Appended]]:
+    """APPEND chunks, each of another topic, all or none."""
+    placed, began = list(placed), None
+    while True:
+        pages, actions = yield from _actions(placed)
+        outcome = yield from guard.attempt(*chain(*actions), patience=patience)
+        if isinstance(outcome, Written):
+            return (yield from _offsets(placed, pages, actions, outcome.items))
+        yield from _see(placed, actions, outcome)
+        if isinstance(outcome, Unanswered):
+            for p, page in zip(placed, pages, strict=True):
+                p.doubts.add(page)
+            began = yield from _waited(placed[0].log, began, patience)
+        if (found := (yield from _found(placed))) is not None:
+            return found
+        yield from _prepare(placed)
+
+
+def _actions(placed: Sequence[Placed]) -> Steps[tuple[list[int], list[list[Action]]]]:
+    pages = []
+    for p in placed:
+        pages.append((p.log.seen or (yield from p.log.head())).page)
+    return pages, [p.actions(page) for p, page in zip(placed, pages, strict=True)]
+
+
+def _offsets(
+    placed: Sequence[Placed], pages: Sequence[int], actions: Sequence[list[Action]], items: Sequence[Item | None] | None
+) -> Steps[list[Appended]]:
+    """It happened: from the answer, or where the table does not say, from the page each chunk was sent to."""
+    out, at = [], 0
+    for p, page, acts in zip(placed, pages, actions, strict=True):
+        if items is None:
+            out.append((yield from _located(p, {page})))
+        else:
+            next = p.log.saw(items[at]).next
+            out.append(Appended({q: next[q] - n for q, n in p.entry.counts.items()}, p.entry.counts))
+        at += len(acts)
+    return out
+
+
+def _located(p: Placed, pages: Iterable[int]) -> Steps[Appended]:
+    """The offsets of a chunk that is certainly in the log; a plain read may not show it yet."""
+    while True:
+        yield from p.log.head()
+        for entry, pages in (p.entry, pages), *p.former:
+            found = yield from find(p.log, entry.id, pages)
+            if found is not None:
+                return Appended(found or None, entry.counts)
+        yield from calls.pause(0)
+
+
+def _see(placed: Sequence[Placed], actions: Sequence[list[Action]], outcome: guard.Outcome) -> Steps[None]:
+    """The newest heads: the one that a refusal shows, or read anew."""
+    at = 0
+    for p, acts in zip(placed, actions, strict=True):
+        if isinstance(outcome, Refused) and outcome.index == at:
+            p.log.saw(outcome.item)
+        else:
+            yield from p.log.head()
+        at += len(acts)
+
+
+def _waited(log: Log, began: float | None, patience: float) -> Steps[float]:
+    """When the waiting for an answer began; not for ever."""
+    at = yield from calls.now()
+    if began is not None and at - began > patience:
+        raise OutcomeUnknown(
+            f"an append to {log.name!r} had no answer for {at - began:.0f} s: it may be in the log, or come yet; "
+            "open a new producer and read the topic's end before sending it again"
+        )
+    return at if began is None else began
+
+
+def _found(placed: Sequence[Placed]) -> Steps[list[Appended] | None]:
+    """The offsets if the append has happened, else None.  One transaction changes all heads, so the first answers
+    for all."""
+    first = placed[0]
+    offsets = yield from find(first.log, first.entry.id, first.doubts)
+    if offsets is None:
+        return None
+    if offsets is GONE:
+        raise OutcomeUnknown(
+            f"an append to {first.log.name!r} had no answer, and retention has since removed the page it was sent to: "
+            "it was in the log, or never will be; nobody can tell any more"
+        )
+    out = [Appended(offsets, first.entry.counts)]
+    for p in placed[1:]:
+        out.append((yield from _located(p, p.doubts)))
+    return out
+
+
+def find(log: Log, id: str, pages: Iterable[int]) -> Steps[Mapping[int, int] | None]:
+    """The first offsets of a chunk; GONE if its page was removed; None if it is not there.
+
+    `pages` are those that attempts in doubt were sent to: one that the head has left without the chunk can never take
+    it.  With no attempt in doubt only the head is looked at, since no page can have it."""
+    head = log.seen or (yield from log.head())
+    if id in head.ids:
+        return head.own.offsets_of(id)
+    gone = False
+    for number in sorted(n for n in pages if n < head.page):
+        page = yield from look(log, number)
+        if page is None:
+            gone = True
+        elif (offsets := page.offsets_of(id)) is not None:
+            return offsets
+    return GONE if gone else None
+
+
+def look(log: Log, number: int) -> Steps[Page | None]:
+    """LOOK: the page that covers this number, merged or not; None if retention removed it."""
+    p = heads.head_key(log.id).p
+    while True:
+        items, _ = yield from guard.read_range(p, 0, number, descending=True, limit=1)
+        if items and (page := Page.of(items[0])).last >= number:
+            return page
+        if (yield from log.head()).first > number:
+            return None
+        yield from calls.pause(0)  # reads of several items may be torn
+
+
+def _prepare(placed: list[Placed]) -> Steps[None]:
+    """Make the next attempt possible: another name behind the fence, room in the head."""
+    first = placed[0]
+    if all(page < first.log.newest.page for page in first.doubts):
+        first.doubts.clear()
+    for n, p in enumerate(placed):
+        head = p.log.newest
+        if p.expected and any(head.next[q] != at for q, at in p.expected.items()):
+            actual = {q: head.next[q] for q in p.expected}
+            raise Expected(f"the next offsets of {p.log.name!r} are {actual}, not {dict(p.expected)}", actual=actual)
+        if head.gc > p.entry.gen or (yield from _taken(p)):
+            former = (*p.former, (p.entry, frozenset(p.doubts)))
+            placed[n] = yield from place(p.log, p.chunk, p.expected)
+            placed[n].former = former
+        elif head.b >= heads.FULL:
+            yield from roll(p.log, head)
+
+
+def _taken(p: Placed) -> Steps[bool]:
+    """Whether another chunk's item has this one's key, because their ids end alike."""
+    if p.data is None:
+        return False
+    stored = yield from guard.read(heads.chunk_key(p.log.id, p.entry.gen, p.entry.id))
+    return stored is not None and stored["id"] != p.entry.id
+
+
+def roll(log: Log, head: Head) -> Steps[Head]:
+    """ROLL, by whoever meets a full head; gives the newest head, rolled by this one or by another."""
+    outcome = yield from guard.attempt(*heads.roll(log.id, head))
+    if isinstance(outcome, Refused) and outcome.index == 1:
+        return log.saw(outcome.item)
+    return (yield from log.head())
+
+
+# --- append with a guard ----------------------------------------------------------------------------------------------
+def commit_guarded(placed: Sequence[Placed], decider: Guard) -> Steps[tuple[bool, Item | None]]:
+    """APPEND in one transaction with a guard item, which alone says whether it happened: (won, the item if read)."""
+    placed = list(placed)
+    mine = set()
+    while True:
+        mine.add(placed[0].entry.id)
+        pages, actions = yield from _actions(placed)
+        outcome = yield from guard.attempt(*chain(*actions), decider.action(placed[0].entry.id, pages[0]))
+        if isinstance(outcome, Written):
+            return True, None
+        if isinstance(outcome, Refused) and outcome.index == sum(map(len, actions)) and outcome.item is not None:
+            item = outcome.item
+        else:
+            item = yield from decider.read()
+        if item.get("id") in mine:
+            return True, item
+        if decider.moved(item):
+            return False, item
+        yield from _see(placed, actions, outcome)
+        yield from _prepare(placed)

@@ -1,0 +1,265 @@
+"""The head: a topic's Tip, and the pages calved off it.  Pure: what is stored, and which guarded write does what.
+
+    $Log-<topic id>, 2^63-1   page, first, k, b, t, nx{partition: next}, floor{}, gen, gc, sealed, ids(set), e[entries]
+    $Log-<topic id>, first    PAGE: first, last, base{}, e[entries], t, v
+    $Chunk-<topic id>, gen·id a small chunk: id, d(ata)
+
+The head is written by producers (APPEND), by whoever meets it full (ROLL), and by upkeep.  The conditions of each
+write are named as in the protocol's model, tests/model; `t` is the latest timestamp of all closed pages.
+See docs/formats/head.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
+from typing import Any
+
+import msgspec
+
+from tailrace.coordination.rules import rules
+from tailrace.log.chunk import Run
+from tailrace.storage.tables import (
+    LAST,
+    Absent,
+    Action,
+    Add,
+    Append,
+    AtMost,
+    Change,
+    Delete,
+    Equals,
+    Include,
+    Item,
+    Key,
+    Less,
+    NotIn,
+    Put,
+    Remove,
+    Set,
+    Update,
+)
+
+FULL = 4096
+"""A head whose entries have this many bytes is rolled."""
+
+ID_BITS = 43
+"""Bits of a chunk's id in the range key of its item; the bits above are its gen."""
+
+
+class Entry(msgspec.Struct, frozen=True, array_like=True):
+    """A reference to a chunk: [id, inline, gen, kind, runs, made_of]; a run is [partition, count, position, length,
+    crc32c, latest timestamp].  `made_of` has the ids and counts of the chunks that a merged one replaced."""
+
+    id: str
+    inline: bool
+    gen: int
+    kind: int
+    runs: tuple[Run, ...]
+    made_of: tuple[tuple[str, tuple[tuple[int, int], ...]], ...] = ()
+
+    @property
+    def counts(self) -> dict[int, int]:
+        """How many records of each partition it holds."""
+        return {run.partition: run.count for run in self.runs}
+
+    @property
+    def latest(self) -> int:
+        """The latest timestamp in it."""
+        return max(run.latest for run in self.runs)
+
+
+_encode = msgspec.msgpack.Encoder().encode
+_Wire = tuple[str, bool, int, int, list[tuple[int, int, int, int, int, int]], list[tuple[str, list[tuple[int, int]]]]]
+_decode = msgspec.msgpack.Decoder(_Wire).decode
+
+
+def pack(entry: Entry) -> bytes:
+    """An entry as it is stored."""
+    runs = [(r.partition, r.count, r.position, r.length, r.crc, r.latest) for r in entry.runs]
+    return _encode((entry.id, entry.inline, entry.gen, entry.kind, runs, entry.made_of))
+
+
+def unpack(data: bytes) -> Entry:
+    """A stored entry."""
+    id, inline, gen, kind, runs, made_of = _decode(data)
+    return Entry(
+        id, inline, gen, kind, tuple(Run(*r) for r in runs), tuple((i, tuple(counts)) for i, counts in made_of)
+    )
+
+
+def head_key(topic_id: str) -> Key:
+    """Where a topic's head is."""
+    return Key(f"$Log-{topic_id}", LAST)
+
+
+def page_key(topic_id: str, first: int) -> Key:
+    """Where the page that begins with this number is."""
+    return Key(f"$Log-{topic_id}", first)
+
+
+def chunk_key(topic_id: str, gen: int, id: str) -> Key:
+    """Where a small chunk's item is."""
+    return Key(f"$Chunk-{topic_id}", gen << ID_BITS | int(id, 16) & ((1 << ID_BITS) - 1))
+
+
+def object_name(topic_id: str, gen: int, id: str) -> str:
+    """The name of a chunk's object."""
+    return f"topics/{topic_id}/{gen}/{id}"
+
+
+def plus(base: Mapping[int, int], counts: Mapping[int, int], sign: int = 1) -> dict[int, int]:
+    """Offsets moved over counts."""
+    out = dict(base)
+    for partition, count in counts.items():
+        out[partition] = out.get(partition, 0) + sign * count
+    return out
+
+
+def by_number(stored: Mapping[str, int]) -> dict[int, int]:
+    """A stored map of offsets, with its partitions as numbers."""
+    return {int(q): n for q, n in stored.items()}
+
+
+def by_text(offsets: Mapping[int, int]) -> dict[str, int]:
+    """A map of offsets as it is stored."""
+    return {str(q): n for q, n in offsets.items()}
+
+
+class Page:
+    """A run of entries, and the offsets they begin at.  `number` of the head's own page is its `page`."""
+
+    def __init__(self, first: int, last: int, base: Mapping[int, int], packed: Sequence[bytes], v: int, t: int) -> None:
+        self.first, self.last, self.base, self.packed, self.v, self.t = first, last, base, packed, v, t
+
+    @classmethod
+    def of(cls, item: Item) -> Page:
+        """A stored page."""
+        return cls(item["first"], item["last"], by_number(item["base"]), item["e"], item["v"], item["t"])
+
+    @cached_property
+    def entries(self) -> tuple[Entry, ...]:
+        """Its entries, decoded once."""
+        return tuple(unpack(e) for e in self.packed)
+
+    @cached_property
+    def end(self) -> dict[int, int]:
+        """The offsets after its last records."""
+        end = dict(self.base)
+        for entry in self.entries:
+            end = plus(end, entry.counts)
+        return end
+
+    def offsets_of(self, id: str) -> dict[int, int] | None:
+        """The first offset per partition of a chunk on this page, also when it was merged; None if not there."""
+        at = dict(self.base)
+        for entry in self.entries:
+            made_of: Iterable[tuple[str, Mapping[int, int]]]
+            made_of = [(i, dict(counts)) for i, counts in entry.made_of] or [(entry.id, entry.counts)]
+            if entry.id == id and entry.made_of:
+                return {q: at[q] for q in entry.counts}
+            for chunk_id, counts in made_of:
+                if chunk_id == id:
+                    return {q: at[q] for q in counts}
+                at = plus(at, counts)
+        return None
+
+
+class Head:
+    """A topic's head as it was read."""
+
+    def __init__(self, item: Item) -> None:
+        self.item = item
+        self.page: int = item["page"]
+        self.first: int = item["first"]
+        self.k: int = item["k"]
+        self.b: int = item["b"]
+        self.t: int = item["t"]
+        self.gen: int = item["gen"]
+        self.gc: int = item["gc"]
+        self.sealed: bool = item["sealed"]
+        self.ids: frozenset[str] = item.get("ids", frozenset())
+
+    @cached_property
+    def next(self) -> dict[int, int]:
+        """The next offset of each partition."""
+        return by_number(self.item["nx"])
+
+    @cached_property
+    def floor(self) -> dict[int, int]:
+        """The lowest offset that is kept, of each partition."""
+        return by_number(self.item["floor"])
+
+    @cached_property
+    def own(self) -> Page:
+        """The newest entries, as a page that is still open."""
+        page = Page(self.page, self.page, {}, self.item["e"], 0, self.t)
+        base = self.next
+        for entry in page.entries:
+            base = plus(base, entry.counts, -1)
+        page.base = base
+        return page
+
+
+def new_head(topic_id: str, partitions: int) -> Put:
+    """The first head of a topic."""
+    zero = {str(q): 0 for q in range(partitions)}
+    item: dict[str, Any] = {
+        "page": 0, "first": 0, "k": 0, "b": 0, "t": 0, "gen": 0, "gc": 0, "sealed": False, "e": [],
+        "nx": zero, "floor": dict(zero),
+    }  # fmt: skip
+    return Put(head_key(topic_id), item, (Absent(),))
+
+
+def append(topic_id: str, page: int, entry: Entry, expected: Mapping[int, int] | None = None) -> Update:
+    """APPEND: one more entry, and its counts on the next offsets; the table does the adding."""
+    packed = pack(entry)
+    counts = [Add(("nx", str(q)), n) for q, n in entry.counts.items()]
+    when = rules(
+        {
+            "append.page": Equals("page", page),
+            "append.gc": AtMost("gc", entry.gen),
+            "append.b": Less("b", FULL),
+            "append.ids": NotIn("ids", entry.id),
+        }
+    )
+    when += tuple(Equals(("nx", str(q)), n) for q, n in (expected or {}).items())
+    changes = (
+        Append("e", [packed]),
+        *counts,
+        Add("k", 1),
+        Add("b", len(packed)),
+        Include("ids", frozenset([entry.id])),
+    )
+    return Update(head_key(topic_id), changes, when)
+
+
+def roll(topic_id: str, head: Head) -> tuple[Action, ...]:
+    """ROLL: the head's entries become a page, and the head goes on with none."""
+    t = max([head.t, *(entry.latest for entry in head.own.entries)])
+    page = {
+        "first": head.page, "last": head.page, "base": by_text(head.own.base), "e": head.item["e"], "t": t, "v": 1,
+    }  # fmt: skip
+    changes: tuple[Change, ...] = (
+        Set("page", head.page + 1),
+        Set("k", 0),
+        Set("b", 0),
+        Set("t", t),
+        Set("e", []),
+        Remove("ids"),
+    )
+    when = rules({"roll.page": Equals("page", head.page), "roll.k": Equals("k", head.k)})
+    return (
+        Put(page_key(topic_id, head.page), page, rules({"roll.absent": Absent()})),
+        Update(head_key(topic_id), changes, when),
+    )
+
+
+def chunk_item(topic_id: str, entry: Entry, data: bytes) -> Put:
+    """A small chunk's own item."""
+    return Put(chunk_key(topic_id, entry.gen, entry.id), {"id": entry.id, "d": data}, (Absent(),))
+
+
+def drop_chunk(topic_id: str, entry: Entry) -> Delete:
+    """Remove a small chunk's item, if it is still that chunk's."""
+    return Delete(chunk_key(topic_id, entry.gen, entry.id), (Equals("id", entry.id),))

@@ -1,0 +1,96 @@
+"""Records: what a topic holds, and which partition a key belongs to."""
+
+from __future__ import annotations
+
+import functools
+from datetime import UTC, datetime
+from enum import IntEnum
+from typing import Any, NamedTuple
+
+from tailrace.errors import BadRecord
+
+try:  # OpenSSL's set-up costs more than hashing a short key
+    from _sha2 import sha256  # type: ignore[import-not-found,unused-ignore]
+except ImportError:  # Python 3.11
+    from _sha256 import sha256  # type: ignore[import-not-found,unused-ignore]
+
+MAX_TIMESTAMP = 253_402_300_799_999
+"""The last millisecond of the year 9999."""
+
+
+class Mode(IntEnum):
+    """The phase of a pipeline that a record comes from."""
+
+    COPY = 0
+    SYNC = 1
+    COMPLETE = 2
+
+
+class Op(IntEnum):
+    """What a record says happened to its document."""
+
+    INSERT = 0
+    UPDATE = 1
+    DELETE = 2
+    COMMAND = 3
+    NOOP = 4
+    SKIP = 5
+
+
+class Record(NamedTuple):
+    """One record, as read.  `timestamp` is in milliseconds since 1970; a value of None marks its key as deleted."""
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp: int
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[tuple[str, bytes], ...] = ()
+    attributes: int = 0
+
+    @property
+    def mode(self) -> Mode:
+        """The pipeline phase kept in the attributes."""
+        return Mode(self.attributes & 3)
+
+    @property
+    def op(self) -> Op:
+        """The operation kept in the attributes."""
+        return Op(self.attributes >> 2)
+
+    @property
+    def time(self) -> datetime:
+        """The timestamp as a datetime in UTC."""
+        return datetime.fromtimestamp(self.timestamp / 1000, UTC)
+
+
+def attributes(mode: int = Mode.COPY, op: int = Op.INSERT) -> int:
+    """Mode in bits 0-1, op in bits 2-4."""
+    return Mode(mode) | Op(op) << 2
+
+
+@functools.lru_cache(maxsize=65536)
+def partition_of(key: bytes, partitions: int) -> int:
+    """The partition of a key: its sha256, read as a big-endian number, modulo the partition count."""
+    return int.from_bytes(sha256(key).digest(), "big") % partitions
+
+
+def milliseconds(when: int | datetime) -> int:
+    """A timestamp as milliseconds since 1970; refuses what is before that or after the year 9999."""
+    if isinstance(when, datetime):
+        if when.tzinfo is None:
+            raise BadRecord(f"the time {when} has no time zone; say when.replace(tzinfo=UTC) or .astimezone()")
+        when = round(when.timestamp() * 1000)
+    if isinstance(when, bool) or not isinstance(when, int):
+        raise BadRecord(f"a timestamp is milliseconds since 1970 or a datetime, not a {type(when).__name__}")
+    if not 0 <= when <= MAX_TIMESTAMP:
+        raise BadRecord(f"the timestamp {when} is outside 1970 to 9999 (milliseconds since 1970)")
+    return when
+
+
+def check_bytes(what: str, data: Any) -> None:
+    """Refuse a key or value that is neither bytes nor None."""
+    if data is not None and not isinstance(data, bytes):
+        hint = f"; encode it: {what}.encode()" if isinstance(data, str) else ""
+        raise BadRecord(f"a record's {what} is bytes or None, not a {type(data).__name__}{hint}")
