@@ -173,8 +173,8 @@ def _located(p: Placed, pages: Iterable[int]) -> Steps[Appended]:
     """The offsets of a chunk that is certainly in the log; a plain read may not show it yet."""
     while True:
         yield from p.log.head()
-        for entry, pages in (p.entry, pages), *p.former:
-            found = yield from find(p.log, entry.id, pages)
+        for entry, sent_to in (p.entry, pages), *p.former:
+            found = yield from find(p.log, entry.id, sent_to)
             if found is not None:
                 return Appended(found or None, entry.counts)
         yield from calls.pause(0)

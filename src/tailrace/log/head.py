@@ -224,7 +224,7 @@ def append(topic_id: str, page: int, entry: Entry, expected: Mapping[int, int] |
         }
     )
     when += tuple(Equals(("nx", str(q)), n) for q, n in (expected or {}).items())
-    changes = (
+    changes: tuple[Change, ...] = (
         Append("e", [packed]),
         *counts,
         Add("k", 1),

@@ -1,0 +1,106 @@
+"""Batches in flight and their acknowledgements: light, because there is one per record."""
+
+from __future__ import annotations
+
+import threading
+from typing import NamedTuple
+
+from tailrace.errors import OutcomeUnknown
+from tailrace.log.append import Appended
+from tailrace.log.buffer import Buffer
+
+
+class Span(NamedTuple):
+    """Consecutive offsets of one partition."""
+
+    partition: int
+    offset: int
+    records: int
+
+
+class Batch:
+    """Records that are committed together."""
+
+    __slots__ = ("_done", "_finished", "appended", "began", "buffer", "error", "topic")
+
+    def __init__(self, topic: str, partitions: int, max_record_bytes: int) -> None:
+        self.topic = topic
+        self.buffer = Buffer(partitions, max_record_bytes)
+        self.began = 0.0
+        self.appended: Appended | None = None
+        self.error: Exception | None = None
+        self._finished = False
+        self._done = threading.Event()
+
+    def finish(self, appended: Appended | None, error: Exception | None) -> None:
+        """Tell everyone who waits."""
+        self.appended, self.error, self._finished = appended, error, True
+        self.buffer.bins = {}
+        self._done.set()
+
+    def wait(self, timeout: float | None = None) -> Appended:
+        """Block until it is committed, or raise why it is not."""
+        if not self._finished and not self._done.wait(timeout):
+            raise TimeoutError(
+                f"records sent to {self.topic!r} are not yet acknowledged after {timeout} s; they still may be"
+            )
+        if self.error is not None:
+            raise self.error
+        assert self.appended is not None
+        return self.appended
+
+    @property
+    def done(self) -> bool:
+        """Whether it is committed or has failed."""
+        return self._finished
+
+    def offset(self, partition: int, rank: int) -> int:
+        """The offset of a record, once committed."""
+        offsets = self.wait().offsets
+        if offsets is None:
+            raise OutcomeUnknown(
+                f"the records are in {self.topic!r}, but retention has removed the page with their offsets"
+            )
+        return offsets[partition] + rank
+
+
+class Ack:
+    """One record's acknowledgement; resolves to its offset."""
+
+    __slots__ = ("_batch", "_rank", "partition")
+
+    def __init__(self, batch: Batch, partition: int, rank: int) -> None:
+        self._batch, self.partition, self._rank = batch, partition, rank
+
+    def result(self, timeout: float | None = None) -> int:
+        """The record's offset, once it is durable; raises why it could not be stored."""
+        self._batch.wait(timeout)
+        return self._batch.offset(self.partition, self._rank)
+
+    def done(self) -> bool:
+        """Whether `result` would answer at once."""
+        return self._batch.done
+
+    def __repr__(self) -> str:
+        return f"Ack({self._batch.topic!r}, partition={self.partition}, {'done' if self.done() else 'pending'})"
+
+
+class BatchAck:
+    """The acknowledgement of many records; resolves to their spans of offsets."""
+
+    __slots__ = ("parts",)
+
+    def __init__(self) -> None:
+        self.parts: list[tuple[Batch, int, int, int]] = []
+
+    def result(self, timeout: float | None = None) -> list[Span]:
+        """Where the records are, once all are durable; raises why one could not be stored."""
+        out = []
+        for batch, partition, rank, count in self.parts:
+            batch.wait(timeout)
+            out.append(Span(partition, batch.offset(partition, rank), count))
+        return out
+
+    def done(self) -> bool:
+        """Whether `result` would answer at once."""
+        return all(batch.done for batch, *_ in self.parts)

@@ -1,0 +1,238 @@
+"""Buffers: records on their way into a chunk, by partition.  Pure: no clock, no threads, no storage."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, TypeAlias
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tailrace.errors import BadRecord, TooLarge, UnknownPartition
+from tailrace.log.chunk import HEADERS, HEADERS_TYPE, SCHEMAS, Chunk, Compression, encode
+from tailrace.log.record import MAX_TIMESTAMP, check_bytes, partition_of
+
+Headers: TypeAlias = Mapping[str, bytes] | Sequence[tuple[str, bytes]]
+
+OVERHEAD = 24
+"""Bytes counted for a record beside its key and value."""
+
+
+class Bin:
+    """The records of one partition, in order: record batches, and rows not yet made into one."""
+
+    __slots__ = ("attributes", "batches", "count", "headers", "keys", "size", "stamps", "values")
+
+    def __init__(self) -> None:
+        self.batches: list[pa.RecordBatch] = []
+        self.count = self.size = 0
+        self._clear()
+
+    def _clear(self) -> None:
+        self.keys: list[bytes | None] = []
+        self.values: list[bytes | None] = []
+        self.stamps: list[int] = []
+        self.attributes: dict[int, int] = {}
+        self.headers: dict[int, Headers] = {}
+
+    def add(self, batch: pa.RecordBatch, size: int) -> None:
+        """Records that come as Arrow."""
+        self.settle()
+        self.batches.append(batch)
+        self.count += batch.num_rows
+        self.size += size
+
+    def settle(self) -> None:
+        """Make the rows so far into a record batch."""
+        if not self.keys:
+            return
+        rows = len(self.keys)
+        marks = [self.attributes.get(i, 0) for i in range(rows)] if self.attributes else [0] * rows
+        columns: list[pa.Array[Any]] = [
+            pa.array(self.stamps, pa.int64()).view(SCHEMAS[0].field(0).type),
+            pa.array(marks, pa.uint8()),
+            pa.array(self.keys, pa.binary()),
+            pa.array(self.values, pa.binary()),
+        ]
+        if self.headers:
+            columns.append(pa.array([_pairs(self.headers.get(i)) for i in range(rows)], HEADERS_TYPE))
+        self.batches.append(pa.record_batch(columns, schema=SCHEMAS[HEADERS if self.headers else 0]))
+        self._clear()
+
+
+class Buffer:
+    """Records of a topic, by partition, until they become one chunk."""
+
+    def __init__(self, partitions: int, max_record_bytes: int) -> None:
+        self.partitions, self.max_record_bytes = partitions, max_record_bytes
+        self.bins: dict[int, Bin] = {}
+        self.size = self.count = 0
+
+    def add(
+        self,
+        key: bytes | None,
+        value: bytes | None,
+        stamp: int,
+        headers: Headers | None = None,
+        attributes: int = 0,
+        partition: int | None = None,
+    ) -> tuple[int, int]:
+        """One record; gives its partition and its place among this buffer's records of it."""
+        size = OVERHEAD
+        if key.__class__ is bytes:
+            size += len(key)
+        else:
+            check_bytes("key", key)
+        if value.__class__ is bytes:
+            size += len(value)
+        else:
+            check_bytes("value", value)
+        if size - OVERHEAD > self.max_record_bytes:
+            self._too_large(size - OVERHEAD)
+        if partition is None:
+            partition = self.roomiest() if key is None else partition_of(key, self.partitions)
+        bin = self.bins.get(partition) or self._bin(partition)
+        rank = bin.count
+        if headers or attributes:
+            if attributes:
+                bin.attributes[len(bin.keys)] = attributes
+            if headers:
+                bin.headers[len(bin.keys)] = headers
+        bin.keys.append(key)
+        bin.values.append(value)
+        bin.stamps.append(stamp)
+        bin.count = rank + 1
+        bin.size += size
+        self.size += size
+        self.count += 1
+        return partition, rank
+
+    def add_batch(self, batch: pa.RecordBatch, partition: int | None = None) -> list[tuple[int, int, int]]:
+        """Records in a batch made by `rows`; gives (partition, place, count) for each partition it fell into."""
+        placed = []
+        for q, part in self._split(batch, partition):
+            bin = self.bins.get(q) or self._bin(q)
+            placed.append((q, bin.count, part.num_rows))
+            size = part.get_total_buffer_size() if part.num_rows == batch.num_rows else part.nbytes
+            bin.add(part, size)
+            self.size += size
+            self.count += part.num_rows
+        return placed
+
+    def _split(self, batch: pa.RecordBatch, partition: int | None) -> Iterable[tuple[int, pa.RecordBatch]]:
+        if partition is not None:
+            return [(partition, batch)]
+        if self.partitions == 1:
+            return [(0, batch)]
+        keys = batch.column(2)
+        if keys.null_count == len(keys):
+            return [(self.roomiest(), batch)]
+        where = _partitions(keys, self.partitions, self.roomiest())
+        order = pc.sort_indices(where)
+        tally = pc.value_counts(where)
+        counts = dict(zip(tally.field(0).to_pylist(), tally.field(1).to_pylist(), strict=True))
+        sorted_batch, out, at = batch.take(order), [], 0
+        for q in sorted(counts):
+            out.append((q, sorted_batch.slice(at, counts[q])))
+            at += counts[q]
+        return out
+
+    def _bin(self, partition: int) -> Bin:
+        if partition.__class__ is not int or not 0 <= partition < self.partitions:
+            raise UnknownPartition(f"there is no partition {partition!r}; the topic has 0 to {self.partitions - 1}")
+        return self.bins.setdefault(partition, Bin())
+
+    def roomiest(self) -> int:
+        """The partition with the least buffered bytes: where records without a key go."""
+        if len(self.bins) < self.partitions:
+            return next(q for q in range(self.partitions) if q not in self.bins)
+        return min(self.bins, key=lambda q: self.bins[q].size)
+
+    def _too_large(self, size: int) -> None:
+        raise TooLarge(
+            f"a record has {size:,} bytes, over the topic's max_record_bytes of {self.max_record_bytes:,}; "
+            "`tailrace topic set NAME max_record_bytes=…` allows more"
+        )
+
+    def encode(self, compression: Compression) -> Chunk:
+        """All of it as one chunk."""
+        for bin in self.bins.values():
+            bin.settle()
+        filled = {q: bin.batches for q, bin in self.bins.items() if bin.count}
+        if any(b.num_columns == 5 for batches in filled.values() for b in batches):
+            filled = {q: [_with_headers(b) for b in batches] for q, batches in filled.items()}
+        return encode(filled, compression)
+
+
+def _partitions(keys: pa.Array[Any], partitions: int, nulls_to: int) -> pa.Array[Any]:
+    """The partition of each key; each distinct key is hashed once."""
+    encoded = keys.dictionary_encode()
+    of_distinct = pa.array([partition_of(k, partitions) for k in encoded.dictionary.to_pylist()], pa.uint8())
+    where = of_distinct.take(encoded.indices)
+    return where.fill_null(nulls_to) if keys.null_count else where
+
+
+def _pairs(headers: Headers | None) -> list[dict[str, Any]] | None:
+    if not headers:
+        return None
+    pairs = headers.items() if isinstance(headers, Mapping) else headers
+    return [{"name": name, "value": value} for name, value in pairs]
+
+
+def _with_headers(batch: pa.RecordBatch) -> pa.RecordBatch:
+    if batch.num_columns == 5:
+        return batch
+    return pa.record_batch([*batch.columns, pa.nulls(batch.num_rows, HEADERS_TYPE)], schema=SCHEMAS[HEADERS])
+
+
+def rows(data: Any, stamp: int, max_record_bytes: int) -> pa.RecordBatch:
+    """An Arrow batch with key, value and perhaps timestamp, attributes, headers → one with a chunk's columns."""
+    names = data.schema.names
+    unknown = set(names) - {"key", "value", "timestamp", "attributes", "headers"}
+    if "value" not in names or unknown:
+        raise BadRecord(
+            "a batch has the columns value and perhaps key, timestamp, attributes, headers; "
+            + (f"it has no {', '.join(sorted(unknown))}" if unknown else "value is missing")
+        )
+    count = data.num_rows
+    kind = HEADERS if "headers" in names else 0
+    schema, columns = SCHEMAS[kind], []
+    for field in schema:
+        if field.name in names:
+            columns.append(_cast(data.column(field.name), field))
+        elif field.name == "timestamp":
+            columns.append(pa.repeat(pa.scalar(stamp, pa.int64()), count).view(field.type))
+        elif field.name == "attributes":
+            columns.append(pa.repeat(pa.scalar(0, pa.uint8()), count))
+        else:
+            columns.append(pa.nulls(count, field.type))
+    batch = pa.record_batch(columns, schema=schema)
+    _check(batch, max_record_bytes)
+    return batch
+
+
+def _cast(column: pa.Array[Any], field: pa.Field[Any]) -> pa.Array[Any]:
+    if column.null_count and not field.nullable:
+        raise BadRecord(f"the column {field.name} has {column.null_count} nulls and may have none")
+    if column.type == field.type:
+        return column
+    try:
+        return column.cast(field.type)
+    except pa.ArrowInvalid as error:
+        raise BadRecord(
+            f"the column {field.name} is {column.type}, which cannot become {field.type}: {error}"
+        ) from None
+    except pa.ArrowNotImplementedError:
+        raise BadRecord(f"the column {field.name} is {column.type}, which cannot become {field.type}") from None
+
+
+def _check(batch: pa.RecordBatch, max_record_bytes: int) -> None:
+    if not batch.num_rows:
+        return
+    key, value = (pc.fill_null(pc.binary_length(batch.column(name)), 0) for name in ("key", "value"))
+    largest = pc.max(pc.add(key, value)).as_py()
+    if largest > max_record_bytes:
+        Buffer(1, max_record_bytes)._too_large(largest)
+    ends = pc.min_max(batch.column(0).view(pa.int64()))
+    if not 0 <= ends["min"].as_py() <= ends["max"].as_py() <= MAX_TIMESTAMP:
+        raise BadRecord("the column timestamp has values outside 1970 to 9999 (milliseconds since 1970)")

@@ -1,0 +1,145 @@
+"""Named producers: numbered batches that are stored once, whoever sends them and however often.
+
+    $Producer-<name>, 0    epoch, seq, id, page
+
+A life of the name starts by raising the epoch, which fences the lives before it.  A batch goes with one transaction:
+APPEND, and {seq = s, id, page} if epoch = mine and seq = s-1.  What batch number s holds is fixed by the caller.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from tailrace.coordination import guard
+from tailrace.coordination.guard import Written
+from tailrace.coordination.rules import in_force, rules
+from tailrace.errors import BadInput, Fenced
+from tailrace.log.append import Appended, Log, Placed, commit_guarded, find, place
+from tailrace.log.batch import Batch, BatchAck, Span
+from tailrace.log.buffer import rows
+from tailrace.log.catalog import Described, check_name
+from tailrace.log.producer import Records, pieces
+from tailrace.storage import calls
+from tailrace.storage.calls import Steps, Store
+from tailrace.storage.tables import Absent, Add, Equals, Item, Key, Put, Set, Update
+
+
+def start(name: str) -> Steps[Item]:
+    """Take a name: the epoch one higher than any life before.  An answer that is lost only costs a number."""
+    key = Key(f"$Producer-{name}")
+    while True:
+        if (yield from guard.read(key)) is None:
+            fresh = {"epoch": 1, "seq": 0, "id": "", "page": 0}
+            outcome = yield from guard.attempt(Put(key, fresh, (Absent(),)))
+        else:
+            outcome = yield from guard.attempt(Update(key, (Add("epoch", 1),)))
+        if isinstance(outcome, Written) and outcome.items is not None and outcome.items[0] is not None:
+            return outcome.items[0]
+
+
+@dataclass(slots=True)
+class Numbering:
+    """The guard of one numbered batch."""
+
+    name: str
+    epoch: int
+    seq: int
+    seen: Item
+
+    @property
+    def key(self) -> Key:
+        """Where the name's item is."""
+        return Key(f"$Producer-{self.name}")
+
+    def action(self, id: str, page: int) -> Update:
+        """This batch is the next one, and this life has the name."""
+        when = rules({"named.epoch": Equals("epoch", self.epoch), "named.seq": Equals("seq", self.seq - 1)})
+        return Update(self.key, (Set("seq", self.seq), Set("id", id), Set("page", page)), when)
+
+    def read(self) -> Steps[Item]:
+        """The name's item as stored."""
+        item = yield from guard.read(self.key)
+        assert item is not None, "a producer's item is never removed"
+        return item
+
+    def moved(self, item: Item) -> bool:
+        """Somebody has numbered a batch, or taken the name, since."""
+        return (item["epoch"], item["seq"], item["id"]) != (self.seen["epoch"], self.seen["seq"], self.seen["id"])
+
+
+def send(
+    log: Log, name: str, epoch: int, seen: Item, seq: int, make: Callable[[], Steps[Placed]]
+) -> Steps[tuple[Appended, Item]]:
+    """Append batch number `seq` of a name once.  Gives where it is, and the name's item."""
+    item = seen
+    while True:
+        if item["epoch"] != epoch and in_force("named.epoch"):
+            raise Fenced(
+                f"another life of the producer {name!r} has started (epoch {item['epoch']}); this one must stop"
+            )
+        if item["seq"] >= seq:
+            return (yield from _repeated(log, name, item, seq)), item
+        if item["seq"] != seq - 1:
+            raise BadInput(
+                f"the producer {name!r} has sent batch {item['seq']}; the next is {item['seq'] + 1}, not {seq}"
+            )
+        placed = yield from make()
+        numbering = Numbering(name, epoch, seq, item)
+        _, stored = yield from commit_guarded([placed], numbering)
+        item = stored if stored is not None else (yield from numbering.read())
+
+
+def _repeated(log: Log, name: str, item: Item, seq: int) -> Steps[Appended]:
+    """A batch that is in the log: its offsets while its page exists, for the last one sent."""
+    if item["seq"] != seq:
+        return Appended(None, {})
+    while True:
+        yield from log.head()
+        found = yield from find(log, item["id"], [item["page"]])
+        if found is not None:
+            return Appended(found or None, {})
+        yield from calls.pause(0)
+
+
+class NamedProducer:
+    """A producer with a name and numbered batches, idempotent across restarts.
+
+    `last` is the number of the last batch stored under this name, by this life or one before: go on with the next, or
+    send one again to learn where it is."""
+
+    def __init__(
+        self, store: Store, log: Log, described: Described, name: str, *, wall: Callable[[], float] = time.time
+    ) -> None:
+        self._store, self._log, self._topic, self._wall = store, log, described, wall
+        self.name = check_name("producer", name)
+        self._item = store.run(start(name))
+        self._epoch: int = self._item["epoch"]
+
+    @property
+    def last(self) -> int:
+        """The number of the last batch that is stored; 0 before the first."""
+        seq: int = self._item["seq"]
+        return seq
+
+    def send_batch(
+        self, records: Records, *, number: int | None = None, partition: int | None = None
+    ) -> list[Span] | None:
+        """Store batch `number` (default: the next), once.  Gives its spans, or None if it was stored before by another
+        life or its page is gone.  `Fenced` if a newer life has the name."""
+        batch, ack = Batch(self._log.name, self._topic.partitions, self._topic.settings.max_record_bytes), BatchAck()
+        for piece in pieces(records):
+            data = rows(piece, int(self._wall() * 1000), batch.buffer.max_record_bytes)
+            ack.parts += [(batch, *at) for at in batch.buffer.add_batch(data, partition)]
+        if not ack.parts:
+            raise BadInput("a numbered batch has at least one record")
+        chunk = batch.buffer.encode(self._topic.settings.compression)
+        seq = self.last + 1 if number is None else number
+        repeated = seq <= self.last
+        make = lambda: place(self._log, chunk)  # noqa: E731
+        appended, self._item = self._store.run(send(self._log, self.name, self._epoch, self._item, seq, make))
+        if repeated or appended.offsets is None:
+            return None
+        batch.finish(appended, None)
+        return ack.result()

@@ -1,0 +1,258 @@
+"""Producers: records in, acknowledgements out, one group commit after the other.
+
+A commit begins at once when none is under way, else when that one returns, or at 4 MiB.  While one chunk is committed
+the next are encoded and put.  Chunks are committed in the order they were filled, so records of one producer keep their
+order in each partition.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from datetime import datetime
+from typing import TypeAlias
+
+import pyarrow as pa
+
+from tailrace.errors import BadSetting, Broken, Closed, OutcomeUnknown
+from tailrace.log.append import Appended, Log, Placed, commit, place
+from tailrace.log.batch import Ack, Batch, BatchAck
+from tailrace.log.buffer import Headers, rows
+from tailrace.log.catalog import Described
+from tailrace.log.chunk import Chunk
+from tailrace.log.record import attributes, milliseconds
+from tailrace.storage.calls import Store
+
+CHUNK_BYTES = 4 * 1024 * 1024
+Records: TypeAlias = pa.Table | pa.RecordBatch | Iterable[tuple[bytes | None, bytes | None]]
+
+
+class Producer:
+    """Appends records to a topic, from any thread.  Use it in a `with` block, or close it.
+
+    `linger` is how long to wait for company before a commit (seconds); `max_bytes` bounds what is buffered and in
+    flight: `send` waits when that is reached.  A failed commit fails everything sent before the failure was seen;
+    the producer goes on with what is sent after it, except when the outcome is unknown: then order could break, so it
+    closes."""
+
+    def __init__(
+        self,
+        store: Store,
+        log: Log,
+        described: Described,
+        *,
+        linger: float = 0.0,
+        max_bytes: int = 64 * 1024 * 1024,
+        puts: int = 2,
+        wall: Callable[[], float] = time.time,
+    ) -> None:
+        if max_bytes < 1 or linger < 0:
+            raise BadSetting("a producer's max_bytes is at least 1 and its linger at least 0")
+        self._store, self._log, self._topic, self._wall = store, log, described, wall
+        self._linger, self._max_bytes = linger, max_bytes
+        self._lock = threading.Lock()
+        self._work, self._room = threading.Condition(self._lock), threading.Condition(self._lock)
+        self._open, self._full = self._batch(), deque[Batch]()
+        self._outstanding = 0
+        self._idle = self._closing = False
+        self._failed: Exception | None = None
+        self._waiting: deque[tuple[Batch, Future[Placed]]] = deque()
+        self._putters, self._puts = ThreadPoolExecutor(puts, "tailrace-put"), puts
+        self._thread = threading.Thread(target=self._run, name=f"tailrace-{described.name}", daemon=True)
+        self._thread.start()
+
+    # -- sending
+    def send(
+        self,
+        key: bytes | None = None,
+        value: bytes | None = None,
+        *,
+        timestamp: int | datetime | None = None,
+        headers: Headers | None = None,
+        mode: int = 0,
+        op: int = 0,
+        partition: int | None = None,
+    ) -> Ack:
+        """Take one record; the acknowledgement resolves to its offset once it is durable."""
+        stamp = int(self._wall() * 1000) if timestamp is None else milliseconds(timestamp)
+        marks = attributes(mode, op) if mode or op else 0
+        with self._lock:
+            if self._failed is not None or self._closing or self._outstanding >= self._max_bytes:
+                self._wait_for_room()
+            batch = self._open
+            before = batch.buffer.size
+            q, rank = batch.buffer.add(key, value, stamp, headers, marks, partition)
+            self._outstanding += batch.buffer.size - before
+            if batch.buffer.size >= CHUNK_BYTES:
+                self._close_batch()
+            elif self._idle:
+                self._work.notify()
+        return Ack(batch, q, rank)
+
+    def send_batch(self, records: Records, *, partition: int | None = None) -> BatchAck:
+        """Take many records at once: an Arrow table or batch (columns value, and perhaps key, timestamp, attributes,
+        headers), or (key, value) pairs."""
+        ack = BatchAck()
+        limit = self._topic.settings.max_record_bytes
+        for piece in pieces(records):
+            batch = rows(piece, int(self._wall() * 1000), limit)
+            with self._lock:
+                if self._failed is not None or self._closing or self._outstanding >= self._max_bytes:
+                    self._wait_for_room()
+                open = self._open
+                before = open.buffer.size
+                ack.parts += [(open, *place) for place in open.buffer.add_batch(batch, partition)]
+                self._outstanding += open.buffer.size - before
+                if open.buffer.size >= CHUNK_BYTES:
+                    self._close_batch()
+                elif self._idle:
+                    self._work.notify()
+        return ack
+
+    def _wait_for_room(self) -> None:
+        while True:
+            if self._failed is not None:
+                raise Closed(f"this producer of {self._log.name!r} has failed: {self._failed}") from self._failed
+            if self._closing:
+                raise Closed(f"this producer of {self._log.name!r} is closed")
+            if self._outstanding < self._max_bytes:
+                return
+            self._room.wait()
+
+    def _batch(self) -> Batch:
+        return Batch(self._log.name, self._topic.partitions, self._topic.settings.max_record_bytes)
+
+    def _close_batch(self) -> None:
+        self._full.append(self._open)
+        self._open = self._batch()
+        self._work.notify()
+
+    def flush(self, timeout: float | None = None) -> None:
+        """Wait until everything sent so far is durable; raises if any of it could not be made so."""
+        with self._lock:
+            if self._open.buffer.count:
+                self._close_batch()
+            pending = [*(b for b, _ in self._waiting), *self._full]
+            self._work.notify()
+        for batch in pending:
+            batch.wait(timeout)
+
+    def close(self) -> None:
+        """Flush, and stop.  Raises what a flush would raise."""
+        with self._lock:
+            if self._closing:
+                return
+            if self._open.buffer.count:
+                self._close_batch()
+            pending = [*(b for b, _ in self._waiting), *self._full]
+            self._closing = True
+            self._work.notify()
+        self._thread.join()
+        self._putters.shutdown()
+        for batch in pending:
+            batch.wait()
+
+    def __enter__(self) -> Producer:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    # -- committing, in the producer's own thread
+    def _run(self) -> None:
+        while True:
+            batch = self._next()
+            if batch is not None:
+                self._start(*batch)
+            elif not self._waiting:
+                return
+            if batch is None or len(self._waiting) >= self._puts or not self._full:
+                self._finish()
+
+    def _next(self) -> tuple[Batch, Future[Placed]] | None:
+        """The next batch to put; None if there is none and one under way should be finished, or it is time to end."""
+        with self._lock:
+            while True:
+                if self._full or (self._open.buffer.count and not self._waiting and self._ripe()):
+                    if not self._full:
+                        self._close_batch()
+                    self._waiting.append((self._full.popleft(), Future()))
+                    return self._waiting[-1]
+                if self._waiting or (self._closing and not self._open.buffer.count):
+                    return None
+                self._idle = True
+                self._work.wait(self._linger if self._open.buffer.count else None)
+                self._idle = False
+
+    def _ripe(self) -> bool:
+        if not self._linger or self._closing:
+            return True
+        now = time.monotonic()
+        self._open.began = self._open.began or now
+        return now - self._open.began >= self._linger
+
+    def _start(self, batch: Batch, placed: Future[Placed]) -> None:
+        """Encode a batch, and put its bytes: here when they go with the head, else beside the commits."""
+        try:
+            chunk = batch.buffer.encode(self._topic.settings.compression)
+        except Exception as error:
+            placed.set_exception(error)
+            return
+        if chunk.size <= self._log.inline_bytes and self._log.joins_inline:
+            self._place(chunk, placed)
+        else:
+            self._putters.submit(self._place, chunk, placed)
+
+    def _place(self, chunk: Chunk, placed: Future[Placed]) -> None:
+        try:
+            placed.set_result(self._store.run(place(self._log, chunk)))
+        except Exception as error:
+            placed.set_exception(error)
+
+    def _finish(self) -> None:
+        """Commit the oldest put chunk, and acknowledge it."""
+        batch, put = self._waiting[0]
+        try:
+            appended = self._store.run(commit([put.result()]))[0]
+        except Exception as error:
+            self._fail(error)
+            return
+        self._done(batch, appended, None)
+
+    def _done(self, batch: Batch, appended: Appended | None, error: Exception | None) -> None:
+        with self._lock:
+            self._waiting.popleft()
+            self._outstanding -= batch.buffer.size
+            self._room.notify_all()
+        batch.finish(appended, error)
+
+    def _fail(self, error: Exception) -> None:
+        """Fail what was sent so far, in order: a later chunk must not be in the log where an earlier one is not."""
+        with self._lock:
+            if isinstance(error, (OutcomeUnknown, Broken)):
+                self._failed = error
+            self._full.append(self._open)
+            self._open = self._batch()
+            while self._full:
+                self._waiting.append((self._full.popleft(), Future()))
+        while self._waiting:
+            self._done(self._waiting[0][0], None, error)
+
+
+def pieces(records: Records) -> Iterable[pa.RecordBatch]:
+    """Records as Arrow batches of about a chunk's size."""
+    if isinstance(records, pa.RecordBatch):
+        records = pa.Table.from_batches([records])
+    if not isinstance(records, pa.Table):
+        pairs: Sequence[tuple[bytes | None, bytes | None]] = list(records)
+        keys, values = pa.array([k for k, _ in pairs], pa.binary()), pa.array([v for _, v in pairs], pa.binary())
+        records = pa.table({"key": keys, "value": values})
+    for batch in records.to_batches():
+        if batch.num_rows:
+            per_row = max(1, batch.nbytes // batch.num_rows)
+            step = max(1, CHUNK_BYTES // per_row)
+            for start in range(0, batch.num_rows, step):
+                yield batch.slice(start, step)

@@ -1,0 +1,244 @@
+"""Reading: from an offset, page by page, chunk by chunk, without ever skipping and without waiting on a writer.
+
+A reader keeps the page it is in.  A page it opens must begin at its position, else it seeks again; an object that is
+gone was merged or removed, so it reads the page again, and only if nothing changed there is it damage.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tailrace.coordination import guard
+from tailrace.errors import Damaged, ObjectMissing, OutOfRange
+from tailrace.log import head as heads
+from tailrace.log.append import Log
+from tailrace.log.chunk import Run, decode
+from tailrace.log.head import Entry, Head, Page
+from tailrace.storage import calls
+from tailrace.storage.calls import Steps
+from tailrace.storage.tables import LAST
+
+POLL_BYTES = 8 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Fetched:
+    """Some consecutive records of one partition; columns timestamp, attributes, key, value and perhaps headers."""
+
+    partition: int
+    offset: int
+    data: pa.RecordBatch
+
+    @property
+    def end(self) -> int:
+        """The offset after the last record."""
+        return self.offset + int(self.data.num_rows)
+
+
+class Reader:
+    """Follows some partitions of a topic from given offsets; `poll` gives what is there now.
+
+    `positions` are the next offsets to read.  Below the floor: an error that says the floor, or (`from_floor`) the
+    floor is where it starts."""
+
+    def __init__(self, log: Log, positions: Mapping[int, int], *, from_floor: bool = False) -> None:
+        self.log = log
+        self.positions = dict(positions)
+        self.from_floor = from_floor
+        self.ends: dict[int, int] = {}
+        self._page: Page | None = None
+        self._missing: tuple[str, int, int] | None = None
+
+    def poll(self, max_bytes: int = POLL_BYTES) -> Steps[list[Fetched]]:
+        """The next records, at least one chunk's if there are any; an empty list when all has been read."""
+        while True:
+            head = yield from self.log.head()
+            self.ends = {q: head.next.get(q, 0) for q in self.positions}
+            self._check(head)
+            wanted = [q for q, at in self.positions.items() if at < self.ends[q]]
+            if not wanted:
+                return []
+            page = yield from self._open(head, wanted)
+            fetched = (yield from self._fetch(page, max_bytes)) if page else []
+            if fetched:
+                return fetched
+            yield from calls.pause(0)
+
+    def _check(self, head: Head) -> None:
+        for q, at in self.positions.items():
+            floor, end = head.floor.get(q, 0), head.next.get(q, 0)
+            if at < floor and self.from_floor:
+                self.positions[q], self._page = floor, None
+            elif at < floor:
+                raise OutOfRange(
+                    f"offset {at} of partition {q} of {self.log.name!r} was removed; the first that is kept is {floor}",
+                    floor=floor,
+                    end=end,
+                )
+
+    # -- pages
+    def _open(self, head: Head, wanted: Iterable[int]) -> Steps[Page | None]:
+        """The lowest page with something wanted; None if it does not show yet."""
+        older = [q for q in wanted if self.positions[q] < head.own.base.get(q, 0)]
+        if not older:
+            self._page = None
+            return head.own
+        if self._page is not None and not self._has(self._page, older):
+            self._page = yield from self._following(self._page, older)
+        if self._page is None or not self._has(self._page, older):
+            self._page = yield from self._seek(head, older)
+        return self._page
+
+    def _has(self, page: Page, wanted: Iterable[int]) -> bool:
+        return any(page.base[q] <= self.positions[q] < page.end[q] for q in wanted)
+
+    def _following(self, page: Page, wanted: Iterable[int]) -> Steps[Page | None]:
+        items, _ = yield from guard.read_range(heads.head_key(self.log.id).p, page.last + 1, LAST - 1, limit=1)
+        found = Page.of(items[0]) if items else None
+        # the page between may have been merged into an older one, or not show yet: then seek
+        return found if found and all(found.base[q] <= self.positions[q] for q in wanted) else None
+
+    def _seek(self, head: Head, wanted: Iterable[int]) -> Steps[Page | None]:
+        best: Page | None = None
+        for q in wanted:
+            page = yield from seek(self.log, head, q, self.positions[q])
+            if page is None:
+                return None
+            best = page if best is None or page.first < best.first else best
+        return best
+
+    # -- chunks
+    def _fetch(self, page: Page, max_bytes: int) -> Steps[list[Fetched]]:
+        out: list[Fetched] = []
+        at, size = dict(page.base), 0
+        for entry in page.entries:
+            runs = [
+                r
+                for r in entry.runs
+                if at[r.partition] <= self.positions.get(r.partition, -1) < at[r.partition] + r.count
+            ]
+            if runs:
+                if size and size + sum(r.length for r in runs) > max_bytes:
+                    break
+                data = yield from self._bytes(page, entry, runs)
+                if data is None:
+                    return out
+                for run, piece in zip(runs, data, strict=True):
+                    out += self._decode(entry, run, at[run.partition], piece)
+                    size += run.length
+            at = heads.plus(at, entry.counts)
+        return out
+
+    def _bytes(self, page: Page, entry: Entry, runs: list[Run]) -> Steps[list[memoryview] | None]:
+        """The bytes of some runs; None if they are gone and the page should be read again."""
+        try:
+            data = yield from read_runs(self.log, entry, runs)
+        except ObjectMissing as error:
+            mark = (entry.id, page.first, page.v)
+            if self._missing == mark:
+                raise Damaged(
+                    f"{error.name} is gone, and with it the records of {self.log.name!r} at "
+                    + ", ".join(f"partition {r.partition} from offset {self.positions[r.partition]}" for r in runs)
+                    + "; `tailrace scrub` lists all such damage",
+                    where=error.name,
+                ) from error
+            self._missing, self._page = mark, None
+            return None
+        return data
+
+    def _decode(self, entry: Entry, run: Run, first: int, data: memoryview) -> list[Fetched]:
+        out = []
+        where = where_is(self.log.id, entry)
+        for batch in decode(entry.kind, run, data, where):
+            skip = self.positions[run.partition] - first
+            if skip < batch.num_rows:
+                out.append(Fetched(run.partition, first + max(skip, 0), batch.slice(max(skip, 0))))
+            first += batch.num_rows
+            self.positions[run.partition] = max(self.positions[run.partition], first)
+        return out
+
+
+def where_is(topic_id: str, entry: Entry) -> str:
+    """A chunk's place, for people."""
+    if entry.inline:
+        key = heads.chunk_key(topic_id, entry.gen, entry.id)
+        return f"item {key.p}/{key.i}"
+    return heads.object_name(topic_id, entry.gen, entry.id)
+
+
+def read_runs(log: Log, entry: Entry, runs: Iterable[Run]) -> Steps[list[memoryview]]:
+    """The bytes of some runs of a chunk; `ObjectMissing` if it is gone."""
+    ranges = tuple((r.position, r.length) for r in runs)
+    if not entry.inline:
+        name = heads.object_name(log.id, entry.gen, entry.id)
+        return (yield from guard.persist(lambda: calls.get_object(name, ranges)))
+    item = yield from guard.read(heads.chunk_key(log.id, entry.gen, entry.id))
+    if item is None or item["id"] != entry.id:
+        raise ObjectMissing(where_is(log.id, entry))
+    data = memoryview(item["d"])
+    return [data[position : position + length] for position, length in ranges]
+
+
+def seek(log: Log, head: Head, partition: int, offset: int) -> Steps[Page | None]:
+    """The page that holds an offset, by binary search; None if it does not show (yet)."""
+    return (yield from _search(log, head, lambda page: page.base[partition] <= offset))
+
+
+def _search(log: Log, head: Head, at_or_before: Callable[[Page], bool]) -> Steps[Page | None]:
+    """The last page of which this holds, which must be so of a first part of them."""
+    low, high, best = head.first, head.page - 1, None
+    p = heads.head_key(log.id).p
+    while low <= high:
+        middle = (low + high) // 2
+        items, _ = yield from guard.read_range(p, 0, middle, descending=True, limit=1)
+        page = Page.of(items[0]) if items else None
+        if page is None or page.last < low:
+            low = middle + 1
+        elif at_or_before(page):
+            best, low = page, max(page.last, middle) + 1
+        else:
+            high = page.first - 1
+    return best
+
+
+def offset_at(log: Log, partition: int, timestamp: int) -> Steps[int]:
+    """The offset of the first record of a partition at or after a time; the next offset if there is none yet."""
+    head = yield from log.head()
+    if head.t >= timestamp:
+        before = yield from _search(log, head, lambda page: page.t < timestamp)
+        number = before.last + 1 if before else head.first
+        while number < head.page:
+            items, _ = yield from guard.read_range(heads.head_key(log.id).p, number, LAST - 1, limit=1)
+            if not items:
+                break
+            page = Page.of(items[0])
+            found = yield from _first_at(log, page, partition, timestamp)
+            if found is not None:
+                return max(found, head.floor[partition])
+            number = page.last + 1
+        head = yield from log.head()
+    found = yield from _first_at(log, head.own, partition, timestamp)
+    return head.next[partition] if found is None else max(found, head.floor[partition])
+
+
+def _first_at(log: Log, page: Page, partition: int, timestamp: int) -> Steps[int | None]:
+    at = page.base[partition]
+    for entry in page.entries:
+        for run in entry.runs:
+            if run.partition != partition:
+                continue
+            if run.latest >= timestamp:
+                data = yield from read_runs(log, entry, [run])
+                for batch in decode(entry.kind, run, data[0], where_is(log.id, entry)):
+                    mark = pa.scalar(timestamp, pa.timestamp("ms", "UTC"))
+                    index: int = pc.index(pc.greater_equal(batch.column(0), mark), True).as_py()
+                    if index >= 0:
+                        return at + index
+                    at += batch.num_rows
+            else:
+                at += run.count
+    return None

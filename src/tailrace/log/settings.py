@@ -1,0 +1,48 @@
+"""A topic's settings: what they are, and what is allowed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from tailrace.errors import BadSetting
+from tailrace.log.chunk import Compression
+
+
+class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """What can be set per topic, now or later; changing one never touches what is already stored."""
+
+    compression: Compression = "none"
+    """How chunks are compressed: "none", "lz4" or "zstd"."""
+    max_record_bytes: int = 16 * 1024 * 1024
+    """A record with a larger key + value is refused."""
+    retention_ms: int | None = None
+    """Records older than this may be removed by upkeep; None: never."""
+    retention_bytes: int | None = None
+    """Above this size the oldest records may be removed by upkeep; None: never."""
+    compact: bool = False
+    """Whether upkeep keeps only the last record of each key."""
+    tombstone_ms: int = 24 * 3600 * 1000
+    """How long a compacted topic keeps the marks of deleted keys."""
+
+
+LOWEST = {"max_record_bytes": 1, "retention_ms": 1, "retention_bytes": 1, "tombstone_ms": 0}
+HIGHEST = {"max_record_bytes": 1 << 30}
+
+
+def settings(given: dict[str, Any], base: Settings | None = None) -> Settings:
+    """Settings from names and values, over those of `base`; a typo or a bad value is refused with a hint."""
+    known = {f.name for f in msgspec.structs.fields(Settings)}
+    for name in given:
+        if name not in known:
+            raise BadSetting.unknown("a topic's settings", name, known)
+    try:
+        made = msgspec.convert({**msgspec.to_builtins(base or Settings()), **given}, Settings)
+    except msgspec.ValidationError as error:
+        raise BadSetting(f"a topic's settings: {error}") from None
+    for name, lowest in LOWEST.items():
+        value = getattr(made, name)
+        if value is not None and not lowest <= value <= HIGHEST.get(name, 2**62):
+            raise BadSetting(f"a topic's {name} is a number from {lowest} to {HIGHEST.get(name, 2**62)}, not {value}")
+    return made

@@ -1,0 +1,181 @@
+"""Topics: the door to the log.  Everything one can do with a topic starts here."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from datetime import datetime
+from itertools import repeat, starmap
+from typing import Any, Literal, TypeAlias
+
+import pyarrow as pa
+
+from tailrace.errors import BadInput, OutOfRange, UnknownPartition
+from tailrace.log import catalog
+from tailrace.log.append import Log
+from tailrace.log.batch import Span
+from tailrace.log.catalog import Described
+from tailrace.log.named import NamedProducer
+from tailrace.log.producer import Producer, Records
+from tailrace.log.reader import POLL_BYTES, Fetched, Reader, offset_at
+from tailrace.log.record import Record, milliseconds
+from tailrace.log.settings import Settings
+from tailrace.log.transaction import Transaction
+from tailrace.storage.calls import Store
+
+Position: TypeAlias = Literal["earliest", "latest"] | int | datetime
+"""Where to start: an end of the topic, an offset, or a time (the first record at or after it)."""
+
+
+class Topic:
+    """A named, partitioned, ordered log of records.  Made by `home.topic(name)`; cheap, and safe from any thread."""
+
+    def __init__(self, store: Store, described: Described) -> None:
+        self._store, self._described = store, described
+        self.log = Log(described.name, described.id, store.table.inline_bytes, store.table.joins_inline)
+
+    def __repr__(self) -> str:
+        return f"Topic({self.name!r}, partitions={self.partitions})"
+
+    @property
+    def name(self) -> str:
+        """Its name."""
+        return self._described.name
+
+    @property
+    def id(self) -> str:
+        """Its unique id; a topic made again under the same name has another."""
+        return self._described.id
+
+    @property
+    def partitions(self) -> int:
+        """How many partitions it has."""
+        return self._described.partitions
+
+    @property
+    def settings(self) -> Settings:
+        """Its settings, as of when it was opened or last configured here."""
+        return self._described.settings
+
+    # -- settings
+    def configure(self, **settings: Any) -> Settings:
+        """Change settings; those before stay readable in `history`."""
+        self._described = self._store.run(catalog.change_settings(self.name, settings, int(time.time() * 1000)))
+        return self.settings
+
+    def history(self) -> list[tuple[int, int, Settings]]:
+        """Every set of settings it has had: (version, milliseconds since 1970, settings)."""
+        return self._store.run(catalog.history(self.id))
+
+    # -- writing
+    def producer(self, *, linger: float | None = None, max_bytes: int = 64 * 1024 * 1024) -> Producer:
+        """A producer for many records.  `linger`: seconds to wait for company (0 on disk, 0.1 in the cloud)."""
+        local = self.log.joins_inline
+        linger = (0.0 if local else 0.1) if linger is None else linger
+        return Producer(
+            self._store, self.log, self._described, linger=linger, max_bytes=max_bytes, puts=2 if local else 4
+        )
+
+    def named_producer(self, name: str) -> NamedProducer:
+        """A producer whose numbered batches are stored once, however often and by whichever life they are sent."""
+        return NamedProducer(self._store, self.log, self._described, name)
+
+    def append(self, records: Records, *, expected: Mapping[int, int] | None = None) -> list[Span]:
+        """Append some records as one atomic write, durable when this returns.
+
+        `expected` = {partition: next offset}: only if nobody has appended there since; else `Expected` is raised."""
+        with self.transaction(expected=expected) as transaction:
+            transaction.send_batch(records)
+        return transaction.spans
+
+    def transaction(self, *, expected: Mapping[int, int] | None = None) -> Transaction:
+        """Records of any partitions that become readable together, or not at all: `with topic.transaction() as t`."""
+        for q in expected or {}:
+            self._check_partition(q)
+        return Transaction(self._store, {self.name: (self.log, self._described)}, expected)
+
+    # -- reading
+    def ends(self) -> dict[int, tuple[int, int]]:
+        """For each partition: the lowest offset that is kept, and the next one to be written."""
+        head = self._store.run(self.log.head())
+        return {q: (head.floor[q], head.next[q]) for q in range(self.partitions)}
+
+    def offset_at(self, partition: int, position: Position) -> int:
+        """The offset that a position stands for in a partition, now."""
+        self._check_partition(partition)
+        if isinstance(position, datetime):
+            return self._store.run(offset_at(self.log, partition, milliseconds(position)))
+        if isinstance(position, int) and not isinstance(position, bool) and position >= 0:
+            return position
+        if position in ("earliest", "latest"):
+            floor, end = self.ends()[partition]
+            return floor if position == "earliest" else end
+        raise BadInput(f"a position is 'earliest', 'latest', an offset from 0 or a datetime, not {position!r}")
+
+    def read(
+        self,
+        partition: int | None = None,
+        start: Position = "earliest",
+        *,
+        max_bytes: int = POLL_BYTES,
+        from_floor: bool = False,
+    ) -> Iterator[pa.RecordBatch]:
+        """What is there now, as Arrow: partition, offset, timestamp, attributes, key, value (and perhaps headers).
+
+        `max_bytes` bounds what is fetched at a time.  Below the floor: an error, or with `from_floor` start there."""
+        for fetched in self.fetch(partition, start, max_bytes=max_bytes, from_floor=from_floor):
+            yield as_arrow(fetched)
+
+    def records(self, partition: int | None = None, start: Position = "earliest") -> Iterator[Record]:
+        """What is there now, record by record; in order within each partition."""
+        for fetched in self.fetch(partition, start):
+            yield from as_records(self.name, fetched)
+
+    def fetch(
+        self,
+        partition: int | None = None,
+        start: Position = "earliest",
+        *,
+        max_bytes: int = POLL_BYTES,
+        from_floor: bool = False,
+    ) -> Iterator[Fetched]:
+        """What is there now, as stored: runs of one partition's records."""
+        wanted = range(self.partitions) if partition is None else [partition]
+        reader = Reader(self.log, {q: self.offset_at(q, start) for q in wanted}, from_floor=from_floor)
+        for q, (floor, end) in self.ends().items():
+            if reader.positions.get(q, 0) > end and partition is not None:
+                raise OutOfRange(
+                    f"offset {reader.positions[q]} of partition {q} of {self.name!r} is beyond its end, {end}",
+                    floor=floor,
+                    end=end,
+                )
+        while fetched := self._store.run(reader.poll(max_bytes)):
+            yield from fetched
+
+    def _check_partition(self, partition: int) -> None:
+        if isinstance(partition, bool) or not isinstance(partition, int) or not 0 <= partition < self.partitions:
+            raise UnknownPartition(
+                f"topic {self.name!r} has no partition {partition!r}; it has 0 to {self.partitions - 1}"
+            )
+
+
+def as_arrow(fetched: Fetched) -> pa.RecordBatch:
+    """Fetched records with their partition and offsets as columns."""
+    rows = fetched.data.num_rows
+    partition = pa.repeat(pa.scalar(fetched.partition, pa.int32()), rows)
+    offset = pa.arange(fetched.offset, fetched.offset + rows)
+    return pa.RecordBatch.from_arrays(
+        [partition, offset, *fetched.data.columns], names=["partition", "offset", *fetched.data.schema.names]
+    )
+
+
+def as_records(topic: str, fetched: Fetched) -> Iterator[Record]:
+    """Fetched records one by one."""
+    data = fetched.data
+    stamps = data.column(0).view(pa.int64()).to_pylist()
+    headers: Any = repeat(())
+    if data.num_columns == 5:
+        headers = [tuple((h["name"], h["value"]) for h in row or ()) for row in data.column(4).to_pylist()]
+    columns = (stamps, data.column(2).to_pylist(), data.column(3).to_pylist(), headers, data.column(1).to_pylist())
+    offsets = range(fetched.offset, fetched.end)
+    return starmap(Record, zip(repeat(topic), repeat(fetched.partition), offsets, *columns, strict=False))

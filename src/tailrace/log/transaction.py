@@ -1,0 +1,108 @@
+"""Transactions: records of one topic or of several that become readable together, or not at all."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from datetime import datetime
+
+from tailrace.errors import BadInput, Closed, UnknownTopic
+from tailrace.log.append import Log, Placed, commit, place
+from tailrace.log.batch import Ack, Batch, BatchAck, Span
+from tailrace.log.buffer import Headers, rows
+from tailrace.log.catalog import Described
+from tailrace.log.producer import Records, pieces
+from tailrace.log.record import attributes, milliseconds
+from tailrace.storage.calls import Store
+
+
+class Transaction:
+    """Collects records and appends them in one guarded write when its `with` block ends; an exception drops them.
+
+    Over one topic that is one write of its head, over several one table transaction."""
+
+    def __init__(
+        self,
+        store: Store,
+        topics: Mapping[str, tuple[Log, Described]],
+        expected: Mapping[int, int] | None = None,
+        *,
+        wall: Callable[[], float] = time.time,
+    ) -> None:
+        self._store, self._topics, self._expected, self._wall = store, topics, expected, wall
+        self._batches: dict[str, Batch] = {}
+        self._acks: list[BatchAck] = []
+        self._closed = False
+
+    def send(
+        self,
+        key: bytes | None = None,
+        value: bytes | None = None,
+        *,
+        topic: str | None = None,
+        timestamp: int | datetime | None = None,
+        headers: Headers | None = None,
+        mode: int = 0,
+        op: int = 0,
+        partition: int | None = None,
+    ) -> Ack:
+        """Add one record; its acknowledgement resolves when the transaction has been committed."""
+        batch = self._batch(topic)
+        stamp = int(self._wall() * 1000) if timestamp is None else milliseconds(timestamp)
+        return Ack(batch, *batch.buffer.add(key, value, stamp, headers, attributes(mode, op), partition))
+
+    def send_batch(self, records: Records, *, topic: str | None = None, partition: int | None = None) -> BatchAck:
+        """Add many records: an Arrow table or batch, or (key, value) pairs."""
+        batch, ack = self._batch(topic), BatchAck()
+        for piece in pieces(records):
+            data = rows(piece, int(self._wall() * 1000), batch.buffer.max_record_bytes)
+            ack.parts += [(batch, *at) for at in batch.buffer.add_batch(data, partition)]
+        self._acks.append(ack)
+        return ack
+
+    @property
+    def spans(self) -> list[Span]:
+        """Where the records of `send_batch` are, once committed."""
+        return [span for ack in self._acks for span in ack.result()]
+
+    def commit(self) -> None:
+        """Append everything now; raises, and appends nothing, if it cannot be done."""
+        self._closed = True
+        filled = {name: batch for name, batch in self._batches.items() if batch.buffer.count}
+        if not filled:
+            return
+        try:
+            placed = [self._place(name, batch) for name, batch in filled.items()]
+            done = self._store.run(commit(placed))
+        except Exception as error:
+            for batch in filled.values():
+                batch.finish(None, error)
+            raise
+        for batch, appended in zip(filled.values(), done, strict=True):
+            batch.finish(appended, None)
+
+    def _place(self, name: str, batch: Batch) -> Placed:
+        log, described = self._topics[name]
+        chunk = batch.buffer.encode(described.settings.compression)
+        return self._store.run(place(log, chunk, self._expected))
+
+    def _batch(self, topic: str | None) -> Batch:
+        if self._closed:
+            raise Closed("this transaction has ended")
+        if topic is None and len(self._topics) != 1:
+            raise BadInput(f"say which topic: {', '.join(map(repr, self._topics))}")
+        name = next(iter(self._topics)) if topic is None else topic
+        if name not in self._topics:
+            raise UnknownTopic(f"topic {name!r} is not part of this transaction: {', '.join(map(repr, self._topics))}")
+        described = self._topics[name][1]
+        if name not in self._batches:
+            self._batches[name] = Batch(name, described.partitions, described.settings.max_record_bytes)
+        return self._batches[name]
+
+    def __enter__(self) -> Transaction:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *exc: object) -> None:
+        if kind is None and not self._closed:
+            self.commit()
+        self._closed = True
