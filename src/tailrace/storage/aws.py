@@ -1,0 +1,131 @@
+"""AWS: how to connect, and what its refusals mean here.
+
+The SDK's own retries are off: whether a write without an answer has happened is for the caller to find out.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import boto3
+from botocore.config import Config
+from botocore.exceptions import (
+    BotoCoreError,
+    ClientError,
+    ConnectTimeoutError,
+    CredentialRetrievalError,
+    EndpointConnectionError,
+    NoAuthTokenError,
+    NoCredentialsError,
+    NoRegionError,
+    PartialCredentialsError,
+    ProxyConnectionError,
+    SSLError,
+    SSOError,
+    TokenRetrievalError,
+)
+
+from tailrace.errors import BadInput, HomeError, TailraceError, Throttled, TimedOut, TooLarge, Unavailable
+
+NOT_SENT = (EndpointConnectionError, ConnectTimeoutError, ProxyConnectionError)
+NO_CREDENTIALS = (
+    CredentialRetrievalError,
+    NoAuthTokenError,
+    NoCredentialsError,
+    PartialCredentialsError,
+    SSOError,
+    TokenRetrievalError,
+)
+REFUSED_FOR_NOW = {
+    "LimitExceededException",
+    "ProvisionedThroughputExceeded",
+    "ProvisionedThroughputExceededException",
+    "ReplicatedWriteConflictException",
+    "RequestLimitExceeded",
+    "Throttling",
+    "ThrottlingError",
+    "ThrottlingException",
+    "TransactionConflict",
+    "TransactionConflictException",
+}
+BAD_CREDENTIALS = {
+    "ExpiredToken",
+    "ExpiredTokenException",
+    "IncompleteSignatureException",
+    "InvalidClientTokenId",
+    "InvalidSignatureException",
+    "MissingAuthenticationToken",
+    "MissingAuthenticationTokenException",
+    "RequestExpired",
+    "SignatureDoesNotMatch",
+    "UnrecognizedClientException",
+}
+DENIED = {"AccessDenied", "AccessDeniedException", "OptInRequired"}
+
+
+def connect(
+    service: Literal["dynamodb", "dynamodbstreams"],
+    *,
+    session: boto3.Session | None = None,
+    region: str | None = None,
+    endpoint: str | None = None,
+    connect_timeout: float = 3,
+    read_timeout: float = 10,
+    pool: int = 64,
+) -> Any:
+    """A client of boto3: without retries of its own, with timeouts, and with a connection for each of many threads."""
+    config = Config(
+        retries={"total_max_attempts": 1, "mode": "standard"},
+        connect_timeout=connect_timeout,
+        read_timeout=read_timeout,
+        max_pool_connections=pool,
+        parameter_validation=False,
+        tcp_keepalive=True,
+    )
+    try:
+        session = session or boto3.Session()
+        return session.client(service, region_name=region, endpoint_url=endpoint, config=config)
+    except NoRegionError:
+        raise HomeError("no AWS region is set; set AWS_REGION, or write `region=…` into the home's URL") from None
+    except ValueError as error:
+        raise HomeError(f"cannot use the endpoint {endpoint!r} for {service}: {error}") from None
+
+
+def translated(error: BotoCoreError | ClientError, operation: str, table: str, home: str) -> TailraceError:
+    """The error of ours that one of AWS's means; no message repeats what a signature was made of."""
+    what = f"{operation} on table {table!r}"
+    if isinstance(error, ClientError):
+        return _refusal(error, what, operation, table, home)
+    if isinstance(error, NO_CREDENTIALS):
+        return HomeError(f"{what}: no usable AWS credentials; `aws sts get-caller-identity` shows who you are")
+    if isinstance(error, NOT_SENT) or (isinstance(error, SSLError) and "CERTIFICATE_VERIFY" in str(error)):
+        return Unavailable(f"{what}: cannot connect, nothing was sent ({type(error).__name__})")
+    return TimedOut(f"{what}: sent, but not answered ({type(error).__name__}); it may have happened")
+
+
+def _refusal(error: ClientError, what: str, operation: str, table: str, home: str) -> TailraceError:
+    code = error.response.get("Error", {}).get("Code", "")
+    message = error.response.get("Error", {}).get("Message", "")
+    status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
+    if code in REFUSED_FOR_NOW:
+        return Throttled(f"{what}: refused for now ({code})")
+    if status >= 500:
+        return TimedOut(f"{what}: {code}; it may have happened")
+    if code == "ResourceNotFoundException":
+        return HomeError(f"there is no table {table!r}; `tailrace home create {home or 'URL'}` makes it")
+    if code in BAD_CREDENTIALS:
+        return HomeError(f"{what}: AWS does not accept the credentials ({code}); renew them, and check the clock")
+    if code in DENIED:
+        return HomeError(f"{what}: the credentials in use may not do this; allow them dynamodb:{operation}")
+    if code == "ValidationException":
+        return invalid(message, what, table)
+    return Unavailable(f"{what}: {code}: {message}")
+
+
+def invalid(message: str, what: str, table: str) -> TailraceError:
+    """What a ValidationException, or a ValidationError within a transaction, means."""
+    if "exceeded the maximum allowed size" in message:
+        return TooLarge(f"{what}: {message}")
+    if "does not match the schema" in message:
+        return HomeError(f"table {table!r} is not one of tailrace's: its keys are not p (text) and i (number)")
+    return BadInput(f"{what}: {message}")

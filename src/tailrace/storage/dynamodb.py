@@ -1,0 +1,207 @@
+"""A table in DynamoDB: the items of a home, by `p` (text) and `i` (number)."""
+
+from __future__ import annotations
+
+import re
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from botocore import xform_name
+from botocore.exceptions import BotoCoreError, ClientError
+
+from tailrace.errors import AlreadyThere, Closed, Conflict, HomeError, TailraceError, Throttled, Unavailable
+from tailrace.storage.aws import REFUSED_FOR_NOW, invalid, translated
+from tailrace.storage.changes import View
+from tailrace.storage.expressions import request_of
+from tailrace.storage.tables import (
+    LAST,
+    Action,
+    Check,
+    Item,
+    Key,
+    Slice,
+    changed,
+    check_key,
+    check_write,
+    holds,
+)
+from tailrace.storage.wire import item_from_wire, key_to_wire
+
+if TYPE_CHECKING:
+    from mypy_boto3_dynamodb import DynamoDBClient
+
+VIEWS: dict[View, str] = {
+    "keys": "KEYS_ONLY",
+    "new": "NEW_IMAGE",
+    "old": "OLD_IMAGE",
+    "both": "NEW_AND_OLD_IMAGES",
+}
+ALL_OLD = {"ReturnValuesOnConditionCheckFailure": "ALL_OLD"}
+
+
+class DynamoTable:
+    """The `Table` on DynamoDB.  `client` comes from `aws.connect`, `home` is the URL that messages name."""
+
+    inline_bytes = 8192
+    joins_inline = False
+
+    def __init__(self, client: DynamoDBClient, name: str, *, home: str = "") -> None:
+        self._client, self.name, self._home = client, name, home
+        self._lock = threading.Lock()
+        self._closed = False
+        self.requests: Counter[str] = Counter()
+        """How often each operation was asked for."""
+
+    def get(self, key: Key) -> Item | None:
+        """The item, or None."""
+        check_key(key)
+        item = self._ask("GetItem", Key=key_to_wire(key), ConsistentRead=True).get("Item")
+        return item_from_wire(item) if item else None
+
+    def query(
+        self, p: str, low: int = 0, high: int = LAST, *, descending: bool = False, limit: int | None = None
+    ) -> Slice:
+        """One page of items: what DynamoDB gives at once, 1 MB at most."""
+        check_key(Key(p))
+        low, high = max(low, 0), min(high, LAST)
+        if low > high or (limit is not None and limit < 1):
+            self._refuse_if_closed()
+            return Slice([], None)
+        limited: dict[str, Any] = {} if limit is None else {"Limit": limit}
+        answer = self._ask(
+            "Query",
+            KeyConditionExpression="p = :p AND i BETWEEN :low AND :high",
+            ExpressionAttributeValues={":p": {"S": p}, ":low": {"N": str(low)}, ":high": {"N": str(high)}},
+            ScanIndexForward=not descending,
+            ConsistentRead=True,
+            **limited,
+        )
+        last = answer.get("LastEvaluatedKey")
+        return Slice([item_from_wire(item) for item in answer["Items"]], int(last["i"]["N"]) if last else None)
+
+    def write(self, *actions: Action) -> tuple[Item | None, ...] | None:
+        """Do all actions or none; answers the new item of a single action, and None after a transaction."""
+        check_write(actions)
+        if len(actions) == 1:
+            return (self._write_one(actions[0]),)
+        self._ask("TransactWriteItems", actions, TransactItems=[self._transacted(action) for action in actions])
+        return None
+
+    def close(self) -> None:
+        """Give up the client's connections."""
+        self._closed = True
+        self._client.close()
+
+    def _write_one(self, action: Action) -> Item | None:
+        kind, request = request_of(action)
+        match kind:
+            case "ConditionCheck":
+                return self._check(action)
+            case "Put":
+                self._ask("PutItem", (action,), **request, **ALL_OLD)
+                return changed(None, action)
+            case "Update":
+                answer = self._ask("UpdateItem", (action,), **request, **ALL_OLD, ReturnValues="ALL_NEW")
+                return item_from_wire(answer["Attributes"])
+            case "Delete":
+                self._ask("DeleteItem", (action,), **request, **ALL_OLD)
+                return None
+
+    def _check(self, action: Action) -> Item | None:
+        item = self.get(action.key)
+        if not holds(item, action.when):
+            raise _conflict(action, 0, item)
+        return None if isinstance(action, Check) else item
+
+    def _transacted(self, action: Action) -> dict[str, Any]:
+        kind, request = request_of(action)
+        return {kind: {"TableName": self.name, **request, **ALL_OLD}}
+
+    def _ask(self, operation: str, actions: Sequence[Action] = (), **parameters: Any) -> Any:
+        self._refuse_if_closed()
+        with self._lock:
+            self.requests[operation] += 1
+        if operation != "TransactWriteItems":
+            parameters["TableName"] = self.name
+        try:
+            return getattr(self._client, xform_name(operation))(**parameters)
+        except (BotoCoreError, ClientError) as error:
+            failure = refused(error, actions, self.name) or translated(error, operation, self.name, self._home)
+            # What AWS says of a bad signature repeats what it was made of, a session token among it.
+            raise failure from (None if isinstance(failure, HomeError) else error)
+
+    def _refuse_if_closed(self) -> None:
+        if self._closed:
+            raise Closed(f"table {self.name!r} was closed")
+
+
+def refused(error: BotoCoreError | ClientError, actions: Sequence[Action], table: str) -> TailraceError | None:
+    """What an answer says of one of the actions, if it does."""
+    if not isinstance(error, ClientError):
+        return None
+    code = error.response["Error"]["Code"]
+    if code == "ConditionalCheckFailedException":
+        return _conflict(actions[0], 0, _stored(error.response))
+    if code == "TransactionCanceledException":
+        return _cancelled(error, actions, table)
+    return None
+
+
+def _cancelled(error: ClientError, actions: Sequence[Action], table: str) -> TailraceError:
+    reasons = _reasons(error)
+    codes = [reason.get("Code", "None") for reason in reasons]
+    what = f"TransactWriteItems on table {table!r}"
+    if "ConditionalCheckFailed" in codes:
+        index = codes.index("ConditionalCheckFailed")
+        return _conflict(actions[index], index, _stored(reasons[index]))
+    if "ValidationError" in codes:
+        return invalid(reasons[codes.index("ValidationError")].get("Message", ""), what, table)
+    named = ", ".join(sorted({code for code in codes if code != "None"}))
+    if REFUSED_FOR_NOW.issuperset(set(codes) - {"None"}):
+        return Throttled(f"{what}: refused for now ({named})")
+    return Unavailable(f"{what}: cancelled ({named})")
+
+
+def _reasons(error: ClientError) -> list[Any]:
+    if found := error.response.get("CancellationReasons"):
+        return list(found)
+    named = re.search(r"\[([\w, ]+)]", error.response["Error"].get("Message", ""))
+    return [{"Code": code} for code in (named.group(1).split(", ") if named else [])]
+
+
+def _stored(answer: Any) -> Item | None:
+    return item_from_wire(answer["Item"]) if answer.get("Item") else None
+
+
+def _conflict(action: Action, index: int, item: Item | None) -> Conflict:
+    there = "is there" if item is not None else "is not there"
+    what = f"{type(action).__name__} of {action.key.p!r}/{action.key.i}, which {there}, needs {action.when}"
+    return Conflict(what, index=index, item=item)
+
+
+def create_table(
+    client: DynamoDBClient, name: str, *, view: View | None = None, sleep: Callable[[float], None] = time.sleep
+) -> None:
+    """Make a table for a home, paid by request, with a stream of changes if a view is given; wait until it is there."""
+    request: Any = {
+        "TableName": name,
+        "BillingMode": "PAY_PER_REQUEST",
+        "AttributeDefinitions": [
+            {"AttributeName": "p", "AttributeType": "S"},
+            {"AttributeName": "i", "AttributeType": "N"},
+        ],
+        "KeySchema": [{"AttributeName": "p", "KeyType": "HASH"}, {"AttributeName": "i", "KeyType": "RANGE"}],
+    }
+    if view is not None:
+        request["StreamSpecification"] = {"StreamEnabled": True, "StreamViewType": VIEWS[view]}
+    try:
+        client.create_table(**request)
+        while client.describe_table(TableName=name)["Table"]["TableStatus"] != "ACTIVE":
+            sleep(0.5)
+    except client.exceptions.ResourceInUseException:
+        raise AlreadyThere(f"there is a table {name!r} already") from None
+    except (BotoCoreError, ClientError) as error:
+        raise translated(error, "CreateTable", name, "") from None
