@@ -1,0 +1,64 @@
+"""Fixtures for the real servers: one of each for a test run, and a loud word about those that could not be had."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from tests.servers.dynoxide import dynoxide as start_dynoxide
+from tests.servers.moto import moto as start_moto
+from tests.servers.process import Missing, Server
+from tests.servers.rclone import rclone as start_rclone
+from tests.servers.seaweedfs import seaweedfs as start_seaweedfs
+
+MISSING: dict[str, str] = {}
+
+
+@contextlib.contextmanager
+def started(name: str, start: Callable[[], contextlib.AbstractContextManager[Server]]) -> Iterator[Server]:
+    """A server for the length of a block; its tests are skipped where it cannot be had."""
+    with contextlib.ExitStack() as stack:
+        try:
+            server = stack.enter_context(start())
+        except Missing as missing:
+            MISSING[name] = str(missing)
+            pytest.skip(f"no {name} server: {missing}")
+        yield server
+
+
+@pytest.fixture(scope="session")
+def dynoxide() -> Iterator[Server]:
+    """DynamoDB by dynoxide."""
+    with started("dynoxide", start_dynoxide) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def moto() -> Iterator[Server]:
+    """DynamoDB and S3 by moto."""
+    with started("moto", start_moto) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def seaweedfs() -> Iterator[Server]:
+    """S3 by SeaweedFS."""
+    with started("seaweedfs", start_seaweedfs) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def rclone() -> Iterator[Server]:
+    """S3 by rclone, which ignores conditions."""
+    with started("rclone", start_rclone) as server:
+        yield server
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Say which servers were missing, and so what was not tested."""
+    if MISSING:
+        terminalreporter.section("SERVERS THAT WERE MISSING: their tests did not run", sep="!", red=True, bold=True)
+        for name, reason in sorted(MISSING.items()):
+            terminalreporter.write_line(f"{name}: {reason}", red=True)

@@ -1,0 +1,46 @@
+"""dynoxide: a DynamoDB server on one SQLite file, fetched once from npm."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+from tests.servers.process import HOST, Missing, Server, folder, free_ports, listens, running
+
+PACKAGE = "@dynoxide/linux-x64"
+CACHE = Path(__file__).parents[2] / ".servers" / "dynoxide"
+
+
+@contextlib.contextmanager
+def dynoxide(data: Path | None = None) -> Iterator[Server]:
+    """DynamoDB on a free port; with `data`, on what an earlier life left there."""
+    binary = _binary()
+    (port,) = free_ports(1)
+    with folder(data) as home:
+        command = [str(binary), "serve", "--host", HOST, "--port", str(port), "--db-path", str(home / "dynoxide.db")]
+        with running(command, lambda: listens(port), log=home / "server.log") as pid:
+            yield Server("dynoxide", f"http://{HOST}:{port}", pid)
+
+
+def _binary() -> Path:
+    """Where the server is; the first call of a checkout installs it."""
+    binary = CACHE / "node_modules" / PACKAGE / "dynoxide"
+    if not binary.exists():
+        _install()
+    if not binary.exists():
+        raise Missing(f"`npm install {PACKAGE}` brought no binary for this machine")
+    return binary
+
+
+def _install() -> None:
+    npm = shutil.which("npm")
+    if npm is None:
+        raise Missing(f"npm is not there to install {PACKAGE}; install Node.js")
+    CACHE.mkdir(parents=True, exist_ok=True)
+    flags = ["--ignore-scripts", "--no-audit", "--no-fund", "--no-save", "--prefix", str(CACHE)]
+    done = subprocess.run([npm, "install", *flags, PACKAGE], capture_output=True, text=True, timeout=300)
+    if done.returncode:
+        raise Missing(f"`npm install {PACKAGE}` failed: {done.stderr.strip()[-300:]}")
