@@ -9,6 +9,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from tailrace.testing.clock import ManualClock
+from tailrace.testing.explore import Explored, explore
 from tailrace.testing.faults import Faults
 from tailrace.testing.lives import Life
 from tailrace.testing.schedules import Scenario, check_schedules, one_schedule, replay, shrink
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 _CONTRACTS = ("TableContract", "ObjectsContract", "ChangesContract", "LeaseContract")
 
 __all__ = [
+    "Explored",
     "Faults",
     "Life",
     "ManualClock",
@@ -35,6 +37,7 @@ __all__ = [
     "TableContract",
     "Violation",
     "check_schedules",
+    "explore",
     "one_schedule",
     "replay",
     "shrink",

@@ -51,36 +51,32 @@ def _admitted(action: Action) -> tuple[Action, int]:
         item: dict[str, Value] = plain({**action.item, "p": key.p, "i": key.i})
         return Put(key, item, action.when), bound(item)
     if isinstance(action, Update):
-        _check_paths(tuple([change.path for change in action.changes]))
-        changes = tuple([_plain_change(change) for change in action.changes])
-        return Update(key, changes, action.when), _key_bound(key) + sum([_change_bound(c) for c in changes])
+        size = _names_bound(tuple([change.path for change in action.changes])) + 4 * len(key.p)
+        changes = []
+        for change in action.changes:
+            change, more = _taken(change)
+            changes.append(change)
+            size += more
+        return Update(key, tuple(changes), action.when), size
     return action, 0
 
 
 @lru_cache(maxsize=4096)
-def _check_paths(paths: tuple[Path, ...]) -> None:
+def _names_bound(paths: tuple[Path, ...]) -> int:
     check_write((Update(Key("any"), tuple(Remove(path) for path in paths)),))
+    return 32 + sum(4 + 4 * sum(map(len, steps_of(path))) for path in paths)
 
 
-def _plain_change(change: Change) -> Change:
+def _taken(change: Change) -> tuple[Change, int]:
+    if isinstance(change, Add):
+        return change, bound(change.value)
     if isinstance(change, Set):
-        return Set(change.path, plain(change.value))
+        value = plain(change.value)
+        return Set(change.path, value), bound(value)
     if isinstance(change, Append):
-        return Append(change.path, plain(list(change.values)))
-    return change
-
-
-def _change_bound(change: Change) -> int:
-    name = 4 + sum([4 * len(step) for step in steps_of(change.path)])
-    if isinstance(change, (Set, Add)):
-        return name + bound(change.value)
-    if isinstance(change, Append):
-        return name + bound(change.values)
-    return name if isinstance(change, Remove) else name + bound(change.members)
-
-
-def _key_bound(key: Key) -> int:
-    return 4 * len(key.p) + 32
+        values = plain(list(change.values))
+        return Append(change.path, values), bound(values)
+    return change, 0 if isinstance(change, Remove) else bound(change.members)
 
 
 def bound(value: Value) -> int:

@@ -30,7 +30,7 @@ def check_schedules(scenario: Scenario, seeds: Iterable[int], **settings: Any) -
 
 def one_schedule(scenario: Scenario, seed: int, **settings: Any) -> tuple[Simulation, Violation | None]:
     """A random phase, then a fair end."""
-    sim = _made(seed, settings)
+    sim = made(seed, settings)
     try:
         scenario(sim)
         sim.run()
@@ -44,7 +44,7 @@ def replay(
     scenario: Scenario, seed: int, moves: Sequence[Move], **settings: Any
 ) -> tuple[Simulation, Violation | None]:
     """Make these moves again, leaving out what is no longer possible; then a fair end."""
-    sim = _made(seed, settings)
+    sim = made(seed, settings)
     try:
         scenario(sim)
         sim.budget = dict.fromkeys(sim.budget, _MANY)
@@ -57,22 +57,43 @@ def replay(
     return sim, None
 
 
-def shrink(scenario: Scenario, seed: int, moves: Sequence[Move], violation: Violation, **settings: Any) -> list[Move]:
-    """Leave moves out, many at a time and then one by one, while the same violation remains."""
-    kept, size = list(moves), max(1, len(moves) // 2)
-    while size:
-        at = 0
-        while at < len(kept):
-            less = kept[:at] + kept[at + size :]
-            _, again = replay(scenario, seed, less, **settings)
-            if again is not None and again.what == violation.what:
-                kept = less
-            else:
-                at += size
-        size //= 2
+def shrink(
+    scenario: Scenario,
+    seed: int,
+    moves: Sequence[Move],
+    violation: Violation,
+    *,
+    effort: int = 200_000,
+    **settings: Any,
+) -> list[Move]:
+    """Leave moves out, many at a time and then one by one, while the same violation remains.
+
+    It takes about `effort` moves and then is content with what it has."""
+    kept, before = list(moves), len(moves) + 1
+    while len(kept) < before and effort > 0:
+        before = len(kept)
+        for size in _sizes(len(kept)):
+            at = 0
+            while at < len(kept) and effort > 0:
+                less = kept[:at] + kept[at + size :]
+                sim, again = replay(scenario, seed, less, **settings)
+                effort -= len(sim.history) + 1
+                if again is not None and again.what == violation.what:
+                    kept = less
+                else:
+                    at += max(1, size // 2)
     return kept
 
 
-def _made(seed: int, settings: dict[str, Any]) -> Simulation:
-    made = {name: value() if name in ("table", "objects", "clock") else value for name, value in settings.items()}
-    return Simulation(seed, **made)
+def _sizes(n: int) -> list[int]:
+    """Halves, quarters and so on, then every small number: some moves can only go together."""
+    sizes = []
+    while (n := n // 2) > 4:
+        sizes.append(n)
+    return [*sizes, 4, 3, 2, 1]
+
+
+def made(seed: int, settings: dict[str, Any]) -> Simulation:
+    """A new simulation, on storage of its own."""
+    given = {name: value() if name in ("table", "objects", "clock") else value for name, value in settings.items()}
+    return Simulation(seed, **given)

@@ -88,8 +88,12 @@ class SimulatedTable:
             self.calls["write"] += 1
             if self.faults is not None:
                 self.faults.write(lambda: self.apply(admitted))
-            answer = tuple(map(plain, self.apply(admitted)))
-            return answer if self.answers or len(actions) == 1 else None
+            try:
+                answer = self.apply(admitted)
+            except Conflict as conflict:
+                conflict.item = plain(conflict.item)
+                raise
+            return tuple(map(plain, answer)) if self.answers or len(actions) == 1 else None
 
     def close(self) -> None:
         """Calls after this raise `Closed`."""
@@ -135,7 +139,7 @@ class SimulatedTable:
         before = [self._meet(action) for action, _ in admitted]
         for index, (action, _) in enumerate(admitted):
             if not holds(before[index], action.when):
-                raise Conflict(_refusal(action, before[index]), index=index, item=plain(before[index]))
+                raise Conflict(_refusal(action, before[index]), index=index, item=before[index])
         after = [self._after(old, action, size) for old, (action, size) in zip(before, admitted, strict=True)]
         if torn is not None:
             self.veil[admitted[torn][0].key] = before[torn]
@@ -191,5 +195,5 @@ def _page(found: list[Item], bounds: Mapping[Key, int], limit: int | None) -> li
 
 
 def _refusal(action: Action, item: Item | None) -> str:
-    there = "is there" if item is not None else "is not there"
-    return f"{type(action).__name__} of {action.key.p!r}/{action.key.i}, which {there}, needs {action.when}"
+    there = "a condition does not hold" if item is not None else "there is no such item"
+    return f"{type(action).__name__} of {action.key.p!r}/{action.key.i}: {there}"

@@ -76,6 +76,8 @@ class Simulation:
         """Run once, when everything has come to its end."""
         self.results: dict[str, Any] = {}
         """What lives that came to their end returned, or the expected error they raised."""
+        self.ghosts: dict[str, Any] = {}
+        """What actors and checks remember of the schedule for the sake of checking."""
         self.finishing = False
         """Whether faults are over and everything is to come to its end."""
         self.history: list[tuple[Move, Call | None, object]] = []
@@ -124,6 +126,10 @@ class Simulation:
     def running(self) -> list[str]:
         """The names of the lives that have not come to their end."""
         return list(self._actors)
+
+    def actors(self) -> list[Actor]:
+        """The lives that have not come to their end."""
+        return list(self._actors.values())
 
     def _start(self, actor: Actor) -> None:
         if actor.name in self._actors:

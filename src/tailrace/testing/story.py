@@ -35,12 +35,14 @@ def told(move: tuple[str, Any], call: Call | None, outcome: object) -> str:
     words = "" if call is None else said(call)
     if what == "lands":
         return f"       {words}, sent by {who[0]}, lands"
-    if what in ("crash", "zombie"):
-        return (
-            f"{who:>5}: " + ("dies" if what == "crash" else "is thought dead and started again") + f" before: {words}"
-        )
+    if what == "crash":
+        return f"{who:>5}: dies before: {words}"
+    if what == "zombie":
+        return f"{who:>5}: is started again, and lives on before: {words}"
     if isinstance(outcome, Exception) and what == "step":
         return f"{who:>5}: {words} → {type(outcome).__name__}: {outcome}"
+    if isinstance(call, Get):
+        words += f" → {short(outcome)}"
     return f"{who:>5}: {words}" + ("" if what == "step" else f" ({WORDS.get(what, what)})")
 
 

@@ -1,0 +1,77 @@
+"""Fingerprint: the state of a simulation as one number, to know it again."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Generator, Mapping
+from dataclasses import fields, is_dataclass
+from itertools import count
+from types import FunctionType, MethodType, ModuleType
+from typing import Any
+
+from tailrace.testing.simulation import Simulation
+
+_COUNT = count()
+_PLAIN = (type(None), bool, int, str, bytes, type, ModuleType)
+
+
+def fingerprint(sim: Simulation) -> int:
+    """A number that equal states share: storage, what is late, faults left, ghosts, every life's variables."""
+    lives = [(a.name, a.restarts, a.call, a.steps) for a in sim.actors()]
+    storage = (sim.table.items, sim.table.veil, sim.objects.items)
+    return hash(_frozen((storage, sim.late, sim.budget, sim.ghosts, sim.results, lives), {id(sim): 0}))
+
+
+def _frozen(value: Any, met: dict[int, int]) -> Any:
+    """A value that can be hashed, of the same content.  What is met again inside itself stands as a number."""
+    if isinstance(value, _PLAIN):
+        return value
+    if isinstance(value, float):
+        return "a time"
+    if id(value) in met:
+        return met[id(value)]
+    met[id(value)] = len(met)
+    try:
+        return type(value), _content(value, lambda inner: _frozen(inner, met))
+    finally:
+        del met[id(value)]
+
+
+def _content(value: Any, frozen: Callable[[Any], Any]) -> Any:
+    match value:
+        case dict():
+            return frozenset((frozen(name), frozen(inner)) for name, inner in value.items())
+        case list() | tuple():
+            return tuple(frozen(inner) for inner in value)
+        case set() | frozenset():
+            return frozenset(frozen(inner) for inner in value)
+        case Generator():
+            return _position(value, frozen)
+        case FunctionType():
+            return value.__code__, tuple(frozen(cell.cell_contents) for cell in value.__closure__ or ())
+        case MethodType():
+            return value.__func__, frozen(value.__self__)
+        case random.Random():
+            return value.getstate()
+        case BaseException():
+            return frozen(value.args)
+        case _:
+            return tuple((name, frozen(inner)) for name, inner in _attributes(value).items())
+
+
+def _position(steps: Generator[Any, Any, Any], frozen: Callable[[Any], Any]) -> Any:
+    """Where a generator stands and what its variables hold, and so on in the one it waits for."""
+    frame = steps.gi_frame  # type: ignore[attr-defined]
+    if frame is None:
+        return "ended"
+    variables = tuple((name, frozen(value)) for name, value in frame.f_locals.items())
+    return frame.f_code, frame.f_lasti, variables, frozen(steps.gi_yieldfrom)  # type: ignore[attr-defined]
+
+
+def _attributes(value: Any) -> Mapping[str, Any]:
+    """What an object holds; one that does not say is like no other."""
+    if is_dataclass(value):
+        return {f.name: getattr(value, f.name) for f in fields(value)}
+    names = [name for kind in type(value).__mro__ for name in getattr(kind, "__slots__", ())]
+    held = {name: getattr(value, name) for name in names if hasattr(value, name)} | getattr(value, "__dict__", {})
+    return held or {"unlike any other": next(_COUNT)}
