@@ -1,0 +1,64 @@
+"""Ask the questions: `python -m benchmarks.run [names…] [--quick]`."""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import sys
+import tempfile
+from pathlib import Path
+
+from rich.console import Console
+
+from benchmarks import append, growth, latency, memory, read, report, threads
+from benchmarks.harness import ask
+from benchmarks.machine import describe
+
+ROOT = Path(__file__).parent
+QUESTIONS = {
+    "append": append.question,
+    "read": read.question,
+    "latency": latency.question,
+    "threads": threads.question,
+    "growth": growth.question,
+    "memory": memory.question,
+}
+
+
+def main() -> None:
+    """Ask what was named, or everything; each answer is printed and kept as soon as it is there."""
+    arguments = parse()
+    console = Console(width=None if sys.stdout.isatty() else 200)
+    for name in arguments.names or QUESTIONS:
+        answer(name, arguments, console)
+
+
+def parse() -> argparse.Namespace:
+    """The command line."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.run", description=__doc__)
+    parser.add_argument(
+        "names", nargs="*", choices=[[], *QUESTIONS], help="which questions; all of them if none is named"
+    )
+    parser.add_argument("--quick", action="store_true", help="few records and rounds; RESULTS.md is left alone")
+    parser.add_argument("--data", type=Path, default=ROOT.parent / "build", help="where every side keeps its data")
+    return parser.parse_args()
+
+
+def answer(name: str, arguments: argparse.Namespace, console: Console) -> None:
+    """Ask one question on a fresh folder."""
+    arguments.data.mkdir(parents=True, exist_ok=True)
+    folder = Path(tempfile.mkdtemp(prefix="bench-", dir=arguments.data))
+    try:
+        machine = describe(folder)
+        question = QUESTIONS[name](arguments.quick)
+        with console.status(name) as status:
+            results = ask(question, folder, lambda text: status.update(f"{name}: {text}"))
+        report.show(question, results, machine, console)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    if not arguments.quick:
+        report.save(report.section(question, results, machine), ROOT / "RESULTS.md", list(QUESTIONS))
+
+
+if __name__ == "__main__":
+    main()
