@@ -1,35 +1,38 @@
-"""A server on loopback that has one answer to every request: refusals that no other server can be brought to give."""
+"""Servers on loopback with answers made up beforehand: those that no other server can be brought to give."""
 
 from __future__ import annotations
 
 import contextlib
 import json
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any
+from typing import Any, TypeAlias
 
 from tests.servers.process import HOST
 
+Reply: TypeAlias = Callable[[str, bytes], tuple[int, bytes]]
+"""From an operation and a request's body to a status and an answer."""
+
 
 @contextlib.contextmanager
-def refusing(status: int, code: str, message: str = "", **more: Any) -> Iterator[str]:
-    """The URL of a server that refuses everything as DynamoDB would: an exception's name, a message, its fields."""
-    prefix = "com.amazonaws.dynamodb.v20120810#"
-    body = json.dumps({"__type": prefix + code, "message": message, **more}).encode()
+def saying(reply: Reply) -> Iterator[str]:
+    """The URL of a server that answers every request as `reply` says."""
 
-    class Refusal(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            self.rfile.read(int(self.headers["Content-Length"]))
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            operation = self.headers.get("X-Amz-Target", self.command).split(".")[-1]
+            status, body = reply(operation, self.rfile.read(int(self.headers.get("Content-Length", 0))))
             self.send_response(status)
-            self.send_header("Content-Type", "application/x-amz-json-1.0")
             self.send_header("Content-Length", str(len(body)))
             self.end_headers()
             self.wfile.write(body)
 
+        do_POST = do_PUT = do_GET
+
         def log_message(self, format: str, *args: object) -> None: ...
 
-    server = ThreadingHTTPServer((HOST, 0), Refusal)
+    server = ThreadingHTTPServer((HOST, 0), Handler)
     thread = threading.Thread(target=server.serve_forever, daemon=True, kwargs={"poll_interval": 0.01})
     thread.start()
     try:
@@ -38,3 +41,18 @@ def refusing(status: int, code: str, message: str = "", **more: Any) -> Iterator
         server.shutdown()
         server.server_close()
         thread.join()
+
+
+def answering(answer: Callable[[str, Any], tuple[int, dict[str, Any]]]) -> contextlib.AbstractContextManager[str]:
+    """A server that speaks DynamoDB's protocol: from an operation and its parameters to a status and an answer."""
+
+    def reply(operation: str, body: bytes) -> tuple[int, bytes]:
+        status, content = answer(operation, json.loads(body))
+        return status, json.dumps(content).encode()
+
+    return saying(reply)
+
+
+def refusal(code: str, message: str = "", **more: Any) -> dict[str, Any]:
+    """An exception as DynamoDB writes it: its name, a message, its fields."""
+    return {"__type": f"com.amazonaws.dynamodb.v20120810#{code}", "message": message, **more}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import socket
 import struct
 import threading
@@ -23,6 +24,7 @@ class Proxy:
         self._target = int(target.rsplit(":", 1)[1])
         self._fault: Fault = "none"
         self._delay = 0.0
+        self._times = math.inf
         self._sockets: list[socket.socket] = []
         self._listener = socket.create_server((HOST, 0))
         self.url = f"http://{HOST}:{self._listener.getsockname()[1]}"
@@ -31,9 +33,9 @@ class Proxy:
         threading.Thread(target=self._accept, daemon=True).start()
 
     @contextlib.contextmanager
-    def failing(self, fault: Fault, delay: float = 0.0) -> Iterator[None]:
-        """Let this happen to all traffic inside the block; a delay holds answers back for so many seconds."""
-        self._fault, self._delay = fault, delay
+    def failing(self, fault: Fault, delay: float = 0.0, *, times: float = math.inf) -> Iterator[None]:
+        """Let this happen inside the block, so many times; a delay holds answers back for so many seconds."""
+        self._fault, self._delay, self._times = fault, delay, times
         try:
             yield
         finally:
@@ -61,17 +63,20 @@ class Proxy:
         client = source if side == "before" else sink
         with contextlib.suppress(OSError):
             while data := source.recv(65536):
-                if self._fault.endswith(side):
-                    self.hit += 1
+                if self._fault.endswith(side) and self._strikes():
                     _end(client, reset=self._fault.startswith("reset"))
                     break
-                if self._fault == "delay" and side == "after":
-                    self.hit += 1
+                if self._fault == "delay" and side == "after" and self._strikes():
                     time.sleep(self._delay)
                 sink.sendall(data)
         for one in (source, sink):
             with contextlib.suppress(OSError):
                 one.shutdown(socket.SHUT_RDWR)
+
+    def _strikes(self) -> bool:
+        self._times -= 1
+        self.hit += self._times >= 0
+        return self._times >= 0
 
 
 def _end(client: socket.socket, *, reset: bool) -> None:

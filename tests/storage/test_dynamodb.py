@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from tests.servers.aws import client, new_table, table
-from tests.servers.canned import refusing
+from tests.servers.canned import answering, refusal
 from tests.servers.process import Server
 from tests.servers.proxy import Fault, proxied
 
@@ -257,14 +257,17 @@ class TestHomes:
             fresh.query("a", 5, 4)
 
 
-def refusal(status: int, code: str, message: str = "", **more: Any) -> TailraceError:
+def refused(status: int, code: str, message: str = "", **more: Any) -> TailraceError:
     """What a transaction of two says when AWS answers so."""
     put = Put(Key("a"), {"n": 1}, (Absent(),))
     server = Server("canned", "", 0, secret=SECRET)
-    with refusing(status, code, message, **more) as url, table(server, "tailrace-canned", endpoint=url) as refused:
-        with pytest.raises(TailraceError) as caught:
-            refused.write(put, Delete(Key("b")))
-        assert refused.requests == {"TransactWriteItems": 1}
+    with (
+        answering(lambda *_: (status, refusal(code, message, **more))) as url,
+        table(server, "tailrace-canned", endpoint=url) as refusing,
+        pytest.raises(TailraceError) as caught,
+    ):
+        refusing.write(put, Delete(Key("b")))
+    assert refusing.requests == {"TransactWriteItems": 1}
     assert SECRET not in shown(caught.value)
     return caught.value
 
@@ -273,7 +276,7 @@ def cancelled(*codes: str) -> TailraceError:
     """What a transaction of two says when it is cancelled for these reasons."""
     message = f"Transaction cancelled, please refer cancellation reasons for specific reasons [{', '.join(codes)}]"
     reasons = [{"Code": code, "Message": f"about {code}"} for code in codes]
-    return refusal(400, "TransactionCanceledException", message, CancellationReasons=reasons)
+    return refused(400, "TransactionCanceledException", message, CancellationReasons=reasons)
 
 
 class TestRefusals:
@@ -287,11 +290,11 @@ class TestRefusals:
         ],
     )
     def test_refused_for_now(self, code: str) -> None:
-        assert type(refusal(400, code)) is Throttled
+        assert type(refused(400, code)) is Throttled
 
     @pytest.mark.parametrize("code", ["InternalServerError", "ServiceUnavailable"])
     def test_a_server_error_may_have_happened(self, code: str) -> None:
-        assert type(refusal(500, code)) is TimedOut
+        assert type(refused(500, code)) is TimedOut
 
     @pytest.mark.parametrize(
         "codes",
@@ -311,14 +314,14 @@ class TestRefusals:
         assert error.index == (0 if other == "ConditionalCheckFailed" else 1)
 
     def test_reasons_in_the_message_alone_are_read(self) -> None:
-        error = refusal(400, "TransactionCanceledException", "because of [None, ConditionalCheckFailed]")
+        error = refused(400, "TransactionCanceledException", "because of [None, ConditionalCheckFailed]")
         assert isinstance(error, Conflict)
         assert (error.index, error.item) == (1, None)
 
     def test_an_item_that_grew_too_large_within_a_transaction(self) -> None:
         message = "Item size to update has exceeded the maximum allowed size"
         reasons = [{"Code": "None"}, {"Code": "ValidationError", "Message": message}]
-        error = refusal(400, "TransactionCanceledException", "[None, ValidationError]", CancellationReasons=reasons)
+        error = refused(400, "TransactionCanceledException", "[None, ValidationError]", CancellationReasons=reasons)
         assert type(error) is TooLarge
 
     @pytest.mark.parametrize(
@@ -332,11 +335,11 @@ class TestRefusals:
         ],
     )
     def test_credentials(self, code: str) -> None:
-        error = refusal(400, code, f"The canonical string should have been x-amz-security-token:{SECRET}")
+        error = refused(400, code, f"The canonical string should have been x-amz-security-token:{SECRET}")
         assert type(error) is HomeError
         assert "credentials" in str(error)
 
     def test_any_other_refusal_is_shown(self) -> None:
-        error = refusal(400, "BrandNewException", "which is new")
+        error = refused(400, "BrandNewException", "which is new")
         assert type(error) is Unavailable
         assert "BrandNewException: which is new" in str(error)

@@ -1,0 +1,29 @@
+"""Spans: ranges of an object that lie near each other, fetched together and cut apart again."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Sequence
+
+GAP = 1024 * 1024
+"""Reading so many bytes too many takes no longer than another request."""
+
+
+def joined(ranges: Sequence[tuple[int, int]], gap: int = GAP) -> list[tuple[int, int]]:
+    """The (start, end) spans, in order and apart by more than `gap`, that cover all (position, length) ranges."""
+    spans: list[tuple[int, int]] = []
+    for position, length in sorted(r for r in ranges if r[1] > 0):
+        if spans and position <= spans[-1][1] + gap:
+            spans[-1] = (spans[-1][0], max(spans[-1][1], position + length))
+        else:
+            spans.append((position, position + length))
+    return spans
+
+
+def cut(spans: Sequence[tuple[int, int]], found: Sequence[memoryview], position: int, length: int) -> memoryview:
+    """One range out of the bytes found for the spans; short where the object was."""
+    if length <= 0:
+        return memoryview(b"")
+    span = bisect_right(spans, position, key=lambda s: s[0]) - 1
+    start = position - spans[span][0]
+    return found[span][start : start + length]
