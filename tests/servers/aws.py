@@ -12,7 +12,7 @@ import boto3
 
 from tailrace.storage.aws import connect
 from tailrace.storage.changes import View
-from tailrace.storage.dynamodb import DynamoTable, create_table
+from tailrace.storage.dynamodb import DynamoTable, create_table, open_table
 from tests.servers.process import Server
 
 
@@ -44,8 +44,12 @@ def new_table(server: Server, view: View | None = None) -> str:
 def table(server: Server, name: str | None = None, **settings: Any) -> Iterator[DynamoTable]:
     """A handle on a table, a new one if none is named, for the length of a block."""
     name = name or new_table(server)
-    with client(server, **settings) as dynamodb:
-        yield DynamoTable(dynamodb, name, home="s3://bucket/home?table=" + name)
+    connection = {"session": session_of(server), "endpoint": server.url, **settings}
+    handle = open_table(name, home=f"s3://bucket/home?table={name}", **connection)
+    try:
+        yield handle
+    finally:
+        handle.close()
 
 
 def new_bucket(server: Server) -> str:

@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any
 from botocore import xform_name
 from botocore.exceptions import BotoCoreError, ClientError
 
-from tailrace.errors import AlreadyThere, Closed, Conflict, HomeError, TailraceError, Throttled, Unavailable
-from tailrace.storage.aws import REFUSED_FOR_NOW, invalid, translated
+from tailrace.errors import AlreadyThere, BadInput, Closed, Conflict, HomeError, TailraceError, Throttled, Unavailable
+from tailrace.storage.aws import REFUSED_FOR_NOW, connect, invalid, translated
 from tailrace.storage.changes import View
+from tailrace.storage.dynamostreams import DynamoChanges, stream_of
 from tailrace.storage.expressions import request_of
 from tailrace.storage.tables import (
     LAST,
@@ -32,24 +33,21 @@ from tailrace.storage.wire import item_from_wire, key_to_wire
 
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient
+    from mypy_boto3_dynamodbstreams import DynamoDBStreamsClient
 
-VIEWS: dict[View, str] = {
-    "keys": "KEYS_ONLY",
-    "new": "NEW_IMAGE",
-    "old": "OLD_IMAGE",
-    "both": "NEW_AND_OLD_IMAGES",
-}
 ALL_OLD = {"ReturnValuesOnConditionCheckFailure": "ALL_OLD"}
 
 
 class DynamoTable:
-    """The `Table` on DynamoDB.  `client` comes from `aws.connect`, `home` is the URL that messages name."""
+    """The `Table` on DynamoDB, as `open_table` opens it.  `home` is the URL that messages name."""
 
     inline_bytes = 8192
     joins_inline = False
 
-    def __init__(self, client: DynamoDBClient, name: str, *, home: str = "") -> None:
-        self._client, self.name, self._home = client, name, home
+    def __init__(
+        self, client: DynamoDBClient, name: str, *, home: str = "", streams: DynamoDBStreamsClient | None = None
+    ) -> None:
+        self._client, self.name, self._home, self._streams = client, name, home, streams
         self._lock = threading.Lock()
         self._closed = False
         self.requests: Counter[str] = Counter()
@@ -90,10 +88,21 @@ class DynamoTable:
         self._ask("TransactWriteItems", actions, TransactItems=[self._transacted(action) for action in actions])
         return None
 
+    def capture(self, view: View) -> DynamoChanges:
+        """Switch change capture on, for good; gives the changes since then."""
+        self._refuse_if_closed()
+        if self._streams is None:
+            raise BadInput(f"table {self.name!r} was made without a client for its streams")
+        changes = DynamoChanges(self._streams, self._client, self.name, home=self._home)
+        changes.capture(view)
+        return changes
+
     def close(self) -> None:
-        """Give up the client's connections."""
+        """Give up the connections."""
         self._closed = True
         self._client.close()
+        if self._streams is not None:
+            self._streams.close()
 
     def _write_one(self, action: Action) -> Item | None:
         kind, request = request_of(action)
@@ -182,6 +191,12 @@ def _conflict(action: Action, index: int, item: Item | None) -> Conflict:
     return Conflict(what, index=index, item=item)
 
 
+def open_table(name: str, *, home: str = "", **connection: Any) -> DynamoTable:
+    """A handle on a table that is there; `connection` is as `aws.connect` takes it."""
+    streams = connect("dynamodbstreams", **connection)
+    return DynamoTable(connect("dynamodb", **connection), name, home=home, streams=streams)
+
+
 def create_table(
     client: DynamoDBClient, name: str, *, view: View | None = None, sleep: Callable[[float], None] = time.sleep
 ) -> None:
@@ -196,7 +211,7 @@ def create_table(
         "KeySchema": [{"AttributeName": "p", "KeyType": "HASH"}, {"AttributeName": "i", "KeyType": "RANGE"}],
     }
     if view is not None:
-        request["StreamSpecification"] = {"StreamEnabled": True, "StreamViewType": VIEWS[view]}
+        request["StreamSpecification"] = stream_of(view)
     try:
         client.create_table(**request)
         while client.describe_table(TableName=name)["Table"]["TableStatus"] != "ACTIVE":
