@@ -159,9 +159,7 @@ class Buffer:
         for bin in self.bins.values():
             bin.settle()
         filled = {q: bin.batches for q, bin in self.bins.items() if bin.count}
-        if any(b.num_columns == 5 for batches in filled.values() for b in batches):
-            filled = {q: [_with_headers(b) for b in batches] for q, batches in filled.items()}
-        return encode(filled, compression)
+        return encode(unified(filled), compression)
 
 
 def _partitions(keys: pa.Array[Any], partitions: int, nulls_to: int) -> pa.Array[Any]:
@@ -177,6 +175,13 @@ def _pairs(headers: Headers | None) -> list[dict[str, Any]] | None:
         return None
     pairs = headers.items() if isinstance(headers, Mapping) else headers
     return [{"name": name, "value": value} for name, value in pairs]
+
+
+def unified(batches: dict[int, list[pa.RecordBatch]]) -> dict[int, list[pa.RecordBatch]]:
+    """All batches with a headers column, if one has it."""
+    if any(b.num_columns == 5 for some in batches.values() for b in some):
+        return {q: [_with_headers(b) for b in some] for q, some in batches.items()}
+    return batches
 
 
 def _with_headers(batch: pa.RecordBatch) -> pa.RecordBatch:

@@ -1,0 +1,96 @@
+"""Cleaning: removing bytes that nothing refers to.  No clock decides, a fence does.
+
+CLEAN   g = the head's gen, raised by the run before; gc = g, confirmed: from now on no chunk put under a gen below g
+        can be appended.  Read every reference; delete unreferenced chunks with a gen below g.  gen += 1.
+"""
+
+from __future__ import annotations
+
+from tailrace.coordination import guard
+from tailrace.coordination.rules import in_force
+from tailrace.log import head as heads
+from tailrace.log.append import Log
+from tailrace.log.head import Entry, Page
+from tailrace.storage import calls
+from tailrace.storage.calls import Steps
+from tailrace.storage.tables import Add, Delete, Equals, Key, Less, Set, Update
+
+
+def clean(log: Log) -> Steps[int]:
+    """One run of cleaning; gives how many chunks it removed."""
+    g = (yield from log.head()).gen
+    if in_force("clean.no_fence"):
+        yield from _fence(log, g)
+    kept = yield from references(log)
+    removed = yield from _remove_objects(log, g, kept)
+    removed += yield from _remove_items(log, g, kept)
+    yield from _next_gen(log, g)
+    return removed
+
+
+def _fence(log: Log, g: int) -> Steps[None]:
+    while (yield from log.head()).gc < g:
+        yield from guard.attempt(Update(heads.head_key(log.id), (Set("gc", g),), (Less("gc", g),)))
+
+
+def _next_gen(log: Log, g: int) -> Steps[None]:
+    """Whoever ends a run of this gen raises it; it does not matter who."""
+    yield from guard.attempt(Update(heads.head_key(log.id), (Add("gen", 1),), (Equals("gen", g),)))
+
+
+def references(log: Log) -> Steps[set[str]]:
+    """The ids of all chunks that are referred to: the head first, then the pages below it, downwards, all joining."""
+    while True:
+        head = yield from log.head()
+        ids = {e.id for e in head.own.entries}
+        below = yield from _pages_below(log, head.page, head.first, ids)
+        if below:
+            return ids
+        yield from calls.pause(0)  # a page does not show yet
+
+
+def _pages_below(log: Log, page: int, first: int, ids: set[str]) -> Steps[bool]:
+    number = page - 1
+    while number >= first:
+        items, _ = yield from guard.read_range(heads.head_key(log.id).p, 0, number, descending=True, limit=1)
+        if not items or (found := Page.of(items[0])).last != number:
+            return False
+        ids |= {e.id for e in found.entries}
+        number = found.first - 1
+    return True
+
+
+def _remove_objects(log: Log, g: int, kept: set[str]) -> Steps[int]:
+    listed = yield from guard.persist(lambda: calls.list_objects(f"topics/{log.id}/"))
+    doomed = [o.name for o in listed if _gen(o.name) < g and o.name.rpartition("/")[2] not in kept]
+    for start in range(0, len(doomed), 1000):
+        names = doomed[start : start + 1000]
+        yield from guard.persist(lambda names=names: calls.delete_objects(names))  # type: ignore[misc]
+    return len(doomed)
+
+
+def _gen(name: str) -> int:
+    return int(name.split("/")[-2])
+
+
+def _remove_items(log: Log, g: int, kept: set[str]) -> Steps[int]:
+    removed, low, p = 0, 0, heads.chunk_key(log.id, 0, "0").p
+    while True:
+        items, more = yield from guard.read_range(p, low, (g << heads.ID_BITS) - 1 if g else 0)
+        for item in items:
+            if item["id"] not in kept and item["i"] >> heads.ID_BITS < g:
+                yield from guard.attempt(Delete(Key(p, item["i"]), (Equals("id", item["id"]),)))
+                removed += 1
+        if more is None:
+            return removed
+        low = more + 1
+
+
+def drop(log: Log, entries: list[Entry]) -> Steps[None]:
+    """Remove the bytes of entries whose page is gone."""
+    names = [heads.object_name(log.id, e.gen, e.id) for e in entries if not e.inline]
+    if names:
+        yield from guard.persist(lambda: calls.delete_objects(names))
+    for entry in entries:
+        if entry.inline:
+            yield from guard.attempt(heads.drop_chunk(log.id, entry))

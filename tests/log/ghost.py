@@ -1,0 +1,130 @@
+"""The ghost of a topic: what its log has been, told only by what is stored, and what must always hold of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pyarrow as pa
+
+from tailrace.log import head as heads
+from tailrace.log.append import Log
+from tailrace.log.chunk import decode
+from tailrace.log.head import Entry, Head, Page
+from tailrace.storage.tables import LAST
+from tailrace.testing import Simulation, Violation
+
+PARTITIONS = 2
+
+
+def must(true: bool, what: str, *details: object) -> None:
+    if not true:
+        raise Violation(what, *details)
+
+
+class Ghost:
+    """Follows the stored head and pages of one topic after every step, and remembers each record ever seen."""
+
+    def __init__(self, topic_id: str) -> None:
+        self.id = topic_id
+        self.log: list[list[bytes]] = [[] for _ in range(PARTITIONS)]
+        self.where: dict[bytes, int] = {}
+        self.acked: dict[bytes, int | None] = {}
+        self._known: dict[str, dict[int, list[bytes]]] = {}
+        self._seen: tuple[object, ...] = ()
+        self._risen = (0,) * (4 + PARTITIONS)
+
+    # -- what is stored
+    def head(self, sim: Simulation) -> Head:
+        return Head(sim.table.items[heads.head_key(self.id)])
+
+    def pages(self, sim: Simulation) -> list[Page]:
+        p = heads.head_key(self.id).p
+        keys = sorted(k for k in sim.table.items if k.p == p and k.i < LAST)
+        return [Page.of(sim.table.items[k]) for k in keys]
+
+    def values(self, sim: Simulation, entry: Entry) -> dict[int, list[bytes]]:
+        """The records of a chunk, from its bytes, which must be there."""
+        if entry.inline:
+            item = sim.table.items.get(heads.chunk_key(self.id, entry.gen, entry.id))
+            must(item is not None and item["id"] == entry.id, "committed bytes deleted")
+            data = memoryview(item["d"])
+        else:
+            stored = sim.objects.items.get(heads.object_name(self.id, entry.gen, entry.id))
+            must(stored is not None, "committed bytes deleted")
+            data = memoryview(stored)
+        if entry.id not in self._known:
+            self._known[entry.id] = dict(self._decoded(entry, data))
+        return self._known[entry.id]
+
+    def _decoded(self, entry: Entry, data: memoryview) -> Iterator[tuple[int, list[bytes]]]:
+        for run in entry.runs:
+            batches = decode(entry.kind, run, data[run.position : run.position + run.length], "a chunk")
+            yield run.partition, pa.chunked_array([b.column(3) for b in batches]).to_pylist()
+
+    # -- what must hold after every step
+    def check(self, sim: Simulation) -> None:
+        head_item = sim.table.items[heads.head_key(self.id)]
+        seen = (head_item, len(sim.table.items), len(sim.objects.items))
+        if self._seen and seen[0] is self._seen[0] and seen[1:] == self._seen[1:]:
+            return
+        self._seen = seen
+        head = Head(head_item)
+        must(head.gc <= head.gen, "gc above gen: every producer fenced for ever")
+        must(len(head.own.packed) <= 2, "head grows without bound")
+        self._rises(head)
+        position: dict[int, int] | None = None
+        for page in [*self.pages(sim), head.own]:
+            if position is not None:
+                must(position == dict(page.base), "pages do not join", position, page.base)
+            position = dict(page.base)
+            for entry in page.entries:
+                self._meet(sim, head, entry, position)
+                position = heads.plus(position, entry.counts)
+        must(position == head.next, "next offsets do not follow from the entries")
+        for q in range(PARTITIONS):
+            must(len(self.log[q]) == head.next[q], "offsets not dense", q, len(self.log[q]), head.next[q])
+
+    def _rises(self, head: Head) -> None:
+        now = (head.page, head.first, head.gen, head.gc, *(head.floor[q] for q in range(PARTITIONS)))
+        must(all(a <= b for a, b in zip(self._risen, now, strict=True)), "what only rises went back", self._risen, now)
+        self._risen = now
+
+    def _meet(self, sim: Simulation, head: Head, entry: Entry, position: dict[int, int]) -> None:
+        for q, count in entry.counts.items():
+            at = position[q]
+            if at + count <= head.floor[q]:
+                continue
+            found = self.values(sim, entry)[q]
+            known = self.log[q][at : at + count]
+            must(known == found[: len(known)], "bytes are not the records of these offsets", q, at)
+            for record in found[len(known) :]:
+                must(record not in self.where, "a record twice", record)
+                name, _, number = record.rpartition(b".")
+                earlier = [int(r.rpartition(b".")[2]) for r in self.log[q] if r.rpartition(b".")[0] == name]
+                must(all(n < int(number) for n in earlier), "order of a producer broken", record)
+                self.log[q].append(record)
+                self.where[record] = q
+
+    # -- what actors tell
+    def ack(self, sim: Simulation, q: int, record: bytes, offset: int | None) -> None:
+        """An acknowledged record is in the log, at the offset that was answered."""
+        self.check(sim)
+        must(record in self.where, "acknowledged, not in the log", record)
+        if offset is not None:
+            must(self.log[q][offset] == record, "a wrong offset answered", record, offset)
+        self.acked[record] = offset
+
+
+def ghost_of(sim: Simulation) -> Ghost:
+    ghost: Ghost = sim.ghosts["topic"]
+    return ghost
+
+
+def log_of(sim: Simulation, rng: object = None) -> Log:
+    """A view of the topic as one process has it; ids come from the life's own randomness."""
+    ghost = ghost_of(sim)
+    new_id = (lambda: f"{rng.getrandbits(96):024x}") if rng is not None else None  # type: ignore[attr-defined]
+    log = Log("t", ghost.id, sim.table.inline_bytes, sim.table.joins_inline)
+    if new_id is not None:
+        log.new_id = new_id
+    return log

@@ -1,0 +1,227 @@
+"""Mutants: the log with one rule taken away.  Each must be caught by some schedule, as it is in the model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any
+from unittest.mock import patch
+
+from tailrace.coordination import guard
+from tailrace.coordination.guard import Refused, Unanswered, Written
+from tailrace.coordination.rules import without
+from tailrace.errors import ObjectMissing, OutcomeUnknown
+from tailrace.log import append, intake, merging
+from tailrace.log import head as heads
+from tailrace.log.append import Appended, Log, Placed
+from tailrace.log.head import Entry, Head, Page
+from tailrace.log.reader import Reader, read_runs
+from tailrace.storage import calls
+from tailrace.storage.calls import Steps
+from tailrace.storage.tables import Action, Item, Put
+
+Mutant = Callable[[], AbstractContextManager[Any]]
+
+
+def _off(*names: str) -> Mutant:
+    return lambda: without(*names)
+
+
+def _patched(target: Any, name: str, new: Any) -> Mutant:
+    return lambda: patch.object(target, name, new)
+
+
+# --- append
+_found, _prepare, _waited, _look, _see = append._found, append._prepare, append._waited, append.look, append._see
+
+
+def _fence_first(placed: list[Placed]) -> Steps[list[Appended] | None]:
+    if placed[0].log.newest.gc > placed[0].entry.gen:
+        return None
+    return (yield from _found(placed))
+
+
+def _always_look(placed: list[Placed]) -> Steps[list[Appended] | None]:
+    for p in placed:
+        p.doubts.update(range(p.log.newest.page))
+    return (yield from _found(placed))
+
+
+def _look_by_number(log: Log, number: int) -> Steps[Page | None]:
+    item = yield from guard.read(heads.page_key(log.id, number))
+    return Page.of(item) if item else None
+
+
+def _missing_is_gone(log: Log, number: int) -> Steps[Page | None]:
+    items, _ = yield from guard.read_range(heads.head_key(log.id).p, 0, number, descending=True, limit=1)
+    return Page.of(items[0]) if items and items[0]["last"] >= number else None
+
+
+def _give_up(log: Log, began: float | None, patience: float) -> Steps[float]:
+    raise OutcomeUnknown("a deadline passed")
+    yield
+
+
+@contextmanager
+def _gives_up() -> Iterator[None]:
+    """A producer that goes on with its next batch although the last is in doubt."""
+    with patch.object(append, "_waited", _give_up), patch("tests.log.actors._honest"):
+        yield
+
+
+def _compares_nothing(placed: list[Placed]) -> Steps[list[Appended] | None]:
+    yield from placed[0].log.head()
+    return None
+
+
+@contextmanager
+def _no_compare() -> Iterator[None]:
+    """Every refusal is called lost, and the records are sent again under a new id."""
+
+    def prepare(placed: list[Placed]) -> Steps[None]:
+        yield from _prepare(placed)
+        for n, p in enumerate(placed):
+            placed[n] = yield from append.place(p.log, p.chunk, p.expected)
+
+    with patch.object(append, "_found", _compares_nothing), patch.object(append, "_prepare", prepare):
+        yield
+
+
+@contextmanager
+def _new_id_after_timeout() -> Iterator[None]:
+    def prepare(placed: list[Placed]) -> Steps[None]:
+        doubts = [bool(p.doubts) for p in placed]
+        yield from _prepare(placed)
+        for n, p in enumerate(placed):
+            if doubts[n]:
+                placed[n] = yield from append.place(p.log, p.chunk, p.expected)
+
+    with patch.object(append, "_prepare", prepare):
+        yield
+
+
+@contextmanager
+def _same_name() -> Iterator[None]:
+    """A fenced chunk is not put again: its entry only claims a newer gen."""
+
+    def prepare(placed: list[Placed]) -> Steps[None]:
+        for n, p in enumerate(placed):
+            if p.log.newest.gc > p.entry.gen:
+                entry = Entry(p.entry.id, p.entry.inline, p.log.newest.gen, p.entry.kind, p.entry.runs)
+                placed[n] = Placed(p.log, p.chunk, entry, p.data)
+        yield from _prepare(placed)
+
+    with patch.object(append, "_prepare", prepare):
+        yield
+
+
+# --- roll
+def _roll_puts_head(topic_id: str, head: Head) -> tuple[Action, ...]:
+    page, update = _roll(topic_id, head)
+    item = {k: v for k, v in head.item.items() if k not in ("p", "i", "ids")}
+    item |= {"page": head.page + 1, "k": 0, "b": 0, "e": []}
+    return page, Put(heads.head_key(topic_id), item, update.when)
+
+
+_roll = heads.roll
+
+
+# --- merge, for what LOOK must find
+@contextmanager
+def _forgets_ids() -> Iterator[None]:
+    actions = merging._actions
+
+    def forgetful(log: Log, pages: Any, entry: Entry) -> list[Action]:
+        return actions(log, pages, Entry(entry.id, entry.inline, entry.gen, entry.kind, entry.runs))
+
+    with patch.object(merging, "_actions", forgetful):
+        yield
+
+
+# --- readers
+def _no_base_check(self: Reader, page: Page, wanted: list[int]) -> Steps[Page | None]:
+    items, _ = yield from guard.read_range(heads.head_key(self.log.id).p, page.last + 1, 2**63 - 2, limit=1)
+    found = Page.of(items[0]) if items else None
+    for q in wanted:
+        if found and found.base[q] > self.positions[q]:
+            self.positions[q] = found.base[q]
+    return found
+
+
+def _next_number(self: Reader, page: Page, wanted: list[int]) -> Steps[Page | None]:
+    item = yield from guard.read(heads.page_key(self.log.id, page.first + 1))
+    found = Page.of(item) if item else page
+    for q in wanted:
+        if found.base[q] > self.positions[q]:
+            self.positions[q] = found.base[q]
+    return found
+
+
+@contextmanager
+def _next_numbers() -> Iterator[None]:
+    """A page that was read is followed by the one with the next number; there is no seeking from there."""
+    seeks = Reader._seek
+
+    def seek(self: Reader, head: Head, wanted: list[int]) -> Steps[Page | None]:
+        return self._page if self._page is not None else (yield from seeks(self, head, wanted))
+
+    with patch.object(Reader, "_following", _next_number), patch.object(Reader, "_seek", seek):
+        yield
+
+
+def _skip_missing(self: Reader, page: Page, entry: Entry, runs: list[Any]) -> Steps[list[memoryview] | None]:
+    try:
+        return (yield from read_runs(self.log, entry, runs))
+    except ObjectMissing:
+        for run in runs:
+            self.positions[run.partition] += run.count
+        return None
+
+
+# --- a serial source
+def _without_id(placed: list[Placed], progress: intake.Progress) -> Steps[tuple[bool, Item]]:
+    """"It was mine if the number moved by one", without looking at the id."""
+    while True:
+        outcome = yield from guard.attempt(
+            *placed[0].actions((yield from placed[0].log.head()).page), progress.action(placed[0].entry.id, 0)
+        )
+        item = yield from progress.read()
+        if isinstance(outcome, (Written, Unanswered)) and item["seq"] == progress.seen["seq"] + 1:
+            return True, {**item, "position": progress.position}
+        if progress.moved(item):
+            return False, item
+        if isinstance(outcome, Refused):
+            yield from _see(placed, [placed[0].actions(0)], outcome)
+            yield from _prepare(placed)
+        yield from calls.pause(0)
+
+
+MUTANTS: Mapping[str, tuple[Mutant, str]] = {
+    "append.page": (_off("append.page"), "append clean"),
+    "append.gc": (_off("append.gc"), "append clean"),
+    "append.b": (_off("append.b"), "append"),
+    "append.ids": (_off("append.ids"), "append"),
+    "roll.page": (_off("roll.page"), "append all"),
+    "roll.k": (_off("roll.k"), "append"),
+    "merge.gc": (_off("merge.gc"), "read merge"),
+    "drop.v": (_off("drop.v"), "merge2 retain"),
+    "floor.less": (_off("floor.less"), "floor retain"),
+    "clean.no_fence": (_off("clean.no_fence"), "append clean"),
+    "named.seq": (_off("named.seq"), "named"),
+    "named.both": (_off("named.seq", "named.epoch"), "named"),
+    "reader.seq": (_off("reader.seq"), "pipeline"),
+    "reput.same_name": (_same_name, "append clean"),
+    "read.no_base_check": (_patched(Reader, "_following", _no_base_check), "read merge"),
+    "read.skip_missing": (_patched(Reader, "_bytes", _skip_missing), "read merge"),
+    "text.gc_before_page": (_patched(append, "_found", _fence_first), "append clean"),
+    "text.always_look": (_patched(append, "_found", _always_look), "retain all"),
+    "text.look_by_number": (_patched(append, "look", _look_by_number), "doubt"),
+    "text.missing_is_gone": (_patched(append, "look", _missing_is_gone), "doubt append"),
+    "text.merge_forgets_ids": (_forgets_ids, "doubt"),
+    "text.roll_puts_head": (_patched(heads, "roll", _roll_puts_head), "append clean retain"),
+    "text.reader_without_id": (lambda: patch("tests.log.actors.take_in", _without_id), "pipeline"),
+    "text.next_number": (_next_numbers, "read merge"),
+    "text.give_up": (_gives_up, "append doubt"),
+    "no compare on Conflict": (_no_compare, "append doubt"),
+    "a new id after a timeout": (_new_id_after_timeout, "append"),
+}

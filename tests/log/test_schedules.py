@@ -1,0 +1,40 @@
+"""The log under the simulator: any interleaving of producers, readers and upkeep, with faults and deaths."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import pytest
+
+from tailrace.testing import check_schedules, one_schedule
+from tests.log.mutants import MUTANTS
+from tests.log.scenarios import SCENARIOS, TABLES, TORN, small_pages
+
+SEEDS = 150
+CALM = {"refusals": 0, "unread": 0, "jumps": 0}
+"""Only the faults that change what is stored: missing answers, torn transactions, deaths."""
+
+
+@pytest.mark.parametrize("kept", TABLES)
+@pytest.mark.parametrize("scenario", SCENARIOS)
+def test_no_schedule_loses_doubles_or_reorders(scenario: str, kept: str) -> None:
+    with small_pages():
+        check_schedules(SCENARIOS[scenario], range(SEEDS), table=TABLES[kept], torn=TORN[kept])
+
+
+@pytest.mark.parametrize("mutant", MUTANTS)
+def test_a_rule_taken_away_is_missed(mutant: str) -> None:
+    broken, scenarios = MUTANTS[mutant]
+    with small_pages(), broken():
+        assert _caught(scenarios.split()), f"no schedule fails without {mutant}"
+
+
+def _caught(scenarios: list[str]) -> bool:
+    for seed in range(3000):
+        for scenario, kept, calm in product(scenarios, TABLES, (CALM, {})):
+            settings = {"torn": TORN[kept], **calm}
+            _, violation = one_schedule(SCENARIOS[scenario], seed, table=TABLES[kept], **settings)
+            if violation is not None:
+                print(f"{scenario}, {kept}, seed {seed} {'calm' if calm else ''}: {violation.what}")
+                return True
+    return False
