@@ -158,6 +158,24 @@ def test_what_is_older_than_a_day_is_trimmed():
         changes.iterator(old, "TRIM_HORIZON")
 
 
+def test_a_place_that_was_trimmed_is_an_error_never_a_skip():
+    clock = ManualClock()
+    changes = SimulatedChanges(clock=clock)
+    shard = changes.shards()[0].id
+    for n in range(3):
+        changes.capture(Key("a"), None, item(n))
+    old = [c.sequence for c in read_all(changes, shard)]
+    clock.move(24 * 60 * 60 + 1)
+    changes.capture(Key("a"), None, item(3))
+    place = changes.iterator(shard, "AFTER_SEQUENCE_NUMBER", old[0])
+    changes.trim()
+    with pytest.raises(NotThere, match="trimmed"):
+        changes.read(place)
+    with pytest.raises(NotThere, match="trimmed"):
+        changes.iterator(shard, "AFTER_SEQUENCE_NUMBER", old[0])
+    assert [c.new["n"] for c in read_all(changes, shard)] == [3]
+
+
 def test_what_cannot_be_asked():
     changes = SimulatedChanges()
     shard = changes.shards()[0].id
@@ -165,6 +183,8 @@ def test_what_cannot_be_asked():
         changes.iterator("shardId-no", "TRIM_HORIZON")
     with pytest.raises(BadInput):
         changes.iterator(shard, "AT_SEQUENCE_NUMBER")
+    with pytest.raises(BadInput):
+        changes.iterator(shard, "LATEST", "1")
     with pytest.raises(NotThere):
         changes.iterator(shard, "AFTER_SEQUENCE_NUMBER", "0")
     with pytest.raises(BadInput):

@@ -19,6 +19,7 @@ from tailrace.testing.simulatedtable import SimulatedTable
 from tailrace.testing.simulation import Move, Simulation, Violation
 
 if TYPE_CHECKING:
+    from tailrace.testing.objectscontract import ObjectsContract
     from tailrace.testing.tablecontract import TableContract
 
 _CONTRACTS = ("TableContract", "ObjectsContract", "ChangesContract", "LeaseContract")
@@ -29,6 +30,7 @@ __all__ = [
     "Life",
     "ManualClock",
     "Move",
+    "ObjectsContract",
     "Scenario",
     "SimulatedChanges",
     "SimulatedObjects",

@@ -25,12 +25,13 @@ KEPT_SECONDS = 24 * 60 * 60
 class _Piece:
     """A shard and the keys it takes: those whose hash lies in [low, high)."""
 
-    __slots__ = ("changes", "first", "high", "id", "last", "low", "parent")
+    __slots__ = ("changes", "first", "high", "id", "last", "low", "parent", "trimmed")
 
     def __init__(self, id: str, parent: str | None, low: float, high: float, first: int) -> None:
         self.id, self.parent, self.low, self.high, self.first = id, parent, low, high, first
         self.last: int | None = None
         self.changes: list[Change] = []
+        self.trimmed = 0
 
     def shown(self) -> Shard:
         return Shard(self.id, self.parent, _text(self.first), None if self.last is None else _text(self.last))
@@ -70,8 +71,10 @@ class SimulatedChanges:
         with self._lock:
             piece = self._piece(shard)
             at = {"TRIM_HORIZON": 0, "LATEST": self._sequence + 1}.get(start)
+            if (at is None) != (sequence is not None and sequence.isdecimal()):
+                raise BadInput(f"{start} with sequence {sequence!r}: only AT_ and AFTER_SEQUENCE_NUMBER take one")
             if at is None:
-                at = self._number(piece, sequence) + (start == "AFTER_SEQUENCE_NUMBER")
+                at = self._number(piece, int(sequence or 0)) + (start == "AFTER_SEQUENCE_NUMBER")
             return self._place(shard, at)
 
     def read(self, iterator: str, limit: int = 1000) -> Read:
@@ -83,6 +86,8 @@ class SimulatedChanges:
             if self.clock.monotonic() - made > ITERATOR_SECONDS:
                 raise NotThere(f"iterator {iterator!r} has expired; make another after the last sequence number read")
             piece = self._piece(shard)
+            if 0 < at <= piece.trimmed:
+                raise NotThere(f"what was at {iterator!r} has been trimmed; changes are kept for 24 hours")
             if piece.changes and self._rng.random() < self.empty:
                 return Read([], self._place(shard, at))
             found = [c for c in piece.changes if int(c.sequence) >= at][:limit]
@@ -125,7 +130,8 @@ class SimulatedChanges:
         with self._lock:
             oldest = self.clock.wall() - KEPT_SECONDS
             for piece in list(self._pieces.values()):
-                piece.changes = [c for c in piece.changes if c.created_at.timestamp() >= oldest]
+                while piece.changes and piece.changes[0].created_at.timestamp() < oldest:
+                    piece.trimmed = int(piece.changes.pop(0).sequence)
                 if piece.last is not None and not piece.changes:
                     del self._pieces[piece.id]
 
@@ -155,12 +161,11 @@ class SimulatedChanges:
             raise NotThere(f"shard {shard!r} is not in the stream, or has been trimmed")
         return self._pieces[shard]
 
-    def _number(self, piece: _Piece, sequence: str | None) -> int:
-        if sequence is None or not sequence.isdecimal():
-            raise BadInput(f"a start at a sequence number needs one, not {sequence!r}")
-        number = int(sequence)
+    def _number(self, piece: _Piece, number: int) -> int:
         if number < piece.first or (piece.last is not None and number > piece.last):
-            raise NotThere(f"sequence number {sequence} is not in shard {piece.id!r}")
+            raise NotThere(f"sequence number {number} is not in shard {piece.id!r}")
+        if number <= piece.trimmed:
+            raise NotThere(f"sequence number {number} of shard {piece.id!r} has been trimmed")
         return number
 
     def _place(self, shard: str, at: int) -> str:
