@@ -2,8 +2,8 @@
 
     $Reader-<name>, 0    seq, position, id, page (and what else the source wants kept with them)
 
-READER: APPEND + {seq += 1, position, id, page if seq = seen}.  It was mine if the stored id is mine.  Moved and not mine:
-another life has the source; the batch is thrown away, and reading goes on from the stored position.
+READER: APPEND + {seq += 1, position, id, page if seq = seen}.  It was mine if the stored id is mine.  Moved and not
+mine: another life has the source; the batch is thrown away, and reading goes on from the stored position.
 """
 
 from __future__ import annotations

@@ -31,7 +31,7 @@ class Topic:
     """A named, partitioned, ordered log of records.  Made by `home.topic(name)`; cheap, and safe from any thread."""
 
     def __init__(self, store: Store, described: Described) -> None:
-        self._store, self._described = store, described
+        self._store, self.described = store, described
         self.log = Log(described.name, described.id, store.table.inline_bytes, store.table.joins_inline)
 
     def __repr__(self) -> str:
@@ -40,27 +40,27 @@ class Topic:
     @property
     def name(self) -> str:
         """Its name."""
-        return self._described.name
+        return self.described.name
 
     @property
     def id(self) -> str:
         """Its unique id; a topic made again under the same name has another."""
-        return self._described.id
+        return self.described.id
 
     @property
     def partitions(self) -> int:
         """How many partitions it has."""
-        return self._described.partitions
+        return self.described.partitions
 
     @property
     def settings(self) -> Settings:
         """Its settings, as of when it was opened or last configured here."""
-        return self._described.settings
+        return self.described.settings
 
     # -- settings
     def configure(self, **settings: Any) -> Settings:
         """Change settings; those before stay readable in `history`."""
-        self._described = self._store.run(catalog.change_settings(self.name, settings, int(time.time() * 1000)))
+        self.described = self._store.run(catalog.change_settings(self.name, settings, int(time.time() * 1000)))
         return self.settings
 
     def history(self) -> list[tuple[int, int, Settings]]:
@@ -73,12 +73,12 @@ class Topic:
         local = self.log.joins_inline
         linger = (0.0 if local else 0.1) if linger is None else linger
         return Producer(
-            self._store, self.log, self._described, linger=linger, max_bytes=max_bytes, puts=2 if local else 4
+            self._store, self.log, self.described, linger=linger, max_bytes=max_bytes, puts=2 if local else 4
         )
 
     def named_producer(self, name: str) -> NamedProducer:
         """A producer whose numbered batches are stored once, however often and by whichever life they are sent."""
-        return NamedProducer(self._store, self.log, self._described, name)
+        return NamedProducer(self._store, self.log, self.described, name)
 
     def append(self, records: Records, *, expected: Mapping[int, int] | None = None) -> list[Span]:
         """Append some records as one atomic write, durable when this returns.
@@ -92,7 +92,7 @@ class Topic:
         """Records of any partitions that become readable together, or not at all: `with topic.transaction() as t`."""
         for q in expected or {}:
             self._check_partition(q)
-        return Transaction(self._store, {self.name: (self.log, self._described)}, expected)
+        return Transaction(self._store, {self.name: (self.log, self.described)}, expected)
 
     # -- reading
     def ends(self) -> dict[int, tuple[int, int]]:

@@ -1,0 +1,213 @@
+"""Homes: where a tailrace lives, and what one can do there.
+
+file:///path, ./path       a folder on this machine's disk (default ./.tailrace): SQLite and files
+memory://, memory://name   this process's memory, for trying things and for tests
+s3://bucket/prefix?table=NAME&region=…&endpoint=…&table_endpoint=…    S3 and DynamoDB
+
+$Home, 0    format, id: written when a home is made
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qsl, unquote, urlsplit
+
+from tailrace.coordination import guard
+from tailrace.errors import AlreadyThere, BadHome, BadSetting, Closed, HomeError, UnknownTopic
+from tailrace.log import catalog
+from tailrace.log.topic import Topic
+from tailrace.log.transaction import Transaction
+from tailrace.storage.calls import Steps, Store
+from tailrace.storage.tables import Absent, Item, Key, Put
+
+FORMAT = 1
+DEFAULT = "./.tailrace"
+_HOME = Key("$Home")
+_S3_OPTIONS = ("table", "region", "endpoint", "table_endpoint")
+_memories: dict[str, Store] = {}
+
+
+class Home:
+    """An open home.  Close it, or use it in a `with` block; its topics may be used from any thread."""
+
+    def __init__(self, url: str, store: Store) -> None:
+        self.url, self.store = url, store
+        self._closed = False
+        self.id: str = store.run(_settle_format(url))["id"]
+
+    def __repr__(self) -> str:
+        return f"Home({self.url!r})"
+
+    # -- topics
+    def topic(self, name: str, partitions: int | None = None, **settings: Any) -> Topic:
+        """The topic of this name.  With `partitions` it is made if it is not there; a different count is refused."""
+        self._check_open()
+        if partitions is None and not settings:
+            return Topic(self.store, self.store.run(catalog.describe(name)))
+        if partitions is None:
+            raise BadSetting(
+                "settings are given when a topic is made, with partitions=…; topic.configure() changes them"
+            )
+        try:
+            described = self.store.run(catalog.describe(name))
+        except UnknownTopic:
+            try:
+                return self.create_topic(name, partitions, **settings)
+            except AlreadyThere:  # made by another process just now
+                described = self.store.run(catalog.describe(name))
+        if described.partitions != catalog.check_partitions(partitions):
+            raise BadSetting(
+                f"topic {name!r} has {described.partitions} partitions, not {partitions}; the count is fixed when a "
+                f"topic is made, `tailrace topic grow {name} {partitions}` adds some"
+            )
+        return Topic(self.store, described)
+
+    def create_topic(self, name: str, partitions: int = 1, **settings: Any) -> Topic:
+        """Make a topic; `AlreadyThere` if there is one of this name."""
+        self._check_open()
+        wall = int(time.time() * 1000)
+        return Topic(self.store, self.store.run(catalog.create(name, partitions, settings, wall)))
+
+    def topics(self) -> list[str]:
+        """The names of all topics, in order."""
+        self._check_open()
+        return self.store.run(catalog.listing("$Topics"))
+
+    def delete_topic(self, name: str) -> None:
+        """Delete a topic and everything in it.  It is gone at once; if this is cut off, the next call finishes it."""
+        self._check_open()
+        self.store.run(catalog.delete(name))
+        self.store.run(catalog.purge())
+
+    def transaction(self, *topics: str | Topic) -> Transaction:
+        """Records of several topics that become readable together: `with home.transaction("a", "b") as t`."""
+        self._check_open()
+        chosen = [self.topic(t) if isinstance(t, str) else t for t in topics]
+        return Transaction(self.store, {t.name: (t.log, t.described) for t in chosen})
+
+    # -- life
+    def close(self) -> None:
+        """Give up files and connections.  What is acknowledged is durable with or without this."""
+        if not self._closed:
+            self._closed = True
+            if not self.url.startswith("memory:"):
+                self.store.close()
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise Closed(f"the home {self.url} is closed")
+
+    def __enter__(self) -> Home:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+
+def open(home: str | os.PathLike[str] = DEFAULT) -> Home:
+    """Open a home; a local folder is made if it is not there.  See the module's docstring for what can be given."""
+    url = os.fspath(home)
+    kind, _, _ = url.partition("://")
+    if "://" not in url or kind == "file":
+        return Home(url, _on_disk(url))
+    if kind == "memory":
+        return Home(url, _in_memory(url))
+    if kind == "s3":
+        return Home(shown(url), _on_s3(url))
+    raise BadHome(f"a home is a folder, file://…, memory:// or s3://bucket/prefix?table=NAME, not {shown(url)!r}")
+
+
+def shown(url: str) -> str:
+    """A home's URL without anything that could be a secret."""
+    parts = urlsplit(url)
+    return parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
+
+
+def _settle_format(url: str) -> Steps[Item]:
+    """The home's own item, made by whoever opens it first; a newer format is refused."""
+
+    def plan(item: Item | None) -> tuple[Put, ...] | None:
+        if item is None:
+            return (Put(_HOME, {"format": FORMAT, "id": secrets.token_hex(8)}, (Absent(),)),)
+        if item["format"] > FORMAT:
+            raise HomeError(
+                f"the home {url} was written by a newer tailrace (format {item['format']}, this one knows {FORMAT}); "
+                "upgrade: pip install -U tailrace"
+            )
+        return None
+
+    item = yield from guard.settle(_HOME, plan)
+    assert item is not None
+    return item
+
+
+def _on_disk(url: str) -> Store:
+    from tailrace.storage.database import Database
+    from tailrace.storage.disk import DiskObjects
+    from tailrace.storage.sqlite import SqliteTable
+
+    parts = urlsplit(url)
+    if parts.scheme == "file" and parts.netloc not in ("", "localhost"):
+        raise BadHome(f"{url!r} names the host {parts.netloc!r}; a folder of this machine is file:///path or ./path")
+    folder = Path(unquote(parts.path) if parts.scheme == "file" else url)
+    if not str(folder) or url == "":
+        raise BadHome("a home's path is empty; the default is ./.tailrace")
+    if folder.exists() and not folder.is_dir():
+        raise HomeError(f"{folder} is a file; a home is a folder")
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        raise HomeError(
+            f"cannot make the folder {folder}: {error.strerror}; choose another home, or its rights"
+        ) from error
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise HomeError(
+            f"the folder {folder} is not writable by this user; `chmod u+wx {folder}`, or choose another home"
+        )
+    return Store(SqliteTable(Database(folder / "tailrace.db")), DiskObjects(folder / "objects"))
+
+
+def _in_memory(url: str) -> Store:
+    from tailrace.testing.simulatedobjects import SimulatedObjects
+    from tailrace.testing.simulatedtable import SimulatedTable
+
+    name = url.removeprefix("memory://")
+    if name in _memories:
+        return _memories[name]
+    store = Store(SimulatedTable(), SimulatedObjects())
+    if name:
+        _memories[name] = store
+    return store
+
+
+def s3_options(url: str) -> tuple[str, Mapping[str, str]]:
+    """The bucket URL and the options of an s3:// home; a typo is refused with the nearest right name."""
+    parts = urlsplit(url)
+    options = dict(parse_qsl(parts.query))
+    for name in options:
+        if name not in _S3_OPTIONS:
+            raise BadSetting.unknown("an s3:// home", name, _S3_OPTIONS)
+    if not parts.netloc or parts.username or parts.password:
+        raise BadHome(
+            "an s3:// home names its bucket, and takes credentials from the environment, a profile or a role, never "
+            f"from the URL: s3://bucket/prefix?table=NAME, not {shown(url)!r}"
+        )
+    if not options.get("table"):
+        raise BadHome(f"{shown(url)!r} names no DynamoDB table; write s3://bucket/prefix?table=NAME")
+    return f"s3://{parts.netloc}{parts.path}", options
+
+
+def _on_s3(url: str) -> Store:
+    from tailrace.storage.buckets import open_bucket
+    from tailrace.storage.dynamodb import open_table
+
+    bucket, options = s3_options(url)
+    region = options.get("region")
+    table = open_table(options["table"], home=url, region=region, endpoint=options.get("table_endpoint"))
+    objects = open_bucket(bucket, region=region, endpoint=options.get("endpoint"))
+    return Store(table, objects)
