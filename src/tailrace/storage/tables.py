@@ -9,7 +9,7 @@ Keys are `p` (text) and `i` (a 63-bit whole number), in every item, as in the ev
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Context, Decimal
 from itertools import pairwise
@@ -208,14 +208,11 @@ class Table(Protocol):
         """Give up connections; calls after this raise `Closed`."""
 
 
-# --- evaluation, for backends that do it themselves ----------------------------------------------------------------------
-class _Nothing:
-    def __repr__(self) -> str:
-        return "nothing"
-
-
-NOTHING = _Nothing()
+# --- evaluation, for backends that do it themselves -------------------------------------------------------------------
+# Every write of an embedded home passes here, inside the commit: hence the dispatch by exact type.
+NOTHING: Value = object()
 _WIDE = Context(prec=80)  # the usual one would round to 28 digits
+_PLAIN = frozenset({type(None), bool, int, str, bytes})
 
 
 def steps_of(path: Path) -> tuple[str, ...]:
@@ -226,8 +223,8 @@ def steps_of(path: Path) -> tuple[str, ...]:
 def look_up(item: Item, path: Path) -> Value:
     """The value at a path, or NOTHING."""
     at: Value = item
-    for step in steps_of(path):
-        if not isinstance(at, Mapping) or step not in at:
+    for step in (path,) if type(path) is str else path:
+        if not isinstance(at, (dict, Mapping)) or step not in at:
             return NOTHING
         at = at[step]
     return at
@@ -235,29 +232,25 @@ def look_up(item: Item, path: Path) -> Value:
 
 def holds(item: Item | None, when: Sequence[Condition]) -> bool:
     """Whether a stored item (None: there is none) meets all conditions and the rule about existing."""
-    if any(isinstance(c, Absent) and c.path is None for c in when):
-        return item is None
-    return item is not None and all(_holds(item, c) for c in when)
+    if item is None:
+        return any(isinstance(c, Absent) and c.path is None for c in when)
+    return all(_JUDGES[type(c)](item, c) for c in when)
 
 
-def _holds(item: Item, condition: Condition) -> bool:
-    match condition:
-        case Absent(path):
-            return path is None or look_up(item, path) is NOTHING
-        case Exists(path):
-            return look_up(item, path) is not NOTHING
-        case Equals(path, value):
-            return same(look_up(item, path), value)
-        case AtMost(path, value):
-            return _is_number(n := look_up(item, path)) and bool(n <= value)
-        case Less(path, value):
-            return _is_number(n := look_up(item, path)) and bool(n < value)
-        case NotIn(path, member):
-            return not isinstance(s := look_up(item, path), (set, frozenset)) or member not in s
+_JUDGES: dict[type, Callable[[Item, Any], bool]] = {
+    Absent: lambda item, c: c.path is not None and look_up(item, c.path) is NOTHING,
+    Exists: lambda item, c: look_up(item, c.path) is not NOTHING,
+    Equals: lambda item, c: same(look_up(item, c.path), c.value),
+    AtMost: lambda item, c: _is_number(n := look_up(item, c.path)) and n <= c.value,
+    Less: lambda item, c: _is_number(n := look_up(item, c.path)) and n < c.value,
+    NotIn: lambda item, c: not isinstance(s := look_up(item, c.path), (set, frozenset)) or c.member not in s,
+}
 
 
 def same(a: Value, b: Value) -> bool:
     """Equal in value and, all the way down, in kind: True is not 1."""
+    if type(a) in _PLAIN and type(a) is type(b):
+        return bool(a == b)
     if isinstance(a, (list, tuple)) and isinstance(b, (list, tuple)):
         return len(a) == len(b) and all(map(same, a, b))
     if isinstance(a, Mapping) and isinstance(b, Mapping):
@@ -271,44 +264,38 @@ def _is_number(value: Value) -> bool:
 
 def changed(item: Item | None, action: Action) -> dict[str, Value] | None:
     """The item after an action whose condition holds (None: it is gone, or there is still none)."""
-    match action:
-        case Put(key, new):
-            return {**new, "p": key.p, "i": key.i}
-        case Delete():
-            return None
-        case Check():
-            return dict(item) if item is not None else None
-        case Update(key, changes):
-            out: dict[str, Value] = dict(item) if item is not None else {"p": key.p, "i": key.i}
-            for change in changes:
-                _apply(out, change)
-            return out
+    if isinstance(action, Update):
+        out = dict(item) if item is not None else {"p": action.key.p, "i": action.key.i}
+        for change in action.changes:
+            _apply(out, change)
+        return out
+    if isinstance(action, Put):
+        return {**action.item, "p": action.key.p, "i": action.key.i}
+    return None if item is None or isinstance(action, Delete) else dict(item)
 
 
-def _apply(item: dict[str, Value], change: Change) -> None:
+def _apply(at: dict[str, Value], change: Change) -> None:
     *way, name = steps_of(change.path)
-    at = item
     for step in way:
         inner = at.get(step)
         if not isinstance(inner, dict):
             raise BadInput(f"the path {change.path!r} leads through {step!r}, which is not a map")
         at[step] = at = dict(inner)
-    match change:
-        case Set(_, value):
-            at[name] = value
-        case Add(_, value):
-            at[name] = _sum(change.path, at.get(name, 0), value)
-        case Append(_, values):
-            if not isinstance(at.get(name), list):
-                raise BadInput(f"cannot append to {change.path!r}, which is not a list")
-            at[name] = [*at[name], *values]
-        case Include(_, members):
-            if not isinstance(old := at.get(name, members), (set, frozenset)):
-                raise BadInput(f"cannot include members in {change.path!r}, which is not a set")
-            check_values(old | members)
-            at[name] = frozenset(old | members)
-        case Remove():
-            at.pop(name, None)
+    if isinstance(change, Set):
+        at[name] = change.value
+    elif isinstance(change, Add):
+        at[name] = _sum(change.path, at.get(name, 0), change.value)
+    elif isinstance(change, Append):
+        if not isinstance(at.get(name), list):
+            raise BadInput(f"cannot append to {change.path!r}, which is not a list")
+        at[name] = [*at[name], *change.values]
+    elif isinstance(change, Include):
+        if not isinstance(old := at.get(name, change.members), (set, frozenset)):
+            raise BadInput(f"cannot include members in {change.path!r}, which is not a set")
+        at[name] = frozenset(old | change.members)
+        check_values(at[name])
+    else:
+        at.pop(name, None)
 
 
 def _sum(path: Path, old: Value, value: int) -> Value:
@@ -320,30 +307,29 @@ def _sum(path: Path, old: Value, value: int) -> Value:
 
 
 # --- limits -----------------------------------------------------------------------------------------------------------
+_GIVEN = {Set: "value", Add: "value", Append: "values", Include: "members"}
+
+
 def size_of(value: Value) -> int:
     """The size DynamoDB counts for a value."""
-    match value:
-        case None | bool():
-            return 1
-        case int() | Decimal():
-            return min(21, (len(str(value)) + 1) // 2 + 1)
-        case str():
-            return len(value) if value.isascii() else len(value.encode())
-        case bytes() | bytearray() | memoryview():
-            return len(value)
-        case list() | tuple():
-            return 3 + sum(1 + size_of(v) for v in value)
-        case Mapping():
-            return 3 + sum(1 + size_of(k) + size_of(v) for k, v in value.items())
-        case frozenset() | set():
-            return 3 + sum(1 + size_of(v) for v in value)
-        case _:
-            raise BadInput(f"a table cannot hold a {type(value).__name__}: {value!r:.60}")
+    if isinstance(value, str):
+        return len(value) if value.isascii() else len(value.encode())
+    if value is None or isinstance(value, bool):
+        return 1
+    if isinstance(value, (int, Decimal)):
+        return min(21, (len(str(value)) + 1) // 2 + 1)
+    if isinstance(value, (bytes, bytearray, memoryview)):
+        return len(value)
+    if isinstance(value, (list, tuple, set, frozenset)):
+        return 3 + len(value) + sum(map(size_of, value))
+    if isinstance(value, Mapping):
+        return 3 + len(value) + sum(map(size_of, value)) + sum(map(size_of, value.values()))
+    raise BadInput(f"a table cannot hold a {type(value).__name__}: {value!r:.60}")
 
 
 def item_size(item: Item) -> int:
     """The size DynamoDB counts for an item: names and values."""
-    return sum(size_of(name) + size_of(value) for name, value in item.items())
+    return sum(map(size_of, item)) + sum(map(size_of, item.values()))
 
 
 def check_size(key: Key, item: Item) -> int:
@@ -356,12 +342,11 @@ def check_size(key: Key, item: Item) -> int:
 
 def check_write(actions: Sequence[Action]) -> None:
     """Refuse what no backend may accept: too many actions, two on one item, bad keys, too many bytes."""
-    if not 1 <= len(actions) <= MAX_ACTIONS:
+    several = len(actions) != 1
+    if several and not 1 <= len(actions) <= MAX_ACTIONS:
         raise TooLarge(f"a write takes 1 to {MAX_ACTIONS} actions, not {len(actions)}")
-    if len(actions) > 1 and len({a.key for a in actions}) < len(actions):
-        raise BadInput(
-            "two actions of one write on the same item: " + ", ".join(f"{a.key.p}/{a.key.i}" for a in actions)
-        )
+    if several and len({a.key for a in actions}) < len(actions):
+        raise BadInput(f"two actions of one write on the same item: {[tuple(a.key) for a in actions]}")
     total = 0
     for action in actions:
         check_key(action.key)
@@ -369,51 +354,48 @@ def check_write(actions: Sequence[Action]) -> None:
             total += check_size(action.key, {**action.item, "p": action.key.p, "i": action.key.i})
             check_values(action.item)
         elif isinstance(action, Update):
-            _check_paths(action.changes)
-            total += sum(_change_size(c) for c in action.changes)
-    if len(actions) > 1 and total > MAX_WRITE_BYTES:
+            total += _check_changes(action.changes, several)
+    if several and total > MAX_WRITE_BYTES:
         raise TooLarge(f"a write of several actions may have {MAX_WRITE_BYTES:,} bytes, not {total:,}")
 
 
-def _check_paths(changes: Sequence[Change]) -> None:
-    paths = sorted(steps_of(c.path) for c in changes)
-    if any(path[0] in ("p", "i") for path in paths):
+def _check_changes(changes: Sequence[Change], several: bool) -> int:
+    """Check paths and values; gives their size where it counts."""
+    paths = [steps_of(c.path) for c in changes]
+    tops = {path[0] for path in paths}
+    if "p" in tops or "i" in tops:
         raise BadInput("an update cannot change the key of an item")
-    if any(b[: len(a)] == a for a, b in pairwise(paths)):
+    if len(tops) < len(paths) and any(b[: len(a)] == a for a, b in pairwise(sorted(paths))):
         raise BadInput(f"two changes of one update meet the same attribute: {paths}")
-
-
-def _change_size(change: Change) -> int:
-    match change:
-        case Set(_, value) | Add(_, value) | Append(_, value) | Include(_, value):
-            check_values(value)
-            return size_of(value)
-        case Remove():
-            return 0
+    values = [getattr(c, _GIVEN[type(c)]) for c in changes if type(c) is not Remove]
+    check_values(values)
+    return sum(map(size_of, values)) if several else 0
 
 
 def check_key(key: Key) -> None:
     """Refuse keys that some backend could not hold."""
-    if not key.p or len(key.p.encode()) > 2048:
-        raise BadInput(f"a hash key has 1 to 2048 bytes, not {len(key.p.encode())}")
-    if not 0 <= key.i <= LAST:
-        raise BadInput(f"a range key is a whole number from 0 to 2^63-1, not {key.i}")
+    p, i = key
+    if not p or (len(p) > 512 and len(p.encode()) > 2048):
+        raise BadInput(f"a hash key has 1 to 2048 bytes, not {len(p.encode())}")
+    if not 0 <= i <= LAST:
+        raise BadInput(f"a range key is a whole number from 0 to 2^63-1, not {i}")
 
 
 def check_values(value: Value) -> None:
     """Refuse values that some backend could not hold: empty sets, mixed sets, floats, huge numbers."""
-    if isinstance(value, Mapping):
-        for inner in value.values():
-            check_values(inner)
-    elif isinstance(value, (list, tuple)):
-        for inner in value:
+    if isinstance(value, (str, bytes, bool)) or value is None:
+        return
+    if isinstance(value, int):
+        if abs(value) >= 10**38:
+            raise BadInput(f"a number in a table has at most 38 digits: {value}")
+    elif isinstance(value, (list, tuple, Mapping)):
+        for inner in value.values() if isinstance(value, Mapping) else value:
             check_values(inner)
     elif isinstance(value, (set, frozenset)):
-        if not value or len({type(v) for v in value}) > 1:
+        if not value or len(set(map(type, value))) > 1:
             raise BadInput("a set in a table is not empty and has members of one kind")
-    elif isinstance(value, int) and not isinstance(value, bool) and abs(value) >= 10**38:
-        raise BadInput(f"a number in a table has at most 38 digits: {value}")
-    elif isinstance(value, Decimal) and (not value.is_finite() or len(value.as_tuple().digits) > 38):
-        raise BadInput(f"a number in a table is finite and has at most 38 digits: {value}")
-    elif isinstance(value, float):
-        raise BadInput(f"a table holds whole numbers and Decimals, not the float {value!r}")
+    elif isinstance(value, Decimal):
+        if not value.is_finite() or len(value.as_tuple().digits) > 38:
+            raise BadInput(f"a number in a table is finite and has at most 38 digits: {value}")
+    elif not isinstance(value, (bytearray, memoryview)):
+        raise BadInput(f"a table cannot hold a {type(value).__name__}: {value!r:.60}")

@@ -1,0 +1,74 @@
+"""Checkpointer: moves what commits have written from the WAL into the database, off the commits' path.
+
+A commit says how long the WAL has become; from `LIMIT` bytes on a background thread copies it.  Most of that is done
+beside running commits.  What they added meanwhile is copied while nobody can write, which is short; the next commit
+then begins the WAL from its start.  So it stays about this long, and its blocks are written again in place, which
+makes a commit's fsync cheaper than that of a growing file.  No reader is ever waited for.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+import apsw
+
+LIMIT = 8 * 1024 * 1024
+
+
+class Checkpointer:
+    """One background thread, begun when it is first needed.  `failed` is told of errors, but not of "busy"."""
+
+    def __init__(
+        self, connect: Callable[[], apsw.Connection], failed: Callable[[apsw.Error], object], page: int
+    ) -> None:
+        self._connect, self._failed = connect, failed
+        self._limit = self._next = LIMIT // page
+        self._wanted = threading.Event()
+        self._stopped = False
+        self._thread: threading.Thread | None = None
+
+    def after_commit(self, _connection: apsw.Connection, _name: str, pages: int) -> int:
+        """SQLite's WAL hook: called after each commit with the length of the WAL in pages."""
+        if pages < self._limit:
+            self._next = self._limit
+        elif pages >= self._next and not self._stopped:
+            # A WAL that some long reader holds grows on: it is tried again only when it is this much longer.
+            self._next = pages + self._limit
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name="tailrace-checkpointer", daemon=True)
+                self._thread.start()
+            self._wanted.set()
+        return apsw.SQLITE_OK
+
+    def stop(self) -> None:
+        """End the thread; a checkpoint under way is finished."""
+        self._stopped = True
+        self._wanted.set()
+        if self._thread is not None:
+            self._thread.join()
+
+    def _run(self) -> None:
+        connections: list[apsw.Connection] = []
+        while self._wanted.wait() and not self._stopped:
+            self._wanted.clear()
+            try:
+                while len(connections) < 2:
+                    connections.append(self._connect())
+                checkpoint(*connections)
+            except apsw.BusyError:
+                continue
+            except apsw.Error as error:
+                self._failed(error)
+        for connection in connections:
+            connection.close()
+
+
+def checkpoint(connection: apsw.Connection, gate: apsw.Connection) -> None:
+    """Copy the WAL into the database; `gate` keeps writers out while the end of it is copied."""
+    connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
+    gate.execute("BEGIN IMMEDIATE")
+    try:
+        connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
+    finally:
+        gate.execute("ROLLBACK")

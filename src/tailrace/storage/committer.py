@@ -1,0 +1,157 @@
+"""Committer: many threads' writes in one transaction and one fsync, without a thread of its own.
+
+A caller queues its work.  If nobody leads, it leads: it takes all that is queued, does each piece in a savepoint,
+commits once, and wakes the others.  What was queued meanwhile waits for the next leader, the first of the queue.  So a
+thread that is alone hands nothing over, and sixteen threads share a commit.
+
+Nobody is answered before the commit, not even with a Conflict: it may be about a change of the same commit.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any, TypeVar
+
+import apsw
+
+from tailrace.errors import TimedOut
+
+T = TypeVar("T")
+
+
+class Entry:
+    """One caller's work and, once it is settled, its answer or its error."""
+
+    __slots__ = ("answer", "arguments", "error", "leads", "settled", "turn", "work")
+
+    def __init__(self, work: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
+        self.work, self.arguments = work, arguments
+        self.answer: Any = None
+        self.error: BaseException | None = None
+        self.settled = self.leads = False
+        self.turn: threading.Lock | None = None
+
+    def do(self, cursor: apsw.Cursor) -> bool:
+        """Do the work; whether its changes are to be kept.  An error of SQLite itself is not the work's own."""
+        try:
+            self.answer = self.work(cursor, *self.arguments)
+        except apsw.Error:
+            raise
+        except Exception as error:
+            self.error = error
+        return self.error is None
+
+    def outcome(self) -> Any:
+        """What the work answered; raises what it raised."""
+        if self.error is not None:
+            raise self.error
+        if not self.settled:
+            raise TimedOut("the thread that committed for several was interrupted; this write may have happened")
+        return self.answer
+
+
+class Committer:
+    """The one writer of a connection.  `explain` makes the error that a caller gets of one that SQLite raised."""
+
+    def __init__(
+        self, connection: apsw.Connection, explain: Callable[[apsw.Error], BaseException], patience: float
+    ) -> None:
+        self._connection = connection
+        self._cursor = connection.cursor()
+        self._explain = explain
+        self._patience = patience
+        self._mutex = threading.Lock()
+        self._transaction = threading.Lock()
+        self._queue: list[Entry] = []
+        self._led = False
+
+    def run(self, work: Callable[..., T], *arguments: Any) -> T:
+        """Answer `work(cursor, *arguments)`, once its changes are durable; if it raises, they never happened."""
+        entry = Entry(work, arguments)
+        try:
+            self._enter(entry)
+            if entry.turn is not None and not entry.turn.acquire(timeout=self._patience):
+                raise TimedOut(f"waited {self._patience:g} s for a shared commit; this write may have happened")
+            if entry.leads:
+                self._lead(entry)
+        except BaseException:
+            self._leave(entry)
+            raise
+        return entry.outcome()  # type: ignore[no-any-return]
+
+    def close(self, *, checkpoint: bool) -> None:
+        """Close the connection when the commit under way is done; without a checkpoint if the disk is in doubt."""
+        with self._transaction:
+            if not checkpoint:
+                self._connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
+            self._connection.close()
+
+    def _enter(self, entry: Entry) -> None:
+        with self._mutex:
+            self._queue.append(entry)
+            if self._led:
+                entry.turn = threading.Lock()
+                entry.turn.acquire()
+            else:
+                self._led = entry.leads = True
+
+    def _leave(self, entry: Entry) -> None:
+        """Forget an entry whose caller gave up or was interrupted; if it was to lead, the next one does."""
+        with self._mutex:
+            if entry in self._queue:
+                self._queue.remove(entry)
+                if entry.leads:
+                    self._hand_over()
+
+    def _hand_over(self) -> None:
+        self._led = bool(self._queue)
+        if self._led:
+            heir = self._queue[0]
+            heir.leads = True
+            if heir.turn is not None:
+                heir.turn.release()
+
+    def _lead(self, leader: Entry) -> None:
+        batch: list[Entry] = []
+        try:
+            with self._mutex:
+                batch, self._queue = self._queue, []
+            with self._transaction:
+                self._commit(batch)
+        finally:
+            with self._mutex:
+                self._hand_over()
+            for entry in batch:
+                if entry is not leader and entry.turn is not None:
+                    entry.turn.release()
+
+    def _commit(self, batch: list[Entry]) -> None:
+        try:
+            self._cursor.execute("BEGIN IMMEDIATE")
+            keep = batch[0].do(self._cursor) if len(batch) == 1 else self._do_each(batch)
+            self._cursor.execute("COMMIT" if keep else "ROLLBACK")
+            for entry in batch:
+                entry.settled = True
+        except apsw.Error as error:
+            for entry in batch:
+                entry.error = self._explain(error)
+            self._roll_back()
+        except BaseException:
+            self._roll_back()
+            raise
+
+    def _do_each(self, batch: list[Entry]) -> bool:
+        execute = self._cursor.execute
+        for entry in batch:
+            execute("SAVEPOINT entry")
+            if not entry.do(self._cursor):
+                execute("ROLLBACK TO entry")
+            execute("RELEASE entry")
+        return True
+
+    def _roll_back(self) -> None:
+        with suppress(apsw.Error):  # SQLite has often done it already
+            if self._connection.in_transaction:
+                self._cursor.execute("ROLLBACK")

@@ -1,0 +1,71 @@
+"""Files: the few things embedded storage asks of the operating system, in one place so that tests can watch them.
+
+Whatever tailrace makes is for its owner alone: folders 0700, files 0600.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from tailrace.storage.objects import Bytes
+
+MOST_PARTS = 1024
+"""What one writev takes (IOV_MAX on Linux and macOS)."""
+
+
+class Files:
+    """The real ones.  Errors are the operating system's own (OSError)."""
+
+    def create(self, path: Path) -> int:
+        """Make a file that is not there yet; gives its descriptor."""
+        return os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600)
+
+    def write(self, descriptor: int, parts: Sequence[Bytes]) -> None:
+        """Write all parts, one behind the other, without joining them."""
+        left = [view for part in parts if (view := memoryview(part).cast("B")).nbytes]
+        while left:
+            written = os.writev(descriptor, left[:MOST_PARTS])
+            while left and written >= left[0].nbytes:
+                written -= left.pop(0).nbytes
+            if written:
+                left[0] = left[0][written:]
+
+    def sync(self, descriptor: int) -> None:
+        """Make a file's bytes durable."""
+        os.fsync(descriptor)
+
+    def close(self, descriptor: int) -> None:
+        """Give up a descriptor."""
+        os.close(descriptor)
+
+    def sync_folder(self, folder: Path) -> None:
+        """Make the names in a folder durable."""
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+    def make_folder(self, folder: Path) -> bool:
+        """Make one folder; whether it was not there before."""
+        try:
+            os.mkdir(folder, 0o700)
+        except FileExistsError:
+            return False
+        return True
+
+    def remove(self, path: Path) -> None:
+        """Remove a file, if it is there."""
+        path.unlink(missing_ok=True)
+
+
+def make_folders(files: Files, folder: Path) -> None:
+    """Make a folder and those above it, durably."""
+    if folder.is_dir():
+        return
+    make_folders(files, folder.parent)
+    files.make_folder(folder)
+    # Even one that somebody else has just made: he may not have come to this line yet.
+    files.sync_folder(folder.parent)

@@ -1,0 +1,105 @@
+"""Packing: an item as msgpack bytes, and back, with every kind of value told apart.
+
+MessagePack has null, bool, 64-bit whole numbers, text, bytes, arrays and maps.  The rest are extensions:
+
+    1  set         the members, sorted, as a msgpack array
+    2  Decimal     its digits as ASCII text
+    3  wide int    two's complement, big-endian (beyond 64 bits)
+
+Sorting makes the bytes of an unchanged set the same again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from decimal import Decimal
+from operator import is_
+from typing import Any
+
+from msgspec import Raw
+from msgspec.msgpack import Decoder, Encoder, Ext
+
+from tailrace.storage.tables import Item, Value
+
+SET, DECIMAL, WIDE = 1, 2, 3
+COUNTED_PER_BYTE = 4
+"""The size a table counts for an item is below this many times its packed bytes."""
+
+_LEAVES = frozenset({type(None), bool, int, str, bytes})
+_LEAVES_BUT_INT = _LEAVES - {int}
+
+
+def pack(item: Item) -> bytes:
+    """The bytes of an item."""
+    try:
+        return _encode(_plain(item, _LEAVES))
+    except OverflowError:
+        return _encode(_plain(item, _LEAVES_BUT_INT))
+
+
+def repack(body: bytes, old: Item, new: Item) -> bytes:
+    """The bytes of an item that came from another, whose bytes are known: what the two share is not packed again."""
+    try:
+        return _encode(_again(old, body, new, _LEAVES))
+    except OverflowError:
+        return pack(new)
+
+
+def unpack(body: bytes) -> dict[str, Value]:
+    """The item of some bytes."""
+    return _decode(body)
+
+
+def _plain(value: Value, leaves: frozenset[type]) -> Any:
+    """A value in types msgpack knows.  Whole numbers are looked at only if one turned out too wide: most are not."""
+    kind = type(value)
+    if kind is list:
+        return [v if type(v) in leaves else _plain(v, leaves) for v in value]
+    if kind is dict:
+        return {k: v if type(v) in leaves else _plain(v, leaves) for k, v in value.items()}
+    return value if kind in leaves else _rare(value, leaves)
+
+
+def _again(old: Value, raw: Any, new: Value, leaves: frozenset[type]) -> Any:
+    """As `_plain`, with the packed bytes of `old` in place of whatever of it is still there."""
+    if new is old:
+        return raw
+    if type(new) is type(old) is dict:
+        raws = _decode_map(raw)
+        return {k: _again(old[k], raws[k], v, leaves) if k in old else _plain(v, leaves) for k, v in new.items()}
+    if type(new) is type(old) is list and len(new) >= len(old) and all(map(is_, old, new)):
+        return [*_decode_list(raw), *_plain(new[len(old) :], leaves)]
+    return _plain(new, leaves)
+
+
+def _rare(value: Value, leaves: frozenset[type]) -> Any:
+    match value:
+        case frozenset() | set():
+            return Ext(SET, _encode([_plain(v, leaves) for v in sorted(value)]))
+        case Decimal():
+            return Ext(DECIMAL, str(value).encode())
+        case int() if not -(2**63) <= value < 2**64:
+            return Ext(WIDE, value.to_bytes(value.bit_length() // 8 + 1, "big", signed=True))
+        case tuple():
+            return _plain(list(value), leaves)
+        case Mapping():
+            return _plain(dict(value), leaves)
+    return value
+
+
+def _extension(code: int, data: memoryview) -> Value:
+    match code:
+        case 1:
+            return frozenset(_decode_members(data))
+        case 2:
+            return Decimal(bytes(data).decode())
+        case 3:
+            return int.from_bytes(data, "big", signed=True)
+    raise ValueError(f"no kind of value has the number {code}")
+
+
+_encode = Encoder().encode
+_decode = Decoder(dict[str, Any], ext_hook=_extension).decode
+_decode_map = Decoder(dict[str, Raw]).decode
+_decode_list = Decoder(list[Raw]).decode
+_decode_members = Decoder(list[Any], ext_hook=_extension).decode

@@ -1,0 +1,164 @@
+"""SqliteTable: a table in a SQLite database, on this machine's disk, shared by threads and processes.
+
+    <name>       n INTEGER PRIMARY KEY, p TEXT, i INTEGER, body BLOB (see packing); unique (p, i)
+    <name>_…     what change capture keeps (see capture)
+
+Conditions are judged and changes made inside the transaction, by the functions every backend of ours shares.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import apsw
+
+from tailrace.errors import BadName, Closed, Conflict
+from tailrace.storage.capture import ROLL_RECORDS, ROLL_SECONDS, Capture, switch_on
+from tailrace.storage.changes import View
+from tailrace.storage.database import Database, fetch
+from tailrace.storage.packing import COUNTED_PER_BYTE, pack, repack, unpack
+from tailrace.storage.tables import (
+    LAST,
+    MAX_ITEM_BYTES,
+    PAGE_BYTES,
+    Action,
+    Check,
+    Delete,
+    Item,
+    Key,
+    Slice,
+    Update,
+    changed,
+    check_key,
+    check_size,
+    check_write,
+    holds,
+    same,
+)
+
+SURELY_FITS = MAX_ITEM_BYTES // COUNTED_PER_BYTE
+
+
+class SqliteTable:
+    """Keeps `Table`.  Several may share a database, each under its own name; the last one closed closes it."""
+
+    inline_bytes = 65_536
+    joins_inline = True
+
+    def __init__(self, database: Database, name: str = "items") -> None:
+        if not re.fullmatch(r"[a-z][a-z0-9]{0,62}", name):
+            raise BadName(f"a table's name is of a-z and 0-9, beginning with a letter, not {name!r}")
+        self.database, self.name = database, name
+        self._open = True
+        self._select = f"SELECT n, body FROM {name} WHERE p = ? AND i = ?"
+        self._insert = f"INSERT INTO {name} (p, i, body) VALUES (?, ?, ?)"
+        self._update = f"UPDATE {name} SET body = ? WHERE n = ?"
+        self._delete = f"DELETE FROM {name} WHERE n = ?"
+        self._range = f"SELECT body FROM {name} WHERE p = ? AND i BETWEEN ? AND ? ORDER BY i"
+        if not database.read(_has_table, name):
+            database.write(_make_table, name)
+        database.join()
+
+    def get(self, key: Key) -> Item | None:
+        """The item, or None."""
+        self._check_open()
+        check_key(key)
+        rows = self.database.read(fetch, self._select, (key.p, key.i))
+        return unpack(rows[0][1]) if rows else None
+
+    def query(
+        self, p: str, low: int = 0, high: int = LAST, *, descending: bool = False, limit: int | None = None
+    ) -> Slice:
+        """Items of one hash with low <= i <= high, in order; at most `limit` and at most 1 MB of them."""
+        self._check_open()
+        low, high = max(low, 0), min(high, LAST)
+        if low > high or limit == 0:
+            return Slice([], None)
+        sql = f"{self._range} {'DESC' if descending else 'ASC'} LIMIT ?"
+        return self.database.read(_page, sql, (p, low, high, -1 if limit is None else limit))
+
+    def write(self, *actions: Action) -> tuple[Item | None, ...]:
+        """Do all actions or none; answers the items as they now are (None: deleted or only checked)."""
+        self._check_open()
+        check_write(actions)
+        return self.database.write(self._do, actions)
+
+    def capture(self, view: View, *, roll_records: int = ROLL_RECORDS, roll_seconds: float = ROLL_SECONDS) -> Capture:
+        """Switch change capture on, for good; gives the changes since then.  See capture about rolling."""
+        self._check_open()
+        return switch_on(self.database, self.name, view, roll_records, roll_seconds)
+
+    def data_version(self) -> int:
+        """A number that is another one after any commit to the database, by whichever process."""
+        self._check_open()
+        return self.database.data_version()
+
+    def close(self) -> None:
+        """Give the database up; calls after this raise `Closed`."""
+        if self._open:
+            self._open = False
+            self.database.leave()
+
+    def _check_open(self) -> None:
+        if not self._open:
+            raise Closed(f"table {self.name!r} of {self.database.path} was closed")
+
+    def _do(self, cursor: apsw.Cursor, actions: tuple[Action, ...]) -> tuple[Item | None, ...]:
+        return tuple([self._act(cursor, index, action) for index, action in enumerate(actions)])
+
+    def _act(self, cursor: apsw.Cursor, index: int, action: Action) -> Item | None:
+        key = action.key
+        rows = fetch(cursor, self._select, (key.p, key.i))
+        number, body = rows[0] if rows else (None, b"")
+        old = unpack(body) if rows else None
+        if not holds(old, action.when):
+            raise Conflict(f"item {key.p!r}/{key.i} does not meet the condition", index=index, item=old)
+        if isinstance(action, Check):
+            return None
+        if isinstance(action, Delete):
+            cursor.execute(self._delete, (number,))
+            return None
+        new = changed(old, action) or {}
+        self._store(cursor, key, number, new, _packed(action, body, old, new))
+        return new
+
+    def _store(self, cursor: apsw.Cursor, key: Key, number: int | None, new: Item, body: bytes) -> None:
+        if len(body) > SURELY_FITS:
+            check_size(key, new)
+        if number is None:
+            cursor.execute(self._insert, (key.p, key.i, body))
+        else:
+            cursor.execute(self._update, (body, number))
+
+
+def _packed(action: Action, body: bytes, old: Item | None, new: Item) -> bytes:
+    if old is None:
+        return pack(new)
+    if old == new and same(old, new):
+        return body  # the same bytes again are no change, to SQLite and to capture
+    return repack(body, old, new) if isinstance(action, Update) else pack(new)
+
+
+def _page(cursor: apsw.Cursor, sql: str, bindings: tuple[str, int, int, int]) -> Slice:
+    items: list[Item] = []
+    size = 0
+    for row in cursor.execute(sql, bindings):
+        body: Any = row[0]
+        size += len(body)
+        if size > PAGE_BYTES and items:
+            return Slice(items, items[-1]["i"])
+        items.append(unpack(body))
+    return Slice(items, items[-1]["i"] if len(items) == bindings[3] else None)
+
+
+def _has_table(cursor: apsw.Cursor, name: str) -> bool:
+    return bool(fetch(cursor, "SELECT 1 FROM sqlite_schema WHERE name = ?", (name,)))
+
+
+def _make_table(cursor: apsw.Cursor, name: str) -> None:
+    cursor.execute(
+        f"""CREATE TABLE IF NOT EXISTS {name}
+            (n INTEGER PRIMARY KEY, p TEXT NOT NULL, i INTEGER NOT NULL, body BLOB NOT NULL);
+            CREATE UNIQUE INDEX IF NOT EXISTS {name}_key ON {name} (p, i)"""
+    )
