@@ -18,9 +18,9 @@ def assign(shards: Iterable[int], members: Iterable[M], current: Mapping[int, M]
 
     Does not depend on the order in which members are given.  Shards of somebody who is no member are free."""
     have: dict[M, list[int]] = {member: [] for member in members}
-    free = []
+    free: list[int] = []
     for shard in sorted(set(shards)):
-        have.get(current[shard], free).append(shard) if shard in current else free.append(shard)
+        (have.get(current[shard], free) if shard in current else free).append(shard)
     if not have:
         return {}
     least, more = divmod(sum(map(len, have.values())) + len(free), len(have))

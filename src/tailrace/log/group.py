@@ -1,0 +1,342 @@
+"""Consumer groups: who has read how far.
+
+    $Group-<group>_<topic id>, partition     SHARD: owner, epoch, position, made
+    $Group-<group>_<topic id>, 2^63-1        made, start{partition: offset}: the group exists, and began here
+    $Member-<group>, number                  beat, topic, name, shown{}: a process life that reads for the group
+    $Name-<group>_<topic id>, hash           owner, epoch, name: the member that goes by a name given to it
+    $Groups, bucket                          names{"<group>/<topic>": topic id}: for listing
+
+A group is made by its first member, in one transaction with its place on the listing; its shards follow from `start`,
+so whoever finds one missing makes the same; one `made` for a group since deleted is made anew, under a higher epoch.
+SHARDs are written by their owners (see member.py) and by `reset`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from tailrace.coordination import guard
+from tailrace.coordination.lease import NOBODY, TTL, Beats
+from tailrace.errors import BadInput, BadSetting, Conflict, UnknownGroup
+from tailrace.log import head as heads
+from tailrace.log.append import Log
+from tailrace.log.catalog import bucket_key, listing
+from tailrace.log.reader import Reader, offset_at
+from tailrace.log.record import milliseconds
+from tailrace.storage import calls
+from tailrace.storage.calls import Steps
+from tailrace.storage.tables import (
+    LAST,
+    Absent,
+    Action,
+    Add,
+    Check,
+    Delete,
+    Equals,
+    Item,
+    Key,
+    Put,
+    Remove,
+    Set,
+    Update,
+)
+
+if TYPE_CHECKING:
+    from tailrace.log.topic import Position
+
+AT_ONCE = 90
+"""Shards made or removed in one write."""
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """A consumer group of one topic."""
+
+    name: str
+    log: Log
+    partitions: int
+
+    @property
+    def p(self) -> str:
+        """The hash key of its items."""
+        return f"$Group-{self.name}_{self.log.id}"
+
+    @property
+    def key(self) -> Key:
+        """Where it says that it exists."""
+        return Key(self.p, LAST)
+
+    @property
+    def entry(self) -> str:
+        """Its name on the listing."""
+        return f"{self.name}/{self.log.name}"
+
+    def shard(self, partition: int) -> Key:
+        """Where a partition's owner and position are."""
+        return Key(self.p, partition)
+
+    def member(self, number: int) -> Key:
+        """Where a member's beat is."""
+        return Key(f"$Member-{self.name}", number)
+
+    def named(self, name: str) -> Key:
+        """Where the member that goes by a name is."""
+        number = int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], "big") >> 2
+        return Key(f"$Name-{self.name}_{self.log.id}", number)
+
+
+# --- making and reading -----------------------------------------------------------------------------------------------
+def offsets(log: Log, partitions: int, position: Position) -> Steps[dict[int, int]]:
+    """The offsets that a position stands for now, for each partition."""
+    head = yield from log.head()
+    if position == "earliest":
+        return {q: head.floor[q] for q in range(partitions)}
+    if position == "latest":
+        return {q: head.next[q] for q in range(partitions)}
+    if isinstance(position, datetime):
+        found = {}
+        for q in range(partitions):
+            found[q] = yield from offset_at(log, q, milliseconds(position))
+        return found
+    if isinstance(position, int) and not isinstance(position, bool) and position >= 0:
+        return dict.fromkeys(range(partitions), position)
+    raise BadInput(f"a position is 'earliest', 'latest', an offset from 0 or a datetime, not {position!r}")
+
+
+def make(group: Group, start: Position) -> Steps[None]:
+    """Make a group that begins at a position, unless it is there already, with all its shards."""
+    made = secrets.token_hex(8)
+    while (item := (yield from guard.read(group.key))) is None:
+        begin = yield from offsets(group.log, group.partitions, start)
+        yield from guard.attempt(
+            Put(group.key, {"made": made, "start": heads.by_text(begin)}, (Absent(),)),
+            Check(heads.head_key(group.log.id)),
+            (yield from _listed(group)),
+        )
+    while missing := _missing(group, item, (yield from shards(group))):
+        yield from guard.attempt(*missing[:AT_ONCE])
+
+
+def _missing(group: Group, item: Item, there: Mapping[int, Item]) -> list[Action]:
+    """The writes that make the shards a group lacks; a deleted group of the same name may have left some."""
+    out: list[Action] = []
+    for q, position in heads.by_number(item["start"]).items():
+        old = there.get(q)
+        if old is None or old["made"] != item["made"]:
+            epoch = old["epoch"] + 1 if old else 0
+            fresh = {"owner": NOBODY, "epoch": epoch, "position": position, "made": item["made"]}
+            out.append(Put(group.shard(q), fresh, (Equals("epoch", old["epoch"]),) if old else (Absent(),)))
+    return out
+
+
+def _listed(group: Group) -> Steps[Action]:
+    key = bucket_key("$Groups", group.entry)
+    if (yield from guard.read(key)) is None:
+        return Put(key, {"names": {group.entry: group.log.id}}, (Absent(),))
+    return Update(key, (Set(("names", group.entry), group.log.id),))
+
+
+def shards(group: Group) -> Steps[dict[int, Item]]:
+    """Every shard's item, by partition."""
+    items = yield from guard.read_all(group.p, 0, group.partitions - 1)
+    return {item["i"]: item for item in items}
+
+
+def members(group: Group) -> Steps[dict[int, Item]]:
+    """Every member's item, by number; the group may have members on other topics, which are left out."""
+    items = yield from guard.read_all(group.member(0).p)
+    return {item["i"]: item for item in items if item["topic"] == group.log.id}
+
+
+def check_there(group: Group) -> Steps[None]:
+    """`UnknownGroup` unless the group exists, with the nearest name."""
+    if (yield from guard.read(group.key)) is not None:
+        return
+    names = [entry.split("/")[0] for entry in (yield from listing("$Groups")) if entry.endswith(f"/{group.log.name}")]
+    hint = BadSetting.unknown("it", group.name, names) if names else "it has none yet; the first consumer makes one"
+    raise UnknownGroup(f"topic {group.log.name!r} has no group {group.name!r}: {hint}")
+
+
+def groups() -> Steps[list[tuple[str, str, str]]]:
+    """Every group of every topic: (group, topic, topic id), in order."""
+    topics = yield from _names("$Topics")
+    listed = yield from _names("$Groups")
+    parts = [(*entry.split("/"), id) for entry, id in sorted(listed.items())]
+    return [(group, topic, id) for group, topic, id in parts if topics.get(topic) == id]
+
+
+def _names(catalog: str) -> Steps[dict[str, str]]:
+    items = yield from guard.read_all(catalog)
+    return {name: id for item in items for name, id in item["names"].items()}
+
+
+# --- how far behind ---------------------------------------------------------------------------------------------------
+@dataclass(frozen=True, slots=True)
+class Lag:
+    """How far behind: records not read yet, and the age in seconds of the oldest of them; 0 when caught up."""
+
+    records: int
+    seconds: float
+    partitions: Mapping[int, Lag] = field(default_factory=dict)
+    """The same for each partition."""
+
+
+def lag(log: Log, positions: Mapping[int, int], wall: float) -> Steps[Lag]:
+    """How far these positions are behind the end, at this time in seconds since 1970."""
+    head = yield from log.head()
+    parts = {}
+    for q, position in positions.items():
+        position = max(position, head.floor[q])
+        records, seconds = max(0, head.next[q] - position), 0.0
+        if records:
+            fetched = yield from Reader(log, {q: position}, from_floor=True).poll(1)
+            stamps = [one.data.column(0)[0].value / 1000 for one in fetched[:1]]
+            seconds = max(0.0, wall - (stamps[0] if stamps else wall))
+        parts[q] = Lag(records, seconds)
+    most = max((part.seconds for part in parts.values()), default=0.0)
+    return Lag(sum(part.records for part in parts.values()), most, parts)
+
+
+@dataclass(frozen=True, slots=True)
+class MemberState:
+    """A member as people see it; `expires` (milliseconds since 1970) is when it counts as gone if it stays silent."""
+
+    number: int
+    name: str
+    host: str
+    pid: int
+    expires: int
+    partitions: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionState:
+    """How far a group has come in a partition, and who reads it (0: nobody)."""
+
+    partition: int
+    owner: int
+    epoch: int
+    position: int
+    end: int
+    lag: Lag
+
+
+@dataclass(frozen=True, slots=True)
+class GroupState:
+    """A group as people see it."""
+
+    group: str
+    topic: str
+    members: tuple[MemberState, ...]
+    partitions: tuple[PartitionState, ...]
+    lag: Lag
+
+
+def describe(group: Group, wall: float) -> Steps[GroupState]:
+    """A group's members, and the owner, position and lag of each partition."""
+    yield from check_there(group)
+    held = yield from shards(group)
+    there = yield from members(group)
+    behind = yield from lag(group.log, {q: item["position"] for q, item in held.items()}, wall)
+    ends = group.log.newest.next
+    return GroupState(
+        group.name,
+        group.log.name,
+        tuple(_member_state(n, item, held) for n, item in there.items()),
+        tuple(
+            PartitionState(q, item["owner"], item["epoch"], item["position"], ends[q], behind.partitions[q])
+            for q, item in held.items()
+        ),
+        behind,
+    )
+
+
+def _member_state(number: int, item: Item, held: Mapping[int, Item]) -> MemberState:
+    show: Mapping[str, Any] = item["shown"]
+    mine = tuple(q for q, shard in held.items() if shard["owner"] == number)
+    return MemberState(number, item["name"], show["host"], show["pid"], show["expires"], mine)
+
+
+# --- what operators do ------------------------------------------------------------------------------------------------
+def active(group: Group, ttl: float = TTL) -> Steps[list[str]]:
+    """The names of members that live.  Waits for a beat to move, at most `ttl`: nobody's clock is believed."""
+    beats, first = Beats(ttl), None
+    while True:
+        before = yield from calls.now()
+        found = yield from members(group)
+        after = yield from calls.now()
+        beats.look({n: item["beat"] for n, item in found.items()}, before, after)
+        seen = {n: item["beat"] for n, item in found.items()}
+        first = first or seen
+        if moved := [n for n, beat in seen.items() if first.get(n) != beat]:
+            return [found[n]["name"] for n in moved]
+        if beats.silent >= seen.keys():
+            return []
+        yield from calls.pause(5)
+
+
+def refuse_active(group: Group, ttl: float) -> Steps[None]:
+    """`Conflict` while a member of the group lives."""
+    if names := (yield from active(group, ttl)):
+        raise Conflict(f"group {group.name!r} has active members: {', '.join(names)}; stop them, or force it")
+
+
+def reset(group: Group, position: Position, *, force: bool = False, ttl: float = TTL) -> Steps[dict[int, int]]:
+    """Move a whole group, back or forward; gives its new positions.  Epochs rise, so that whoever reads for the group
+    meanwhile (`force`) is fenced, and starts again from there."""
+    yield from check_there(group)
+    if not force:
+        yield from refuse_active(group, ttl)
+    to = yield from offsets(group.log, group.partitions, position)
+    mark = secrets.token_hex(8)
+    for q, offset in to.items():
+        yield from guard.settle(group.shard(q), _reset(group, q, offset, mark))
+    return to
+
+
+def _reset(group: Group, partition: int, offset: int, mark: str) -> Callable[[Item | None], tuple[Action, ...] | None]:
+    def plan(item: Item | None) -> tuple[Action, ...] | None:
+        if item is None:
+            raise UnknownGroup(f"group {group.name!r} of {group.log.name!r} was deleted meanwhile")
+        if item.get("reset") == mark:
+            return None
+        changes = (Set("owner", NOBODY), Add("epoch", 1), Set("position", offset), Set("reset", mark))
+        return (Update(group.shard(partition), changes, (Equals("epoch", item["epoch"]),)),)
+
+    return plan
+
+
+def delete(group: Group, *, force: bool = False, ttl: float = TTL) -> Steps[None]:
+    """Remove a group and its positions; it is gone at once.  Can be cut off anywhere and called again."""
+    if not (yield from shards(group)):
+        yield from check_there(group)
+    if not force:
+        yield from refuse_active(group, ttl)
+    yield from _clear(group)
+
+
+def _clear(group: Group) -> Steps[None]:
+    while (yield from guard.read(group.key)) is not None:
+        bucket, name = bucket_key("$Groups", group.entry), ("names", group.entry)
+        names = ((yield from guard.read(bucket)) or {"names": {}})["names"]
+        unlist = [Update(bucket, (Remove(name),), (Equals(name, group.log.id),))]
+        yield from guard.attempt(Delete(group.key), *(unlist if names.get(group.entry) == group.log.id else []))
+    for number in (yield from members(group)):
+        yield from guard.attempt(Delete(group.member(number)))
+    for p in (group.named("").p, group.p):
+        while items := (yield from guard.read_range(p, 0, LAST - 1, limit=AT_ONCE)).items:
+            yield from guard.attempt(*(Delete(Key(p, item["i"])) for item in items))
+
+
+def forget(topic_id: str) -> Steps[int]:
+    """Remove the groups of a deleted topic; gives how many there were."""
+    listed = yield from _names("$Groups")
+    gone = [entry.split("/") for entry, id in listed.items() if id == topic_id]
+    for name, topic in gone:
+        yield from _clear(Group(name, Log(topic, topic_id), 0))
+    return len(gone)
