@@ -112,7 +112,7 @@ SCENARIOS: dict[str, Scenario] = {
     "merge": made(a((0,), (0, 1), (0,), (0,)), rolls(), rolls("roller2"), merges(restarts=1), merges(1, "merger2"), cleans(), reads()),
     "retain": made(a((0,), (0, 1), (0,)), a((0,), name="b"), rolls(), merges(), retains(), retains("retention2"), reads()),
     "read": made(merges(), cleans(), reads(), pages=3),
-    "doubt": made(a((0,), (0,)), rolls(), merges(), pages=1),
+    "doubt": made(a((0,), (0,)), rolls(times=6), merges(times=10), pages=1),
     "merge2": made(merges(restarts=1), merges(1, "merger2"), retains(), pages=3),
     "floor": made(retains(), retains("retention2"), merges(), pages=3),
     "named": made(names(), a((0,), (1,), name="b"), rolls(), cleans()),
