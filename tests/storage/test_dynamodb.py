@@ -157,6 +157,20 @@ class TestRequests:
         assert caught.value.index == 1
         assert [item["i"] for item in fresh.query("unchanged").items] == [0, 1]
 
+    def test_every_read_is_consistent(self) -> None:
+        asked: list[tuple[str, bool]] = []
+
+        def answer(operation: str, parameters: Any) -> tuple[int, dict[str, Any]]:
+            asked.append((operation, parameters.get("ConsistentRead", False)))
+            return 200, {"Items": []}
+
+        server = Server("canned", "", 0)
+        with answering(answer) as url, table(server, "tailrace-canned", endpoint=url) as handle:
+            handle.get(Key("a"))
+            handle.query("a")
+            handle.write(Check(Key("a"), (Absent(),)))
+        assert asked == [("GetItem", True), ("Query", True), ("GetItem", True)]
+
 
 class TestAnswersThatDoNotCome:
     @pytest.fixture
