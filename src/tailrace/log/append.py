@@ -39,6 +39,8 @@ class Log:
     joins_inline: bool = False
     new_id: Callable[[], str] = lambda: secrets.token_hex(12)
     seen: Head | None = None
+    on_commit: Callable[[], object] = lambda: None
+    """Called after each append made here, to wake who waits for it."""
 
     def head(self) -> Steps[Head]:
         """The newest head, read now."""
@@ -136,6 +138,7 @@ def commit(placed: Sequence[Placed], patience: float = guard.PATIENCE) -> Steps[
         pages, actions = yield from _actions(placed)
         outcome = yield from guard.attempt(*chain(*actions), patience=patience)
         if isinstance(outcome, Written):
+            _tell(placed)
             return (yield from _offsets(placed, pages, actions, outcome.items))
         yield from _see(placed, actions, outcome)
         if isinstance(outcome, Unanswered):
@@ -143,8 +146,14 @@ def commit(placed: Sequence[Placed], patience: float = guard.PATIENCE) -> Steps[
                 p.doubts.add(page)
             began = yield from _waited(placed[0].log, began, patience)
         if (found := (yield from _found(placed))) is not None:
+            _tell(placed)
             return found
         yield from _prepare(placed)
+
+
+def _tell(placed: Sequence[Placed]) -> None:
+    for p in placed:
+        p.log.on_commit()
 
 
 def _actions(placed: Sequence[Placed]) -> Steps[tuple[list[int], list[list[Action]]]]:
@@ -294,12 +303,14 @@ def commit_guarded(placed: Sequence[Placed], decider: Guard) -> Steps[tuple[bool
         pages, actions = yield from _actions(placed)
         outcome = yield from guard.attempt(*chain(*actions), decider.action(placed[0].entry.id, pages[0]))
         if isinstance(outcome, Written):
+            _tell(placed)
             return True, None
         if isinstance(outcome, Refused) and outcome.index == sum(map(len, actions)) and outcome.item is not None:
             item = outcome.item
         else:
             item = yield from decider.read()
         if item.get("id") in mine:
+            _tell(placed)
             return True, item
         if decider.moved(item):
             return False, item
