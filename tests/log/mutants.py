@@ -7,6 +7,8 @@ from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 from unittest.mock import patch
 
+from msgspec.structs import replace
+
 from tailrace.coordination import guard
 from tailrace.coordination.guard import Refused, Unanswered, Written
 from tailrace.coordination.rules import without
@@ -36,7 +38,7 @@ _found, _prepare, _waited, _look, _see = append._found, append._prepare, append.
 
 
 def _fence_first(placed: list[Placed]) -> Steps[list[Appended] | None]:
-    if placed[0].log.newest.gc > placed[0].entry.gen:
+    if placed[0].log.newest.gc > placed[0].gen:
         return None
     return (yield from _found(placed))
 
@@ -81,7 +83,7 @@ def _no_compare() -> Iterator[None]:
     def prepare(placed: list[Placed]) -> Steps[None]:
         yield from _prepare(placed)
         for n, p in enumerate(placed):
-            placed[n] = yield from append.place(p.log, p.chunk, p.expected)
+            placed[n] = yield from p.again()
 
     with patch.object(append, "_found", _compares_nothing), patch.object(append, "_prepare", prepare):
         yield
@@ -94,7 +96,7 @@ def _new_id_after_timeout() -> Iterator[None]:
         yield from _prepare(placed)
         for n, p in enumerate(placed):
             if doubts[n]:
-                placed[n] = yield from append.place(p.log, p.chunk, p.expected)
+                placed[n] = yield from p.again()
 
     with patch.object(append, "_prepare", prepare):
         yield
@@ -106,9 +108,9 @@ def _same_name() -> Iterator[None]:
 
     def prepare(placed: list[Placed]) -> Steps[None]:
         for n, p in enumerate(placed):
-            if p.log.newest.gc > p.entry.gen:
-                entry = Entry(p.entry.id, p.entry.inline, p.log.newest.gen, p.entry.kind, p.entry.runs)
-                placed[n] = Placed(p.log, p.chunk, entry, p.data)
+            if p.log.newest.gc > p.gen:
+                entry = replace(p.entries[0], gen=p.log.newest.gen)
+                placed[n] = Placed(p.log, (entry,), p.again, p.data)
         yield from _prepare(placed)
 
     with patch.object(append, "_prepare", prepare):
@@ -180,10 +182,10 @@ def _skip_missing(self: Reader, page: Page, entry: Entry, runs: list[Any]) -> St
 
 # --- a serial source
 def _without_id(placed: list[Placed], progress: intake.Progress) -> Steps[tuple[bool, Item]]:
-    """"It was mine if the number moved by one", without looking at the id."""
+    """ "It was mine if the number moved by one", without looking at the id."""
     while True:
         outcome = yield from guard.attempt(
-            *placed[0].actions((yield from placed[0].log.head()).page), progress.action(placed[0].entry.id, 0)
+            *placed[0].actions((yield from placed[0].log.head()).page), progress.action(placed[0].id, 0)
         )
         item = yield from progress.read()
         if isinstance(outcome, (Written, Unanswered)) and item["seq"] == progress.seen["seq"] + 1:

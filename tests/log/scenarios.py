@@ -9,7 +9,19 @@ from tailrace.errors import Fenced
 from tailrace.log import head as heads
 from tailrace.log.append import commit, place, roll
 from tailrace.testing import Scenario, SimulatedTable, Simulation
-from tests.log.actors import chunk, cleaner, merger, named, pair, producer, reader, retention, roller, source, source_agrees
+from tests.log.actors import (
+    chunk,
+    cleaner,
+    merger,
+    named,
+    pair,
+    producer,
+    reader,
+    retention,
+    roller,
+    source,
+    source_agrees,
+)
 from tests.log.ghost import PARTITIONS, Ghost, log_of
 
 Spawn = Callable[[Simulation], None]
@@ -109,8 +121,18 @@ def sources(restarts: int = 2) -> Spawn:
 SCENARIOS: dict[str, Scenario] = {
     "append": made(a((0,), (0, 1)), a((1, 0), name="b"), rolls(), cleans(), reads()),
     "clean": made(a((0,), (0,)), cleans(), cleans("cleaner2"), rolls()),
-    "merge": made(a((0,), (0, 1), (0,), (0,)), rolls(), rolls("roller2"), merges(restarts=1), merges(1, "merger2"), cleans(), reads()),
-    "retain": made(a((0,), (0, 1), (0,)), a((0,), name="b"), rolls(), merges(), retains(), retains("retention2"), reads()),
+    "merge": made(
+        a((0,), (0, 1), (0,), (0,)),
+        rolls(),
+        rolls("roller2"),
+        merges(restarts=1),
+        merges(1, "merger2"),
+        cleans(),
+        reads(),
+    ),
+    "retain": made(
+        a((0,), (0, 1), (0,)), a((0,), name="b"), rolls(), merges(), retains(), retains("retention2"), reads()
+    ),
     "read": made(merges(), cleans(), reads(), pages=3),
     "doubt": made(a((0,), (0,)), rolls(times=6), merges(times=10), pages=1),
     "merge2": made(merges(restarts=1), merges(1, "merger2"), retains(), pages=3),
@@ -119,6 +141,16 @@ SCENARIOS: dict[str, Scenario] = {
     "pipeline": made(sources(), a((0,), name="b"), rolls(), cleans()),
     "pair": made(pairs(), a((0,), (1,)), rolls(), cleans()),
     "all": made(
-        a((0,), (0, 1)), a((1, 0), name="b"), names(1), sources(1), rolls(), cleans(), cleans("cleaner2"), merges(restarts=1), retains(), reads(), reads(1)
+        a((0,), (0, 1)),
+        a((1, 0), name="b"),
+        names(1),
+        sources(1),
+        rolls(),
+        cleans(),
+        cleans("cleaner2"),
+        merges(restarts=1),
+        retains(),
+        reads(),
+        reads(1),
     ),
-}  # fmt: skip
+}

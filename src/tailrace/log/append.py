@@ -63,24 +63,41 @@ class Log:
 
 @dataclass(slots=True)
 class Placed:
-    """A chunk whose bytes are stored, not yet referred to; `data` if they go with the reference."""
+    """Chunks of one topic whose bytes are stored, not yet referred to.  `data` has those that go with the reference,
+    by id; `again` stores them once more under new names."""
 
     log: Log
-    chunk: Chunk
-    entry: Entry
-    data: bytes | None = None
+    entries: tuple[Entry, ...]
+    again: Callable[[], Steps[Placed]]
+    data: Mapping[str, bytes] = field(default_factory=dict)
     expected: Mapping[int, int] | None = None
     doubts: set[int] = field(default_factory=set)
     """The pages that attempts without an answer were sent to."""
-    former: tuple[tuple[Entry, frozenset[int]], ...] = ()
-    """What it was before a fence made it take another name, and the pages in doubt then."""
+    former: tuple[tuple[Placed, frozenset[int]], ...] = ()
+    """What it was before a fence made it take other names, and the pages in doubt then."""
+
+    @property
+    def id(self) -> str:
+        """The id of the first chunk, which stands for all: they are appended together."""
+        return self.entries[0].id
+
+    @property
+    def gen(self) -> int:
+        """The oldest gen among its names."""
+        return min(e.gen for e in self.entries)
+
+    @property
+    def counts(self) -> dict[int, int]:
+        """How many records of each partition."""
+        out: dict[int, int] = {}
+        for entry in self.entries:
+            out = heads.plus(out, entry.counts)
+        return out
 
     def actions(self, page: int) -> list[Action]:
         """The writes that make it true, the head's first."""
-        out: list[Action] = [heads.append(self.log.id, page, self.entry, self.expected)]
-        if self.data is not None:
-            out.append(heads.chunk_item(self.log.id, self.entry, self.data))
-        return out
+        head = heads.append(self.log.id, page, self.entries, self.expected)
+        return [head, *(heads.chunk_item(self.log.id, e, self.data[e.id]) for e in self.entries if e.id in self.data)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,16 +135,17 @@ def place(log: Log, chunk: Chunk, expected: Mapping[int, int] | None = None) -> 
 
 def _place(log: Log, chunk: Chunk, expected: Mapping[int, int] | None) -> Steps[Placed]:
     id, gen = log.new_id(), log.newest.gen
+    again = lambda: place(log, chunk, expected)  # noqa: E731
     if chunk.size > log.inline_bytes:
         entry = Entry(id, False, gen, chunk.kind, chunk.runs)
         yield from calls.put_object(heads.object_name(log.id, gen, id), chunk.parts)
-        return Placed(log, chunk, entry, None, expected)
+        return Placed(log, (entry,), again, expected=expected)
     data, runs = chunk.inline()
     entry = Entry(id, True, gen, chunk.kind, runs)
     if log.joins_inline:
-        return Placed(log, chunk, entry, data, expected)
+        return Placed(log, (entry,), again, {id: data}, expected)
     yield from calls.write(heads.chunk_item(log.id, entry, data))
-    return Placed(log, chunk, entry, None, expected)
+    return Placed(log, (entry,), again, expected=expected)
 
 
 # --- append -----------------------------------------------------------------------------------------------------------
@@ -173,7 +191,7 @@ def _offsets(
             out.append((yield from _located(p, {page})))
         else:
             next = p.log.saw(items[at]).next
-            out.append(Appended({q: next[q] - n for q, n in p.entry.counts.items()}, p.entry.counts))
+            out.append(Appended({q: next[q] - n for q, n in p.counts.items()}, p.counts))
         at += len(acts)
     return out
 
@@ -182,10 +200,10 @@ def _located(p: Placed, pages: Iterable[int]) -> Steps[Appended]:
     """The offsets of a chunk that is certainly in the log; a plain read may not show it yet."""
     while True:
         yield from p.log.head()
-        for entry, sent_to in (p.entry, pages), *p.former:
-            found = yield from find(p.log, entry.id, sent_to)
+        for was, sent_to in (p, pages), *p.former:
+            found = yield from find(p.log, was.id, sent_to)
             if found is not None:
-                return Appended(found or None, entry.counts)
+                return Appended(found or None, was.counts)
         yield from calls.pause(0)
 
 
@@ -215,7 +233,7 @@ def _found(placed: Sequence[Placed]) -> Steps[list[Appended] | None]:
     """The offsets if the append has happened, else None.  One transaction changes all heads, so the first answers
     for all."""
     first = placed[0]
-    offsets = yield from find(first.log, first.entry.id, first.doubts)
+    offsets = yield from find(first.log, first.id, first.doubts)
     if offsets is None:
         return None
     if offsets is GONE:
@@ -223,7 +241,7 @@ def _found(placed: Sequence[Placed]) -> Steps[list[Appended] | None]:
             f"an append to {first.log.name!r} had no answer, and retention has since removed the page it was sent to: "
             "it was in the log, or never will be; nobody can tell any more"
         )
-    out = [Appended(offsets, first.entry.counts)]
+    out = [Appended(offsets, first.counts)]
     for p in placed[1:]:
         out.append((yield from _located(p, p.doubts)))
     return out
@@ -269,9 +287,9 @@ def _prepare(placed: list[Placed]) -> Steps[None]:
         if p.expected and any(head.next[q] != at for q, at in p.expected.items()):
             actual = {q: head.next[q] for q in p.expected}
             raise Expected(f"the next offsets of {p.log.name!r} are {actual}, not {dict(p.expected)}", actual=actual)
-        if head.gc > p.entry.gen or (yield from _taken(p)):
-            former = (*p.former, (p.entry, frozenset(p.doubts)))
-            placed[n] = yield from place(p.log, p.chunk, p.expected)
+        if head.gc > p.gen or (yield from _taken(p)):
+            former = (*p.former, (p, frozenset(p.doubts)))
+            placed[n] = yield from p.again()
             placed[n].former = former
         elif head.b >= heads.FULL:
             yield from roll(p.log, head)
@@ -279,10 +297,12 @@ def _prepare(placed: list[Placed]) -> Steps[None]:
 
 def _taken(p: Placed) -> Steps[bool]:
     """Whether another chunk's item has this one's key, because their ids end alike."""
-    if p.data is None:
-        return False
-    stored = yield from guard.read(heads.chunk_key(p.log.id, p.entry.gen, p.entry.id))
-    return stored is not None and stored["id"] != p.entry.id
+    for entry in p.entries:
+        if entry.id in p.data:
+            stored = yield from guard.read(heads.chunk_key(p.log.id, entry.gen, entry.id))
+            if stored is not None and stored["id"] != entry.id:
+                return True
+    return False
 
 
 def roll(log: Log, head: Head) -> Steps[Head]:
@@ -299,9 +319,9 @@ def commit_guarded(placed: Sequence[Placed], decider: Guard) -> Steps[tuple[bool
     placed = list(placed)
     mine = set()
     while True:
-        mine.add(placed[0].entry.id)
+        mine.add(placed[0].id)
         pages, actions = yield from _actions(placed)
-        outcome = yield from guard.attempt(*chain(*actions), decider.action(placed[0].entry.id, pages[0]))
+        outcome = yield from guard.attempt(*chain(*actions), decider.action(placed[0].id, pages[0]))
         if isinstance(outcome, Written):
             _tell(placed)
             return True, None

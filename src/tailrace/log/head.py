@@ -151,16 +151,16 @@ class Page:
         return end
 
     def offsets_of(self, id: str) -> dict[int, int] | None:
-        """The first offset per partition of a chunk on this page, also when it was merged; None if not there."""
+        """The offsets at which a chunk on this page begins, also when it was merged; None if it is not there."""
         at = dict(self.base)
         for entry in self.entries:
             made_of: Iterable[tuple[str, Mapping[int, int]]]
             made_of = [(i, dict(counts)) for i, counts in entry.made_of] or [(entry.id, entry.counts)]
-            if entry.id == id and entry.made_of:
-                return {q: at[q] for q in entry.counts}
+            if entry.id == id:
+                return at
             for chunk_id, counts in made_of:
                 if chunk_id == id:
-                    return {q: at[q] for q in counts}
+                    return at
                 at = plus(at, counts)
         return None
 
@@ -211,25 +211,27 @@ def new_head(topic_id: str, partitions: int) -> Put:
     return Put(head_key(topic_id), item, (Absent(),))
 
 
-def append(topic_id: str, page: int, entry: Entry, expected: Mapping[int, int] | None = None) -> Update:
-    """APPEND: one more entry, and its counts on the next offsets; the table does the adding."""
-    packed = pack(entry)
-    counts = [Add(("nx", str(q)), n) for q, n in entry.counts.items()]
+def append(topic_id: str, page: int, entries: Sequence[Entry], expected: Mapping[int, int] | None = None) -> Update:
+    """APPEND: more entries, and their counts on the next offsets; the table does the adding."""
+    packed = [pack(entry) for entry in entries]
+    counts: dict[int, int] = {}
+    for entry in entries:
+        counts = plus(counts, entry.counts)
     when = rules(
         {
             "append.page": Equals("page", page),
-            "append.gc": AtMost("gc", entry.gen),
+            "append.gc": AtMost("gc", min(entry.gen for entry in entries)),
             "append.b": Less("b", FULL),
-            "append.ids": NotIn("ids", entry.id),
+            "append.ids": NotIn("ids", entries[0].id),
         }
     )
     when += tuple(Equals(("nx", str(q)), n) for q, n in (expected or {}).items())
     changes: tuple[Change, ...] = (
-        Append("e", [packed]),
-        *counts,
+        Append("e", packed),
+        *(Add(("nx", str(q)), n) for q, n in counts.items()),
         Add("k", 1),
-        Add("b", len(packed)),
-        Include("ids", frozenset([entry.id])),
+        Add("b", sum(map(len, packed))),
+        Include("ids", frozenset([entries[0].id])),
     )
     return Update(head_key(topic_id), changes, when)
 
