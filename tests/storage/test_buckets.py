@@ -241,10 +241,11 @@ def error_of(call: Callable[[], object]) -> TailraceError:
 
 class TestHomes:
     def test_a_missing_bucket_says_how_to_make_it(self, seaweedfs: Server) -> None:
-        for call in calls(opened(seaweedfs, "tailrace-is-not-there")):
+        home = "s3://tailrace-is-not-there/home?table=t"
+        for call in calls(opened(seaweedfs, "tailrace-is-not-there", home=home)):
             error = error_of(call)
             assert type(error) is HomeError
-            assert "tailrace home create s3://tailrace-is-not-there/home" in str(error)
+            assert f"`tailrace home create {home}`" in str(error)
 
     def test_a_wrong_secret(self, seaweedfs: Server, seaweedfs_bucket: str) -> None:
         session = boto3.Session(seaweedfs.key, SECRET, region_name=seaweedfs.region)

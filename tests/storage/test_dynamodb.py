@@ -253,6 +253,10 @@ class TestHomes:
         monkeypatch.setenv("AWS_CONFIG_FILE", "/dev/null")
         with pytest.raises(HomeError, match="AWS_REGION"):
             connect("dynamodb")
+        monkeypatch.setenv("AWS_REGION", "eu-central-1")
+        made = connect("dynamodb")
+        assert made.meta.region_name == "eu-central-1"
+        made.close()
 
     def test_no_credentials(self, dynoxide: Server, monkeypatch: pytest.MonkeyPatch) -> None:
         for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_PROFILE"):

@@ -5,6 +5,7 @@ The SDK's own retries are off: whether a write without an answer has happened is
 
 from __future__ import annotations
 
+import os
 from typing import Any, Literal
 
 import boto3
@@ -82,13 +83,19 @@ def connect(
         parameter_validation=False,
         tcp_keepalive=True,
     )
+    session = session or boto3.Session()
+    place = region or region_of(session)
     try:
-        session = session or boto3.Session()
-        return session.client(service, region_name=region, endpoint_url=endpoint, config=config)
+        return session.client(service, region_name=place, endpoint_url=endpoint, config=config)
     except NoRegionError:
         raise HomeError("no AWS region is set; set AWS_REGION, or write `region=…` into the home's URL") from None
     except ValueError as error:
         raise HomeError(f"cannot use the endpoint {endpoint!r} for {service}: {error}") from None
+
+
+def region_of(session: boto3.Session) -> str | None:
+    """The region of a session, or of AWS_REGION, which every SDK but Python's reads."""
+    return session.region_name or os.environ.get("AWS_REGION")
 
 
 def translated(error: BotoCoreError | ClientError, operation: str, table: str, home: str) -> TailraceError:

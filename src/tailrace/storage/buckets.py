@@ -17,6 +17,7 @@ from obstore.exceptions import BaseError
 from obstore.store import MemoryStore, S3Store, from_url
 
 from tailrace.errors import BadHome, Closed, HomeError, ObjectMissing
+from tailrace.storage.aws import region_of
 from tailrace.storage.bucketerrors import only_whole, translated
 from tailrace.storage.objects import Bytes, ObjectInfo
 from tailrace.storage.spans import cut, joined
@@ -112,8 +113,10 @@ class BucketObjects:
         self._closed = True
 
     def _own(self, parts: Sequence[Bytes]) -> Sequence[Bytes]:
-        """Parts that stay as they are: memory keeps the very buffers it is given, everything else sends them away."""
-        return [b"".join(parts)] if isinstance(self._store, MemoryStore) else [*parts]
+        """Parts as obstore takes them, uncopied but for memory, which would keep the caller's very buffers."""
+        if isinstance(self._store, MemoryStore):
+            return [b"".join(parts)]
+        return [part if isinstance(part, bytes) else memoryview(part).cast("B") for part in parts]
 
     @contextlib.contextmanager
     def _asking(self, kind: str, name: str, count: int = 1) -> Iterator[None]:
@@ -134,6 +137,7 @@ class BucketObjects:
 def open_bucket(
     url: str,
     *,
+    home: str = "",
     session: boto3.Session | None = None,
     region: str | None = None,
     endpoint: str | None = None,
@@ -142,16 +146,17 @@ def open_bucket(
 ) -> BucketObjects:
     """The objects below `memory://`, `s3://bucket/prefix`, or a URL of GCS or Azure as obstore reads it.
 
-    `timeout` is for one request in seconds; obstore tries `retries` more times, for three times as long at most."""
+    `home` is the URL that messages name.  `timeout` is for one request in seconds; obstore tries `retries` more times,
+    for three times as long at most."""
     if url.startswith("memory:"):
-        return BucketObjects(MemoryStore(), url)
+        return BucketObjects(MemoryStore(), home or url)
     client: Any = {"connect_timeout": timedelta(seconds=min(timeout, 3)), "timeout": timedelta(seconds=timeout)}
     backoff = {"init_backoff": timedelta(milliseconds=50), "max_backoff": timedelta(seconds=2), "base": 2}
     retry: Any = {"max_retries": retries, "retry_timeout": timedelta(seconds=3 * timeout), "backoff": backoff}
     try:
         if url.startswith("s3:"):
-            return BucketObjects(_s3(url, session or boto3.Session(), region, endpoint, client, retry), url)
-        return BucketObjects(from_url(url, client_options=client, retry_config=retry), url)
+            return BucketObjects(_s3(url, session or boto3.Session(), region, endpoint, client, retry), home or url)
+        return BucketObjects(from_url(url, client_options=client, retry_config=retry), home or url)
     except (BaseError, ValueError) as error:
         raise BadHome(f"cannot use {url!r} for objects: {str(error).splitlines()[0]}") from None
 
@@ -162,7 +167,7 @@ def _s3(url: str, session: boto3.Session, region: str | None, endpoint: str | No
         raise HomeError(f"{url}: no AWS credentials; `aws sts get-caller-identity` shows who you are")
     # Short, since boto3 hands out credentials that may have only ten minutes left.
     provider = Boto3CredentialProvider(session, ttl=timedelta(minutes=5))
-    config: Any = {"region": region or session.region_name or "us-east-1"}
+    config: Any = {"region": region or region_of(session) or "us-east-1"}
     if endpoint is not None:
         config["endpoint"] = endpoint
         client["allow_http"] = endpoint.startswith("http://")

@@ -43,6 +43,7 @@ class ObjectsContract:
             [b"one"],
             [b"several ", b"parts ", b"joined"],
             [bytearray(b"of any "), memoryview(b"kind"), memoryview(b"xxand cutxx")[2:-2]],
+            [memoryview(b"signed").cast("b"), memoryview(b"or wider").cast("I")],
             [],
             [b""],
             [b"", b"some are empty", b""],
