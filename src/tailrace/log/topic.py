@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime
 from itertools import repeat, starmap
-from typing import Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import pyarrow as pa
 
@@ -21,7 +21,12 @@ from tailrace.log.reader import POLL_BYTES, Fetched, Reader, offset_at
 from tailrace.log.record import Record, milliseconds
 from tailrace.log.settings import Settings
 from tailrace.log.transaction import Transaction
+from tailrace.log.watch import Following, Notifier, watch
 from tailrace.storage.calls import Store
+
+if TYPE_CHECKING:
+    from tailrace.log.aio import AsyncTopic
+    from tailrace.log.consumer import Consumer
 
 Position: TypeAlias = Literal["earliest", "latest"] | int | datetime
 """Where to start: an end of the topic, an offset, or a time (the first record at or after it)."""
@@ -33,6 +38,7 @@ class Topic:
     def __init__(self, store: Store, described: Described) -> None:
         self._store, self.described = store, described
         self.log = Log(described.name, described.id, store.table.inline_bytes, store.table.joins_inline)
+        self.log.on_commit = lambda: watch(store).signal(described.id)
 
     def __repr__(self) -> str:
         return f"Topic({self.name!r}, partitions={self.partitions})"
@@ -151,6 +157,35 @@ class Topic:
                 )
         while fetched := self._store.run(reader.poll(max_bytes)):
             yield from fetched
+
+    # -- following
+    def consumer(self, group: str, **settings: Any) -> Consumer:
+        """A member of a consumer group, to iterate over: see `Consumer` for what it does, `Consuming` for its settings:
+        member, start, auto_commit, commit_interval, max_seconds, ttl, prefetch, from_floor."""
+        from tailrace.log.consumer import Consumer
+        from tailrace.log.inbox import Consuming
+
+        return Consumer(self._store, self, group, Consuming.of(settings))
+
+    def follow(
+        self, partition: int | None = None, start: Position = "latest", *, from_floor: bool = False
+    ) -> Following:
+        """Records as they come, without a group: an iterator that waits at the end until its `stop` is called."""
+        wanted = range(self.partitions) if partition is None else [partition]
+        reader = Reader(self.log, {q: self.offset_at(q, start) for q in wanted}, from_floor=from_floor)
+        return Following(self._store, reader, lambda fetched: as_records(self.name, fetched))
+
+    def on_append(self, callback: Callable[[Mapping[int, int]], object]) -> Notifier:
+        """Have a callback told, from another thread, the next offsets by partition when records were appended, by
+        whichever process: once for one append, less often for many quick ones.  Close what this gives to end it."""
+        return Notifier(self._store, self.log, callback)
+
+    @property
+    def aio(self) -> AsyncTopic:
+        """The same topic for asyncio."""
+        from tailrace.log.aio import AsyncTopic
+
+        return AsyncTopic(self._store, self)
 
     def _check_partition(self, partition: int) -> None:
         if isinstance(partition, bool) or not isinstance(partition, int) or not 0 <= partition < self.partitions:
