@@ -16,9 +16,9 @@ from __future__ import annotations
 import hashlib
 import secrets
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tailrace.coordination import guard
 from tailrace.coordination.lease import NOBODY, TTL, Beats
@@ -26,7 +26,7 @@ from tailrace.errors import BadInput, BadSetting, Conflict, UnknownGroup
 from tailrace.log import head as heads
 from tailrace.log.append import Log
 from tailrace.log.catalog import bucket_key, listing
-from tailrace.log.reader import Reader, offset_at
+from tailrace.log.reader import offset_at
 from tailrace.log.record import milliseconds
 from tailrace.storage import calls
 from tailrace.storage.calls import Steps
@@ -175,93 +175,6 @@ def _names(catalog: str) -> Steps[dict[str, str]]:
     return {name: id for item in items for name, id in item["names"].items()}
 
 
-# --- how far behind ---------------------------------------------------------------------------------------------------
-@dataclass(frozen=True, slots=True)
-class Lag:
-    """How far behind: records not read yet, and the age in seconds of the oldest of them; 0 when caught up."""
-
-    records: int
-    seconds: float
-    partitions: Mapping[int, Lag] = field(default_factory=dict)
-    """The same for each partition."""
-
-
-def lag(log: Log, positions: Mapping[int, int], wall: float) -> Steps[Lag]:
-    """How far these positions are behind the end, at this time in seconds since 1970."""
-    head = yield from log.head()
-    parts = {}
-    for q, position in positions.items():
-        position = max(position, head.floor[q])
-        records, seconds = max(0, head.next[q] - position), 0.0
-        if records:
-            fetched = yield from Reader(log, {q: position}, from_floor=True).poll(1)
-            stamps = [one.data.column(0)[0].value / 1000 for one in fetched[:1]]
-            seconds = max(0.0, wall - (stamps[0] if stamps else wall))
-        parts[q] = Lag(records, seconds)
-    most = max((part.seconds for part in parts.values()), default=0.0)
-    return Lag(sum(part.records for part in parts.values()), most, parts)
-
-
-@dataclass(frozen=True, slots=True)
-class MemberState:
-    """A member as people see it; `expires` (milliseconds since 1970) is when it counts as gone if it stays silent."""
-
-    number: int
-    name: str
-    host: str
-    pid: int
-    expires: int
-    partitions: tuple[int, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class PartitionState:
-    """How far a group has come in a partition, and who reads it (0: nobody)."""
-
-    partition: int
-    owner: int
-    epoch: int
-    position: int
-    end: int
-    lag: Lag
-
-
-@dataclass(frozen=True, slots=True)
-class GroupState:
-    """A group as people see it."""
-
-    group: str
-    topic: str
-    members: tuple[MemberState, ...]
-    partitions: tuple[PartitionState, ...]
-    lag: Lag
-
-
-def describe(group: Group, wall: float) -> Steps[GroupState]:
-    """A group's members, and the owner, position and lag of each partition."""
-    yield from check_there(group)
-    held = yield from shards(group)
-    there = yield from members(group)
-    behind = yield from lag(group.log, {q: item["position"] for q, item in held.items()}, wall)
-    ends = group.log.newest.next
-    return GroupState(
-        group.name,
-        group.log.name,
-        tuple(_member_state(n, item, held) for n, item in there.items()),
-        tuple(
-            PartitionState(q, item["owner"], item["epoch"], item["position"], ends[q], behind.partitions[q])
-            for q, item in held.items()
-        ),
-        behind,
-    )
-
-
-def _member_state(number: int, item: Item, held: Mapping[int, Item]) -> MemberState:
-    show: Mapping[str, Any] = item["shown"]
-    mine = tuple(q for q, shard in held.items() if shard["owner"] == number)
-    return MemberState(number, item["name"], show["host"], show["pid"], show["expires"], mine)
-
-
 # --- what operators do ------------------------------------------------------------------------------------------------
 def active(group: Group, ttl: float = TTL) -> Steps[list[str]]:
     """The names of members that live.  Waits for a beat to move, at most `ttl`: nobody's clock is believed."""
@@ -321,16 +234,29 @@ def delete(group: Group, *, force: bool = False, ttl: float = TTL) -> Steps[None
 
 
 def _clear(group: Group) -> Steps[None]:
-    while (yield from guard.read(group.key)) is not None:
+    item = yield from guard.read(group.key)
+    while item is not None and (yield from guard.read(group.key)) == item:
         bucket, name = bucket_key("$Groups", group.entry), ("names", group.entry)
         names = ((yield from guard.read(bucket)) or {"names": {}})["names"]
         unlist = [Update(bucket, (Remove(name),), (Equals(name, group.log.id),))]
-        yield from guard.attempt(Delete(group.key), *(unlist if names.get(group.entry) == group.log.id else []))
+        yield from guard.attempt(
+            Delete(group.key, (Equals("made", item["made"]),)),
+            *(unlist if names.get(group.entry) == group.log.id else []),
+        )
     for number in (yield from members(group)):
         yield from guard.attempt(Delete(group.member(number)))
-    for p in (group.named("").p, group.p):
-        while items := (yield from guard.read_range(p, 0, LAST - 1, limit=AT_ONCE)).items:
-            yield from guard.attempt(*(Delete(Key(p, item["i"])) for item in items))
+    yield from _remove(group.named("").p)
+    yield from _remove(group.p, item["made"] if item else None)
+
+
+def _remove(p: str, made: str | None = None) -> Steps[None]:
+    """Items of one hash, except those that a group made anew under the same name has by now."""
+    while True:
+        items = yield from guard.read_all(p, 0, LAST - 1)
+        doomed = [item for item in items if made in (None, item.get("made"))][:AT_ONCE]
+        if not doomed:
+            return
+        yield from guard.attempt(*(Delete(Key(p, item["i"]), (Equals("epoch", item["epoch"]),)) for item in doomed))
 
 
 def forget(topic_id: str) -> Steps[int]:
