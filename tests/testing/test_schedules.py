@@ -111,6 +111,28 @@ def test_shrinking_keeps_only_what_matters():
     assert any(move[0] in ("landed", "in flight") for move in moves)
 
 
+def counting_without_refusals(sim: Simulation) -> None:
+    """Goes wrong in two ways."""
+
+    def not_refused(sim: Simulation) -> None:
+        if sim.history[-1][0][0] == "refused":
+            raise Violation("refused")
+
+    counting(sim)
+    sim.check.append(not_refused)
+
+
+def test_shrinking_keeps_to_its_violation():
+    tried = 0
+    for seed in range(300):
+        sim, violation = one_schedule(counting_without_refusals, seed, timeouts=9)
+        if violation is not None and violation.what == "refused":
+            moves = shrink(counting_without_refusals, seed, [move for move, _, _ in sim.history], violation)
+            assert [what for what, _ in moves] == ["refused"]
+            tried += len(sim.history) > 3
+    assert tried > 5
+
+
 def test_a_livelock_is_found_and_shrunk_to_the_fault():
     seed, sim, violation = failing(stuck)
     assert violation.what == "livelock"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tailrace.errors import Conflict
-from tailrace.storage.tables import Absent, Add, Delete, Equals, Key, Put, Table, Update
+from tailrace.storage.tables import Absent, Add, Delete, Equals, Key, Put, Set, Table, Update
 from tailrace.testing import SimulatedChanges, SimulatedTable
 from tailrace.testing.incoming import admit
 from tailrace.testing.tablecontract import TableContract
@@ -38,6 +38,14 @@ def test_what_a_write_of_several_answers(answers):
     several = table.write(Put(A, {}, (Absent(),)), Put(B, {}, (Absent(),)))
     assert several == (({"p": "t", "i": 1}, {"p": "t", "i": 2}) if answers else None)
     assert table.write(Update(A, (Add("n", 1),))) == ({"p": "t", "i": 1, "n": 1},)
+
+
+def test_the_item_of_a_conflict_is_a_copy(table):
+    table.write(Update(A, (Set("list", [1]),)))
+    with pytest.raises(Conflict) as caught:
+        table.write(Put(A, {}, (Absent(),)))
+    caught.value.item["list"].append(2)
+    assert table.get(A)["list"] == [1]
 
 
 def test_calls_are_counted_by_kind(table):

@@ -354,6 +354,17 @@ def test_every_kind_of_move_is_made():
     assert min(made.values()) >= 10
 
 
+def test_what_is_late_or_unseen_comes_during_the_random_phase_too():
+    made: Counter[str] = Counter()
+    for seed in range(200):
+        sim = Simulation(seed)
+        both_alike(sim)
+        sim.run(40)
+        made.update(move[0] for move, _, _ in sim.history)
+    assert made["shows"] >= 10
+    assert made["lands"] >= 10
+
+
 def test_a_seed_is_a_schedule():
     def moves(seed: int) -> list[object]:
         return [move for move, _, _ in one_schedule(both_alike, seed)[0].history]

@@ -300,7 +300,6 @@ class Simulation:
     def finish(self, steps: int = 5000) -> None:
         """No more faults, and fair turns: every actor must come to its end.  Then all that is late lands."""
         self.finishing = True
-        self.budget = dict.fromkeys(self.budget, 0)
         for _ in range(steps):
             if not self._actors:
                 break
