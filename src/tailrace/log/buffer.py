@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tailrace.errors import BadRecord, TooLarge, UnknownPartition
-from tailrace.log.chunk import HEADERS, HEADERS_TYPE, SCHEMAS, Chunk, Compression, encode
+from tailrace.log.chunk import HEADERS, HEADERS_TYPE, SCHEMAS, TYPED, Chunk, Compression, encode
 from tailrace.log.record import MAX_TIMESTAMP, check_bytes, partition_of
 
 Headers: TypeAlias = Mapping[str, bytes] | Sequence[tuple[str, bytes]]
@@ -178,8 +178,9 @@ def _pairs(headers: Headers | None) -> list[dict[str, Any]] | None:
 
 
 def unified(batches: dict[int, list[pa.RecordBatch]]) -> dict[int, list[pa.RecordBatch]]:
-    """All batches with a headers column, if one has it."""
-    if any(b.num_columns == 5 for some in batches.values() for b in some):
+    """All plain batches with a headers column, if one has it."""
+    kinds = {SCHEMAS.index(b.schema) if b.schema in SCHEMAS else TYPED for some in batches.values() for b in some}
+    if kinds == {0, HEADERS}:
         return {q: [_with_headers(b) for b in some] for q, some in batches.items()}
     return batches
 

@@ -2,7 +2,11 @@
 
 A chunk object is an Arrow IPC stream (schema, batches, end mark) that any Arrow tool opens.  A run is the byte range of
 one partition's batches in it; its position, length and crc32c are in the chunk's entry in the head.  A small chunk is
-kept in an item instead, and then holds the runs alone.  See docs/formats/chunk.md.
+kept in an item instead, and then holds the runs alone.
+
+Records usually have a `value` of bytes.  Those of a pipeline have their row's columns instead, in a struct `data`,
+typed as in the source.  Each run of such a chunk is a sequence of whole Arrow IPC streams, one for every schema in it.
+See docs/formats/chunk.md.
 """
 
 from __future__ import annotations
@@ -13,14 +17,15 @@ from typing import Any, Literal, TypeAlias
 
 import crc32c
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from tailrace.errors import Damaged
 from tailrace.storage.objects import Bytes
 
 Compression: TypeAlias = Literal["none", "lz4", "zstd"]
 
-HEADERS, OFFSETS = 1, 2
-"""Bits of a chunk's kind: its batches have a headers column, an offset column (a compacted one)."""
+HEADERS, OFFSETS, TYPED = 1, 2, 8
+"""Bits of a chunk's kind: its batches have headers; have offsets (a compacted one); have schemas of their own."""
 
 BATCH_ROWS = 65536
 END = b"\xff\xff\xff\xff\x00\x00\x00\x00"
@@ -76,27 +81,47 @@ class Chunk:
 
     def inline(self) -> tuple[bytes, tuple[Run, ...]]:
         """The runs alone, for an item of their own, and where they lie there."""
+        if self.kind & TYPED:
+            return b"".join(self.parts), self.runs
         skip = len(_SCHEMA_BYTES[self.kind])
         runs = tuple(Run(r.partition, r.count, r.position - skip, r.length, r.crc, r.latest) for r in self.runs)
         return b"".join(self.parts[1:-1]), runs
 
 
 def encode(batches: Mapping[int, Sequence[pa.RecordBatch]], compression: Compression = "none") -> Chunk:
-    """Records by partition → a chunk.  All batches have the same one of `SCHEMAS`."""
-    schema = next(iter(batches.values()))[0].schema
-    kind = SCHEMAS.index(schema)
-    prefix = _SCHEMA_BYTES[kind]
-    parts: list[Bytes] = [prefix]
-    runs, position = [], len(prefix)
+    """Records by partition → a chunk.  Plain batches all have the same one of `SCHEMAS`."""
+    schemas = {batch.schema for some in batches.values() for batch in some}
+    schema = schemas.pop() if len(schemas) == 1 else None
+    kind = SCHEMAS.index(schema) if schema in SCHEMAS else TYPED
+    parts: list[Bytes] = [] if kind == TYPED else [_SCHEMA_BYTES[kind]]
+    runs, position = [], sum(map(len, parts))
     for partition in sorted(batches):
-        piece = memoryview(_messages(batches[partition], schema, compression))
-        latest = max(_latest(batch) for batch in batches[partition])
-        count = sum(batch.num_rows for batch in batches[partition])
+        some = batches[partition]
+        piece = memoryview(_streams(some, compression) if kind == TYPED else _messages(some, schema, compression))
+        latest = max(_latest(batch) for batch in some)
+        count = sum(batch.num_rows for batch in some)
         runs.append(Run(partition, count, position, len(piece), crc32c.crc32c(piece), latest))
         parts.append(piece)
         position += len(piece)
-    parts.append(END)
-    return Chunk(kind, tuple(runs), tuple(parts), position + len(END))
+    if kind != TYPED:
+        parts.append(END)
+        position += len(END)
+    return Chunk(kind, tuple(runs), tuple(parts), position)
+
+
+def _streams(batches: Sequence[pa.RecordBatch], compression: Compression) -> pa.Buffer:
+    """Batches of any schemas as IPC streams, a new one where the schema changes."""
+    options = pa.ipc.IpcWriteOptions(compression=None if compression == "none" else compression)
+    sink = pa.BufferOutputStream()
+    writer = None
+    for batch, before in zip(batches, [None, *batches[:-1]], strict=True):
+        if before is None or not batch.schema.equals(before.schema, check_metadata=True):
+            if writer is not None:
+                writer.close()
+            writer = pa.ipc.new_stream(sink, batch.schema, options=options)
+        writer.write_batch(batch)
+    writer.close()
+    return sink.getvalue()
 
 
 def _messages(batches: Sequence[pa.RecordBatch], schema: pa.Schema, compression: Compression) -> pa.Buffer:
@@ -117,7 +142,7 @@ def _latest(batch: pa.RecordBatch) -> int:
     column = batch.column(0)
     if len(column) == 1:
         return column[0].value  # type: ignore[no-any-return]
-    return pa.compute.max(column).value  # type: ignore[no-any-return]
+    return pc.max(column).value  # type: ignore[no-any-return]
 
 
 def decode(kind: int, run: Run, data: memoryview, where: str) -> list[pa.RecordBatch]:
@@ -131,7 +156,9 @@ def decode(kind: int, run: Run, data: memoryview, where: str) -> list[pa.RecordB
             position=run.position,
         )
     source, batches = pa.BufferReader(pa.py_buffer(data)), []
-    schema = SCHEMAS[kind]
+    while kind & TYPED and source.tell() < run.length:
+        batches += list(pa.ipc.open_stream(source))
     while source.tell() < run.length:
+        schema = SCHEMAS[kind]
         batches.append(pa.ipc.read_record_batch(pa.ipc.read_message(source), schema))
     return batches
