@@ -113,7 +113,7 @@ def _streams(batches: Sequence[pa.RecordBatch], compression: Compression) -> pa.
     """Batches of any schemas as IPC streams, a new one where the schema changes."""
     options = pa.ipc.IpcWriteOptions(compression=None if compression == "none" else compression)
     sink = pa.BufferOutputStream()
-    writer = None
+    writer: Any = None
     for batch, before in zip(batches, [None, *batches[:-1]], strict=True):
         if before is None or not batch.schema.equals(before.schema, check_metadata=True):
             if writer is not None:
