@@ -40,11 +40,12 @@ class Side:
 
 @dataclass(frozen=True)
 class Figure:
-    """One column: its unit is its name; `more` says whether more is better."""
+    """One column: its unit is its name; `more` says whether more is better, `ratio` whether to divide by the base."""
 
     name: str
     digits: int = 0
     more: bool = True
+    ratio: bool = True
 
 
 @dataclass

@@ -40,7 +40,8 @@ def waiting(log: Log, pairs: list[Pair]) -> Run:
 
 
 def _over_sync(results: Results) -> float:
-    return results.of(RECORDS.name, HALF.name) - results.of(DISK.name, HALF.name)
+    sync = min(results.of(disk.name, HALF.name) for disk in (DISK, DISK_IN_PLACE))
+    return results.of(RECORDS.name, HALF.name) - sync
 
 
-TARGETS = [Target("p50 at most 0.3 ms over one write + fdatasync", _over_sync, 0.3, at_most=True)]
+TARGETS = [Target("p50 at most 0.3 ms over one write + fdatasync, the faster kind", _over_sync, 0.3, at_most=True)]

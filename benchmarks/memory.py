@@ -17,8 +17,8 @@ from benchmarks.logs import ARROW, KAFKA, NATS, RECORDS, REDIS
 
 PRODUCER = Figure("producer MB", 1, more=False)
 CONSUMER = Figure("consumer MB", 1, more=False)
-HEAP = Figure("consumer without mapped files MB", 1, more=False)
-SERVER = Figure("server MB", 1, more=False)
+HEAP = Figure("consumer without mapped files MB", 1, more=False, ratio=False)
+SERVER = Figure("server MB", 1, more=False, ratio=False)
 
 
 def question(quick: bool) -> Question:

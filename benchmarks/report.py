@@ -21,27 +21,32 @@ holds. A ratio is the side's figure divided by that of the side marked 1.00.
 
 def rows(question: Question, results: Results) -> list[list[str]]:
     """The table's cells, a line for each side, the head first."""
-    head = ["side", *(cell for figure in question.figures for cell in (figure.name, "ratio")), "mode"]
-    return [head, *(_row(question, results, result) for result in results.values())]
+    head = ["side", *(cell for figure in question.figures for cell in _heads(figure)), "mode"]
+    return [head, *(_row(question, results, result, len(head)) for result in results.values())]
 
 
-def _row(question: Question, results: Results, result: Result) -> list[str]:
+def _heads(figure: Figure) -> list[str]:
+    return [figure.name, "ratio"] if figure.ratio else [figure.name]
+
+
+def _row(question: Question, results: Results, result: Result, width: int) -> list[str]:
     if result.failure:
-        gaps = ["-"] * (2 * len(question.figures) - 1)
-        return [result.side.name, "failed", *gaps, result.failure]
+        return [result.side.name, "failed", *["-"] * (width - 3), result.failure]
     cells = [cell for figure in question.figures for cell in _cells(figure, question.base, results, result)]
     return [result.side.name, *cells, result.side.mode]
 
 
-def _cells(figure: Figure, base: str, results: Results, result: Result) -> tuple[str, str]:
+def _cells(figure: Figure, base: str, results: Results, result: Result) -> list[str]:
     low, high = min(result.values(figure.name)), max(result.values(figure.name))
     middle = result.median(figure.name)
     text = f"{number(middle, figure)} ({number(low, figure)} … {number(high, figure)})"
+    if not figure.ratio:
+        return [text]
     try:
         ratio = f"{middle / results.of(base, figure.name):.2f}"
     except (Absent, ZeroDivisionError):
         ratio = "-"
-    return text, ratio
+    return [text, ratio]
 
 
 def number(value: float, figure: Figure) -> str:

@@ -9,7 +9,7 @@ from benchmarks.logs import KAFKA, NATS, RECORDS, REDIS
 
 THREADS = 16
 ONE, MANY = Figure("1 thread, appends/s"), Figure(f"{THREADS} threads, appends/s")
-GAIN = Figure("gain", 2)
+GAIN = Figure("gain", 2, ratio=False)
 
 
 def question(quick: bool) -> Question:

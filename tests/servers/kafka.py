@@ -97,9 +97,9 @@ def _properties(home: Path, broker: int, controller: int, settings: Mapping[str,
 
 
 def _format(jars: str, properties: Path) -> None:
-    # A folder of an earlier life keeps its own cluster id.
+    # A folder of an earlier life keeps its own cluster id; an id may begin with "-", hence the "=".
     cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
     tool = [java(), "-cp", jars, "kafka.tools.StorageTool", "format", "--ignore-formatted"]
-    done = subprocess.run([*tool, "-t", cluster, "-c", str(properties)], capture_output=True, text=True)
+    done = subprocess.run([*tool, f"--cluster-id={cluster}", f"--config={properties}"], capture_output=True, text=True)
     if done.returncode != 0:
         raise RuntimeError(f"Kafka could not format its folder: {(done.stdout + done.stderr)[-1000:]}")
