@@ -1,0 +1,170 @@
+"""Interchange: a topic as a folder of segments, one sub-folder per partition, named by its number; and back."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pyarrow as pa
+
+from tailrace.errors import BadInput, Expected, NotThere
+from tailrace.log.segment import SEGMENT_BYTES, Exported, Writer, explained, read_segments, segment_name
+from tailrace.log.topic import Topic, as_arrow
+
+COLUMNS = ["timestamp", "attributes", "key", "value"]
+
+Told = Callable[[int], None]
+"""Called with how many more records are done, for a progress bar."""
+
+
+def export_topic(
+    topic: Topic,
+    folder: str | os.PathLike[str],
+    *,
+    partition: int | None = None,
+    drop_headers: bool = False,
+    segment_bytes: int = SEGMENT_BYTES,
+    told: Told = lambda _: None,
+) -> list[Exported]:
+    """Write what a topic holds now, all partitions cut at one moment, or one partition of it.
+
+    Headers, which entries cannot hold, are an error unless they may be dropped."""
+    ends = topic.ends()
+    if partition is not None:
+        topic.offset_at(partition, "earliest")
+        ends = {partition: ends[partition]}
+    writers = {q: Writer(Path(folder) / str(q), q, floor, segment_bytes) for q, (floor, _) in ends.items()}
+    with ExitStack() as stack:
+        for writer in writers.values():
+            stack.enter_context(writer)
+        for fetched in topic.fetch(partition, "earliest"):
+            batch = as_arrow(fetched).slice(0, max(0, ends[fetched.partition][1] - fetched.offset))
+            if not drop_headers:
+                _check_headers(topic, batch)
+            if batch.num_rows:
+                writers[fetched.partition].add(batch)
+                told(batch.num_rows)
+            if all(writers[q].done.next >= end for q, (_, end) in ends.items()):
+                break
+        for writer in writers.values():
+            writer.close()
+    return [writer.done for writer in writers.values()]
+
+
+def _check_headers(topic: Topic, batch: pa.RecordBatch) -> None:
+    if "headers" in batch.schema.names and batch.column("headers").null_count < batch.num_rows:
+        raise BadInput(
+            f"records of {topic.name!r} have headers, which entries cannot hold; leave them out (--drop-headers), or "
+            f"write Parquet, which can: `tailrace topic read {topic.name} --format parquet`"
+        )
+
+
+@dataclass(slots=True)
+class Imported:
+    """What was read for one partition; `present` records were there already, `torn` says where an end was cut."""
+
+    partition: int
+    records: int = 0
+    present: int = 0
+    segments: int = 0
+    torn: list[str] = field(default_factory=list)
+
+
+def import_topic(
+    topic: Topic,
+    folder: str | os.PathLike[str],
+    *,
+    partition: int | None = None,
+    renumber: bool = False,
+    told: Told = lambda _: None,
+) -> list[Imported]:
+    """Append an export's records to a topic, each to the partition it came from and under its own offset.
+
+    What is there already is compared and passed over, so an import that was cut off can be repeated, and each record
+    is stored once.  `renumber` gives the records the next offsets instead, and appends all of them each time."""
+    found = _segments(Path(folder), partition)
+    for q in found:
+        topic.offset_at(q, "latest")  # refuses a partition that the topic does not have, before anything is written
+    return [_import(topic, q, paths, renumber, told) for q, paths in found.items()]
+
+
+def _segments(folder: Path, partition: int | None) -> dict[int, list[Path]]:
+    """The segments in an export, by partition and in order."""
+    with explained(f"cannot import {folder}"):
+        subs = {int(sub.name): sorted(sub.glob("*.log")) for sub in folder.iterdir() if sub.name.isdecimal()}
+    found = {q: subs[q] for q in sorted(subs) if partition in (None, q)}
+    if not found:
+        which = "partitions" if partition is None else f"partition {partition}"
+        raise NotThere(f"{folder} has no {which}; an export is a folder like {folder}/0/{segment_name(0)}")
+    for path in (path for paths in found.values() for path in paths):
+        if not path.stem.isdecimal() or path.name != segment_name(int(path.stem)):
+            raise BadInput(f"{path} is not named like a segment, by its first offset: {segment_name(0)}")
+    return found
+
+
+def _import(topic: Topic, partition: int, paths: list[Path], renumber: bool, told: Told) -> Imported:
+    done = Imported(partition, segments=len(paths))
+    floor, at = topic.ends()[partition]
+    for batch in read_segments(paths, done.torn):
+        fresh = batch
+        if not renumber:
+            known = _known(topic, partition, batch, floor, at)
+            fresh = batch.slice(known)
+            done.present += known
+        if fresh.num_rows:
+            if not renumber:
+                _check_next(topic, partition, fresh, at)
+            _append(topic, partition, fresh, None if renumber else {partition: at})
+            at += fresh.num_rows
+            done.records += fresh.num_rows
+        told(batch.num_rows)
+    return done
+
+
+def _known(topic: Topic, partition: int, batch: pa.RecordBatch, floor: int, end: int) -> int:
+    """How many records of a batch the topic has already; `BadInput` if those it has there are others."""
+    offsets = batch.column("offset").to_pylist()
+    known: int = sum(offset < end for offset in offsets)
+    gone: int = sum(offset < floor for offset in offsets)
+    if known > gone:
+        low, high = offsets[gone], offsets[known - 1] + 1
+        mine = pa.Table.from_batches([batch.slice(gone, known - gone).select(COLUMNS)])
+        if not _stored(topic, partition, low, high).equals(mine):
+            raise BadInput(
+                f"partition {partition} of {topic.name!r} has other records at offsets {low} to {high - 1}; "
+                "import into a new topic, or append these under new offsets (--renumber)"
+            )
+    return known
+
+
+def _stored(topic: Topic, partition: int, low: int, high: int) -> pa.Table:
+    batches = []
+    for fetched in topic.fetch(partition, low):
+        batches.append(fetched.data.slice(0, high - fetched.offset).select(COLUMNS))
+        if fetched.end >= high:
+            break
+    return pa.Table.from_batches(batches)
+
+
+def _check_next(topic: Topic, partition: int, batch: pa.RecordBatch, at: int) -> None:
+    """`BadInput` unless the offsets of a batch are the next ones of the partition."""
+    for n, offset in enumerate(batch.column("offset").to_pylist()):
+        if offset != at + n:
+            raise BadInput(
+                f"the next offset of partition {partition} of {topic.name!r} is {at + n}, and the export goes on with "
+                f"{offset}; append under new offsets (--renumber)"
+            )
+
+
+def _append(topic: Topic, partition: int, batch: pa.RecordBatch, expected: dict[int, int] | None) -> None:
+    try:
+        with topic.transaction(expected=expected) as transaction:
+            transaction.send_batch(batch.select(COLUMNS), partition=partition)
+    except Expected as error:
+        raise BadInput(
+            f"somebody else appends to partition {partition} of {topic.name!r}: {error}; stop them and import again, "
+            "or append under new offsets (--renumber)"
+        ) from error
