@@ -1,9 +1,9 @@
 """Checkpointer: moves what commits have written from the WAL into the database, off the commits' path.
 
 A commit says how long the WAL has become; from `LIMIT` bytes on a background thread copies it.  Most of that is done
-beside running commits.  What they added meanwhile is copied while nobody can write, which is short; the next commit
-then begins the WAL from its start.  So it stays about this long, and its blocks are written again in place, which
-makes a commit's fsync cheaper than that of a growing file.  No reader is ever waited for.
+beside running commits.  What they added meanwhile is copied between two of them, which is short; the next one then
+begins the WAL from its start.  So it stays about this long, and its blocks are written again in place, which makes a
+commit's fsync cheaper than that of a growing file.  No reader is ever waited for.
 """
 
 from __future__ import annotations
@@ -13,16 +13,26 @@ from collections.abc import Callable
 
 import apsw
 
+from tailrace.errors import TailraceError
+
 LIMIT = 8 * 1024 * 1024
 
 
 class Checkpointer:
-    """One background thread, begun when it is first needed.  `failed` is told of errors, but not of "busy"."""
+    """One background thread, begun when it is first needed.
+
+    `connect` opens a connection, `between` does something between two commits of this process, and `failed` is told of
+    errors, but not of "busy".
+    """
 
     def __init__(
-        self, connect: Callable[[], apsw.Connection], failed: Callable[[apsw.Error], object], page: int
+        self,
+        connect: Callable[[], apsw.Connection],
+        between: Callable[[Callable[[apsw.Cursor], None]], None],
+        failed: Callable[[apsw.Error], object],
+        page: int,
     ) -> None:
-        self._connect, self._failed = connect, failed
+        self._connect, self._between, self._failed = connect, between, failed
         self._limit = self._next = LIMIT // page
         self._wanted = threading.Event()
         self._stopped = False
@@ -49,26 +59,29 @@ class Checkpointer:
             self._thread.join()
 
     def _run(self) -> None:
-        connections: list[apsw.Connection] = []
+        connection: apsw.Connection | None = None
         while self._wanted.wait() and not self._stopped:
             self._wanted.clear()
             try:
-                while len(connections) < 2:
-                    connections.append(self._connect())
-                checkpoint(*connections)
+                connection = connection or self._connect()
+                self._checkpoint(connection)
             except apsw.BusyError:
                 continue
             except apsw.Error as error:
                 self._failed(error)
-        for connection in connections:
+            except TailraceError:
+                continue  # closed meanwhile, or explained already
+        if connection is not None:
             connection.close()
 
-
-def checkpoint(connection: apsw.Connection, gate: apsw.Connection) -> None:
-    """Copy the WAL into the database; `gate` keeps writers out while the end of it is copied."""
-    connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
-    gate.execute("BEGIN IMMEDIATE")
-    try:
+    def _checkpoint(self, connection: apsw.Connection) -> None:
         connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
-    finally:
-        gate.execute("ROLLBACK")
+
+        def finish(cursor: apsw.Cursor) -> None:
+            cursor.execute("BEGIN IMMEDIATE")  # other processes wait, too
+            try:
+                connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
+            finally:
+                cursor.execute("ROLLBACK")
+
+        self._between(finish)

@@ -24,10 +24,10 @@ T = TypeVar("T")
 class Entry:
     """One caller's work and, once it is settled, its answer or its error."""
 
-    __slots__ = ("answer", "arguments", "error", "leads", "settled", "turn", "work")
+    __slots__ = ("answer", "arguments", "between", "error", "leads", "settled", "turn", "work")
 
-    def __init__(self, work: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
-        self.work, self.arguments = work, arguments
+    def __init__(self, work: Callable[..., Any], arguments: tuple[Any, ...], between: bool = False) -> None:
+        self.work, self.arguments, self.between = work, arguments, between
         self.answer: Any = None
         self.error: BaseException | None = None
         self.settled = self.leads = False
@@ -69,7 +69,13 @@ class Committer:
 
     def run(self, work: Callable[..., T], *arguments: Any) -> T:
         """Answer `work(cursor, *arguments)`, once its changes are durable; if it raises, they never happened."""
-        entry = Entry(work, arguments)
+        return self._run(Entry(work, arguments))  # type: ignore[no-any-return]
+
+    def between(self, work: Callable[[apsw.Cursor], T]) -> T:
+        """Answer `work(cursor)`, done between two commits, while nobody else in this process can write."""
+        return self._run(Entry(work, (), between=True))  # type: ignore[no-any-return]
+
+    def _run(self, entry: Entry) -> Any:
         try:
             self._enter(entry)
             if entry.turn is not None and not entry.turn.acquire(timeout=self._patience):
@@ -79,7 +85,7 @@ class Committer:
         except BaseException:
             self._leave(entry)
             raise
-        return entry.outcome()  # type: ignore[no-any-return]
+        return entry.outcome()
 
     def close(self, *, checkpoint: bool) -> None:
         """Close the connection when the commit under way is done; without a checkpoint if the disk is in doubt."""
@@ -129,18 +135,27 @@ class Committer:
 
     def _commit(self, batch: list[Entry]) -> None:
         try:
-            self._cursor.execute("BEGIN IMMEDIATE")
-            keep = batch[0].do(self._cursor) if len(batch) == 1 else self._do_each(batch)
-            self._cursor.execute("COMMIT" if keep else "ROLLBACK")
+            self._transact([entry for entry in batch if not entry.between])
             for entry in batch:
-                entry.settled = True
+                if entry.between:
+                    entry.do(self._cursor)
+                    entry.settled = True
         except apsw.Error as error:
             for entry in batch:
-                entry.error = self._explain(error)
+                if not entry.settled:
+                    entry.error = self._explain(error)
             self._roll_back()
         except BaseException:
             self._roll_back()
             raise
+
+    def _transact(self, shared: list[Entry]) -> None:
+        if shared:
+            self._cursor.execute("BEGIN IMMEDIATE")
+            keep = shared[0].do(self._cursor) if len(shared) == 1 else self._do_each(shared)
+            self._cursor.execute("COMMIT" if keep else "ROLLBACK")
+            for entry in shared:
+                entry.settled = True
 
     def _do_each(self, batch: list[Entry]) -> bool:
         execute = self._cursor.execute

@@ -18,11 +18,11 @@ from typing import Any, TypeVar
 
 import apsw
 
-from tailrace.errors import Broken, Closed, Damaged, HomeError, TailraceError, Unavailable
+from tailrace.errors import Broken, Closed, Damaged, DiskFull, HomeError, TailraceError, Unavailable
 from tailrace.storage import forks
 from tailrace.storage.checkpointer import Checkpointer
 from tailrace.storage.committer import Committer
-from tailrace.storage.files import Files, make_folders
+from tailrace.storage.files import REAL, Files, make_folders, sync_names
 
 T = TypeVar("T")
 
@@ -68,7 +68,7 @@ class Database:
         *,
         patience: float = 10.0,
         clock: Callable[[], float] = time.time,
-        files: Files | None = None,
+        files: Files = REAL,
         vfs: str | None = None,
         durable: bool = True,
     ) -> None:
@@ -81,16 +81,16 @@ class Database:
         self._watch: apsw.Connection | None = None
         self._users = 0
         try:
-            _make(self.path, files or Files())
+            _make(self.path, files)
             forks.check(self.path)
             self._writer = self._connect()
             _begin_wal(self._writer, patience)
-            _check_format(self._writer, self.path)
+            _check_format(self._writer, self.path, files)
         except (apsw.Error, OSError) as error:
             raise self._cannot_open(error) from error
         self._writer.create_scalar_function("tailrace_now", lambda *_: int(clock() * 1000), 0)
         self._committer = Committer(self._writer, self.explain, 60 + patience)
-        self._checkpointer = Checkpointer(self._connect, self.explain, PAGE)
+        self._checkpointer = Checkpointer(self._connect, self._committer.between, self.explain, PAGE)
         self._writer.set_wal_hook(self._checkpointer.after_commit)
         forks.watch(self, self.path)
 
@@ -133,7 +133,7 @@ class Database:
             case apsw.BusyError() | apsw.ProtocolError():
                 return Unavailable(f"{self.path} is locked by another process, for {self._patience:g} s now; try again")
             case apsw.FullError():
-                return Unavailable(f"disk full: {self.path} cannot grow and nothing was written; free some space")
+                return DiskFull(f"disk full: {self.path} cannot grow and nothing was written; free some space")
             case apsw.CorruptError() | apsw.NotADBError():
                 return Damaged(f"{self.path} is damaged: {error}; restore it from a copy", where=str(self.path))
             case apsw.ConnectionClosedError() | apsw.CursorClosedError():
@@ -227,11 +227,8 @@ class _Patience:
 def _make(path: Path, files: Files) -> None:
     make_folders(files, path.parent)
     if not path.exists():
-        try:
+        with suppress(FileExistsError):
             files.close(files.create(path))
-        except FileExistsError:
-            return
-        files.sync_folder(path.parent)
 
 
 def _begin_wal(connection: apsw.Connection, patience: float) -> None:
@@ -248,17 +245,19 @@ def _begin_wal(connection: apsw.Connection, patience: float) -> None:
             raise apsw.BusyError("locked while switching to WAL")
 
 
-def _check_format(connection: apsw.Connection, path: Path) -> None:
+def _check_format(connection: apsw.Connection, path: Path, files: Files) -> None:
     application, version = fetch(connection, _STAMP)[0]
     if (application, version) == (0, 0):
-        application, version = _stamp(connection)
+        application, version = _stamp(connection, path, files)
     if application != APPLICATION:
         raise HomeError(f"{path} is a database of another application; is this the path you meant?")
     if version > FORMAT:
         raise HomeError(f"{path} was written by a newer tailrace (format {version}); this one reads up to {FORMAT}")
 
 
-def _stamp(connection: apsw.Connection) -> tuple[Any, ...]:
+def _stamp(connection: apsw.Connection, path: Path, files: Files) -> tuple[Any, ...]:
+    """Say whose a new database is.  Before that its name is made durable: who finds the stamp can rely on it."""
+    sync_names(files, path)
     connection.execute("BEGIN IMMEDIATE")
     try:
         if fetch(connection, "SELECT count(*) FROM sqlite_schema") == [(0,)]:

@@ -5,14 +5,19 @@ Whatever tailrace makes is for its owner alone: folders 0700, files 0600.
 
 from __future__ import annotations
 
+import fcntl
 import os
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from tailrace.storage.objects import Bytes
 
 MOST_PARTS = 1024
 """What one writev takes (IOV_MAX on Linux and macOS)."""
+
+
+_FULL_SYNC: int | None = getattr(fcntl, "F_FULLFSYNC", None)  # macOS: a plain fsync does not reach the disk
 
 
 class Files:
@@ -34,7 +39,10 @@ class Files:
 
     def sync(self, descriptor: int) -> None:
         """Make a file's bytes durable."""
-        os.fsync(descriptor)
+        if _FULL_SYNC is None:
+            os.fsync(descriptor)
+        else:
+            fcntl.fcntl(descriptor, _FULL_SYNC)
 
     def close(self, descriptor: int) -> None:
         """Give up a descriptor."""
@@ -44,7 +52,7 @@ class Files:
         """Make the names in a folder durable."""
         descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
-            os.fsync(descriptor)
+            self.sync(descriptor)
         finally:
             os.close(descriptor)
 
@@ -61,6 +69,9 @@ class Files:
         path.unlink(missing_ok=True)
 
 
+REAL = Files()
+
+
 def make_folders(files: Files, folder: Path) -> None:
     """Make a folder and those above it, durably."""
     if folder.is_dir():
@@ -69,3 +80,11 @@ def make_folders(files: Files, folder: Path) -> None:
     files.make_folder(folder)
     # Even one that somebody else has just made: he may not have come to this line yet.
     files.sync_folder(folder.parent)
+
+
+def sync_names(files: Files, path: Path) -> None:
+    """Make the name of a file durable, and those of the folders above it, whoever made them."""
+    files.sync_folder(path.absolute().parent)
+    for folder in path.absolute().parents[1:]:
+        with suppress(OSError):  # those that are not ours to open were there before us
+            files.sync_folder(folder)

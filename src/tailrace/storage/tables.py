@@ -209,7 +209,6 @@ class Table(Protocol):
 
 
 # --- evaluation, for backends that do it themselves -------------------------------------------------------------------
-# Every write of an embedded home passes here, inside the commit: hence the dispatch by exact type.
 NOTHING: Value = object()
 _WIDE = Context(prec=80)  # the usual one would round to 28 digits
 _PLAIN = frozenset({type(None), bool, int, str, bytes})

@@ -1,0 +1,210 @@
+"""Objects on disk: the contract, names, rights, and what a failing disk does."""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pytest
+
+from tailrace.errors import AlreadyThere, BadName, Broken, Closed, DiskFull, ObjectMissing, Unavailable
+from tailrace.storage.disk import DiskObjects, SharedSync
+from tailrace.storage.files import Files
+from tailrace.storage.objects import Bytes
+from tailrace.testing.objectscontract import ObjectsContract
+from tailrace.testing.tablecases import at_once
+
+
+class Failing(Files):
+    """Fails where it is told to, and remembers what it was asked for."""
+
+    def __init__(self) -> None:
+        self.fail: dict[str, int] = {}
+        self.asked: list[str] = []
+
+    def _ask(self, what: str) -> None:
+        self.asked.append(what)
+        if code := self.fail.get(what):
+            raise OSError(code, os.strerror(code))
+
+    def create(self, path: Path) -> int:
+        self._ask("create")
+        return super().create(path)
+
+    def write(self, descriptor: int, parts: Sequence[Bytes]) -> None:
+        if "write" in self.fail:
+            super().write(descriptor, parts[:1])
+        self._ask("write")
+        super().write(descriptor, parts)
+
+    def sync(self, descriptor: int) -> None:
+        self._ask("sync_folder" if stat.S_ISDIR(os.fstat(descriptor).st_mode) else "sync")
+        super().sync(descriptor)
+
+    def make_folder(self, folder: Path) -> bool:
+        self._ask("make_folder")
+        return super().make_folder(folder)
+
+
+@pytest.fixture
+def files() -> Failing:
+    return Failing()
+
+
+@pytest.fixture
+def disk(tmp_path: Path, files: Failing) -> DiskObjects:
+    return DiskObjects(tmp_path / "objects", files=files)
+
+
+class TestContract(ObjectsContract):
+    @pytest.fixture
+    def objects(self, tmp_path: Path) -> Iterator[DiskObjects]:
+        objects = DiskObjects(tmp_path / "objects")
+        yield objects
+        objects.close()
+
+
+def test_bytes_are_durable_before_their_name_and_both_before_the_answer(disk: DiskObjects, files: Failing) -> None:
+    disk.put("7/a", [b"x"])
+    made = ["make_folder", "sync_folder"] * 2
+    assert files.asked == [*made, "create", "write", "sync", "sync_folder"]
+    files.asked.clear()
+    disk.put("7/b", [b"x"])
+    assert files.asked == ["create", "write", "sync", "sync_folder"]
+
+
+def test_what_it_makes_is_for_its_owner_alone(disk: DiskObjects, tmp_path: Path) -> None:
+    before = os.umask(0)
+    try:
+        disk.put("7/a", [b"x"])
+    finally:
+        os.umask(before)
+    modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in (tmp_path / "objects").rglob("*")}
+    assert modes == {"7": 0o700, "a": 0o600}
+    assert stat.S_IMODE((tmp_path / "objects").stat().st_mode) == 0o700
+
+
+@pytest.mark.parametrize("name", ["", "/a", "a/", "a//b", "..", "a/../b", "../a", "./a", "a/.", "nul\0"])
+def test_names_that_lead_elsewhere_are_refused(disk: DiskObjects, name: str) -> None:
+    for call in (lambda: disk.put(name, [b"x"]), lambda: disk.get(name), lambda: disk.delete([name])):
+        with pytest.raises(BadName):
+            call()
+    with pytest.raises(BadName):
+        list(disk.list(name + "x"))
+
+
+def test_a_name_is_used_once(disk: DiskObjects) -> None:
+    disk.put("a", [b"first"])
+    with pytest.raises(AlreadyThere, match="'a'"):
+        disk.put("a", [b"second"])
+    assert disk.get("a") == b"first"
+
+
+def test_a_folder_is_not_an_object(disk: DiskObjects) -> None:
+    disk.put("a/b", [b"x"])
+    for name in ("a", "a/b/c"):
+        with pytest.raises(ObjectMissing):
+            disk.get(name)
+
+
+def test_more_parts_than_one_call_takes(disk: DiskObjects) -> None:
+    disk.put("a", [b"%d," % n for n in range(5000)])
+    assert disk.get("a") == b"".join(b"%d," % n for n in range(5000))
+
+
+def test_a_write_that_stops_half_way_goes_on(disk: DiskObjects, monkeypatch: pytest.MonkeyPatch) -> None:
+    writev = os.writev
+    monkeypatch.setattr(os, "writev", lambda fd, parts: writev(fd, [memoryview(parts[0])[:3]]))
+    disk.put("a", [b"hello ", b"", memoryview(b"world"), bytearray(b"!")])
+    assert disk.get("a") == b"hello world!"
+
+
+def test_a_folder_removed_meanwhile_is_made_again(disk: DiskObjects, tmp_path: Path) -> None:
+    disk.put("7/a", [b"x"])
+    disk.delete(["7/a"])
+    (tmp_path / "objects" / "7").rmdir()
+    disk.put("7/b", [b"y"])
+    assert disk.get("7/b") == b"y"
+
+
+@pytest.mark.parametrize("where", ["create", "write", "sync", "sync_folder", "make_folder"])
+def test_a_full_disk(disk: DiskObjects, files: Failing, tmp_path: Path, where: str) -> None:
+    files.fail = {where: errno.ENOSPC}
+    with pytest.raises(DiskFull, match=r"disk full.*'7/a'"):
+        disk.put("7/a", [b"first", b"second"])
+    assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
+    files.fail = {}
+    disk.put("7/a", [b"first", b"second"])
+    assert disk.get("7/a") == b"firstsecond"
+
+
+@pytest.mark.parametrize("where", ["write", "sync", "sync_folder"])
+def test_a_failing_disk_breaks_the_handle_for_good(
+    disk: DiskObjects, files: Failing, tmp_path: Path, where: str
+) -> None:
+    disk.put("7/before", [b"x"])
+    files.fail = {where: errno.EIO}
+    with pytest.raises(Broken, match="objects"):
+        disk.put("7/a", [b"x"])
+    files.fail = {}
+    for call in (
+        lambda: disk.put("7/b", [b"x"]),
+        lambda: disk.get("7/before"),
+        lambda: disk.list("7/"),
+        lambda: disk.delete(["7/before"]),
+    ):
+        with pytest.raises(Broken):
+            call()
+    assert DiskObjects(tmp_path / "objects").get("7/before") == b"x"
+
+
+def test_other_trouble_is_told_and_passes(disk: DiskObjects, files: Failing) -> None:
+    files.fail = {"create": errno.EMFILE}
+    with pytest.raises(Unavailable, match=r"'a'.*open files"):
+        disk.put("a", [b"x"])
+    files.fail = {}
+    disk.put("a", [b"x"])
+
+
+def test_calls_after_close_are_refused(disk: DiskObjects) -> None:
+    disk.put("a", [b"x"])
+    got = disk.get("a")
+    disk.close()
+    with pytest.raises(Closed):
+        disk.get("a")
+    with pytest.raises(Closed):
+        disk.list("")
+    assert got == b"x"
+
+
+def test_everything_can_be_listed(disk: DiskObjects) -> None:
+    assert list(disk.list("")) == []
+    disk.put("a", [b"1"])
+    disk.put("b/c", [b"22"])
+    assert sorted(disk.list("")) == [("a", 1), ("b/c", 2)]
+
+
+def test_a_sync_serves_those_who_asked_before_it_began() -> None:
+    began: list[float] = []
+    lock = threading.Lock()
+
+    def slow() -> None:
+        with lock:
+            began.append(time.monotonic())
+        time.sleep(0.05)
+
+    shared = SharedSync(slow)
+
+    def ask(_: int) -> tuple[float, float]:
+        asked = time.monotonic()
+        shared.sync()
+        return asked, time.monotonic()
+
+    for asked, answered in at_once(16, ask):
+        assert any(asked <= start <= answered - 0.05 for start in began)
+    assert len(began) <= 3

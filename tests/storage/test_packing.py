@@ -1,0 +1,84 @@
+"""Items as bytes: every kind comes back, and what is shared with an older version is not packed again."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tailrace.storage.packing import COUNTED_PER_BYTE, pack, repack, unpack
+from tailrace.storage.tables import Add, Append, Include, Key, Remove, Set, Update, changed, item_size
+from tailrace.testing.tablecases import STORED, VALUES, exactly
+
+integers = st.integers(1 - 10**38, 10**38 - 1)
+scalars = st.none() | st.booleans() | integers | st.text(max_size=20) | st.binary(max_size=20)
+decimals = st.decimals(allow_nan=False, allow_infinity=False, places=5, min_value=-(10**20), max_value=10**20)
+sets = st.one_of(st.frozensets(kind, min_size=1, max_size=5) for kind in (st.text(), st.binary(), integers))
+values = st.recursive(
+    scalars | decimals | sets,
+    lambda inner: st.lists(inner, max_size=5) | st.dictionaries(st.text(max_size=5), inner, max_size=5),
+)
+items = st.dictionaries(st.text(max_size=10), values, max_size=8)
+
+
+@pytest.mark.parametrize(
+    "value", [*VALUES, STORED, Decimal("1E+3"), Decimal("0"), Decimal("-0")], ids=lambda v: repr(v)[:40]
+)
+def test_every_kind_comes_back(value: Any) -> None:
+    assert exactly(unpack(pack({"v": value})), {"v": value})
+
+
+@given(items)
+def test_any_item_comes_back(item: dict[str, Any]) -> None:
+    assert exactly(unpack(pack(item)), item)
+
+
+@given(items)
+def test_the_counted_size_is_bounded_by_the_packed_one(item: dict[str, Any]) -> None:
+    assert item_size(item) <= COUNTED_PER_BYTE * len(pack(item))
+
+
+@pytest.mark.parametrize(
+    "worst", [{"": [127] * 500}, {"": [[]] * 500}, {"": {}}, {"": -32}, {"": frozenset({-31, 100})}]
+)
+def test_the_counted_size_at_its_worst(worst: dict[str, Any]) -> None:
+    assert item_size(worst) <= COUNTED_PER_BYTE * len(pack(worst))
+
+
+@given(items, items)
+def test_repacking_is_packing(old: dict[str, Any], more: dict[str, Any]) -> None:
+    body = pack(old)
+    old = unpack(body)
+    new = {**old, **more, "list": [*old.get("list", []), more] if isinstance(old.get("list"), list) else [more]}
+    assert exactly(unpack(repack(body, old, new)), unpack(pack(new)))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        Append("list", [[2**70, {"x": b"y"}]]),
+        Append("list", []),
+        Add(("map", "x", "y"), 2**66),
+        Set(("map", "x", "z"), frozenset({"s"})),
+        Include("ids", frozenset({"z"})),
+        Remove(("map", "x")),
+        Set("list", [1]),
+        Set("n", 5),
+    ],
+    ids=repr,
+)
+def test_repacking_after_a_change(change: Any) -> None:
+    body = pack(STORED)
+    old = unpack(body)
+    new = changed(old, Update(Key("p"), (change,)))
+    assert new is not None
+    assert repack(body, old, new) == pack(new)
+    assert exactly(unpack(repack(body, old, new)), new)
+
+
+def test_an_unchanged_set_has_the_same_bytes() -> None:
+    forwards, backwards = frozenset("abcdefgh"), frozenset("hgfedcba")
+    assert pack({"s": forwards}) == pack({"s": backwards})
