@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import hashlib
 import secrets
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING
@@ -91,20 +91,20 @@ class Group:
 
 
 # --- making and reading -----------------------------------------------------------------------------------------------
-def offsets(log: Log, partitions: int, position: Position) -> Steps[dict[int, int]]:
-    """The offsets that a position stands for now, for each partition."""
+def offsets(log: Log, partitions: Iterable[int], position: Position) -> Steps[dict[int, int]]:
+    """The offsets that a position stands for now in these partitions."""
     head = yield from log.head()
     if position == "earliest":
-        return {q: head.floor[q] for q in range(partitions)}
+        return {q: head.floor[q] for q in partitions}
     if position == "latest":
-        return {q: head.next[q] for q in range(partitions)}
+        return {q: head.next[q] for q in partitions}
     if isinstance(position, datetime):
         found = {}
-        for q in range(partitions):
+        for q in partitions:
             found[q] = yield from offset_at(log, q, milliseconds(position))
         return found
     if isinstance(position, int) and not isinstance(position, bool) and position >= 0:
-        return dict.fromkeys(range(partitions), position)
+        return dict.fromkeys(partitions, position)
     raise BadInput(f"a position is 'earliest', 'latest', an offset from 0 or a datetime, not {position!r}")
 
 
@@ -112,7 +112,7 @@ def make(group: Group, start: Position) -> Steps[None]:
     """Make a group that begins at a position, unless it is there already, with all its shards."""
     made = secrets.token_hex(8)
     while (item := (yield from guard.read(group.key))) is None:
-        begin = yield from offsets(group.log, group.partitions, start)
+        begin = yield from offsets(group.log, range(group.partitions), start)
         yield from guard.attempt(
             Put(group.key, {"made": made, "start": heads.by_text(begin)}, (Absent(),)),
             Check(heads.head_key(group.log.id)),
@@ -205,7 +205,7 @@ def reset(group: Group, position: Position, *, force: bool = False, ttl: float =
     yield from check_there(group)
     if not force:
         yield from refuse_active(group, ttl)
-    to = yield from offsets(group.log, group.partitions, position)
+    to = yield from offsets(group.log, range(group.partitions), position)
     mark = secrets.token_hex(8)
     for q, offset in to.items():
         yield from guard.settle(group.shard(q), _reset(group, q, offset, mark))

@@ -96,7 +96,7 @@ class Inbox:
         self._queue: deque[tuple[int, Fetched]] = deque()
         self._hand: tuple[int, Fetched] | None = None
         self._size = 0
-        self._joined = False
+        self._settled = False
         self._next_look = self._next_commit = 0.0
 
     def fail(self, error: Exception) -> None:
@@ -175,10 +175,10 @@ class Inbox:
 
     @property
     def caught_up(self) -> bool:
-        """Whether all there was at the last look has been handed out."""
+        """Whether this member has its share of the partitions, and all there was at the last look was handed out."""
         with self._lock:
             given = self._positions(given=True)
-            return self._joined and all(q in self._ends and at >= self._ends[q] for q, at in given.items())
+            return self._settled and all(q in self._ends and at >= self._ends[q] for q, at in given.items())
 
     def positions(self) -> dict[int, int]:
         """How far each partition has been finished."""
@@ -190,7 +190,7 @@ class Inbox:
         if self._hand is not None and self._epochs.get(self._hand[1].partition) == self._hand[0]:
             fetched, current = self._hand[1], self.current
             begun = fetched.offset if current is None else current.offset
-            out[fetched.partition] = self._given(fetched) if given else begun
+            out[fetched.partition] = self._given(fetched) if given else max(begun, self._committed[fetched.partition])
         return out
 
     # -- for the one who keeps the leases
@@ -219,7 +219,7 @@ class Inbox:
                 self._read[q] = self._finished[q] = self._committed[q] = self.member.positions[q]
             self._revoked |= {q: now for q in balance.over if q not in self._revoked}
             self.interrupted = self.interrupted or bool(balance.over)
-            self._joined = True
+            self._settled = balance.settled
         self.more.set()
         self.ready.set()
 

@@ -1,0 +1,239 @@
+"""Producers for asyncio: one group commit after the other, as in producer.py, in one task."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Callable, Generator
+from contextlib import suppress
+from datetime import datetime
+from typing import Any
+
+from tailrace.errors import BadSetting, Broken, Closed, OutcomeUnknown
+from tailrace.log.append import Appended, Log, Placed, commit, place
+from tailrace.log.batch import Batch, BatchAck, Span
+from tailrace.log.buffer import Headers, rows
+from tailrace.log.catalog import Described
+from tailrace.log.producer import CHUNK_BYTES, Records, pieces
+from tailrace.log.record import attributes, milliseconds
+from tailrace.storage.calls import Store
+
+
+class AsyncBatch(Batch):
+    """Records that are committed together; `settled` is set when they are, or have failed."""
+
+    __slots__ = ("settled",)
+
+    def __init__(self, topic: str, partitions: int, max_record_bytes: int) -> None:
+        super().__init__(topic, partitions, max_record_bytes)
+        self.settled = asyncio.Event()
+
+    def finish(self, appended: Appended | None, error: Exception | None) -> None:
+        """Tell everyone who waits."""
+        super().finish(appended, error)
+        self.settled.set()
+
+
+class AsyncAck:
+    """One record's acknowledgement; awaiting it gives its offset, or raises why it could not be stored."""
+
+    __slots__ = ("_batch", "_rank", "partition")
+
+    def __init__(self, batch: AsyncBatch, partition: int, rank: int) -> None:
+        self._batch, self.partition, self._rank = batch, partition, rank
+
+    def __await__(self) -> Generator[Any, None, int]:
+        yield from self._batch.settled.wait().__await__()
+        return self._batch.offset(self.partition, self._rank)
+
+    def done(self) -> bool:
+        """Whether awaiting it would answer at once."""
+        return self._batch.done
+
+
+class AsyncBatchAck(BatchAck):
+    """The acknowledgement of many records; awaiting it gives their spans of offsets."""
+
+    __slots__ = ()
+
+    def __await__(self) -> Generator[Any, None, list[Span]]:
+        for batch, *_ in self.parts:
+            assert isinstance(batch, AsyncBatch)
+            yield from batch.settled.wait().__await__()
+        return self.result()
+
+
+class AsyncProducer:
+    """Appends records to a topic, from one event loop.  Use it in an `async with` block, or close it.
+
+    `send` waits while `max_bytes` are buffered or in flight.  Failures are as in `Producer`."""
+
+    def __init__(
+        self,
+        store: Store,
+        log: Log,
+        described: Described,
+        *,
+        linger: float = 0.0,
+        max_bytes: int = 64 * 1024 * 1024,
+        puts: int = 2,
+        wall: Callable[[], float] = time.time,
+    ) -> None:
+        if max_bytes < 1 or linger < 0:
+            raise BadSetting("a producer's max_bytes is at least 1 and its linger at least 0")
+        self._store, self._log, self._topic, self._wall = store, log, described, wall
+        self._linger, self._max_bytes, self._puts = linger, max_bytes, puts
+        self._open, self._full = self._batch(), deque[AsyncBatch]()
+        self._waiting: deque[tuple[AsyncBatch, asyncio.Task[Placed]]] = deque()
+        self._outstanding, self._closing = 0, False
+        self._failed: Exception | None = None
+        self._work, self._room = asyncio.Event(), asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+
+    # -- sending
+    async def send(
+        self,
+        key: bytes | None = None,
+        value: bytes | None = None,
+        *,
+        timestamp: int | datetime | None = None,
+        headers: Headers | None = None,
+        mode: int = 0,
+        op: int = 0,
+        partition: int | None = None,
+    ) -> AsyncAck:
+        """Take one record; awaiting the acknowledgement gives its offset, once it is durable."""
+        stamp = int(self._wall() * 1000) if timestamp is None else milliseconds(timestamp)
+        batch = await self._roomy()
+        before = batch.buffer.size
+        placed = batch.buffer.add(key, value, stamp, headers, attributes(mode, op) if mode or op else 0, partition)
+        self._taken(batch.buffer.size - before)
+        return AsyncAck(batch, *placed)
+
+    async def send_batch(self, records: Records, *, partition: int | None = None) -> AsyncBatchAck:
+        """Take many records at once: an Arrow table or batch, or (key, value) pairs; see `Producer.send_batch`."""
+        ack = AsyncBatchAck()
+        for piece in pieces(records):
+            data = rows(piece, int(self._wall() * 1000), self._topic.settings.max_record_bytes)
+            batch = await self._roomy()
+            before = batch.buffer.size
+            ack.parts += [(batch, *at) for at in batch.buffer.add_batch(data, partition)]
+            self._taken(batch.buffer.size - before)
+        return ack
+
+    async def _roomy(self) -> AsyncBatch:
+        """The batch to add to, once there is room."""
+        while self._outstanding >= self._max_bytes and not self._closing and self._failed is None:
+            self._room.clear()
+            await self._room.wait()
+        if self._failed is not None:
+            raise Closed(f"this producer of {self._log.name!r} has failed: {self._failed}") from self._failed
+        if self._closing:
+            raise Closed(f"this producer of {self._log.name!r} is closed")
+        if self._task is None:
+            self._task = asyncio.create_task(self._run(), name=f"tailrace-{self._log.name}")
+        return self._open
+
+    def _taken(self, size: int) -> None:
+        if not self._outstanding:
+            self._work.set()
+        self._outstanding += size
+        if self._open.buffer.size >= CHUNK_BYTES:
+            self._close_batch()
+
+    def _batch(self) -> AsyncBatch:
+        return AsyncBatch(self._log.name, self._topic.partitions, self._topic.settings.max_record_bytes)
+
+    def _close_batch(self) -> list[AsyncBatch]:
+        """Let what is buffered be committed now; gives all that is not yet."""
+        if self._open.buffer.count:
+            self._full.append(self._open)
+            self._open = self._batch()
+        self._work.set()
+        return [*(batch for batch, _ in self._waiting), *self._full]
+
+    async def flush(self) -> None:
+        """Wait until everything sent so far is durable; raises if any of it could not be made so."""
+        for batch in self._close_batch():
+            await batch.settled.wait()
+            batch.wait()
+
+    async def close(self) -> None:
+        """Flush, and stop.  Raises what a flush would raise."""
+        if self._closing:
+            return
+        self._closing = True
+        pending = self._close_batch()
+        self._room.set()
+        if self._task is not None:
+            await self._task
+        for batch in pending:
+            batch.wait()
+
+    async def __aenter__(self) -> AsyncProducer:
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        await self.close()
+
+    # -- committing, in the producer's own task
+    async def _run(self) -> None:
+        while True:
+            while len(self._waiting) < self._puts and (batch := self._ripe()) is not None:
+                self._waiting.append((batch, asyncio.create_task(self._place(batch))))
+            if self._waiting:
+                await self._finish()
+            elif self._closing:
+                return
+            else:
+                await self._gather()
+
+    def _ripe(self) -> AsyncBatch | None:
+        """The next batch to put; what is still being filled only when none is under way."""
+        if not self._full and not self._waiting:
+            self._close_batch()
+        return self._full.popleft() if self._full else None
+
+    async def _gather(self) -> None:
+        """Wait for records, and a little for their company."""
+        self._work.clear()
+        if not self._outstanding and not self._closing:
+            await self._work.wait()
+        if self._linger and not self._full and not self._closing:
+            self._work.clear()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(self._linger):
+                    await self._work.wait()
+
+    async def _place(self, batch: AsyncBatch) -> Placed:
+        chunk = await asyncio.to_thread(batch.buffer.encode, self._topic.settings.compression)
+        return await self._store.arun(place(self._log, chunk))
+
+    async def _finish(self) -> None:
+        """Commit the oldest put chunk, and acknowledge it."""
+        batch, put = self._waiting[0]
+        try:
+            appended = (await self._store.arun(commit([await put])))[0]
+        except Exception as error:
+            await self._fail(error)
+        else:
+            self._waiting.popleft()
+            self._done(batch, appended, None)
+
+    def _done(self, batch: AsyncBatch, appended: Appended | None, error: Exception | None) -> None:
+        self._outstanding -= batch.buffer.size
+        self._room.set()
+        batch.finish(appended, error)
+
+    async def _fail(self, error: Exception) -> None:
+        """Fail what was sent so far, in order: a later chunk must not be in the log where an earlier one is not."""
+        if isinstance(error, (OutcomeUnknown, Broken)):
+            self._failed = error
+        doomed = self._close_batch()
+        puts = [put for _, put in self._waiting]
+        self._waiting.clear()
+        self._full.clear()
+        for batch in doomed:
+            self._done(batch, None, error)
+        await asyncio.gather(*puts, return_exceptions=True)
