@@ -1,0 +1,79 @@
+"""The registry: which adaptors there are, and how one is made from its settings."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from functools import cache
+from importlib.metadata import entry_points
+from typing import Any, TypeVar
+
+import msgspec
+
+from tailrace.adaptors.contract import Adaptor, Reader, Settings, Writer
+from tailrace.errors import BadSetting
+
+S = TypeVar("S", bound=Settings)
+_ENV = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
+
+
+@cache
+def adaptors() -> dict[str, Adaptor]:
+    """All adaptors, by name: those of every installed package."""
+    found = (point.load() for point in entry_points(group="tailrace.adaptors"))
+    return {adaptor.name: adaptor for adaptor in found}
+
+
+def adaptor(name: str) -> Adaptor:
+    """The adaptor of this name; a typo is answered with the nearest one."""
+    if name not in adaptors():
+        raise BadSetting.unknown("tailrace", name, adaptors())
+    return adaptors()[name]
+
+
+def make_reader(name: str, given: Mapping[str, Any]) -> Reader:
+    """A reader, from the settings in a pipeline's file."""
+    found = adaptor(name)
+    if found.reader is None or found.reader_settings is None:
+        raise BadSetting(f"{name!r} cannot be read from; `tailrace about {name}` says what it can do")
+    return found.reader(settings(f"the source {name!r}", found.reader_settings, given))  # type: ignore[call-arg]
+
+
+def make_writer(name: str, given: Mapping[str, Any]) -> Writer:
+    """A writer, from the settings in a pipeline's file."""
+    found = adaptor(name)
+    if found.writer is None or found.writer_settings is None:
+        raise BadSetting(f"{name!r} cannot be written to; `tailrace about {name}` says what it can do")
+    return found.writer(settings(f"the sink {name!r}", found.writer_settings, given))  # type: ignore[call-arg]
+
+
+def settings(what: str, kind: type[S], given: Mapping[str, Any]) -> S:
+    """Settings from names and values, with `${ENV}` substituted; a typo, a wrong type or an unset one is refused.
+
+    Messages name the setting and never its value, which may be a secret."""
+    known = {f.encode_name for f in msgspec.structs.fields(kind)}
+    for name in given:
+        if name not in known:
+            raise BadSetting.unknown(what, name, known)
+    for field in msgspec.structs.fields(kind):
+        if field.required and field.encode_name not in given:
+            raise BadSetting(f"{what} needs {field.encode_name!r}")
+    filled = {name: substitute(what, name, value) for name, value in given.items()}
+    try:
+        return msgspec.convert(filled, kind, strict=False)
+    except msgspec.ValidationError as error:
+        raise BadSetting(f"{what}: {error}") from None
+
+
+def substitute(what: str, name: str, value: Any) -> Any:
+    """A setting with every `${NAME}` replaced from the environment."""
+    if not isinstance(value, str):
+        return value
+
+    def found(match: re.Match[str]) -> str:
+        if match[1] not in os.environ:
+            raise BadSetting(f"{what}: {name} uses ${{{match[1]}}}, which is not set; export {match[1]}=…")
+        return os.environ[match[1]]
+
+    return _ENV.sub(found, value)
