@@ -9,8 +9,28 @@ import pytest
 
 from tailrace.errors import BadInput, NotThere
 from tailrace.storage.changes import Change
-from tailrace.storage.tables import Key
-from tailrace.testing import ManualClock, SimulatedChanges
+from tailrace.storage.tables import Key, Table
+from tailrace.testing import ManualClock, SimulatedChanges, SimulatedTable
+from tailrace.testing.changescontract import ChangesContract
+
+
+class TestSimulatedChanges(ChangesContract):
+    @pytest.fixture
+    def changes(self) -> SimulatedChanges:
+        return SimulatedChanges()
+
+    @pytest.fixture
+    def table(self, changes: SimulatedChanges) -> Table:
+        return SimulatedTable(changes=changes)
+
+
+class TestSimulatedChangesOfSeveralShards(TestSimulatedChanges):
+    @pytest.fixture
+    def changes(self) -> SimulatedChanges:
+        made = SimulatedChanges(shards=3)
+        made.split()
+        made.roll()
+        return made
 
 
 def item(n: int) -> dict[str, int]:
@@ -35,14 +55,16 @@ def test_a_change_says_what_happened():
     changes.capture(Key("a", 1), item(1), item(2))
     changes.capture(Key("a", 1), item(2), item(2))
     changes.capture(Key("a", 1), item(2), None)
+    changes.capture(Key("a", 2), {"n": 1}, {"n": True})
     found = read_all(changes, changes.shards()[0].id)
     assert [(c.kind, c.old, c.new) for c in found] == [
         ("INSERT", None, item(1)),
         ("MODIFY", item(1), item(2)),
         ("REMOVE", item(2), None),
+        ("MODIFY", {"n": 1}, {"n": True}),
     ]
     assert {c.created_at.timestamp() for c in found} == {1_700_000_000.0}
-    assert len({c.id for c in found}) == 3
+    assert len({c.id for c in found}) == 4
     assert [c.sequence for c in found] == sorted(c.sequence for c in found)
 
 

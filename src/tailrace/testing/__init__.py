@@ -19,12 +19,14 @@ from tailrace.testing.simulatedtable import SimulatedTable
 from tailrace.testing.simulation import Move, Simulation, Violation
 
 if TYPE_CHECKING:
+    from tailrace.testing.changescontract import ChangesContract
     from tailrace.testing.objectscontract import ObjectsContract
     from tailrace.testing.tablecontract import TableContract
 
 _CONTRACTS = ("TableContract", "ObjectsContract", "ChangesContract", "LeaseContract")
 
 __all__ = [
+    "ChangesContract",
     "Explored",
     "Faults",
     "Life",

@@ -15,7 +15,7 @@ from typing import Literal
 
 from tailrace.errors import BadInput, NotThere
 from tailrace.storage.changes import Change, Read, Shard, Start, View
-from tailrace.storage.tables import Item, Key
+from tailrace.storage.tables import Item, Key, same
 from tailrace.testing.clock import ManualClock
 
 ITERATOR_SECONDS = 15 * 60
@@ -98,7 +98,7 @@ class SimulatedChanges:
     # --- what tests do to it ---
     def capture(self, key: Key, old: Item | None, new: Item | None) -> None:
         """Take down what happened to an item; a write that changed nothing is no change."""
-        if old == new:
+        if same(old, new):
             return
         with self._lock:
             kind: Literal["INSERT", "MODIFY", "REMOVE"] = (
