@@ -1,7 +1,7 @@
 """The contract of adaptors: what a pipeline asks of the system it reads from and of those it writes to.
 
-An adaptor is made anew wherever it is needed, on the driver and in Spark's tasks, from its settings alone, so it must be
-cheap to make and is connected only when first asked something.  Calls come from one thread at a time.  Rows are Arrow
+An adaptor is made anew wherever it is needed, on the driver and in Spark's tasks, from its settings alone, so it must
+be cheap to make and connects only when first asked something.  Calls come from one thread at a time.  Rows are Arrow
 record batches as `tailrace.adaptors.rows` makes them, one namespace a batch.
 
 Reading.  A reader copies, then follows:
@@ -54,7 +54,7 @@ class Piece:
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """Some changes in the source's order, and the position after them.  No rows: the source moved on, nothing matched."""
+    """Some changes in the source's order, and the position after them.  No rows: nothing that matches happened."""
 
     rows: Sequence[pa.RecordBatch]
     position: Position

@@ -1,0 +1,1 @@
+"""Pipelines: copy databases, then follow them, on Spark."""

@@ -1,0 +1,136 @@
+"""Offsets: what each writer has acknowledged in the commit log, per partition and namespace.
+
+    $Offsets-<pipeline>.<writer>, partition    epoch, low, ahead{namespace: offset}
+
+`low`: everything up to it is acknowledged.  `ahead`: of this namespace everything up to there, kept only where it is
+above `low`, so that a quiet namespace costs nothing.  A message is pending if its offset is above both.  A lower value never
+replaces a higher one, except by an operator, who raises the epoch and so fences the run under way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+from tailrace.coordination import guard
+from tailrace.coordination.guard import Refused, Written
+from tailrace.errors import Fenced
+from tailrace.storage.calls import Steps
+from tailrace.storage.tables import Absent, AtMost, Equals, Item, Key, Put, Set, Update
+
+
+@dataclass(slots=True)
+class Mark:
+    """What a writer has acknowledged in one partition."""
+
+    low: int = -1
+    ahead: dict[str, int] = field(default_factory=dict)
+
+    def pending(self, namespace: str, offset: int) -> bool:
+        """Whether this message is still to be delivered."""
+        return offset > max(self.low, self.ahead.get(namespace, -1))
+
+    def acknowledge(self, offset: int, namespace: str | None = None) -> None:
+        """Everything up to an offset is done: of one namespace, or of all.  A lower offset changes nothing."""
+        if namespace is None:
+            self.low = max(self.low, offset)
+        elif offset > max(self.low, self.ahead.get(namespace, -1)):
+            self.ahead[namespace] = offset
+        self.ahead = {name: at for name, at in self.ahead.items() if at > self.low}
+
+    def settle(self, pending: Iterable[tuple[int, str]], end: int) -> None:
+        """Raise `low` to just before the first pending of these (offset, namespace)s, or to the end if none is."""
+        first = min((offset for offset, namespace in pending if self.pending(namespace, offset)), default=end + 1)
+        self.acknowledge(first - 1)
+
+    def copy(self) -> Mark:
+        """One that can be changed without changing this."""
+        return Mark(self.low, dict(self.ahead))
+
+    @property
+    def resume(self) -> int:
+        """Where reading starts again."""
+        return self.low + 1
+
+
+def stored(marks: Mapping[int, Mark]) -> dict[str, Any]:
+    """Marks as they are kept in a sink: anything that JSON can hold."""
+    return {str(q): {"low": mark.low, "ahead": mark.ahead} for q, mark in sorted(marks.items())}
+
+
+def restored(kept: Mapping[str, Any]) -> dict[int, Mark]:
+    """Marks that a sink kept."""
+    return {int(q): Mark(mark["low"], dict(mark["ahead"])) for q, mark in kept.items()}
+
+
+def offsets_key(pipeline: str, writer: str, partition: int) -> Key:
+    """Where a writer's mark is."""
+    return Key(f"$Offsets-{pipeline}.{writer}", partition)
+
+
+def load(pipeline: str, writer: str, partitions: int) -> Steps[tuple[int, dict[int, Mark]]]:
+    """A writer's epoch and marks; partitions it has never acknowledged anything of start at -1."""
+    items = yield from guard.read_all(offsets_key(pipeline, writer, 0).p)
+    marks = {q: Mark() for q in range(partitions)}
+    for item in items:
+        marks[item["i"]] = Mark(item["low"], dict(item["ahead"]))
+    return max((item["epoch"] for item in items), default=0), marks
+
+
+def take(pipeline: str, writer: str, partitions: int) -> Steps[tuple[int, dict[int, Mark]]]:
+    """Begin a run: an epoch above every one before, in all partitions; gives it and the marks."""
+    epoch, _ = yield from load(pipeline, writer, partitions)
+    epoch += 1
+    for q in range(partitions):
+        yield from guard.settle(offsets_key(pipeline, writer, q), partial(_taken, pipeline, writer, q, epoch))
+    _, marks = yield from load(pipeline, writer, partitions)
+    return epoch, marks
+
+
+def _taken(pipeline: str, writer: str, q: int, epoch: int, item: Item | None) -> tuple[Put | Update, ...] | None:
+    key = offsets_key(pipeline, writer, q)
+    if item is None:
+        return (Put(key, {"epoch": epoch, "low": -1, "ahead": {}}, (Absent(),)),)
+    if item["epoch"] > epoch:
+        raise Fenced(f"another run of the writer {writer!r} of {pipeline!r} has begun; this one must stop")
+    return None if item["epoch"] == epoch else (Update(key, (Set("epoch", epoch),), (Equals("epoch", item["epoch"]),)),)
+
+
+def save(pipeline: str, writer: str, epoch: int, marks: Mapping[int, Mark]) -> Steps[None]:
+    """Store marks that have risen; `Fenced` if an operator or another run has taken over."""
+    for q, mark in marks.items():
+        key = offsets_key(pipeline, writer, q)
+        changes = (Set("low", mark.low), Set("ahead", dict(mark.ahead)))
+        while True:
+            outcome = yield from guard.attempt(Update(key, changes, (Equals("epoch", epoch), AtMost("low", mark.low))))
+            if isinstance(outcome, Written):
+                break
+            item = outcome.item if isinstance(outcome, Refused) else (yield from guard.read(key))
+            if item is None or item["epoch"] != epoch:
+                raise Fenced(f"the writer {writer!r} of {pipeline!r} was taken over by another run or an operator")
+            if item["low"] >= mark.low:
+                break
+
+
+def override(pipeline: str, writer: str, partition: int, mark: Mark) -> Steps[int]:
+    """An operator's word: this mark, higher or lower; raises the epoch, which fences the run under way."""
+    key = offsets_key(pipeline, writer, partition)
+    while True:
+        item = yield from guard.read(key)
+        if item is not None and (item["low"], item["ahead"]) == (mark.low, mark.ahead) and item.get("by"):
+            return int(item["epoch"])
+        if item is None:
+            made = {"epoch": 1, "low": mark.low, "ahead": dict(mark.ahead), "by": True}
+            yield from guard.attempt(Put(key, made, (Absent(),)))
+            continue
+        changes = (
+            Set("epoch", item["epoch"] + 1),
+            Set("low", mark.low),
+            Set("ahead", dict(mark.ahead)),
+            Set("by", True),
+        )
+        outcome = yield from guard.attempt(Update(key, changes, (Equals("epoch", item["epoch"]),)))
+        if isinstance(outcome, Written):
+            return int(item["epoch"]) + 1
