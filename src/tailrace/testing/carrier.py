@@ -39,11 +39,14 @@ class Carrier:
         """Carry out a call; of a transaction, leave what action number `torn` did unseen for now."""
         self.clock.move(CALL_SECONDS)
         if isinstance(call, Get):
+            self.table.calls["get"] += 1
             return self.table.look(call.key)
         if isinstance(call, Write):
+            self.table.calls["write"] += 1
             answer = self.table.apply(admit(call.actions), torn)
             return answer if self.table.answers or len(call.actions) == 1 else None
         if isinstance(call, Query):
+            self.table.calls["query"] += 1
             return self.table.range(call.p, call.low, call.high, call.descending, call.limit)
         if isinstance(call, Now):
             return self.clock.monotonic()
@@ -53,11 +56,15 @@ class Carrier:
 
     def _answer_objects(self, call: PutObject | GetObject | ListObjects | DeleteObjects) -> Any:
         if isinstance(call, GetObject):
+            self.objects.calls["get"] += 1
             return self.objects.look(call.name, call.ranges)
         if isinstance(call, PutObject):
+            self.objects.calls["put"] += 1
             return self.objects.store(call.name, b"".join(call.parts))
         if isinstance(call, DeleteObjects):
+            self.objects.calls["delete"] += 1
             return self.objects.drop(call.names)
+        self.objects.calls["list"] += 1
         return self.objects.infos(call.prefix)
 
     def land(self, call: Call) -> None:
