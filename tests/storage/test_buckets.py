@@ -165,7 +165,7 @@ class TestWhyNamesAreNeverTheCommitPoint:
         assert winners(seaweedfs, seaweedfs_bucket, name) == 1
 
     def test_another_ignores_it(self, rclone: Server, rclone_bucket: str, name: str) -> None:
-        assert winners(rclone, rclone_bucket, name) == 16
+        assert winners(rclone, rclone_bucket, name) > 1
 
     def test_and_all_forget_a_name_once_it_is_deleted(
         self, seaweedfs: Server, seaweedfs_bucket: str, objects: BucketObjects, name: str
