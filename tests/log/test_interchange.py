@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -13,6 +14,7 @@ from tailrace import Home, Topic
 from tailrace.errors import BadInput, Damaged, NotThere, UnknownPartition
 from tailrace.log import interchange
 from tailrace.log.interchange import export_topic, import_topic
+from tailrace.log.reader import Fetched
 from tailrace.log.retention import raise_floor
 from tailrace.log.segment import Exported
 
@@ -127,12 +129,27 @@ def test_an_export_has_what_was_there_when_it_began(
     topic = filled(home, 10, 2)
     before, fetch = topic.ends(), topic.fetch
 
-    def fetch_while_others_append(*args: object) -> object:
-        topic.append([(b"late%d" % n, b"x") for n in range(100)])
-        return fetch(*args)  # type: ignore[arg-type]
+    def fetch_while_others_append(*args: Any) -> Iterator[Fetched]:
+        for turn, fetched in enumerate(fetch(*args)):
+            assert turn < 100, "an export of a topic that grows must end"
+            topic.append([(b"late%d" % n, b"x") for n in range(10)])
+            yield fetched
 
     monkeypatch.setattr(topic, "fetch", fetch_while_others_append)
     assert {e.partition: (e.first, e.next) for e in export_topic(topic, tmp_path / "out")} == before
+
+
+def test_an_export_ends_within_a_run(home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Merging may have joined what was there when it began with what came later."""
+    topic = filled(home, 10, 1)
+    monkeypatch.setattr(topic, "ends", lambda: {0: (0, 4)})
+    assert [(e.first, e.next, e.records) for e in export_topic(topic, tmp_path / "out")] == [(0, 4, 4)]
+
+
+def test_segments_need_not_begin_where_chunks_do(home: Home, tmp_path: Path) -> None:
+    topic = filled(home, 10, 1)
+    export_topic(topic, tmp_path / "out", segment_bytes=100)
+    assert import_topic(topic, tmp_path / "out")[0].present == 11
 
 
 def test_headers_are_refused_or_dropped(home: Home, tmp_path: Path) -> None:

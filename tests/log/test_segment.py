@@ -52,6 +52,14 @@ def test_an_entry_over_the_limit_has_a_segment_of_its_own(tmp_path: Path) -> Non
     assert write(tmp_path / "a", batch(0, 3), limit=10) == {".log": 37, "1.log": 37, "2.log": 37}
 
 
+def test_the_first_offset_is_that_of_the_first_entry(tmp_path: Path) -> None:
+    with Writer(tmp_path, 0, 0) as writer:
+        writer.add(batch(3, 5))
+        writer.add(batch(5, 6))
+        writer.close()
+    assert (writer.done.first, writer.done.next, writer.done.records) == (3, 6, 3)
+
+
 def test_a_limit_met_exactly_is_kept(tmp_path: Path) -> None:
     assert write(tmp_path / "a", batch(0, 4), limit=74) == {".log": 74, "2.log": 74}
 
