@@ -3,8 +3,8 @@
     $Offsets-<pipeline>.<writer>, partition    epoch, low, ahead{namespace: offset}
 
 `low`: everything up to it is acknowledged.  `ahead`: of this namespace everything up to there, kept only where it is
-above `low`, so that a quiet namespace costs nothing.  A message is pending if its offset is above both.  A lower value never
-replaces a higher one, except by an operator, who raises the epoch and so fences the run under way.
+above `low`, so that a quiet namespace costs nothing.  A message is pending if its offset is above both.  A lower value
+never replaces a higher one, except by an operator, who raises the epoch and so fences the run under way.
 """
 
 from __future__ import annotations

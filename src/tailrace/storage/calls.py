@@ -119,6 +119,11 @@ def get_object(name: str, ranges: tuple[tuple[int, int], ...]) -> Steps[list[mem
     return (yield GetObject(name, ranges))  # type: ignore[no-any-return]
 
 
+def get_whole(name: str) -> Steps[list[memoryview]]:
+    """Ask for all of an object."""
+    return (yield GetObject(name))  # type: ignore[no-any-return]
+
+
 def list_objects(prefix: str) -> Steps[list[ObjectInfo]]:
     """Ask for names below a prefix."""
     return (yield ListObjects(prefix))  # type: ignore[no-any-return]
