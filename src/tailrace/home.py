@@ -209,5 +209,5 @@ def _on_s3(url: str) -> Store:
     bucket, options = s3_options(url)
     region = options.get("region")
     table = open_table(options["table"], home=url, region=region, endpoint=options.get("table_endpoint"))
-    objects = open_bucket(bucket, region=region, endpoint=options.get("endpoint"))
+    objects = open_bucket(bucket, home=url, region=region, endpoint=options.get("endpoint"))
     return Store(table, objects)

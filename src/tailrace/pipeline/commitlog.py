@@ -1,0 +1,173 @@
+"""The commit log: a pipeline's own topic, and how far its source has been read.
+
+    topic <pipeline>-log          every message, partitioned by namespace + id
+    $Reader-<pipeline>, 0         seq, position, id, page (see log/intake), begun, next, phases{namespace: {phase, …}}
+    $Pieces-<pipeline>, n         namespace, bounds, rows, done, records, id, page: a part of a copy
+
+A piece is done when the same transaction that appends its chunks says so, under the condition that it was not: whoever
+copies it again after a crash, or beside a process thought dead, appends nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+
+from tailrace.adaptors.contract import Piece, Position
+from tailrace.coordination import guard
+from tailrace.home import Home
+from tailrace.log.append import commit_guarded
+from tailrace.log.intake import Progress, open_reader, reader_key, take_in
+from tailrace.log.parcel import Parcel, pack_up, unpack_parcels
+from tailrace.log.topic import Topic
+from tailrace.storage.calls import Steps
+from tailrace.storage.tables import Absent, Add, Equals, Item, Key, Put, Set, Update
+
+PARTITIONS = 8
+_json = msgspec.json.encode
+
+
+def log_name(pipeline: str) -> str:
+    """The name of a pipeline's topic."""
+    return f"{pipeline}-log"
+
+
+def piece_key(pipeline: str, number: int) -> Key:
+    """Where a piece's progress is."""
+    return Key(f"$Pieces-{pipeline}", number)
+
+
+@dataclass(slots=True)
+class PieceDone:
+    """The guard of one piece of a copy: it was not done yet."""
+
+    pipeline: str
+    number: int
+    records: int
+
+    @property
+    def key(self) -> Key:
+        """Where it is."""
+        return piece_key(self.pipeline, self.number)
+
+    def action(self, id: str, page: int) -> Update:
+        """Done now, by this chunk."""
+        changes = (Set("done", True), Set("records", self.records), Set("id", id), Set("page", page))
+        return Update(self.key, changes, (Equals("done", False),))
+
+    def read(self) -> Steps[Item]:
+        """The piece as stored."""
+        item = yield from guard.read(self.key)
+        assert item is not None, "a piece is never removed while its copy goes on"
+        return item
+
+    def moved(self, item: Item) -> bool:
+        """Somebody else has copied it."""
+        return bool(item["done"])
+
+
+def _noted(key: Key, item: Item, old: Item | None) -> tuple[Put, ...] | None:
+    return None if old is not None else (Put(key, item, (Absent(),)),)
+
+
+class CommitLog:
+    """A pipeline's commit log, on the driver.  One run at a time writes it; a second one changes nothing twice."""
+
+    def __init__(self, home: Home, pipeline: str, *, partitions: int = PARTITIONS, **settings: Any) -> None:
+        self.home, self.pipeline, self._store = home, pipeline, home.store
+        self.topic: Topic = home.topic(log_name(pipeline), partitions=partitions, **settings)
+        self.item = self._store.run(open_reader(pipeline, None))
+
+    # -- phases
+    @property
+    def begun(self) -> bool:
+        """Whether the position to follow from has been fixed."""
+        return bool(self.item.get("begun"))
+
+    @property
+    def position(self) -> Position:
+        """How far the source has been read."""
+        return msgspec.json.decode(self.item["position"]) if self.item["position"] is not None else None
+
+    @property
+    def phases(self) -> Mapping[str, Mapping[str, Any]]:
+        """What is known of each namespace: its phase ("copy" or "sync"), and which pieces are its."""
+        phases: Mapping[str, Mapping[str, Any]] = self.item.get("phases", {})
+        return phases
+
+    def begin(self, position: Position) -> None:
+        """Fix the position to follow from, before anything is copied."""
+        self._change(Set("position", _json(position).decode()), Set("begun", True), Set("phases", {}), Set("next", 0))
+
+    def plan(self, namespace: str, pieces: Sequence[Piece]) -> None:
+        """Note the pieces of a namespace.  If this is cut off the next call notes them anew, and these are nobody's."""
+        first = self._reserve(len(pieces))
+        for n, piece in enumerate(pieces, first):
+            item = {
+                "namespace": namespace, "bounds": _json(piece.bounds).decode(), "rows": piece.rows, "done": False,
+                "records": 0, "id": "", "page": 0,
+            }  # fmt: skip
+            self._store.run(
+                guard.settle(piece_key(self.pipeline, n), partial(_noted, piece_key(self.pipeline, n), item))
+            )
+        self.set_phase(namespace, {"phase": "copy", "first": first, "count": len(pieces)})
+
+    def set_phase(self, namespace: str, phase: Mapping[str, Any]) -> None:
+        """A namespace's phase from now on."""
+        self._change(Set(("phases", namespace), dict(phase)))
+
+    def pieces(self, namespace: str) -> list[tuple[int, Piece, bool]]:
+        """The pieces of a namespace: (number, piece, whether it is done)."""
+        phase = self.phases[namespace]
+        low, high = phase["first"], phase["first"] + phase["count"] - 1
+        items = self._store.run(guard.read_all(piece_key(self.pipeline, 0).p, low, high))
+        return [(i["i"], Piece(namespace, msgspec.json.decode(i["bounds"]), i["rows"]), i["done"]) for i in items]
+
+    def _reserve(self, count: int) -> int:
+        first: int = self.item["next"]
+        self._change(Add("next", count))
+        return first
+
+    def _change(self, *changes: Set | Add) -> None:
+        """Change the reader's item, if nobody else has since it was read."""
+        key, before = reader_key(self.pipeline), self.item["seq"]
+
+        def plan(item: Item | None) -> tuple[Update, ...] | None:
+            assert item is not None
+            return (
+                (Update(key, (*changes, Add("seq", 1)), (Equals("seq", before),)),) if item["seq"] == before else None
+            )
+
+        item = self._store.run(guard.settle(key, plan))
+        assert item is not None
+        self.item = item
+
+    # -- data
+    def commit_piece(self, number: int, parcels: Iterable[Parcel]) -> bool:
+        """Append what tasks put for a piece, and that it is done; False if it was done before."""
+        some = list(parcels)
+        records = sum(parcel.records for parcel in some)
+        placed = unpack_parcels(self.topic.log, some)
+        done = PieceDone(self.pipeline, number, records)
+        if placed is not None:
+            won, _ = self._store.run(commit_guarded([placed], done))
+            return won
+        action = done.action("", 0)
+        self._store.run(guard.settle(done.key, lambda item: None if item and item["done"] else (action,)))
+        return True
+
+    def take_in(self, rows: Sequence[pa.RecordBatch], position: Position) -> bool:
+        """Append changes and the position after them; False if another run has, and this one must stop."""
+        parcel = pack_up(self._store, self.topic.log, self.topic.described, rows)
+        placed = unpack_parcels(self.topic.log, [parcel])
+        text = _json(position).decode()
+        if placed is None:
+            self._change(Set("position", text))
+            return bool(self.item["position"] == text)
+        won, self.item = self._store.run(take_in([placed], Progress(self.pipeline, self.item, text, {})))
+        return won
