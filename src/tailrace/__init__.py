@@ -10,11 +10,33 @@ with tailrace.open("./data") as home:
         print(record.offset, record.key, record.value)
 """
 
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 from tailrace import errors
 from tailrace._version import __version__
 from tailrace.errors import TailraceError
-from tailrace.home import Home, open
-from tailrace.log.record import Mode, Op, Record
-from tailrace.log.topic import Topic
+
+if TYPE_CHECKING:
+    from tailrace.home import Home, open
+    from tailrace.log.record import Mode, Op, Record
+    from tailrace.log.topic import Topic
 
 __all__ = ["Home", "Mode", "Op", "Record", "TailraceError", "Topic", "__version__", "errors", "open"]
+
+_FROM = {
+    "Home": "tailrace.home",
+    "open": "tailrace.home",
+    "Mode": "tailrace.log.record",
+    "Op": "tailrace.log.record",
+    "Record": "tailrace.log.record",
+    "Topic": "tailrace.log.topic",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Load a name when it is first used: Arrow takes a while, and the command line does not always need it."""
+    if name not in _FROM:
+        raise AttributeError(f"module 'tailrace' has no attribute {name!r}")
+    value = globals()[name] = getattr(import_module(_FROM[name]), name)
+    return value
