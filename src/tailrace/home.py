@@ -113,8 +113,8 @@ def open(home: str | os.PathLike[str] = DEFAULT) -> Home:
     """Open a home; a local folder is made if it is not there.  See the module's docstring for what can be given."""
     url = os.fspath(home)
     kind, _, _ = url.partition("://")
-    if "://" not in url or kind == "file":
-        return Home(url, _on_disk(url))
+    if (folder := folder_of(url)) is not None:
+        return Home(url, _on_disk(folder))
     if kind == "memory":
         return Home(url, _in_memory(url))
     if kind == "s3":
@@ -146,17 +146,23 @@ def _settle_format(url: str) -> Steps[Item]:
     return item
 
 
-def _on_disk(url: str) -> Store:
+def folder_of(url: str) -> Path | None:
+    """The folder that a home on this machine's disk lives in; None for other homes."""
+    parts = urlsplit(url)
+    if "://" in url and parts.scheme != "file":
+        return None
+    if parts.scheme == "file" and parts.netloc not in ("", "localhost"):
+        raise BadHome(f"{url!r} names the host {parts.netloc!r}; a folder of this machine is file:///path or ./path")
+    if not (path := unquote(parts.path) if parts.scheme == "file" else url):
+        raise BadHome("a home's path is empty; the default is ./.tailrace")
+    return Path(path)
+
+
+def _on_disk(folder: Path) -> Store:
     from tailrace.storage.database import Database
     from tailrace.storage.disk import DiskObjects
     from tailrace.storage.sqlite import SqliteTable
 
-    parts = urlsplit(url)
-    if parts.scheme == "file" and parts.netloc not in ("", "localhost"):
-        raise BadHome(f"{url!r} names the host {parts.netloc!r}; a folder of this machine is file:///path or ./path")
-    folder = Path(unquote(parts.path) if parts.scheme == "file" else url)
-    if not str(folder) or url == "":
-        raise BadHome("a home's path is empty; the default is ./.tailrace")
     if folder.exists() and not folder.is_dir():
         raise HomeError(f"{folder} is a file; a home is a folder")
     try:
