@@ -49,7 +49,7 @@ CHANGES: list[tuple[Change, str, dict[str, str], dict[str, Any]]] = [
     (Set("a", b"\0"), "SET #0 = :0", {"#0": "a"}, {":0": {"B": b"\0"}}),
     (Set(("a", "b"), {}), "SET #0.#1 = :0", {"#0": "a", "#1": "b"}, {":0": {"M": {}}}),
     (Add("a", -1), "ADD #0 :0", {"#0": "a"}, {":0": {"N": "-1"}}),
-    (Add(("nx", "3"), 2), "ADD #0.#1 :0", {"#0": "nx", "#1": "3"}, {":0": {"N": "2"}}),
+    (Add(("nx", "3"), 2), "SET #0.#1=#0.#1+:0", {"#0": "nx", "#1": "3"}, {":0": {"N": "2"}}),
     (Append("e", ("x",)), "SET #0 = list_append(#0, :0)", {"#0": "e"}, {":0": {"L": [{"S": "x"}]}}),
     (Include("ids", frozenset({"b", "a"})), "ADD #0 :0", {"#0": "ids"}, {":0": {"SS": ["a", "b"]}}),
     (Remove(("a", "b")), "REMOVE #0.#1", {"#0": "a", "#1": "b"}, {}),
@@ -91,7 +91,7 @@ def test_an_append_of_a_log() -> None:
         "Update",
         {
             "Key": WIRE_KEY,
-            "UpdateExpression": "SET #0 = list_append(#0, :0) ADD #1.#2 :1, #3 :2, #4 :3 REMOVE #5",
+            "UpdateExpression": "SET #0 = list_append(#0, :0), #1.#2=#1.#2+:1 ADD #3 :2, #4 :3 REMOVE #5",
             "ConditionExpression": (
                 "attribute_exists(p) AND #6 = :4 AND #7 <= :5 AND #8 < :6 AND NOT contains(#4, :7)"
             ),

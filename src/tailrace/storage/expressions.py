@@ -130,8 +130,8 @@ class Words:
                 return "SET", f"{path} = {self.value(value)}"
             case Append(_, values):
                 return "SET", f"{path} = list_append({path}, {self.value(list(values))})"
-            # The reference says that ADD takes top-level attributes only; the service takes any path.  The other way,
-            # SET a.b = if_not_exists(a.b, :zero) + :n, does not fit 4 KB for the 128 partitions of a topic.
+            case Add(inner, value) if len(steps_of(inner)) > 1:  # ADD is for top-level attributes only
+                return "SET", f"{path}={path}+{self.value(value)}"
             case Add(_, value) | Include(_, value):
                 return "ADD", f"{path} {self.value(value)}"
             case Remove():

@@ -101,7 +101,7 @@ class Set:
 
 @dataclass(frozen=True, slots=True)
 class Add:
-    """Add a number to a number (absent counts as 0)."""
+    """Add a number to a number.  An absent attribute counts as 0; an absent one inside a map is refused."""
 
     path: Path
     value: int
@@ -283,6 +283,8 @@ def _apply(at: dict[str, Value], change: Change) -> None:
     if isinstance(change, Set):
         at[name] = change.value
     elif isinstance(change, Add):
+        if way and name not in at:
+            raise BadInput(f"cannot add to {change.path!r}, which is not there")
         at[name] = _sum(change.path, at.get(name, 0), change.value)
     elif isinstance(change, Append):
         if not isinstance(at.get(name), list):
