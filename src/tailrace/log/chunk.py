@@ -55,7 +55,8 @@ _SCHEMA_BYTES = tuple(schema.serialize().to_pybytes() for schema in SCHEMAS)
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One partition's records in a chunk: how many, where, their checksum and their latest timestamp."""
+    """One partition's records in a chunk: how many, where, their checksum, their latest timestamp, and how many
+    milliseconds before that the earliest is."""
 
     partition: int
     count: int
@@ -63,6 +64,7 @@ class Run:
     length: int
     crc: int
     latest: int
+    span: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +86,7 @@ class Chunk:
         if self.kind & TYPED:
             return b"".join(self.parts), self.runs
         skip = len(_SCHEMA_BYTES[self.kind])
-        runs = tuple(Run(r.partition, r.count, r.position - skip, r.length, r.crc, r.latest) for r in self.runs)
+        runs = tuple(Run(r.partition, r.count, r.position - skip, r.length, r.crc, r.latest, r.span) for r in self.runs)
         return b"".join(self.parts[1:-1]), runs
 
 
@@ -98,9 +100,9 @@ def encode(batches: Mapping[int, Sequence[pa.RecordBatch]], compression: Compres
     for partition in sorted(batches):
         some = batches[partition]
         piece = memoryview(_streams(some, compression) if kind == TYPED else _messages(some, schema, compression))
-        latest = max(_latest(batch) for batch in some)
+        earliest, latest = _times(some)
         count = sum(batch.num_rows for batch in some)
-        runs.append(Run(partition, count, position, len(piece), crc32c.crc32c(piece), latest))
+        runs.append(Run(partition, count, position, len(piece), crc32c.crc32c(piece), latest, latest - earliest))
         parts.append(piece)
         position += len(piece)
     if kind != TYPED:
@@ -138,11 +140,13 @@ def _messages(batches: Sequence[pa.RecordBatch], schema: pa.Schema, compression:
     return whole.slice(skip, whole.size - skip - len(END))
 
 
-def _latest(batch: pa.RecordBatch) -> int:
-    column = batch.column(0)
-    if len(column) == 1:
-        return column[0].value  # type: ignore[no-any-return]
-    return pc.max(column).value  # type: ignore[no-any-return]
+def _times(batches: Sequence[pa.RecordBatch]) -> tuple[int, int]:
+    """The earliest and the latest timestamp."""
+    if len(batches) == 1 and batches[0].num_rows == 1:
+        only = batches[0].column(0)[0].value
+        return only, only
+    ends = [pc.min_max(batch.column(0)) for batch in batches]
+    return min(e["min"].value for e in ends), max(e["max"].value for e in ends)
 
 
 def decode(kind: int, run: Run, data: memoryview, where: str) -> list[pa.RecordBatch]:

@@ -49,7 +49,8 @@ ID_BITS = 43
 
 class Entry(msgspec.Struct, frozen=True, array_like=True):
     """A reference to a chunk: [id, inline, gen, kind, runs, made_of]; a run is [partition, count, position, length,
-    crc32c, latest timestamp].  `made_of` has the ids and counts of the chunks that a merged one replaced."""
+    crc32c, latest timestamp, milliseconds from the earliest to it].  `made_of` has the ids and counts of the chunks
+    that a merged one replaced."""
 
     id: str
     inline: bool
@@ -70,13 +71,14 @@ class Entry(msgspec.Struct, frozen=True, array_like=True):
 
 
 _encode = msgspec.msgpack.Encoder().encode
-_Wire = tuple[str, bool, int, int, list[tuple[int, int, int, int, int, int]], list[tuple[str, list[tuple[int, int]]]]]
+_Run = tuple[int, int, int, int, int, int, int]
+_Wire = tuple[str, bool, int, int, list[_Run], list[tuple[str, list[tuple[int, int]]]]]
 _decode = msgspec.msgpack.Decoder(_Wire).decode
 
 
 def pack(entry: Entry) -> bytes:
     """An entry as it is stored."""
-    runs = [(r.partition, r.count, r.position, r.length, r.crc, r.latest) for r in entry.runs]
+    runs = [(r.partition, r.count, r.position, r.length, r.crc, r.latest, r.span) for r in entry.runs]
     return _encode((entry.id, entry.inline, entry.gen, entry.kind, runs, entry.made_of))
 
 

@@ -43,30 +43,46 @@ class Reader:
     """Follows some partitions of a topic from given offsets; `poll` gives what is there now.
 
     `positions` are the next offsets to read.  Below the floor: an error that says the floor, or (`from_floor`) the
-    floor is where it starts."""
+    floor is where it starts.  `until` has the offsets to stop before, if any.  `times` (milliseconds, both ends
+    included): runs without a record in it are passed over unread."""
 
-    def __init__(self, log: Log, positions: Mapping[int, int], *, from_floor: bool = False) -> None:
+    def __init__(
+        self,
+        log: Log,
+        positions: Mapping[int, int],
+        *,
+        from_floor: bool = False,
+        until: Mapping[int, int] | None = None,
+        times: tuple[int, int] | None = None,
+    ) -> None:
         self.log = log
         self.positions = dict(positions)
         self.from_floor = from_floor
+        self.until, self.times = until or {}, times
         self.ends: dict[int, int] = {}
         self._page: Page | None = None
         self._missing: tuple[str, int, int] | None = None
 
-    def poll(self, max_bytes: int = POLL_BYTES) -> Steps[list[Fetched]]:
+    def poll(self, max_bytes: int = POLL_BYTES, max_records: int = LAST) -> Steps[list[Fetched]]:
         """The next records, at least one chunk's if there are any; an empty list when all has been read."""
         while True:
             head = yield from self.log.head()
-            self.ends = {q: head.next.get(q, 0) for q in self.positions}
+            self.ends = {q: self._end(q, head) for q in self.positions}
             self._check(head)
             wanted = [q for q, at in self.positions.items() if at < self.ends[q]]
             if not wanted:
                 return []
+            before = dict(self.positions)
             page = yield from self._open(head, wanted)
-            fetched = (yield from self._fetch(page, max_bytes)) if page else []
+            fetched = (yield from self._fetch(page, max_bytes, max_records)) if page else []
             if fetched:
                 return fetched
-            yield from calls.pause(0)
+            if self.positions == before:
+                yield from calls.pause(0)
+
+    def _end(self, q: int, head: Head) -> int:
+        end = head.next.get(q, 0)
+        return min(end, self.until[q]) if q in self.until else end
 
     def _check(self, head: Head) -> None:
         for q, at in self.positions.items():
@@ -112,25 +128,35 @@ class Reader:
         return best
 
     # -- chunks
-    def _fetch(self, page: Page, max_bytes: int) -> Steps[list[Fetched]]:
+    def _fetch(self, page: Page, max_bytes: int, max_records: int) -> Steps[list[Fetched]]:
         out: list[Fetched] = []
-        at, size = dict(page.base), 0
+        at, size, records = dict(page.base), 0, 0
         for entry in page.entries:
-            runs = [
-                r
-                for r in entry.runs
-                if at[r.partition] <= self.positions.get(r.partition, -1) < at[r.partition] + r.count
-            ]
+            runs = self._wanted(entry, at)
             if runs:
-                if size and size + sum(r.length for r in runs) > max_bytes:
+                length, count = sum(r.length for r in runs), sum(r.count for r in runs)
+                if size and (size + length > max_bytes or records + count > max_records):
                     break
                 data = yield from self._bytes(page, entry, runs)
                 if data is None:
                     return out
                 for run, piece in zip(runs, data, strict=True):
                     out += self._decode(entry, run, at[run.partition], piece)
-                    size += run.length
+                size, records = size + length, records + count
             at = heads.plus(at, entry.counts)
+        return out
+
+    def _wanted(self, entry: Entry, at: Mapping[int, int]) -> list[Run]:
+        """The runs to read; those of another time are passed over."""
+        out = []
+        for run in entry.runs:
+            q = run.partition
+            position = self.positions.get(q, -1)
+            if at[q] <= position < min(at[q] + run.count, self.ends.get(q, 0)):
+                if self.times and not (run.latest >= self.times[0] and run.latest - run.span <= self.times[1]):
+                    self.positions[q] = at[q] + run.count
+                else:
+                    out.append(run)
         return out
 
     def _bytes(self, page: Page, entry: Entry, runs: list[Run]) -> Steps[list[memoryview] | None]:
@@ -151,14 +177,15 @@ class Reader:
         return data
 
     def _decode(self, entry: Entry, run: Run, first: int, data: memoryview) -> list[Fetched]:
-        out = []
-        where = where_is(self.log.id, entry)
-        for batch in decode(entry.kind, run, data, where):
-            skip = self.positions[run.partition] - first
-            if skip < batch.num_rows:
-                out.append(Fetched(run.partition, first + max(skip, 0), batch.slice(max(skip, 0))))
+        out, q = [], run.partition
+        end = self.until.get(q, LAST)
+        for batch in decode(entry.kind, run, data, where_is(self.log.id, entry)):
+            skip = max(self.positions[q] - first, 0)
+            rows = min(batch.num_rows, end - first) - skip
+            if rows > 0:
+                out.append(Fetched(q, first + skip, batch.slice(skip, rows)))
             first += batch.num_rows
-            self.positions[run.partition] = max(self.positions[run.partition], first)
+            self.positions[q] = max(self.positions[q], min(first, end))
         return out
 
 
