@@ -26,6 +26,7 @@ class Failing(Files):
     def __init__(self) -> None:
         self.fail: dict[str, int] = {}
         self.asked: list[str] = []
+        self.synced: list[Path] = []
 
     def _ask(self, what: str) -> None:
         self.asked.append(what)
@@ -45,6 +46,12 @@ class Failing(Files):
     def sync(self, descriptor: int) -> None:
         self._ask("sync_folder" if stat.S_ISDIR(os.fstat(descriptor).st_mode) else "sync")
         super().sync(descriptor)
+
+    def sync_folder(self, folder: Path) -> None:
+        self.synced.append(folder)
+        self._ask(f"sync {folder}")
+        self.asked.pop()
+        super().sync_folder(folder)
 
     def make_folder(self, folder: Path) -> bool:
         self._ask("make_folder")
@@ -71,11 +78,26 @@ class TestContract(ObjectsContract):
 
 def test_bytes_are_durable_before_their_name_and_both_before_the_answer(disk: DiskObjects, files: Failing) -> None:
     disk.put("7/a", [b"x"])
-    made = ["make_folder", "sync_folder"] * 2
-    assert files.asked == [*made, "create", "write", "sync", "sync_folder"]
+    assert files.asked[:4] == ["make_folder", "make_folder", "sync_folder", "sync_folder"]
+    assert files.asked[-4:] == ["create", "write", "sync", "sync_folder"]
     files.asked.clear()
     disk.put("7/b", [b"x"])
     assert files.asked == ["create", "write", "sync", "sync_folder"]
+
+
+def test_a_folder_that_somebody_else_has_just_made_is_made_durable(
+    disk: DiskObjects, files: Failing, tmp_path: Path
+) -> None:
+    (tmp_path / "objects" / "7").mkdir(parents=True)
+    disk.put("7/a", [b"x"])
+    assert files.synced[:2] == [tmp_path / "objects", tmp_path]
+    assert files.synced[-1] == tmp_path / "objects" / "7"
+
+
+def test_folders_above_that_cannot_be_synced_are_not_ours(disk: DiskObjects, files: Failing) -> None:
+    files.fail = {"sync /": errno.EACCES}
+    disk.put("7/a", [b"x"])
+    assert Path("/") in files.synced
 
 
 def test_what_it_makes_is_for_its_owner_alone(disk: DiskObjects, tmp_path: Path) -> None:

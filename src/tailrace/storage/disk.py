@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
 from tailrace.errors import AlreadyThere, BadName, Broken, Closed, DiskFull, ObjectMissing, TailraceError, Unavailable
-from tailrace.storage.files import REAL, Files, make_folders
+from tailrace.storage.files import REAL, Files, make_folders, sync_names
 from tailrace.storage.objects import Bytes, ObjectInfo
 
 FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
@@ -116,6 +116,8 @@ class DiskObjects:
             except FileNotFoundError:
                 pass  # somebody has removed the folder since
         make_folders(self._files, path.parent)
+        if self._sync_names:
+            sync_names(self._files, path.parent)
         self._syncs.setdefault(path.parent, SharedSync(lambda: self._files.sync_folder(path.parent)))
         return self._files.create(path)
 

@@ -5,10 +5,10 @@ Whatever tailrace makes is for its owner alone: folders 0700, files 0600.
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 from collections.abc import Sequence
-from contextlib import suppress
 from pathlib import Path
 
 from tailrace.storage.objects import Bytes
@@ -16,6 +16,9 @@ from tailrace.storage.objects import Bytes
 MOST_PARTS = 1024
 """What one writev takes (IOV_MAX on Linux and macOS)."""
 
+
+NOT_OURS = {errno.EACCES, errno.EPERM, errno.EINVAL, errno.EROFS, errno.ENOTSUP}
+"""What opening or syncing a folder gives that others have made, long ago, and we may not even read."""
 
 _FULL_SYNC: int | None = getattr(fcntl, "F_FULLFSYNC", None)  # macOS: a plain fsync does not reach the disk
 
@@ -73,18 +76,19 @@ REAL = Files()
 
 
 def make_folders(files: Files, folder: Path) -> None:
-    """Make a folder and those above it, durably."""
-    if folder.is_dir():
-        return
-    make_folders(files, folder.parent)
-    files.make_folder(folder)
-    # Even one that somebody else has just made: he may not have come to this line yet.
-    files.sync_folder(folder.parent)
+    """Make a folder and those above it; `sync_names` makes them durable."""
+    if not folder.is_dir():
+        make_folders(files, folder.parent)
+        files.make_folder(folder)
 
 
 def sync_names(files: Files, path: Path) -> None:
-    """Make the name of a file durable, and those of the folders above it, whoever made them."""
-    files.sync_folder(path.absolute().parent)
-    for folder in path.absolute().parents[1:]:
-        with suppress(OSError):  # those that are not ours to open were there before us
+    """Make the name of a file or folder durable, and those of the folders above it.
+
+    Whoever made them: somebody else may have done so a moment ago, and not have come to this line yet."""
+    for folder in path.absolute().parents:
+        try:
             files.sync_folder(folder)
+        except OSError as error:
+            if error.errno not in NOT_OURS:
+                raise
