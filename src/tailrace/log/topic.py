@@ -36,7 +36,7 @@ class Topic:
     """A named, partitioned, ordered log of records.  Made by `home.topic(name)`; cheap, and safe from any thread."""
 
     def __init__(self, store: Store, described: Described) -> None:
-        self._store, self.described = store, described
+        self.store, self.described = store, described
         self.log = Log(described.name, described.id, store.table.inline_bytes, store.table.joins_inline)
         self.log.on_commit = lambda: watch(store).signal(described.id)
 
@@ -66,12 +66,12 @@ class Topic:
     # -- settings
     def configure(self, **settings: Any) -> Settings:
         """Change settings; those before stay readable in `history`."""
-        self.described = self._store.run(catalog.change_settings(self.name, settings, int(time.time() * 1000)))
+        self.described = self.store.run(catalog.change_settings(self.name, settings, int(time.time() * 1000)))
         return self.settings
 
     def history(self) -> list[tuple[int, int, Settings]]:
         """Every set of settings it has had: (version, milliseconds since 1970, settings)."""
-        return self._store.run(catalog.history(self.id))
+        return self.store.run(catalog.history(self.id))
 
     # -- writing
     def producer(self, *, linger: float | None = None, max_bytes: int = 64 * 1024 * 1024) -> Producer:
@@ -79,12 +79,12 @@ class Topic:
         local = self.log.joins_inline
         linger = (0.0 if local else 0.1) if linger is None else linger
         return Producer(
-            self._store, self.log, self.described, linger=linger, max_bytes=max_bytes, puts=2 if local else 4
+            self.store, self.log, self.described, linger=linger, max_bytes=max_bytes, puts=2 if local else 4
         )
 
     def named_producer(self, name: str) -> NamedProducer:
         """A producer whose numbered batches are stored once, however often and by whichever life they are sent."""
-        return NamedProducer(self._store, self.log, self.described, name)
+        return NamedProducer(self.store, self.log, self.described, name)
 
     def append(self, records: Records, *, expected: Mapping[int, int] | None = None) -> list[Span]:
         """Append some records as one atomic write, durable when this returns.
@@ -98,19 +98,19 @@ class Topic:
         """Records of any partitions that become readable together, or not at all: `with topic.transaction() as t`."""
         for q in expected or {}:
             self._check_partition(q)
-        return Transaction(self._store, {self.name: (self.log, self.described)}, expected)
+        return Transaction(self.store, {self.name: (self.log, self.described)}, expected)
 
     # -- reading
     def ends(self) -> dict[int, tuple[int, int]]:
         """For each partition: the lowest offset that is kept, and the next one to be written."""
-        head = self._store.run(self.log.head())
+        head = self.store.run(self.log.head())
         return {q: (head.floor[q], head.next[q]) for q in range(self.partitions)}
 
     def offset_at(self, partition: int, position: Position) -> int:
         """The offset that a position stands for in a partition, now."""
         self._check_partition(partition)
         if isinstance(position, datetime):
-            return self._store.run(offset_at(self.log, partition, milliseconds(position)))
+            return self.store.run(offset_at(self.log, partition, milliseconds(position)))
         if isinstance(position, int) and not isinstance(position, bool) and position >= 0:
             return position
         if position in ("earliest", "latest"):
@@ -155,7 +155,7 @@ class Topic:
                     floor=floor,
                     end=end,
                 )
-        while fetched := self._store.run(reader.poll(max_bytes)):
+        while fetched := self.store.run(reader.poll(max_bytes)):
             yield from fetched
 
     # -- following
@@ -165,7 +165,7 @@ class Topic:
         from tailrace.log.consumer import Consumer
         from tailrace.log.inbox import Consuming
 
-        return Consumer(self._store, self, group, Consuming.of(settings))
+        return Consumer(self.store, self, group, Consuming.of(settings))
 
     def follow(
         self, partition: int | None = None, start: Position = "latest", *, from_floor: bool = False
@@ -173,19 +173,19 @@ class Topic:
         """Records as they come, without a group: an iterator that waits at the end until its `stop` is called."""
         wanted = range(self.partitions) if partition is None else [partition]
         reader = Reader(self.log, {q: self.offset_at(q, start) for q in wanted}, from_floor=from_floor)
-        return Following(self._store, reader, lambda fetched: as_records(self.name, fetched))
+        return Following(self.store, reader, lambda fetched: as_records(self.name, fetched))
 
     def on_append(self, callback: Callable[[Mapping[int, int]], object]) -> Notifier:
         """Have a callback told, from another thread, the next offsets by partition when records were appended, by
         whichever process: once for one append, less often for many quick ones.  Close what this gives to end it."""
-        return Notifier(self._store, self.log, callback)
+        return Notifier(self.store, self.log, callback)
 
     @property
     def aio(self) -> AsyncTopic:
         """The same topic for asyncio."""
         from tailrace.log.aio import AsyncTopic
 
-        return AsyncTopic(self._store, self)
+        return AsyncTopic(self.store, self)
 
     def _check_partition(self, partition: int) -> None:
         if isinstance(partition, bool) or not isinstance(partition, int) or not 0 <= partition < self.partitions:

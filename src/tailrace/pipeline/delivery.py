@@ -1,0 +1,225 @@
+"""Delivery: a range of the commit log through a branch's functions and into its writer.
+
+`deliver` runs in a Spark task with its share of a batch, `deliver_singly` where a batch has failed, and both give small
+outcomes: how far they came, how many rows, and what went wrong with which message.  An error is an outcome here, not an
+exception: Spark would only try the same again.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tailrace.adaptors import rows as rowform
+from tailrace.adaptors.contract import Staged, Who, Writer
+from tailrace.adaptors.registry import make_writer
+from tailrace.errors import TailraceError, Unavailable
+from tailrace.log.reader import Fetched, Reader
+from tailrace.log.record import Op
+from tailrace.pipeline.offsets import Mark, stored
+from tailrace.pipeline.places import open_topic
+
+Function = Callable[[pa.RecordBatch], Sequence[pa.RecordBatch]]
+"""What a branch does with rows: each batch becomes none, one or more."""
+
+
+@dataclass(frozen=True, slots=True)
+class Branch:
+    """One way out of the commit log; it can be pickled."""
+
+    pipeline: str
+    name: str
+    home: str
+    topic: str
+    adaptor: str
+    settings: Mapping[str, Any] = field(repr=False)
+    namespace: str = ".*"
+    functions: tuple[Function, ...] = ()
+    on_error: str = "stop"
+
+    def writer(self) -> Writer:
+        """Its writer, made anew."""
+        return make_writer(self.adaptor, self.settings)
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """Offsets of one partition, and what the writer has acknowledged there already."""
+
+    partition: int
+    start: int
+    end: int
+    mark: Mark
+
+
+@dataclass(slots=True)
+class Trouble:
+    """A message, or a whole share, that could not be delivered."""
+
+    error: str
+    partition: int = -1
+    offset: int = -1
+    namespace: str = ""
+    id: str = ""
+    passing: bool = False
+    """Whether the cause is outside the data: the sink cannot be reached."""
+
+
+@dataclass(slots=True)
+class Outcome:
+    """How far a task came in each partition (the next offset), and what it did."""
+
+    reached: dict[int, int] = field(default_factory=dict)
+    rows: int = 0
+    filtered: int = 0
+    staged: Staged | None = None
+    latest: int = 0
+    trouble: Trouble | None = None
+    skipped: list[Trouble] = field(default_factory=list)
+    commands: dict[int, tuple[str, str]] = field(default_factory=dict)
+    """Where a partition stands before a command for a whole namespace: partition → (namespace, command)."""
+
+
+class Failed(TailraceError):
+    """A function or a writer failed for one message; says which."""
+
+    def __init__(self, trouble: Trouble) -> None:
+        super().__init__(trouble.error)
+        self.trouble = trouble
+
+
+def deliver(branch: Branch, ranges: Sequence[Range]) -> Outcome:
+    """A task's share of a batch, staged in the sink."""
+    outcome = Outcome()
+    writer = branch.writer()
+    try:
+        outcome.staged = writer.stage(_through(branch, ranges, outcome))
+    except Failed as failed:
+        outcome.trouble = failed.trouble
+    except Unavailable as error:
+        outcome.trouble = Trouble(str(error), passing=True)
+    except Exception as error:
+        outcome.trouble = Trouble(f"{type(error).__name__}: {error}")
+    finally:
+        writer.close()
+    return outcome
+
+
+def _through(branch: Branch, ranges: Sequence[Range], outcome: Outcome) -> Iterator[pa.RecordBatch]:
+    """The rows of some ranges that the branch wants, after its functions."""
+    for part in ranges:
+        for fetched in _read(branch, part, outcome):
+            for batch in _transformed(branch, fetched, outcome):
+                outcome.rows += batch.num_rows
+                yield batch
+
+
+def _read(branch: Branch, part: Range, outcome: Outcome) -> Iterator[Fetched]:
+    """What a branch wants of a range, up to the first command."""
+    topic = open_topic(branch.home, branch.topic)
+    reader, wanted = Reader(topic.log, {part.partition: part.start}), re.compile(branch.namespace)
+    outcome.reached[part.partition] = part.start
+    while reader.positions[part.partition] < part.end:
+        for fetched in topic.store.run(reader.poll()):
+            for piece in _pending(part, fetched):
+                namespace = rowform.namespace_of(piece.data)
+                command = _command(piece)
+                if command is not None:
+                    piece = replace(piece, data=piece.data.slice(0, command))
+                if not wanted.search(namespace):
+                    outcome.filtered += piece.data.num_rows
+                elif piece.data.num_rows:
+                    outcome.latest = max(outcome.latest, pc.max(piece.data.column(0)).value)
+                    yield piece
+                outcome.reached[part.partition] = piece.end
+                if command is not None:
+                    outcome.commands[part.partition] = (namespace, "truncate")
+                    return
+            outcome.reached[part.partition] = min(fetched.end, part.end)
+
+
+def _pending(part: Range, fetched: Fetched) -> Iterator[Fetched]:
+    """What is inside the range and not yet acknowledged for its namespace."""
+    count = min(fetched.end, part.end) - fetched.offset
+    if count <= 0:
+        return
+    done = part.mark.ahead.get(rowform.namespace_of(fetched.data), -1)
+    skip = min(max(0, done + 1 - fetched.offset), count)
+    if count > skip:
+        yield Fetched(fetched.partition, fetched.offset + skip, fetched.data.slice(skip, count - skip))
+
+
+def _command(fetched: Fetched) -> int | None:
+    """The place of the first command among some rows."""
+    at = pc.index(rowform.ops_of(fetched.data), pa.scalar(int(Op.COMMAND), pa.uint8())).as_py()
+    return None if at < 0 else int(at)
+
+
+def _transformed(branch: Branch, fetched: Fetched, outcome: Outcome) -> list[pa.RecordBatch]:
+    batches = [fetched.data]
+    for function in branch.functions:
+        try:
+            batches = [out for batch in batches for out in function(batch) if out.num_rows]
+        except Exception as error:
+            raise Failed(_blame(fetched, error)) from error
+    outcome.filtered += fetched.data.num_rows - sum(batch.num_rows for batch in batches)
+    return batches
+
+
+def _blame(fetched: Fetched, error: Exception) -> Trouble:
+    namespace = rowform.namespace_of(fetched.data)
+    id = fetched.data.column("key")[0].as_py()[len(namespace.encode()) + 1 :].decode(errors="replace")
+    what = f"{type(error).__name__}: {error}"
+    return Trouble(what, fetched.partition, fetched.offset, namespace, id, isinstance(error, Unavailable))
+
+
+def deliver_singly(branch: Branch, ranges: Sequence[Range], who: Who, marks: Mapping[int, Mark]) -> Outcome:
+    """Messages one at a time, each finished before the next: a loop inside one task, not a job for each."""
+    outcome, marks = Outcome(), {q: mark.copy() for q, mark in marks.items()}
+    writer = branch.writer()
+    try:
+        for part in ranges:
+            for fetched in _read(branch, part, outcome):
+                _singly(branch, writer, fetched, who, marks, outcome)
+                if outcome.trouble is not None:
+                    return outcome
+    finally:
+        writer.close()
+    return outcome
+
+
+def _singly(
+    branch: Branch, writer: Writer, fetched: Fetched, who: Who, marks: dict[int, Mark], outcome: Outcome
+) -> None:
+    """Some messages of one namespace; stops at the first that cannot be delivered, unless the branch says otherwise."""
+    for n in range(fetched.data.num_rows):
+        one = Fetched(fetched.partition, fetched.offset + n, fetched.data.slice(n, 1))
+        outcome.reached[one.partition] = one.offset
+        trouble = _single(branch, writer, one, who, marks)
+        if trouble is not None and (trouble.passing or branch.on_error == "stop"):
+            outcome.trouble = trouble
+            return
+        if trouble is not None:
+            outcome.skipped.append(trouble)
+        marks[one.partition].acknowledge(one.offset, rowform.namespace_of(one.data))
+        outcome.reached[one.partition] = one.end
+        outcome.rows += 1
+
+
+def _single(branch: Branch, writer: Writer, one: Fetched, who: Who, marks: Mapping[int, Mark]) -> Trouble | None:
+    after = marks[one.partition].copy()
+    after.acknowledge(one.offset, rowform.namespace_of(one.data))
+    try:
+        batches = _transformed(branch, one, Outcome())
+        staged = [writer.stage(batches)] if batches else []
+        writer.finish(staged, who, stored({**marks, one.partition: after}))
+    except Failed as failed:
+        return failed.trouble
+    except Exception as error:
+        return _blame(one, error)
+    return None
