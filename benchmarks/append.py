@@ -5,20 +5,20 @@ from __future__ import annotations
 from benchmarks.contract import Log
 from benchmarks.harness import Figure, Figures, Question, Results, Run, Target, expect, side, timed
 from benchmarks.load import Load
-from benchmarks.logs import ARROW, DISK, KAFKA, KAFKA_DEFAULT, NATS, RECORDS, REDIS
+from benchmarks.logs import ARROW, DISK, KAFKA, KAFKA_DEFAULT, NATS, PLACED, RECORDS, REDIS
 
 RATE, BYTES = Figure("records/s"), Figure("MB/s")
 
 
 def question(quick: bool) -> Question:
     """Arrow batches and single sends against the peers' bulk paths, and the disk's limit."""
-    load = Load(50_000 if quick else 1_000_000).built()
-    contestants = [ARROW, RECORDS, KAFKA, KAFKA_DEFAULT, REDIS, NATS, DISK]
+    load = Load(50_000 if quick else 500_000).built()
+    contestants = [ARROW, PLACED, RECORDS, KAFKA, KAFKA_DEFAULT, REDIS, NATS, DISK]
     return Question(
         name="append",
         title="records appended a second",
-        note=f"{load.count:,} records of 216 bytes into 8 partitions, until the last one is acknowledged. "
-        "The peers have one bulk path; it stands against both of tailrace's.",
+        note=f"{load.count:,} records of 216 bytes into 8 partitions by keys that are all different, until the last "
+        "one is acknowledged. The peers have one bulk path; it stands against both of tailrace's.",
         sides=[side(one, lambda log: appending(log, load), one.bulk) for one in contestants],
         figures=[RATE, BYTES],
         base=ARROW.name,

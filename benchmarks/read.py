@@ -12,7 +12,7 @@ RATE, BYTES = Figure("records/s"), Figure("MB/s")
 
 def question(quick: bool) -> Question:
     """A topic read from its beginning, as Arrow and as records, against each peer's fastest consumer."""
-    load = Load(50_000 if quick else 1_000_000).built()
+    load = Load(50_000 if quick else 500_000).built()
     contestants = [ARROW, RECORDS, KAFKA, REDIS, NATS, DISK]
     written = fingerprint(load.pairs())
     return Question(

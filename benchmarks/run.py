@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import shutil
+import signal
 import sys
 import tempfile
 from pathlib import Path
@@ -28,6 +29,8 @@ QUESTIONS = {
 def main() -> None:
     """Ask what was named, or everything; each answer is printed and kept as soon as it is there."""
     arguments = parse()
+    # Stopped from outside, the servers and the folders are to go as well.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("stopped"))
     console = Console(width=None if sys.stdout.isatty() else 200)
     for name in arguments.names or QUESTIONS:
         answer(name, arguments, console)

@@ -14,6 +14,15 @@ ARROW = Contestant(
     serve=in_folder,
     connect=partial(ours.connect, kind=ours.TailraceArrow),
 )
+PLACED = Contestant(
+    name="tailrace, Arrow, partition given",
+    promise="synced",
+    bulk="send_batch(partition=…) of 4 MiB",
+    single=ARROW.single,
+    reader=ARROW.reader,
+    serve=in_folder,
+    connect=partial(ours.connect, kind=ours.TailracePlaced),
+)
 RECORDS = Contestant(
     name="tailrace, records",
     promise="synced",
