@@ -77,23 +77,21 @@ def _compared(moves: Sequence[Move], outcome: Refused | Unanswered, fenced: dict
     return left
 
 
-def commit_with(move: Move, also: Sequence[Action], patience: float = guard.PATIENCE) -> Steps[None]:
+def commit_with(move: Move, also: Sequence[Action], patience: float = guard.PATIENCE) -> Steps[int]:
     """COMMIT a position and other writes together, or none of them: exactly once, whatever is repeated.
 
-    `Fenced` if the lease has a newer owner; `Conflict` if one of the others is refused (`index` says which), or if the
-    position is no longer the one seen."""
+    Gives the position then stored: if it is not the one asked for, an earlier attempt of one's own had moved it, and
+    nothing was written now.  `Fenced` if the lease has a newer owner; `Conflict` if another write is refused (`index`
+    says which)."""
     began = yield from calls.now()
     while True:
         outcome = yield from guard.attempt(move.action(), *also, patience=patience)
         if isinstance(outcome, Written):
-            return
+            return move.to
         if isinstance(outcome, Refused) and outcome.index:
             what = also[outcome.index - 1].key
             raise Conflict(f"{what.p}/{what.i} was not as expected", index=outcome.index - 1, item=outcome.item)
-        item = yield from stored(move.held.key, outcome)
-        left = move.left(item)
-        if left is None:
-            return
+        left = move.left((yield from stored(move.held.key, outcome)))
         if left != move:
-            raise Conflict(f"{move.held.key.p}: the position is {left.seen}, not {move.seen}", item=item)
+            return move.to if left is None else left.seen
         yield from waited(began, patience, "a commit")

@@ -8,7 +8,7 @@ leases keep them apart.  Everything here is steps; one member is used by one thr
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -22,7 +22,7 @@ from tailrace.log.assignment import assign
 from tailrace.log.group import Group
 from tailrace.storage import calls
 from tailrace.storage.calls import Steps
-from tailrace.storage.tables import MAX_ACTIONS, Absent, Add, Delete, Equals, Item, Put, Set, Update
+from tailrace.storage.tables import MAX_ACTIONS, Absent, Action, Add, Delete, Equals, Item, Put, Set, Update
 
 if TYPE_CHECKING:
     from tailrace.log.topic import Position
@@ -179,6 +179,20 @@ class Member:
             self._drop(q)
         self.positions.update({move.held.key.i: move.to for move in moves if move.held.key.i not in refused})
         return refused
+
+    def commit_with(
+        self, partition: int, to: int, also: Sequence[Action], patience: float = guard.PATIENCE
+    ) -> Steps[int]:
+        """COMMIT with other writes, exactly once; gives the position then stored (see position.commit_with).
+
+        `Fenced`, and the partition is dropped, if it has a newer owner."""
+        move = Move(self.held[partition], self.positions[partition], to)
+        try:
+            self.positions[partition] = yield from position.commit_with(move, also, patience)
+        except Fenced:
+            self._drop(partition)
+            raise
+        return self.positions[partition]
 
     def release(self, partition: int, patience: float = guard.PATIENCE) -> Steps[None]:
         """Give a partition back."""

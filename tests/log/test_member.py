@@ -1,0 +1,89 @@
+"""Members under the simulator: deaths, zombies, lost answers, late commits; and the rules that keep them apart."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import Any
+from unittest.mock import patch
+
+import pytest
+
+from tailrace.coordination import lease
+from tailrace.coordination.rules import without
+from tailrace.testing import Scenario, SimulatedTable, Simulation, check_schedules, one_schedule
+from tests.log import groups
+
+SEEDS = 300
+FAULTLESS = {"timeouts": 0, "refusals": 0, "unread": 0, "torn": 0, "crashes": 0, "jumps": 0}
+
+
+def on_dynamodb() -> SimulatedTable:
+    return SimulatedTable(answers=False)
+
+
+def transactional(adopts: bool = False, restarts: int = 1) -> Scenario:
+    def scenario(sim: Simulation) -> None:
+        groups.prepare(sim)
+        for name in ("ann", "bob"):
+            sim.spawn(name, groups.transactional(sim, adopts), restarts=restarts)
+        sim.check.append(groups.exactly_once)
+
+    return scenario
+
+
+def plain(*at_end: Callable[[Simulation], None], restarts: int = 1) -> Scenario:
+    def scenario(sim: Simulation) -> None:
+        groups.prepare(sim)
+        for name in ("ann", "bob"):
+            sim.spawn(name, groups.plain(sim), restarts=restarts)
+        sim.check.append(groups.at_least_once)
+        sim.at_end += at_end
+
+    return scenario
+
+
+@pytest.mark.parametrize("table", [SimulatedTable, on_dynamodb])
+def test_a_transactional_handler_is_exactly_once(table: Callable[[], SimulatedTable]):
+    check_schedules(transactional(), range(SEEDS), table=table)
+
+
+@pytest.mark.parametrize("table", [SimulatedTable, on_dynamodb])
+def test_a_plain_handler_is_at_least_once(table: Callable[[], SimulatedTable]):
+    check_schedules(plain(groups.all_handled), range(SEEDS), table=table)
+
+
+def test_without_faults_each_record_is_handled_once():
+    with patch.object(groups, "TTL", 60.0):
+        check_schedules(plain(groups.handled_once, restarts=0), range(SEEDS), **FAULTLESS)
+
+
+def never_mine(item: Any, me: int, gone: bool) -> bool:
+    return gone or item["owner"] == lease.NOBODY
+
+
+MUTANTS: dict[str, tuple[Callable[[], AbstractContextManager[Any]], Scenario]] = {
+    "commit.owner": (lambda: without("commit.owner"), transactional()),
+    "commit.epoch": (lambda: without("commit.epoch"), transactional()),
+    "text.commit_without_position": (lambda: without("commit.position"), transactional()),
+    "text.own_take_ignored": (lambda: patch.object(lease, "takable", never_mine), transactional()),
+    "text.same_member_id": (without, transactional(adopts=True)),
+}
+
+
+@pytest.mark.parametrize("mutant", MUTANTS)
+def test_a_rule_taken_away_is_missed(mutant: str):
+    broken, scenario = MUTANTS[mutant]
+    with broken():
+        for seed in range(5000):
+            _, violation = one_schedule(scenario, seed, timeouts=8, unread=0, refusals=0)
+            if violation is not None:
+                print(seed, violation)
+                return
+    pytest.fail(f"no schedule fails without {mutant}")
+
+
+def test_taking_only_what_was_seen_is_a_courtesy():
+    """As in the model: without it, takes fence each other more often, and still nothing is handled twice."""
+    with without("take.seen"):
+        check_schedules(transactional(), range(SEEDS))
