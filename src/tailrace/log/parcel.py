@@ -5,7 +5,7 @@ What goes between them is small: the entries, and the bytes of chunks that are k
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -34,14 +34,23 @@ class Parcel:
     records: int = 0
 
 
-def pack_up(store: Store, log: Log, topic: Described, batches: Iterable[pa.RecordBatch]) -> Parcel:
-    """Put records, in chunks of about 4 MiB.  The batches have a chunk's columns (see buffer.rows) or are typed."""
+def pack_up(
+    store: Store,
+    log: Log,
+    topic: Described,
+    batches: Iterable[pa.RecordBatch],
+    to: Callable[[pa.RecordBatch], Iterable[int | None]] = lambda batch: (None,),
+) -> Parcel:
+    """Put records, in chunks of about 4 MiB.  The batches have a chunk's columns (see buffer.rows) or are typed.
+
+    `to` says where a batch goes: to the partitions of its keys (None), or as a whole to each of these."""
     entries: list[bytes] = []
     data: dict[str, bytes] = {}
     records = 0
     buffer = Buffer(topic.partitions, topic.settings.max_record_bytes)
     for batch in batches:
-        buffer.add_batch(batch)
+        for partition in to(batch):
+            buffer.add_batch(batch, partition)
         if buffer.size >= CHUNK_BYTES:
             records += _put(store, log, topic, buffer, entries, data)
             buffer = Buffer(topic.partitions, topic.settings.max_record_bytes)

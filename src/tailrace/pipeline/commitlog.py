@@ -19,11 +19,13 @@ import msgspec
 import pyarrow as pa
 
 from tailrace.adaptors.contract import Piece, Position
+from tailrace.adaptors.rows import ops_of
 from tailrace.coordination import guard
 from tailrace.home import Home
 from tailrace.log.append import commit_guarded
 from tailrace.log.intake import Progress, open_reader, reader_key, take_in
 from tailrace.log.parcel import Parcel, pack_up, unpack_parcels
+from tailrace.log.record import Op
 from tailrace.log.topic import Topic
 from tailrace.storage.calls import Steps
 from tailrace.storage.tables import Absent, Add, Equals, Item, Key, Put, Set, Update
@@ -163,7 +165,7 @@ class CommitLog:
 
     def take_in(self, rows: Sequence[pa.RecordBatch], position: Position) -> bool:
         """Append changes and the position after them; False if another run has, and this one must stop."""
-        parcel = pack_up(self._store, self.topic.log, self.topic.described, rows)
+        parcel = pack_up(self._store, self.topic.log, self.topic.described, rows, self._where)
         placed = unpack_parcels(self.topic.log, [parcel])
         text = _json(position).decode()
         if placed is None:
@@ -171,3 +173,8 @@ class CommitLog:
             return bool(self.item["position"] == text)
         won, self.item = self._store.run(take_in([placed], Progress(self.pipeline, self.item, text, {})))
         return won
+
+    def _where(self, batch: pa.RecordBatch) -> Iterable[int | None]:
+        """A command concerns all documents of its namespace, so it goes to every partition, after what is there."""
+        is_command = batch.num_rows and ops_of(batch)[0].as_py() == Op.COMMAND
+        return range(self.topic.partitions) if is_command else (None,)

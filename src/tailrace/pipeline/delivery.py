@@ -21,8 +21,9 @@ from tailrace.adaptors.registry import make_writer
 from tailrace.errors import TailraceError, Unavailable
 from tailrace.log.reader import Fetched, Reader
 from tailrace.log.record import Op
+from tailrace.pipeline.deadletters import Trouble, bury
 from tailrace.pipeline.offsets import Mark, stored
-from tailrace.pipeline.places import open_topic
+from tailrace.pipeline.places import open_home, open_topic
 
 Function = Callable[[pa.RecordBatch], Sequence[pa.RecordBatch]]
 """What a branch does with rows: each batch becomes none, one or more."""
@@ -55,19 +56,6 @@ class Range:
     start: int
     end: int
     mark: Mark
-
-
-@dataclass(slots=True)
-class Trouble:
-    """A message, or a whole share, that could not be delivered."""
-
-    error: str
-    partition: int = -1
-    offset: int = -1
-    namespace: str = ""
-    id: str = ""
-    passing: bool = False
-    """Whether the cause is outside the data: the sink cannot be reached."""
 
 
 @dataclass(slots=True)
@@ -206,6 +194,8 @@ def _singly(
             return
         if trouble is not None:
             outcome.skipped.append(trouble)
+            if branch.on_error == "dead_letter":  # before it counts as done
+                bury(open_home(branch.home), branch.pipeline, branch.name, trouble)
         marks[one.partition].acknowledge(one.offset, rowform.namespace_of(one.data))
         outcome.reached[one.partition] = one.end
         outcome.rows += 1

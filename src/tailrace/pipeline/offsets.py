@@ -18,7 +18,7 @@ from tailrace.coordination import guard
 from tailrace.coordination.guard import Refused, Written
 from tailrace.errors import Fenced
 from tailrace.storage.calls import Steps
-from tailrace.storage.tables import Absent, AtMost, Equals, Item, Key, Put, Set, Update
+from tailrace.storage.tables import Absent, AtMost, Equals, Item, Key, Put, Remove, Set, Update
 
 
 @dataclass(slots=True)
@@ -95,7 +95,11 @@ def _taken(pipeline: str, writer: str, q: int, epoch: int, item: Item | None) ->
         return (Put(key, {"epoch": epoch, "low": -1, "ahead": {}}, (Absent(),)),)
     if item["epoch"] > epoch:
         raise Fenced(f"another run of the writer {writer!r} of {pipeline!r} has begun; this one must stop")
-    return None if item["epoch"] == epoch else (Update(key, (Set("epoch", epoch),), (Equals("epoch", item["epoch"]),)),)
+    return (
+        None
+        if item["epoch"] == epoch
+        else (Update(key, (Set("epoch", epoch), Remove("by")), (Equals("epoch", item["epoch"]),)),)
+    )
 
 
 def save(pipeline: str, writer: str, epoch: int, marks: Mapping[int, Mark]) -> Steps[None]:
@@ -134,3 +138,9 @@ def override(pipeline: str, writer: str, partition: int, mark: Mark) -> Steps[in
         outcome = yield from guard.attempt(Update(key, changes, (Equals("epoch", item["epoch"]),)))
         if isinstance(outcome, Written):
             return int(item["epoch"]) + 1
+
+
+def overridden(pipeline: str, writer: str) -> Steps[set[int]]:
+    """The partitions whose mark an operator has set since the last run began."""
+    items = yield from guard.read_all(offsets_key(pipeline, writer, 0).p)
+    return {item["i"] for item in items if item.get("by")}

@@ -1,0 +1,94 @@
+"""Copying: the pieces of a namespace read by Spark tasks into the commit log.
+
+A task reads one piece, puts its chunks, and hands back where they are; the driver then commits the piece, once."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from threading import Event
+from typing import Any
+
+from pyspark import SparkContext
+
+from tailrace.adaptors.contract import Piece, Reader
+from tailrace.adaptors.registry import make_reader
+from tailrace.errors import ObjectMissing
+from tailrace.log.parcel import Parcel, pack_up
+from tailrace.pipeline.commitlog import CommitLog
+from tailrace.pipeline.definition import Definition
+from tailrace.pipeline.places import open_topic
+from tailrace.pipeline.status import Source, Status
+
+
+def copy_piece(home: str, topic: str, adaptor: str, settings: Mapping[str, Any], piece: Piece) -> Parcel:
+    """In a task: read one piece, and put it."""
+    opened = open_topic(home, topic)
+    reader = make_reader(adaptor, settings)
+    try:
+        return pack_up(opened.store, opened.log, opened.described, reader.copy(piece))
+    finally:
+        reader.close()
+
+
+class Copying:
+    """Copies namespaces, several pieces at a time."""
+
+    def __init__(
+        self, spark: SparkContext, definition: Definition, log: CommitLog, status: Status, stop: Event, parallel: int
+    ) -> None:
+        self._spark, self._definition, self._log = spark, definition, log
+        self._status, self._stop, self._parallel = status, stop, parallel
+
+    def plan(self, reader: Reader, namespaces: Sequence[str] | None = None) -> list[str]:
+        """Note the pieces of all namespaces that match and are not known yet; gives those still to be copied."""
+        wanted = re.compile(self._definition.source.namespace)
+        for namespace in reader.namespaces():
+            new = namespace.name not in self._log.phases
+            if wanted.search(namespace.name) and new and (namespaces is None or namespace.name in namespaces):
+                self._log.plan(namespace.name, reader.pieces(namespace.name, self._definition.piece_rows))
+                self._status.sources[namespace.name] = Source(rows=namespace.rows)
+        return [name for name, phase in self._log.phases.items() if phase["phase"] == "copy"]
+
+    def run(self, namespaces: Sequence[str]) -> None:
+        """Copy what is not done of these, then let them be followed."""
+        waiting: list[tuple[str, int, Piece]] = []
+        for name in namespaces:
+            pieces = self._log.pieces(name)
+            shown = self._status.sources.setdefault(name, Source())
+            shown.pieces, shown.done = len(pieces), sum(done for _, _, done in pieces)
+            waiting += [(name, number, piece) for number, piece, done in pieces if not done]
+        self._all(waiting)
+        for name in namespaces:
+            if not self._stop.is_set():
+                self._log.set_phase(name, {**self._log.phases[name], "phase": "sync"})
+                self._status.sources[name].phase = "sync"
+
+    def _all(self, waiting: list[tuple[str, int, Piece]]) -> None:
+        with ThreadPoolExecutor(self._parallel, "tailrace-copy") as pool:
+            going: dict[Future[Parcel], tuple[str, int, Piece]] = {}
+            while (waiting or going) and not self._stop.is_set():
+                while waiting and len(going) < self._parallel:
+                    next_one = waiting.pop(0)
+                    going[pool.submit(self._read, next_one[2])] = next_one
+                done, _ = wait(going, timeout=0.5, return_when=FIRST_COMPLETED)
+                for future in done:
+                    self._commit(*going.pop(future), future.result())
+
+    def _read(self, piece: Piece) -> Parcel:
+        source, log = self._definition.source, self._log.topic
+        arguments = (self._definition.home, log.name, source.adaptor, dict(source.settings), piece)
+        found: list[Parcel] = self._spark.parallelize([arguments], 1).map(lambda some: copy_piece(*some)).collect()
+        return found[0]
+
+    def _commit(self, namespace: str, number: int, piece: Piece, parcel: Parcel) -> None:
+        try:
+            self._log.commit_piece(number, [parcel])
+        except ObjectMissing:  # cleaning took the chunks before they were committed: read the piece again
+            parcel = self._read(piece)
+            self._log.commit_piece(number, [parcel])
+        with self._status.lock:
+            self._status.sources[namespace].done += 1
+            self._status.sources[namespace].copied += parcel.records
+            self._status.records += parcel.records

@@ -1,0 +1,72 @@
+"""Definitions: a pipeline as its author wrote it, in Python or TOML, checked and ready to run."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeAlias, get_args
+
+from tailrace.errors import BadSetting
+from tailrace.log.catalog import check_name
+from tailrace.pipeline.delivery import Function
+
+OnError: TypeAlias = Literal["stop", "dead_letter", "skip"]
+
+
+@dataclass(frozen=True, slots=True)
+class SourceDefinition:
+    """Where a pipeline reads: an adaptor, its settings, and which namespaces."""
+
+    adaptor: str
+    settings: Mapping[str, Any] = field(repr=False)
+    namespace: str = ".*"
+
+
+@dataclass(frozen=True, slots=True)
+class SinkDefinition:
+    """One way out: which namespaces, through which functions, into what."""
+
+    name: str
+    adaptor: str
+    settings: Mapping[str, Any] = field(repr=False)
+    namespace: str = ".*"
+    functions: tuple[Function, ...] = ()
+    on_error: OnError = "stop"
+
+
+@dataclass(frozen=True, slots=True)
+class Definition:
+    """One reader, any number of branches, and a home."""
+
+    name: str
+    home: str
+    source: SourceDefinition
+    sinks: tuple[SinkDefinition, ...]
+    partitions: int = 8
+    piece_rows: int = 100_000
+    flush_seconds: float = 1.0
+    stop_seconds: float = 30.0
+
+    def check(self) -> None:
+        """Refuse what cannot run, before anything is touched."""
+        check_name("pipeline", self.name)
+        check_regex(f"the source of {self.name!r}", self.source.namespace)
+        if not self.sinks:
+            raise BadSetting(f"the pipeline {self.name!r} has no sink; end a branch with .save(…)")
+        for sink in self.sinks:
+            check_name("writer", sink.name)
+            check_regex(f"the writer {sink.name!r}", sink.namespace)
+            if sink.on_error not in get_args(OnError):
+                raise BadSetting.unknown(f"on_error of the writer {sink.name!r}", sink.on_error, get_args(OnError))
+        names = [sink.name for sink in self.sinks]
+        if len(set(names)) < len(names):
+            raise BadSetting(f"two writers of {self.name!r} have the same name; give each its own: .save(…, name=…)")
+
+
+def check_regex(what: str, namespace: str) -> None:
+    """Refuse a namespace that is not a regular expression."""
+    try:
+        re.compile(namespace)
+    except re.error as error:
+        raise BadSetting(f"{what}: the namespace {namespace!r} is not a regular expression: {error}") from None
