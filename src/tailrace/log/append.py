@@ -11,6 +11,7 @@ land.  With a guard (a named producer, a pipeline's reader) the guard's own item
 
 from __future__ import annotations
 
+import logging
 import secrets
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -26,6 +27,8 @@ from tailrace.log.head import Entry, Head, Page
 from tailrace.storage import calls
 from tailrace.storage.calls import Steps
 from tailrace.storage.tables import Action, Item
+
+_log = logging.getLogger("tailrace")
 
 
 @dataclass(slots=True)
@@ -75,6 +78,8 @@ class Placed:
     """The pages that attempts without an answer were sent to."""
     former: tuple[tuple[Placed, frozenset[int]], ...] = ()
     """What it was before a fence made it take other names, and the pages in doubt then."""
+    head: Head | None = None
+    """The head that this append decides by; `log.seen` may be another thread's by then."""
 
     @property
     def id(self) -> str:
@@ -150,18 +155,34 @@ def _place(log: Log, chunk: Chunk, expected: Mapping[int, int] | None) -> Steps[
 
 # --- append -----------------------------------------------------------------------------------------------------------
 def commit(placed: Sequence[Placed], patience: float = guard.PATIENCE) -> Steps[list[Appended]]:
-    """APPEND chunks, each of another topic, all or none."""
-    placed, began = list(placed), None
+    """APPEND chunks, each of another topic, all or none; `OutcomeUnknown` when it fails while in doubt."""
+    placed = list(placed)
+    try:
+        return (yield from _commit(placed, patience))
+    except (Expected, OutcomeUnknown, UnknownTopic):
+        raise
+    except Exception as error:
+        if not placed[0].doubts:
+            raise
+        raise OutcomeUnknown(
+            f"an append to {placed[0].log.name!r} may be in the log, or come yet: {error}; open a new producer and "
+            "read the topic's end before sending it again"
+        ) from error
+
+
+def _commit(placed: list[Placed], patience: float) -> Steps[list[Appended]]:
+    began = None
     while True:
         pages, actions = yield from _actions(placed)
         outcome = yield from guard.attempt(*chain(*actions), patience=patience)
+        if isinstance(outcome, Unanswered) or (isinstance(outcome, Written) and outcome.items is None):
+            for p, page in zip(placed, pages, strict=True):
+                p.doubts.add(page)
         if isinstance(outcome, Written):
             _tell(placed)
             return (yield from _offsets(placed, pages, actions, outcome.items))
         yield from _see(placed, actions, outcome)
         if isinstance(outcome, Unanswered):
-            for p, page in zip(placed, pages, strict=True):
-                p.doubts.add(page)
             began = yield from _waited(placed[0].log, began, patience)
         if (found := (yield from _found(placed))) is not None:
             _tell(placed)
@@ -171,13 +192,17 @@ def commit(placed: Sequence[Placed], patience: float = guard.PATIENCE) -> Steps[
 
 def _tell(placed: Sequence[Placed]) -> None:
     for p in placed:
-        p.log.on_commit()
+        try:
+            p.log.on_commit()
+        except Exception:
+            _log.exception("a listener to appends of %r failed; the append is durable", p.log.name)
 
 
 def _actions(placed: Sequence[Placed]) -> Steps[tuple[list[int], list[list[Action]]]]:
     pages = []
     for p in placed:
-        pages.append((p.log.seen or (yield from p.log.head())).page)
+        p.head = p.log.seen or (yield from p.log.head())
+        pages.append(p.head.page)
     return pages, [p.actions(page) for p, page in zip(placed, pages, strict=True)]
 
 
@@ -199,9 +224,9 @@ def _offsets(
 def _located(p: Placed, pages: Iterable[int]) -> Steps[Appended]:
     """The offsets of a chunk that is certainly in the log; a plain read may not show it yet."""
     while True:
-        yield from p.log.head()
+        head = yield from p.log.head()
         for was, sent_to in (p, pages), *p.former:
-            found = yield from find(p.log, was.id, sent_to)
+            found = yield from find(p.log, head, was.id, sent_to)
             if found is not None:
                 return Appended(found or None, was.counts)
         yield from calls.pause(0)
@@ -212,9 +237,9 @@ def _see(placed: Sequence[Placed], actions: Sequence[list[Action]], outcome: gua
     at = 0
     for p, acts in zip(placed, actions, strict=True):
         if isinstance(outcome, Refused) and outcome.index == at:
-            p.log.saw(outcome.item)
+            p.head = p.log.saw(outcome.item)
         else:
-            yield from p.log.head()
+            p.head = yield from p.log.head()
         at += len(acts)
 
 
@@ -233,7 +258,8 @@ def _found(placed: Sequence[Placed]) -> Steps[list[Appended] | None]:
     """The offsets if the append has happened, else None.  One transaction changes all heads, so the first answers
     for all."""
     first = placed[0]
-    offsets = yield from find(first.log, first.id, first.doubts)
+    assert first.head is not None
+    offsets = yield from find(first.log, first.head, first.id, first.doubts)
     if offsets is None:
         return None
     if offsets is GONE:
@@ -247,12 +273,11 @@ def _found(placed: Sequence[Placed]) -> Steps[list[Appended] | None]:
     return out
 
 
-def find(log: Log, id: str, pages: Iterable[int]) -> Steps[Mapping[int, int] | None]:
-    """The first offsets of a chunk; GONE if its page was removed; None if it is not there.
+def find(log: Log, head: Head, id: str, pages: Iterable[int]) -> Steps[Mapping[int, int] | None]:
+    """The first offsets of a chunk, as of a head; GONE if its page was removed; None if it is not there.
 
     `pages` are those that attempts in doubt were sent to: one that the head has left without the chunk can never take
     it.  With no attempt in doubt only the head is looked at, since no page can have it."""
-    head = log.seen or (yield from log.head())
     if id in head.ids:
         return head.own.offsets_of(id)
     gone = False
@@ -280,10 +305,11 @@ def look(log: Log, number: int) -> Steps[Page | None]:
 def _prepare(placed: list[Placed]) -> Steps[None]:
     """Make the next attempt possible: another name behind the fence, room in the head."""
     first = placed[0]
-    if all(page < first.log.newest.page for page in first.doubts):
+    assert first.head is not None
+    if first.head.gc > first.gen or all(page < first.head.page for page in first.doubts):
         first.doubts.clear()
     for n, p in enumerate(placed):
-        head = p.log.newest
+        head = p.head or p.log.newest
         if p.expected and any(head.next[q] != at for q, at in p.expected.items()):
             actual = {q: head.next[q] for q in p.expected}
             raise Expected(f"the next offsets of {p.log.name!r} are {actual}, not {dict(p.expected)}", actual=actual)
@@ -316,7 +342,7 @@ def roll(log: Log, head: Head) -> Steps[Head]:
 # --- append with a guard ----------------------------------------------------------------------------------------------
 def commit_guarded(placed: Sequence[Placed], decider: Guard) -> Steps[tuple[bool, Item | None]]:
     """APPEND in one transaction with a guard item, which alone says whether it happened: (won, the item if read)."""
-    placed = list(placed)
+    placed, began = list(placed), None
     mine = set()
     while True:
         mine.add(placed[0].id)
@@ -334,5 +360,7 @@ def commit_guarded(placed: Sequence[Placed], decider: Guard) -> Steps[tuple[bool
             return True, item
         if decider.moved(item):
             return False, item
+        if isinstance(outcome, Unanswered):
+            began = yield from _waited(placed[0].log, began, guard.PATIENCE)
         yield from _see(placed, actions, outcome)
         yield from _prepare(placed)

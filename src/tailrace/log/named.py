@@ -96,8 +96,8 @@ def _repeated(log: Log, name: str, item: Item, seq: int) -> Steps[Appended]:
     if item["seq"] != seq:
         return Appended(None, {})
     while True:
-        yield from log.head()
-        found = yield from find(log, item["id"], [item["page"]])
+        head = yield from log.head()
+        found = yield from find(log, head, item["id"], [item["page"]])
         if found is not None:
             return Appended(found or None, {})
         yield from calls.pause(0)
