@@ -1,0 +1,124 @@
+"""`tailrace home`: make one, and see what it is."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from tailrace.cli.command import command
+from tailrace.cli.options import HomeOption, JsonOption
+from tailrace.cli.session import opened
+from tailrace.cli.show import counted, print_facts, print_json, size_of
+from tailrace.errors import AlreadyThere
+
+if TYPE_CHECKING:
+    from tailrace.home import Home
+
+app = typer.Typer(no_args_is_help=True, help="Homes: where a tailrace lives.")
+
+
+@app.callback()
+def homes(home: HomeOption = None) -> None:
+    """Homes: where a tailrace lives."""
+
+
+@command(app)
+def create(
+    url: Annotated[str, typer.Argument(metavar="URL", help="A folder, or s3://bucket/prefix?table=NAME.")] = "",
+    home: HomeOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Make a home: a folder, or the DynamoDB table of one on S3, whose bucket must be there.
+
+    One that is there already is left as it is.
+
+    Examples:
+
+        tailrace home create ./data
+        tailrace home create 's3://my-bucket/tailrace?table=tailrace&region=eu-central-1'
+    """
+    url = url or home or ""
+    if url.startswith("s3:"):
+        _make_table(url)
+    with opened(url, make=True) as here:
+        about = described(here, size=False)
+    if as_json:
+        print_json(about)
+    else:
+        print(f"the home {about['url']} is ready: {counted(about['topics'], 'topic')}")
+
+
+def _make_table(url: str) -> None:
+    """The table of a home on S3, after its bucket has answered."""
+    from tailrace.home import s3_options
+    from tailrace.storage.aws import connect
+    from tailrace.storage.buckets import open_bucket
+    from tailrace.storage.dynamodb import create_table
+
+    bucket, options = s3_options(url)
+    region = options.get("region")
+    next(iter(open_bucket(bucket, region=region, endpoint=options.get("endpoint")).list("topics/")), None)
+    client = connect("dynamodb", region=region, endpoint=options.get("table_endpoint"))
+    try:
+        create_table(client, options["table"])
+    except AlreadyThere:
+        return
+
+
+def described(home: Home, *, size: bool) -> dict[str, Any]:
+    """A home as programs see it; its size only if asked, since on S3 that lists every object."""
+    from tailrace.log.group import groups
+    from tailrace.storage.tables import Key
+
+    stored = home.store.table.get(Key("$Home")) or {}
+    about: dict[str, Any] = {
+        "url": home.url,
+        "id": home.id,
+        "format": stored.get("format"),
+        "topics": len(home.topics()),
+        "groups": len(home.store.run(groups())),
+    }
+    if size:
+        found = [*home.store.objects.list("topics/")]
+        about["objects"] = {"count": len(found), "bytes": sum(one.size for one in found)}
+        about["database_bytes"] = database_bytes(home.url)
+    return about
+
+
+def database_bytes(url: str) -> int | None:
+    """The size of a home's database file and its journal; None if it has none."""
+    from tailrace.home import folder_of
+
+    folder = folder_of(url)
+    return sum(path.stat().st_size for path in Path(folder).glob("tailrace.db*")) if folder is not None else None
+
+
+@command(app)
+def info(
+    size: Annotated[
+        bool | None, typer.Option("--size/--no-size", help="Add up what is stored; on S3 that lists all of it.")
+    ] = None,
+    home: HomeOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Show a home: where it is, what is in it, how large it is.
+
+    Examples:
+
+        tailrace home info
+        tailrace home info --home ./data --json
+    """
+    with opened(home) as here:
+        local = not here.url.startswith("s3:")
+        about = described(here, size=local if size is None else size)
+    if as_json:
+        print_json(about)
+        return
+    facts = [(name, about[name]) for name in ("url", "id", "format", "topics", "groups")]
+    if about.get("database_bytes") is not None:
+        facts.append(("database", size_of(about["database_bytes"])))
+    if "objects" in about:
+        facts.append(("objects", f"{about['objects']['count']:,}, {size_of(about['objects']['bytes'])}"))
+    print_facts(facts)

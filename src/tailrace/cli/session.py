@@ -1,0 +1,42 @@
+"""The home that a command works on."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import typer
+
+from tailrace.errors import HomeError
+
+if TYPE_CHECKING:
+    from tailrace.home import Home
+
+
+@contextmanager
+def opened(url: str | None, *, make: bool = False) -> Iterator[Home]:
+    """Open a home.  Unless `make`, a folder that is none yet is refused: a typo must not leave one behind."""
+    from tailrace import home as homes
+
+    url = url or homes.DEFAULT
+    folder = homes.folder_of(url)
+    if folder is not None and not make and not (folder / "tailrace.db").exists():
+        raise HomeError(
+            f"there is no home in {folder}; `tailrace home create {folder}` makes one, --home or TAILRACE_HOME says "
+            "where yours is"
+        )
+    with homes.open(url) as home:
+        yield home
+
+
+def confirm(question: str, yes: bool) -> None:
+    """Ask on stderr, unless told not to; anything but yes ends the command."""
+    if not yes:
+        typer.confirm(question, abort=True, err=True)
+
+
+def note(text: str) -> None:
+    """Something to know that is no result: it goes to stderr."""
+    print(text, file=sys.stderr)
