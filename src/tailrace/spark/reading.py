@@ -1,0 +1,63 @@
+"""Reading in a task: a slice of a topic as Arrow batches of a size that Spark likes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
+
+import pyarrow as pa
+
+from tailrace.home import Home
+from tailrace.log.reader import Fetched, Reader
+from tailrace.spark.columns import as_batch
+from tailrace.spark.ranges import Slice
+from tailrace.spark.topics import log_of
+
+T = TypeVar("T")
+ROWS, BYTES = 50_000, 8 * 1024 * 1024
+"""A batch ends when it has so many: smaller ones cost Spark more, larger ones gain nothing."""
+
+
+def read(home: Home, slice: Slice, schema: pa.Schema, *, from_floor: bool) -> Iterator[pa.RecordBatch]:
+    """The records of a slice, in order within each partition."""
+    for some in ahead(gathered(fetched(home, slice, from_floor))):
+        yield as_batch(slice.ranges[0].topic, some, schema)
+
+
+def fetched(home: Home, slice: Slice, from_floor: bool) -> Iterator[list[Fetched]]:
+    """What the log gives, poll after poll."""
+    first = slice.ranges[0]
+    reader = Reader(
+        log_of(home, first.topic, first.id),
+        {r.partition: r.start for r in slice.ranges},
+        until={r.partition: r.end for r in slice.ranges},
+        times=slice.times,
+        from_floor=from_floor,
+    )
+    while some := home.store.run(reader.poll(BYTES, ROWS)):
+        yield some
+
+
+def gathered(polls: Iterator[list[Fetched]]) -> Iterator[list[Fetched]]:
+    """Small runs together, until they make a batch."""
+    some: list[Fetched] = []
+    rows = size = 0
+    for one in (f for poll in polls for f in poll):
+        some.append(one)
+        rows, size = rows + one.data.num_rows, size + one.data.nbytes
+        if rows >= ROWS or size >= BYTES:
+            yield some
+            some, rows, size = [], 0, 0
+    if some:
+        yield some
+
+
+def ahead(items: Iterator[T]) -> Iterator[T]:
+    """The same, each fetched while the one before is worked on."""
+    end = object()
+    with ThreadPoolExecutor(1, "tailrace-ahead") as pool:
+        coming = pool.submit(next, items, end)
+        while (item := coming.result()) is not end:
+            coming = pool.submit(next, items, end)
+            yield item  # type: ignore[misc]
