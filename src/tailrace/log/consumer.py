@@ -67,8 +67,8 @@ class Consumer:
         self._ready, self._due, self._more = threading.Event(), threading.Event(), threading.Event()
         self._inbox = Inbox(self._member, settings, self._ready, self._due, self._more)
         self._protocol = threading.Lock()
-        self._closing = threading.Event()
-        self._entered = False
+        self._closing, self._ending = threading.Event(), threading.Lock()
+        self._entered = self._left = False
         store.run(self._member.join(settings.start))
         self._beating = Beating(store, self._member.beat, settings.ttl / 3)
         self._threads = [
@@ -217,16 +217,18 @@ class Consumer:
 
     # -- the end
     def close(self) -> None:
-        """Commit what was handled, give the partitions back and leave the group.  Nothing more is handed out."""
-        if self._closing.is_set():
-            return
+        """Commit what was handled, give the partitions back and leave the group.  Safe from any thread."""
         self._closing.set()
         for event in (self._ready, self._due, self._more):
             event.set()
-        for thread in self._threads:
-            thread.join()
-        self._beating.stop()
-        self._store.run(self._inbox.leave())
+        with self._ending:
+            if self._left:
+                return
+            self._left = True
+            for thread in self._threads:
+                thread.join()
+            self._beating.stop()
+            self._store.run(self._inbox.leave())
 
     def __enter__(self) -> Consumer:
         self._entered = True
