@@ -6,7 +6,7 @@ import os
 import re
 from collections.abc import Mapping
 from functools import cache
-from importlib.metadata import entry_points
+from importlib.metadata import EntryPoint, entry_points
 from typing import Any, TypeVar
 
 import msgspec
@@ -26,10 +26,22 @@ def adaptors() -> dict[str, Adaptor]:
 
 
 def adaptor(name: str) -> Adaptor:
-    """The adaptor of this name; a typo is answered with the nearest one."""
+    """The adaptor of this name, or at this place ("package.module:name"); a typo is answered with the nearest one."""
+    if ":" in name:
+        return _at(name)
     if name not in adaptors():
         raise BadSetting.unknown("tailrace", name, adaptors())
     return adaptors()[name]
+
+
+def _at(place: str) -> Adaptor:
+    try:
+        found = EntryPoint("", place, "").load()
+    except (ImportError, AttributeError) as error:
+        raise BadSetting(f"there is no adaptor at {place!r}: {error}") from None
+    if not isinstance(found, Adaptor):
+        raise BadSetting(f"what is at {place!r} is not an Adaptor")
+    return found
 
 
 def make_reader(name: str, given: Mapping[str, Any]) -> Reader:

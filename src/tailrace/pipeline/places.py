@@ -1,18 +1,18 @@
-"""Places: homes and topics as a Spark process has them open, once each."""
+"""Places: topics as a Spark process has them open, once each."""
 
 from __future__ import annotations
 
 import os
 from functools import lru_cache
 
-import tailrace.home
 from tailrace.home import Home
 from tailrace.log.topic import Topic
+from tailrace.spark.homes import home_at
 
 
 def open_home(url: str) -> Home:
     """The home of this URL, opened once in this process."""
-    return _home(url, os.getpid())
+    return home_at(url)
 
 
 def open_topic(url: str, name: str) -> Topic:
@@ -20,11 +20,6 @@ def open_topic(url: str, name: str) -> Topic:
     return _topic(url, name, os.getpid())
 
 
-@lru_cache(maxsize=16)
-def _home(url: str, pid: int) -> Home:
-    return tailrace.home.open(url)
-
-
 @lru_cache(maxsize=256)
 def _topic(url: str, name: str, pid: int) -> Topic:
-    return _home(url, pid).topic(name)
+    return home_at(url).topic(name)
