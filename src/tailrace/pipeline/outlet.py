@@ -96,7 +96,8 @@ class Outlet:
         self.shown.state = "running"
 
     def _batch(self, frame: DataFrame, number: int) -> None:
-        self.catch_up()
+        if self.problem is None:  # a stopped writer's stream stays, so that its trouble is told once and in our words
+            self.catch_up()
 
     def finish(self, seconds: float) -> None:
         """Let the batch under way end, for so long; store the offsets, and go."""
@@ -121,8 +122,7 @@ class Outlet:
                 self._deliver(ranges)
             except Stuck as stuck:
                 self.shown.state, self.shown.error = "stopped", str(stuck)
-                self.save(force=True)
-                raise
+                break
             self.save()
         self.save(force=True)
 

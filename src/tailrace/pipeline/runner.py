@@ -103,7 +103,7 @@ class Runner:
         """Wait until every writer that works has what the log has."""
         ends = {q: end for q, (_, end) in log.topic.ends().items()}
         while not self._stop.is_set():
-            working = [o for o in self._outlets if o.query is not None and o.query.isActive]
+            working = [o for o in self._outlets if o.query is not None and o.query.isActive and o.problem is None]
             if all(mark.resume >= ends[q] for o in working for q, mark in o.marks.items()):
                 return
             time.sleep(0.05)
