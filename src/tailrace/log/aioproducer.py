@@ -180,28 +180,24 @@ class AsyncProducer:
     # -- committing, in the producer's own task
     async def _run(self) -> None:
         while True:
-            while len(self._waiting) < self._puts and (batch := self._ripe()) is not None:
+            if not self._waiting and not self._full:
+                await self._gather()
+                self._close_batch()
+            while self._full and len(self._waiting) < self._puts:
+                batch = self._full.popleft()
                 self._waiting.append((batch, asyncio.create_task(self._place(batch))))
             if self._waiting:
                 await self._finish()
             elif self._closing:
                 return
-            else:
-                await self._gather()
-
-    def _ripe(self) -> AsyncBatch | None:
-        """The next batch to put; what is still being filled only when none is under way."""
-        if not self._full and not self._waiting:
-            self._close_batch()
-        return self._full.popleft() if self._full else None
 
     async def _gather(self) -> None:
         """Wait for records, and a little for their company."""
         self._work.clear()
         if not self._outstanding and not self._closing:
             await self._work.wait()
+        self._work.clear()
         if self._linger and not self._full and not self._closing:
-            self._work.clear()
             with suppress(TimeoutError):
                 async with asyncio.timeout(self._linger):
                     await self._work.wait()
