@@ -412,6 +412,17 @@ def test_one_group_name_on_two_topics_is_two_groups(home: Home, topic: Topic):
         until(lambda: (len(a.partitions), len(b.partitions)) == (4, 2))
 
 
+def test_an_idle_consumer_asks_little():
+    with tailrace.open("memory://") as home:
+        one = Worker(home.topic("orders", partitions=4), ttl=10)
+        time.sleep(1.5)
+        before = home.store.table.calls.total()
+        time.sleep(2)
+        asked = home.store.table.calls.total() - before
+        one.stop()
+    assert asked <= 6
+
+
 # -- names
 def test_a_second_member_of_the_same_name_is_refused(topic: Topic):
     with topic.consumer("billing", member="ann", ttl=TTL):
@@ -432,11 +443,16 @@ def test_the_name_of_a_member_that_died_is_free_again(topic: Topic):
 
 
 # -- the floor, the end
-def raise_floor(topic: Topic, floor: int) -> None:
+def raise_floor_of(topic: Topic, floors: dict[int, int]) -> None:
+    """What retention does first."""
     key = heads.head_key(topic.id)
-    changes = tuple(Set(("floor", str(q)), floor) for q in range(4))
-    plan = lambda item: None if item["floor"]["0"] == floor else (Update(key, changes),)  # noqa: E731
-    topic.store.run(settle(key, plan))
+    changes = tuple(Set(("floor", str(q)), floor) for q, floor in floors.items())
+    done = {str(q): floor for q, floor in floors.items()}.items()
+    topic.store.run(settle(key, lambda item: None if done <= item["floor"].items() else (Update(key, changes),)))
+
+
+def raise_floor(topic: Topic, floor: int) -> None:
+    raise_floor_of(topic, dict.fromkeys(range(4), floor))
 
 
 def test_a_position_below_the_floor_is_an_error_that_says_so(topic: Topic):

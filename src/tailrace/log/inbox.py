@@ -118,6 +118,7 @@ class Inbox:
             room = max(1, self._prefetch - self._size)
         fetched = yield from self._reader.poll(room)
         with self._lock:
+            before = dict(self._ends), dict(self._finished)
             still = {q: epoch for q, epoch in epochs.items() if self._epochs.get(q) == epoch}
             for one in fetched:
                 if one.partition in still:
@@ -126,7 +127,9 @@ class Inbox:
                 self._read[q], self._ends[q] = self._reader.positions[q], self._reader.ends[q]
             for q in still.keys() - self._under_way():
                 self._finished[q] = self._read[q]  # what was removed below the floor is not waited for
-        self.ready.set()
+            news = bool(fetched) or before != (self._ends, self._finished)
+        if news:
+            self.ready.set()
         return bool(fetched)
 
     def _push(self, epoch: int, fetched: Fetched, front: bool = False) -> None:
@@ -144,10 +147,10 @@ class Inbox:
             while self._queue and self._hand is None:
                 epoch, fetched = self._queue.popleft()
                 self._size -= fetched.data.nbytes
+                self.more.set()
                 if self._epochs.get(fetched.partition) == epoch and fetched.partition not in self._revoked:
                     self._hand, self.current = (epoch, fetched), None
-        self.more.set()
-        return self._hand[1] if self._hand else None
+            return self._hand[1] if self._hand else None
 
     def finish(self) -> None:
         """What is in hand has been handled, up to `current`; the rest of it is to be handed out again."""
