@@ -70,7 +70,8 @@ def _narrowed(now: Wanted, filter: Filter) -> Wanted:
         return replace(now, topics=frozenset(t for t in topics if now.topics is None or t in now.topics))
     low, high = _between(filter)
     before = getattr(now, name)
-    return replace(now, **{name: (max(low, before[0]), min(high, before[1]))})
+    narrowed: dict[str, Any] = {name: (max(low, before[0]), min(high, before[1]))}
+    return replace(now, **narrowed)
 
 
 def _values(filter: Filter) -> list[Any] | None:

@@ -7,11 +7,16 @@ from collections.abc import MutableMapping
 from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import StructType
 
+from tailrace.errors import BadSetting
+from tailrace.log.catalog import check_name
 from tailrace.spark import topics
 from tailrace.spark.columns import check_schema, schema_of
 from tailrace.spark.homes import check_reach, home_at, settled
-from tailrace.spark.options import STREAM_ONLY, Reading, parse
+from tailrace.spark.options import BATCH_ONLY, STREAM_ONLY, Reading, Writing, parse
+from tailrace.spark.rows import check_columns
+from tailrace.spark.sink import BatchSink, StreamSink
 from tailrace.spark.source import TopicReader
+from tailrace.spark.stream import TopicStreamReader
 
 
 class Tailrace(DataSource):
@@ -30,19 +35,49 @@ class Tailrace(DataSource):
         """What `.format(…)` is given."""
         return "tailrace"
 
+    # -- reading
     def schema(self) -> StructType:
         """The columns that a read gives."""
-        reading = parse(self.options, Reading)
-        self._check(reading)
+        reading = self._reading((), "")
         return schema_of(reading.columns)
 
     def reader(self, schema: StructType) -> TopicReader:
         """For `spark.read`."""
-        reading = parse(self.options, Reading, refused=STREAM_ONLY, why="is for spark.readStream")
-        self._check(reading)
+        reading = self._reading(STREAM_ONLY, "is for spark.readStream")
         return TopicReader(self.home, reading, check_schema(schema))
 
-    def _check(self, reading: Reading) -> None:
+    def streamReader(self, schema: StructType) -> TopicStreamReader:
+        """For `spark.readStream`."""
+        reading = self._reading(BATCH_ONLY, "is for spark.read: a stream has no end")
+        return TopicStreamReader(self.home, reading, check_schema(schema))
+
+    def _reading(self, refused: tuple[str, ...], why: str) -> Reading:
+        reading = parse(self.options, Reading, refused=refused, why=why)
         check_reach(self.home, self.one_host or reading.shared_home)
         topics.check_subscription(reading)
         topics.check_settings(reading, topics.extents(home_at(self.home), reading))
+        return reading
+
+    # -- writing
+    def writer(self, schema: StructType, overwrite: bool) -> BatchSink:
+        """For `df.write`."""
+        writing = parse(self.options, Writing)
+        if writing.write_id is not None:
+            check_name("writeId", writing.write_id)
+        self._check_writing(writing, schema, overwrite)
+        return BatchSink(self.home, writing)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> StreamSink:
+        """For `df.writeStream`."""
+        why = "is for df.write; a streaming query has an id and numbers of its own"
+        writing = parse(self.options, Writing, refused=("writeId",), why=why)
+        self._check_writing(writing, schema, overwrite)
+        return StreamSink(self.home, writing)
+
+    def _check_writing(self, writing: Writing, schema: StructType, overwrite: bool) -> None:
+        if overwrite:
+            raise BadSetting("a topic is only ever appended to; say mode('append'), or outputMode('append')")
+        check_reach(self.home, self.one_host or writing.shared_home)
+        check_columns(schema, writing.topic)
+        if writing.topic is not None:
+            home_at(self.home).topic(writing.topic)

@@ -46,20 +46,23 @@ def check_subscription(reading: Reading) -> None:
             raise BadSetting(f"subscribePattern {reading.subscribe_pattern!r} is no pattern: {error}") from None
 
 
-def extents(home: Home, reading: Reading) -> dict[str, Extent]:
+def extents(home: Home, reading: Reading, *, missing_ok: bool = False) -> dict[str, Extent]:
     """The topics that are read, as they are now."""
+    wanted: dict[str, list[int] | None]
     if reading.assign is not None:
-        assigned = _assigned(reading.assign)
-        return {name: _extent(home, name, partitions) for name, partitions in assigned.items()}
-    if reading.subscribe is not None:
-        return {name: _extent(home, name) for name in _names(reading.subscribe)}
+        wanted = dict(_assigned(reading.assign))
+    elif reading.subscribe is not None:
+        wanted = dict.fromkeys(_names(reading.subscribe))
+    else:
+        pattern, missing_ok = reading.subscribe_pattern or "", True  # one may be deleted after it was listed
+        wanted = dict.fromkeys(name for name in home.topics() if re.fullmatch(pattern, name))
     out = {}
-    for name in home.topics():
-        if re.fullmatch(reading.subscribe_pattern or "", name):
-            try:
-                out[name] = _extent(home, name)
-            except UnknownTopic:
-                continue  # deleted since it was listed
+    for name, partitions in wanted.items():
+        try:
+            out[name] = _extent(home, name, partitions)
+        except UnknownTopic:
+            if not missing_ok:
+                raise
     return out
 
 

@@ -114,8 +114,8 @@ def put_object(name: str, parts: Sequence[Bytes]) -> Steps[None]:
     yield PutObject(name, parts)
 
 
-def get_object(name: str, ranges: tuple[tuple[int, int], ...]) -> Steps[list[memoryview]]:
-    """Ask for ranges of an object."""
+def get_object(name: str, ranges: tuple[tuple[int, int], ...] | None = None) -> Steps[list[memoryview]]:
+    """Ask for ranges of an object, or for all of it."""
     return (yield GetObject(name, ranges))  # type: ignore[no-any-return]
 
 

@@ -1,0 +1,65 @@
+"""Gathering: chunks that others have stored, and some that are still in hand, appended as one.
+
+Spark's tasks put chunks and die; the driver appends all of them by one write.  Should cleaning have fenced the names
+meanwhile, the objects are copied to new ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TypeAlias
+
+from tailrace.coordination import guard
+from tailrace.errors import ObjectMissing, TimedOut, Unavailable
+from tailrace.log import head as heads
+from tailrace.log.append import Log, Placed, place
+from tailrace.log.chunk import Chunk
+from tailrace.log.head import Entry
+from tailrace.storage import calls
+from tailrace.storage.calls import Steps
+
+Part: TypeAlias = Entry | Chunk
+"""A chunk that is stored as an object, or one that is not stored yet."""
+
+
+def gather(log: Log, parts: Sequence[Part], *, inline: bool = True) -> Steps[Placed]:
+    """Parts of one topic, in this order, ready to be appended.  Without `inline` all become objects."""
+    if not inline:
+        log = replace(log, inline_bytes=0)
+    entries: list[Entry] = []
+    data: dict[str, bytes] = {}
+    for part in parts:
+        if isinstance(part, Entry):
+            entries.append(part)
+        else:
+            placed = yield from place(log, part)
+            entries += placed.entries
+            data.update(placed.data)
+
+    def again() -> Steps[Placed]:
+        fresh: list[Part] = []
+        for part, entry in zip(parts, entries, strict=True):
+            fresh.append((yield from _copied(log, entry)) if isinstance(part, Entry) else part)
+        return (yield from gather(log, fresh, inline=inline))
+
+    return Placed(log, tuple(entries), again, data)
+
+
+def _copied(log: Log, entry: Entry) -> Steps[Entry]:
+    """The same chunk under a new name, at the current gen."""
+    old = heads.object_name(log.id, entry.gen, entry.id)
+    try:
+        (data,) = yield from guard.persist(lambda: calls.get_object(old))
+    except ObjectMissing:
+        raise Unavailable(
+            f"{old}, which this write to {log.name!r} had stored, was cleaned away before it could be committed, since "
+            "the write took longer than the time between two cleanings; nothing was written, run it again"
+        ) from None
+
+    def put() -> Steps[Entry]:
+        fresh = Entry(log.new_id(), False, log.newest.gen, entry.kind, entry.runs)
+        yield from calls.put_object(heads.object_name(log.id, fresh.gen, fresh.id), [data])
+        return fresh
+
+    return (yield from guard.persist(put, (*guard.NOT_DONE, TimedOut)))

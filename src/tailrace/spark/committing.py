@@ -1,0 +1,91 @@
+"""Committing on the driver: everything that the tasks of a job have stored becomes part of its topics by one write."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import groupby
+from typing import TypeAlias
+
+import pyarrow as pa
+
+from tailrace.errors import BadInput, Conflict, TooLarge
+from tailrace.home import Home
+from tailrace.log import gathering
+from tailrace.log import head as heads
+from tailrace.log.append import Placed, commit
+from tailrace.log.buffer import unified
+from tailrace.log.chunk import Chunk, Compression, decode, encode
+from tailrace.log.once import append_once
+from tailrace.log.topic import Topic
+from tailrace.spark.writing import Part, Written
+from tailrace.storage.tables import MAX_ACTIONS
+
+JOINED = 32
+"""At most so many chunks go into the same transaction as what refers to them."""
+
+Small: TypeAlias = tuple[bytes, bytes]
+
+
+def settle(home: Home, messages: Iterable[Written | None], name: str | None, seq: int) -> bool:
+    """Append what the tasks have written, once under this name and number.  Gives whether it was appended now."""
+    parts = _by_topic(messages)
+    if not parts:
+        return False
+    placed = _placed(home, parts)
+    if name is None:
+        home.store.run(commit(placed))
+        return True
+    before = home.store.run(append_once(name, seq, placed))
+    if name.startswith("write.") and before is not None and before["topics"] != sorted(p.log.id for p in placed):
+        raise BadInput(
+            f"a write with the writeId {name[6:]!r} was made before, into other topics; a writeId stands for one write"
+        )
+    return before is None
+
+
+def _by_topic(messages: Iterable[Written | None]) -> dict[str, list[Part]]:
+    """What all tasks have for each topic, in the order of the tasks, which is that of the rows."""
+    parts: dict[str, list[Part]] = {}
+    for message in messages:
+        for name, part in message.parts.items() if message is not None else ():
+            parts.setdefault(name, []).append(part)
+    return parts
+
+
+def _placed(home: Home, parts: dict[str, list[Part]]) -> list[Placed]:
+    if len(parts) >= MAX_ACTIONS:
+        raise TooLarge(f"one write can go to at most {MAX_ACTIONS - 1} topics, not {len(parts)}")
+    topics = {name: _topic(home, name, some) for name, some in parts.items()}
+    pieces = {name: _pieces(some, topics[name].settings.compression) for name, some in parts.items()}
+    joined = sum(isinstance(piece, Chunk) for some in pieces.values() for piece in some)
+    inline = joined <= JOINED and len(parts) + joined < MAX_ACTIONS
+    return [home.store.run(gathering.gather(topics[n].log, some, inline=inline)) for n, some in pieces.items()]
+
+
+def _topic(home: Home, name: str, parts: Sequence[Part]) -> Topic:
+    topic = home.topic(name)
+    if any(part.id != topic.id for part in parts):
+        raise Conflict(f"topic {name!r} was deleted and made again while it was written; run the write again")
+    home.store.run(topic.log.head())
+    return topic
+
+
+def _pieces(parts: Iterable[Part], compression: Compression) -> list[gathering.Part]:
+    """Stored chunks, and small ones that follow each other joined into one."""
+    out: list[gathering.Part] = []
+    for small, some in groupby(parts, key=lambda part: part.small is not None):
+        if small:
+            out.append(_joined([part.small for part in some if part.small is not None], compression))
+        else:
+            out += [heads.unpack(entry) for part in some for entry in part.entries]
+    return out
+
+
+def _joined(smalls: Iterable[Small], compression: Compression) -> Chunk:
+    batches: dict[int, list[pa.RecordBatch]] = {}
+    for packed, data in smalls:
+        entry = heads.unpack(packed)
+        for run in entry.runs:
+            piece = memoryview(data)[run.position : run.position + run.length]
+            batches.setdefault(run.partition, []).extend(decode(entry.kind, run, piece, "a task's message"))
+    return encode(unified(batches), compression)

@@ -1,0 +1,45 @@
+"""Offsets of a streaming query: what it has read of each topic, and how much of what is new it takes next.  Pure.
+
+    {"orders": {"id": "5f…", "0": 12, "1": 7}}    the next offset of each partition; the id of the topic it was read of
+
+Spark compares offsets as texts, so topics and partitions are always in the same order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, TypeAlias
+
+Json: TypeAlias = dict[str, dict[str, Any]]
+Spans: TypeAlias = dict[tuple[str, int], tuple[int, int]]
+"""By topic and partition: from where to where."""
+
+
+def to_json(ids: Mapping[str, str], next: Mapping[tuple[str, int], int]) -> Json:
+    """Offsets as Spark keeps them."""
+    out: Json = {}
+    for topic, q in sorted(next):
+        out.setdefault(topic, {"id": ids[topic]})[str(q)] = next[topic, q]
+    return out
+
+
+def numbers(offsets: Mapping[str, Any]) -> dict[int, int]:
+    """The partitions and offsets of one topic."""
+    return {int(q): n for q, n in offsets.items() if q != "id"}
+
+
+def shared(spans: Spans, most: int) -> dict[tuple[str, int], int]:
+    """Where each ends when only `most` records are taken: one from each while that is possible, the others in
+    proportion to what each has."""
+    waiting = {key: end - start for key, (start, end) in spans.items()}
+    total = sum(waiting.values())
+    if total <= most:
+        return {key: end for key, (_, end) in spans.items()}
+    fair = sum(n > 0 for n in waiting.values()) <= most
+    taken = {key: int(fair and n > 0) for key, n in waiting.items()}
+    left, rest = most - sum(taken.values()), total - sum(taken.values())
+    more = {key: (n - taken[key]) * left // rest for key, n in waiting.items()}
+    spare = left - sum(more.values())
+    for key in sorted(waiting, key=lambda key: (-((waiting[key] - taken[key]) * left % rest), key))[:spare]:
+        more[key] += 1
+    return {key: spans[key][0] + taken[key] + more[key] for key in spans}

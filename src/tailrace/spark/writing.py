@@ -1,0 +1,123 @@
+"""Writing in a task: rows into chunks, chunks into objects; what the driver needs to append them goes back to it."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections import deque
+from collections.abc import Iterable
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+from pyspark.sql.datasource import WriterCommitMessage
+
+from tailrace.home import Home
+from tailrace.log import head as heads
+from tailrace.log.append import Placed, place
+from tailrace.log.buffer import Buffer, rows
+from tailrace.log.chunk import Chunk
+from tailrace.log.head import Entry
+from tailrace.log.producer import CHUNK_BYTES, pieces
+from tailrace.spark.rows import by_partition, by_topic, records
+
+SMALL = 64 * 1024
+"""A task whose rows make a chunk of at most this many bytes hands it to the driver, which joins such chunks."""
+
+
+@dataclass
+class Part:
+    """What a task has for one topic: packed entries of the chunks it has put, or a small one (entry and bytes)."""
+
+    id: str
+    entries: list[bytes] = field(default_factory=list)
+    small: tuple[bytes, bytes] | None = None
+
+
+@dataclass
+class Written(WriterCommitMessage):
+    """What a task has written, by topic; nothing of it is in the log before the driver has committed it."""
+
+    query: str | None
+    parts: dict[str, Part]
+    rows: int
+
+
+class Filling:
+    """The rows of one topic on their way into chunks, in order."""
+
+    def __init__(self, home: Home, name: str) -> None:
+        self._store, self._topic = home.store, home.topic(name)
+        self._log = self._topic.log
+        self._store.run(self._log.head())  # the newest gen: an old one would cost the driver a copy
+        self._buffer = self._empty()
+        self._next = random.randrange(self._topic.partitions)
+        self._puts: deque[Future[Placed]] = deque()
+        self._pool: ThreadPoolExecutor | None = None
+        self._entries: list[Entry] = []
+
+    def _empty(self) -> Buffer:
+        return Buffer(self._topic.partitions, self._topic.settings.max_record_bytes)
+
+    def add(self, batch: pa.RecordBatch, stamp: int) -> None:
+        """More rows."""
+        for q, part in by_partition(batch):
+            for piece in pieces(records(part, stamp)):
+                q = self._turn(piece) if q is None else q
+                self._buffer.add_batch(rows(piece, stamp, self._buffer.max_record_bytes), q)
+                if self._buffer.size >= CHUNK_BYTES:
+                    self._put(self._buffer.encode(self._topic.settings.compression))
+                    self._buffer = self._empty()
+
+    def _turn(self, piece: pa.RecordBatch) -> int | None:
+        """Where rows without keys go: to each partition in turn, every task beginning with another."""
+        if "key" in piece.schema.names and piece.column("key").null_count < piece.num_rows:
+            return None
+        self._next = (self._next + 1) % self._topic.partitions
+        return self._next
+
+    def _put(self, chunk: Chunk) -> None:
+        if self._pool is None:
+            self._pool = ThreadPoolExecutor(2 if self._log.joins_inline else 4, "tailrace-put")
+        self._puts.append(self._pool.submit(lambda: self._store.run(place(self._log, chunk))))
+        while len(self._puts) > 4:
+            self._take()
+
+    def _take(self) -> None:
+        self._entries += self._puts.popleft().result().entries
+
+    def finish(self) -> Part:
+        """All of it, stored or small."""
+        part = Part(self._topic.id)
+        if self._buffer.count:
+            chunk = self._buffer.encode("none")
+            if not self._puts and not self._entries and chunk.size <= SMALL:
+                data, runs = chunk.inline()
+                part.small = heads.pack(Entry("", True, 0, chunk.kind, runs)), data
+            else:
+                self._put(self._buffer.encode(self._topic.settings.compression))
+        while self._puts:
+            self._take()
+        part.entries = [heads.pack(entry) for entry in self._entries]
+        return part
+
+    def close(self) -> None:
+        """Give up the threads."""
+        if self._pool is not None:
+            self._pool.shutdown()
+
+
+def write(home: Home, batches: Iterable[pa.RecordBatch], topic: str | None, query: str | None) -> Written:
+    """Store the rows of one task."""
+    fillings: dict[str, Filling] = {}
+    count = 0
+    try:
+        for batch in batches:
+            count += batch.num_rows
+            for name, part in by_topic(batch, topic):
+                filling = fillings.get(name) or fillings.setdefault(name, Filling(home, name))
+                filling.add(part, int(time.time() * 1000))
+        return Written(query, {name: filling.finish() for name, filling in fillings.items()}, count)
+    finally:
+        for filling in fillings.values():
+            filling.close()
