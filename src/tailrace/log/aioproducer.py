@@ -10,6 +10,8 @@ from contextlib import suppress
 from datetime import datetime
 from typing import Any
 
+import msgspec
+
 from tailrace.errors import BadSetting, Broken, Closed, OutcomeUnknown
 from tailrace.log.append import Appended, Log, Placed, commit, place
 from tailrace.log.batch import Batch, BatchAck, Span
@@ -35,21 +37,24 @@ class AsyncBatch(Batch):
         self.settled.set()
 
 
-class AsyncAck:
-    """One record's acknowledgement; awaiting it gives its offset, or raises why it could not be stored."""
+class AsyncAck(msgspec.Struct, gc=False):
+    """One record's acknowledgement; awaiting it gives its offset."""
 
-    __slots__ = ("_batch", "_rank", "partition")
-
-    def __init__(self, batch: AsyncBatch, partition: int, rank: int) -> None:
-        self._batch, self.partition, self._rank = batch, partition, rank
+    batch: AsyncBatch
+    row: int
 
     def __await__(self) -> Generator[Any, None, int]:
-        yield from self._batch.settled.wait().__await__()
-        return self._batch.offset(self.partition, self._rank)
+        yield from self.batch.settled.wait().__await__()
+        return self.batch.offset(*self.batch.buffer.place(self.row))
+
+    @property
+    def partition(self) -> int:
+        """The partition it went to, once it is durable."""
+        return self.batch.buffer.place(self.row)[0]
 
     def done(self) -> bool:
         """Whether awaiting it would answer at once."""
-        return self._batch.done
+        return self.batch.done
 
 
 class AsyncBatchAck(BatchAck):
@@ -107,9 +112,9 @@ class AsyncProducer:
         stamp = int(self._wall() * 1000) if timestamp is None else milliseconds(timestamp)
         batch = await self._roomy()
         before = batch.buffer.size
-        placed = batch.buffer.add(key, value, stamp, headers, attributes(mode, op) if mode or op else 0, partition)
+        row = batch.buffer.add(key, value, stamp, headers, attributes(mode, op) if mode or op else 0, partition)
         self._taken(batch.buffer.size - before)
-        return AsyncAck(batch, *placed)
+        return AsyncAck(batch, row)
 
     async def send_batch(self, records: Records, *, partition: int | None = None) -> AsyncBatchAck:
         """Take many records at once: an Arrow table or batch, or (key, value) pairs; see `Producer.send_batch`."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 import threading
 from typing import NamedTuple
 
+import msgspec
+
 from tailrace.errors import OutcomeUnknown
 from tailrace.log.append import Appended
 from tailrace.log.buffer import Buffer
@@ -64,25 +66,29 @@ class Batch:
         return offsets[partition] + rank
 
 
-class Ack:
+class Ack(msgspec.Struct, gc=False):
     """One record's acknowledgement; resolves to its offset."""
 
-    __slots__ = ("_batch", "_rank", "partition")
-
-    def __init__(self, batch: Batch, partition: int, rank: int) -> None:
-        self._batch, self.partition, self._rank = batch, partition, rank
+    batch: Batch
+    row: int
 
     def result(self, timeout: float | None = None) -> int:
         """The record's offset, once it is durable; raises why it could not be stored."""
-        self._batch.wait(timeout)
-        return self._batch.offset(self.partition, self._rank)
+        self.batch.wait(timeout)
+        return self.batch.offset(*self.batch.buffer.place(self.row))
+
+    @property
+    def partition(self) -> int:
+        """The partition it went to, once it is durable."""
+        self.batch.wait()
+        return self.batch.buffer.place(self.row)[0]
 
     def done(self) -> bool:
         """Whether `result` would answer at once."""
-        return self._batch.done
+        return self.batch.done
 
     def __repr__(self) -> str:
-        return f"Ack({self._batch.topic!r}, partition={self.partition}, {'done' if self.done() else 'pending'})"
+        return f"Ack({self.batch.topic!r}, {'done' if self.done() else 'pending'})"
 
 
 class BatchAck:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeAlias
 
@@ -10,9 +11,12 @@ import pyarrow.compute as pc
 
 from tailrace.errors import BadRecord, TooLarge, UnknownPartition
 from tailrace.log.chunk import HEADERS, HEADERS_TYPE, SCHEMAS, TYPED, Chunk, Compression, encode
-from tailrace.log.record import MAX_TIMESTAMP, check_bytes, partition_of
+from tailrace.log.record import MAX_TIMESTAMP, check_bytes, hashed, partition_of
 
 Headers: TypeAlias = Mapping[str, bytes] | Sequence[tuple[str, bytes]]
+
+FEW = 64
+"""So many loose rows are quicker sorted one by one."""
 
 OVERHEAD = 24
 """Bytes counted for a record beside its key and value."""
@@ -42,31 +46,77 @@ class Bin:
         self.count += batch.num_rows
         self.size += size
 
+    def add_row(self, key: bytes | None, value: bytes | None, stamp: int, size: int) -> None:
+        """One record."""
+        self.keys.append(key)
+        self.values.append(value)
+        self.stamps.append(stamp)
+        self.count += 1
+        self.size += size
+
     def settle(self) -> None:
         """Make the rows so far into a record batch."""
         if not self.keys:
             return
-        rows = len(self.keys)
-        marks = [self.attributes.get(i, 0) for i in range(rows)] if self.attributes else [0] * rows
-        columns: list[pa.Array[Any]] = [
-            pa.array(self.stamps, pa.int64()).view(SCHEMAS[0].field(0).type),
-            pa.array(marks, pa.uint8()),
-            pa.array(self.keys, pa.binary()),
-            pa.array(self.values, pa.binary()),
-        ]
+        rows = range(len(self.keys))
+        marks = [self.attributes.get(i, 0) for i in rows] if self.attributes else ()
+        batch = batch_of(self.keys, self.values, self.stamps, marks)
         if self.headers:
-            columns.append(pa.array([_pairs(self.headers.get(i)) for i in range(rows)], HEADERS_TYPE))
-        self.batches.append(pa.record_batch(columns, schema=SCHEMAS[HEADERS if self.headers else 0]))
+            column = pa.array([_pairs(self.headers.get(i)) for i in rows], HEADERS_TYPE)
+            batch = pa.RecordBatch.from_arrays([*batch.columns, column], schema=SCHEMAS[HEADERS])
+        self.batches.append(batch)
         self._clear()
 
 
+class Segment:
+    """Rows that were placed together: where each went.  Their ranks are worked out when first asked for."""
+
+    __slots__ = ("_ranks", "before", "start", "where")
+
+    def __init__(self, start: int, where: Sequence[int] | pa.Array[Any], before: Mapping[int, int]) -> None:
+        self.start, self.where, self.before = start, where, before
+        self._ranks: list[tuple[int, int]] | None = None
+
+    def place(self, row: int) -> tuple[int, int]:
+        """The partition of a row, and its place among the buffer's records of it."""
+        if self._ranks is None:
+            next_rank = dict(self.before)
+            self._ranks = []
+            where: Any = self.where
+            for q in where if isinstance(where, list) else where.to_pylist():
+                rank = next_rank.get(q, 0)
+                self._ranks.append((q, rank))
+                next_rank[q] = rank + 1
+        return self._ranks[row - self.start]
+
+
 class Buffer:
-    """Records of a topic, by partition, until they become one chunk."""
+    """Records of a topic until they become one chunk.
+
+    Most records have a key and nothing special: they wait as loose rows, and are hashed and sorted into partitions
+    together, which costs a fraction of doing it one by one."""
+
+    __slots__ = (
+        "_keys",
+        "_stamps",
+        "_values",
+        "bins",
+        "count",
+        "max_record_bytes",
+        "partitions",
+        "rows",
+        "segments",
+        "size",
+    )  # fmt: skip
 
     def __init__(self, partitions: int, max_record_bytes: int) -> None:
         self.partitions, self.max_record_bytes = partitions, max_record_bytes
         self.bins: dict[int, Bin] = {}
-        self.size = self.count = 0
+        self.size = self.count = self.rows = 0
+        self.segments: list[Segment] = []
+        self._keys: list[bytes | None] = []
+        self._values: list[bytes | None] = []
+        self._stamps: list[int] = []
 
     def add(
         self,
@@ -76,8 +126,8 @@ class Buffer:
         headers: Headers | None = None,
         attributes: int = 0,
         partition: int | None = None,
-    ) -> tuple[int, int]:
-        """One record; gives its partition and its place among this buffer's records of it."""
+    ) -> int:
+        """One record; gives its row number, for `place`."""
         size = OVERHEAD
         if key.__class__ is bytes:
             size += len(key)
@@ -89,26 +139,67 @@ class Buffer:
             check_bytes("value", value)
         if size - OVERHEAD > self.max_record_bytes:
             self._too_large(size - OVERHEAD)
+        row = self.rows
+        if key is None or headers or attributes or partition is not None:
+            self._add_special(key, value, stamp, headers, attributes, partition, size)
+        else:
+            self._keys.append(key)
+            self._values.append(value)
+            self._stamps.append(stamp)
+        self.rows = row + 1
+        self.size += size
+        self.count += 1
+        return row
+
+    def _add_special(
+        self,
+        key: bytes | None,
+        value: bytes | None,
+        stamp: int,
+        headers: Headers | None,
+        attributes: int,
+        partition: int | None,
+        size: int,
+    ) -> None:
+        self.settle()
         if partition is None:
             partition = self.roomiest() if key is None else partition_of(key, self.partitions)
         bin = self.bins.get(partition) or self._bin(partition)
-        rank = bin.count
-        if headers or attributes:
-            if attributes:
-                bin.attributes[len(bin.keys)] = attributes
-            if headers:
-                bin.headers[len(bin.keys)] = headers
-        bin.keys.append(key)
-        bin.values.append(value)
-        bin.stamps.append(stamp)
-        bin.count = rank + 1
-        bin.size += size
-        self.size += size
-        self.count += 1
-        return partition, rank
+        if attributes:
+            bin.attributes[len(bin.keys)] = attributes
+        if headers:
+            bin.headers[len(bin.keys)] = headers
+        self.segments.append(Segment(self.rows, [partition], {partition: bin.count}))
+        bin.add_row(key, value, stamp, size)
+
+    def settle(self) -> None:
+        """Sort the loose rows into their partitions."""
+        if not self._keys:
+            return
+        rows = len(self._keys)
+        start, before = self.rows - rows, {q: bin.count for q, bin in self.bins.items()}
+        if rows <= FEW:
+            where = [partition_of(key, self.partitions) for key in self._keys if key is not None]
+            for q, key, value, stamp in zip(where, self._keys, self._values, self._stamps, strict=True):
+                bin = self.bins.get(q) or self._bin(q)
+                bin.add_row(key, value, stamp, OVERHEAD + len(key or b"") + len(value or b""))
+        else:
+            batch = batch_of(self._keys, self._values, self._stamps)
+            where = partitions_of(batch.column(2), self.partitions, 0)
+            for q, part in _sorted(batch, where):
+                (self.bins.get(q) or self._bin(q)).add(part, part.nbytes)
+        self.segments.append(Segment(start, where, before))
+        self._keys, self._values, self._stamps = [], [], []
+
+    def place(self, row: int) -> tuple[int, int]:
+        """The partition of a record that `add` took, and its place among this buffer's records of it."""
+        self.settle()
+        at = bisect_right(self.segments, row, key=lambda segment: segment.start) - 1
+        return self.segments[at].place(row)
 
     def add_batch(self, batch: pa.RecordBatch, partition: int | None = None) -> list[tuple[int, int, int]]:
         """Records in a batch made by `rows`; gives (partition, place, count) for each partition it fell into."""
+        self.settle()
         placed = []
         for q, part in self._split(batch, partition):
             bin = self.bins.get(q) or self._bin(q)
@@ -127,15 +218,7 @@ class Buffer:
         keys = batch.column(2)
         if keys.null_count == len(keys):
             return [(self.roomiest(), batch)]
-        where = _partitions(keys, self.partitions, self.roomiest())
-        order = pc.sort_indices(where)
-        tally = pc.value_counts(where)
-        counts = dict(zip(tally.field(0).to_pylist(), tally.field(1).to_pylist(), strict=True))
-        sorted_batch, out, at = batch.take(order), [], 0
-        for q in sorted(counts):
-            out.append((q, sorted_batch.slice(at, counts[q])))
-            at += counts[q]
-        return out
+        return _sorted(batch, partitions_of(keys, self.partitions, self.roomiest()))
 
     def _bin(self, partition: int) -> Bin:
         if partition.__class__ is not int or not 0 <= partition < self.partitions:
@@ -156,16 +239,47 @@ class Buffer:
 
     def encode(self, compression: Compression) -> Chunk:
         """All of it as one chunk."""
+        self.settle()
         for bin in self.bins.values():
             bin.settle()
         filled = {q: bin.batches for q, bin in self.bins.items() if bin.count}
         return encode(unified(filled), compression)
 
 
-def _partitions(keys: pa.Array[Any], partitions: int, nulls_to: int) -> pa.Array[Any]:
+def _sorted(batch: pa.RecordBatch, where: pa.Array[Any]) -> list[tuple[int, pa.RecordBatch]]:
+    """A batch by partition, in order within each."""
+    tally = pc.value_counts(where)
+    counts = dict(zip(tally.field(0).to_pylist(), tally.field(1).to_pylist(), strict=True))
+    if len(counts) == 1:
+        return [(next(iter(counts)), batch)]
+    ordered, out, at = batch.take(pc.sort_indices(where)), [], 0
+    for q in sorted(counts):
+        out.append((q, ordered.slice(at, counts[q])))
+        at += counts[q]
+    return out
+
+
+def batch_of(
+    keys: Sequence[bytes | None], values: Sequence[bytes | None], stamps: Sequence[int], marks: Sequence[int] = ()
+) -> pa.RecordBatch:
+    """A plain record batch from rows."""
+    count = len(keys)
+    columns = [
+        pa.array(stamps, pa.int64()).view(SCHEMAS[0].field(0).type),
+        pa.array(marks, pa.uint8()) if marks else pa.repeat(_ZERO, count),
+        pa.array(keys, pa.binary()),
+        pa.array(values, pa.binary()),
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=SCHEMAS[0])
+
+
+_ZERO = pa.scalar(0, pa.uint8())
+
+
+def partitions_of(keys: pa.Array[Any], partitions: int, nulls_to: int) -> pa.Array[Any]:
     """The partition of each key; each distinct key is hashed once."""
     encoded = keys.dictionary_encode()
-    of_distinct = pa.array([partition_of(k, partitions) for k in encoded.dictionary.to_pylist()], pa.uint8())
+    of_distinct = pa.array(hashed(encoded.dictionary.to_pylist(), partitions), pa.uint8())
     where = of_distinct.take(encoded.indices)
     return where.fill_null(nulls_to) if keys.null_count else where
 

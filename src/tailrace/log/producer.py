@@ -83,14 +83,15 @@ class Producer:
             if self._failed is not None or self._closing or self._outstanding >= self._max_bytes:
                 self._wait_for_room()
             batch = self._open
-            before = batch.buffer.size
-            q, rank = batch.buffer.add(key, value, stamp, headers, marks, partition)
-            self._outstanding += batch.buffer.size - before
-            if batch.buffer.size >= CHUNK_BYTES:
+            buffer = batch.buffer
+            before = buffer.size
+            row = buffer.add(key, value, stamp, headers, marks, partition)
+            self._outstanding += buffer.size - before
+            if buffer.size >= CHUNK_BYTES:
                 self._close_batch()
             elif self._idle:
                 self._work.notify()
-        return Ack(batch, q, rank)
+        return Ack(batch, row)
 
     def send_batch(self, records: Records, *, partition: int | None = None) -> BatchAck:
         """Take many records at once: an Arrow table or batch (columns value, and perhaps key, timestamp, attributes,

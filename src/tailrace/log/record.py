@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from enum import IntEnum
 from typing import Any, NamedTuple
@@ -74,6 +75,14 @@ def attributes(mode: int = Mode.COPY, op: int = Op.INSERT) -> int:
 def partition_of(key: bytes, partitions: int) -> int:
     """The partition of a key: its sha256, read as a big-endian number, modulo the partition count."""
     return int.from_bytes(sha256(key).digest(), "big") % partitions
+
+
+def hashed(keys: Sequence[bytes], partitions: int) -> list[int]:
+    """The partition of each of many different keys."""
+    if partitions & (partitions - 1):
+        return [int.from_bytes(sha256(key).digest(), "big") % partitions for key in keys]
+    mask = partitions - 1  # a power of two, at most 128: the last byte decides
+    return [sha256(key).digest()[31] & mask for key in keys]
 
 
 def milliseconds(when: int | datetime) -> int:

@@ -49,7 +49,7 @@ class Transaction:
         """Add one record; its acknowledgement resolves when the transaction has been committed."""
         batch = self._batch(topic)
         stamp = int(self._wall() * 1000) if timestamp is None else milliseconds(timestamp)
-        return Ack(batch, *batch.buffer.add(key, value, stamp, headers, attributes(mode, op), partition))
+        return Ack(batch, batch.buffer.add(key, value, stamp, headers, attributes(mode, op), partition))
 
     def send_batch(self, records: Records, *, topic: str | None = None, partition: int | None = None) -> BatchAck:
         """Add many records: an Arrow table or batch, or (key, value) pairs."""
