@@ -17,7 +17,7 @@ from tailrace.log import append, intake, merging
 from tailrace.log import head as heads
 from tailrace.log.append import Appended, Log, Placed
 from tailrace.log.head import Entry, Head, Page
-from tailrace.log.reader import Reader, read_runs
+from tailrace.log.reader import Fetched, Reader, read_runs
 from tailrace.storage import calls
 from tailrace.storage.calls import Steps
 from tailrace.storage.tables import Action, Item, Put
@@ -171,13 +171,19 @@ def _next_numbers() -> Iterator[None]:
         yield
 
 
-def _skip_missing(self: Reader, page: Page, entry: Entry, runs: list[Any]) -> Steps[list[memoryview] | None]:
+def _skip_missing(
+    self: Reader, page: Page, entry: Entry, runs: list[Any], at: Any, here: dict[int, int]
+) -> Steps[list[Fetched] | None]:
     try:
-        return (yield from read_runs(self.log, entry, runs))
+        yield from read_runs(self.log, entry, runs)
     except ObjectMissing:
         for run in runs:
-            self.positions[run.partition] += run.count
-        return None
+            here[run.partition] = at[run.partition] + run.count
+        return []
+    return (yield from _reads(self, page, entry, runs, at, here))
+
+
+_reads = Reader._read
 
 
 # --- a serial source
@@ -214,7 +220,7 @@ MUTANTS: Mapping[str, tuple[Mutant, str]] = {
     "reader.seq": (_off("reader.seq"), "pipeline"),
     "reput.same_name": (_same_name, "append clean"),
     "read.no_base_check": (_patched(Reader, "_following", _no_base_check), "read merge"),
-    "read.skip_missing": (_patched(Reader, "_bytes", _skip_missing), "read merge"),
+    "read.skip_missing": (_patched(Reader, "_read", _skip_missing), "read merge"),
     "text.gc_before_page": (_patched(append, "_found", _fence_first), "append clean"),
     "text.always_look": (_patched(append, "_found", _always_look), "retain all"),
     "text.look_by_number": (_patched(append, "look", _look_by_number), "doubt"),

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import pytest
-from tests.log.driving import TABLES, Driven, chunk, land, new_log, simulated, stored, view
 
 from tailrace.errors import Broken, Closed, Expected, HomeError, OutcomeUnknown, Throttled, TimedOut, Unavailable
 from tailrace.log import head as heads
 from tailrace.log.append import Log, commit, place, roll
 from tailrace.log.cleaning import clean
 from tailrace.storage.calls import Get, Now, PutObject, Store, Write
+from tests.log.driving import TABLES, Driven, chunk, land, new_log, simulated, stored, view
 
 
 def append(store: Store, log: Log, *records: tuple[int, bytes]) -> dict[int, int]:

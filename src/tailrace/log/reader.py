@@ -6,7 +6,7 @@ gone was merged or removed, so it reads the page again, and only if nothing chan
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from tailrace.coordination import guard
 from tailrace.errors import Damaged, ObjectMissing, OutOfRange
 from tailrace.log import head as heads
-from tailrace.log.append import Log
+from tailrace.log.append import Log, look
 from tailrace.log.chunk import Run, decode
 from tailrace.log.head import Entry, Head, Page
 from tailrace.storage import calls
@@ -64,7 +64,10 @@ class Reader:
         self._missing: tuple[str, int, int] | None = None
 
     def poll(self, max_bytes: int = POLL_BYTES, max_records: int = LAST) -> Steps[list[Fetched]]:
-        """The next records, at least one chunk's if there are any; an empty list when all has been read."""
+        """The next records, at least one chunk's if there are any; an empty list when all has been read.
+
+        `positions` move when it returns: one that fails, or is dropped half-way, has given nothing."""
+        began = None
         while True:
             head = yield from self.log.head()
             self.ends = {q: self._end(q, head) for q in self.positions}
@@ -78,6 +81,7 @@ class Reader:
             if fetched:
                 return fetched
             if self.positions == before:
+                began = yield from self._waited(began, wanted)
                 yield from calls.pause(0)
 
     def _end(self, q: int, head: Head) -> int:
@@ -95,6 +99,17 @@ class Reader:
                     floor=floor,
                     end=end,
                 )
+
+    def _waited(self, began: float | None, wanted: Iterable[int]) -> Steps[float]:
+        """When the waiting for a page to show began; one that never does is lost."""
+        at = yield from calls.now()
+        if began is not None and at - began > guard.PATIENCE:
+            raise Damaged(
+                f"the page with {_places(self.log.name, ((q, self.positions[q], 1) for q in wanted))} is missing; "
+                "`tailrace scrub` lists all such damage",
+                where=heads.head_key(self.log.id).p,
+            )
+        return at if began is None else began
 
     # -- pages
     def _open(self, head: Head, wanted: Iterable[int]) -> Steps[Page | None]:
@@ -130,63 +145,92 @@ class Reader:
     # -- chunks
     def _fetch(self, page: Page, max_bytes: int, max_records: int) -> Steps[list[Fetched]]:
         out: list[Fetched] = []
-        at, size, records = dict(page.base), 0, 0
+        here, at, size, records = dict(self.positions), dict(page.base), 0, 0
         for entry in page.entries:
-            runs = self._wanted(entry, at)
+            runs = self._wanted(entry, at, here)
             if runs:
                 length, count = sum(r.length for r in runs), sum(r.count for r in runs)
                 if size and (size + length > max_bytes or records + count > max_records):
                     break
-                data = yield from self._bytes(page, entry, runs)
-                if data is None:
-                    return out
-                for run, piece in zip(runs, data, strict=True):
-                    out += self._decode(entry, run, at[run.partition], piece)
+                try:
+                    got = yield from self._read(page, entry, runs, at, here)
+                except Exception:
+                    if not out:
+                        raise
+                    break  # first what was read before it; the next poll meets it again
+                if got is None:
+                    break
+                out += got
                 size, records = size + length, records + count
             at = heads.plus(at, entry.counts)
+        self.positions.update(here)
         return out
 
-    def _wanted(self, entry: Entry, at: Mapping[int, int]) -> list[Run]:
+    def _wanted(self, entry: Entry, at: Mapping[int, int], here: dict[int, int]) -> list[Run]:
         """The runs to read; those of another time are passed over."""
         out = []
         for run in entry.runs:
             q = run.partition
-            position = self.positions.get(q, -1)
+            position = here.get(q, -1)
             if at[q] <= position < min(at[q] + run.count, self.ends.get(q, 0)):
                 if self.times and not (run.latest >= self.times[0] and run.latest - run.span <= self.times[1]):
-                    self.positions[q] = at[q] + run.count
+                    here[q] = at[q] + run.count
                 else:
                     out.append(run)
         return out
 
-    def _bytes(self, page: Page, entry: Entry, runs: list[Run]) -> Steps[list[memoryview] | None]:
-        """The bytes of some runs; None if they are gone and the page should be read again."""
+    def _read(
+        self, page: Page, entry: Entry, runs: list[Run], at: Mapping[int, int], here: dict[int, int]
+    ) -> Steps[list[Fetched] | None]:
+        """Some runs, moving `here` over them; None if they are gone and the page should be read again."""
         try:
             data = yield from read_runs(self.log, entry, runs)
         except ObjectMissing as error:
             mark = (entry.id, page.first, page.v)
             if self._missing == mark:
+                lost = _places(self.log.name, ((r.partition, at[r.partition], r.count) for r in runs))
                 raise Damaged(
-                    f"{error.name} is gone, and with it the records of {self.log.name!r} at "
-                    + ", ".join(f"partition {r.partition} from offset {self.positions[r.partition]}" for r in runs)
-                    + "; `tailrace scrub` lists all such damage",
+                    f"{error.name} is gone, and with it {lost}; `tailrace scrub` lists all such damage",
                     where=error.name,
                 ) from error
             self._missing, self._page = mark, None
             return None
-        return data
+        decoded = [self._decoded(entry, run, at[run.partition], piece) for run, piece in zip(runs, data, strict=True)]
+        return [
+            f for run, some in zip(runs, decoded, strict=True) for f in self._cut(run, at[run.partition], some, here)
+        ]
 
-    def _decode(self, entry: Entry, run: Run, first: int, data: memoryview) -> list[Fetched]:
-        out, q = [], run.partition
+    def _decoded(self, entry: Entry, run: Run, first: int, data: memoryview) -> list[pa.RecordBatch]:
+        try:
+            return decode(entry.kind, run, data, where_is(self.log.id, entry))
+        except Damaged as error:
+            lost = _places(self.log.name, [(run.partition, first, run.count)])
+            raise Damaged(
+                f"{error}; lost: {lost}; to go on without, start at {first + run.count}",
+                where=error.where,
+                position=error.position,
+            ) from error
+
+    def _cut(self, run: Run, first: int, batches: list[pa.RecordBatch], here: dict[int, int]) -> Iterator[Fetched]:
+        """The rows from where this reader is up to where it stops."""
+        q = run.partition
         end = self.until.get(q, LAST)
-        for batch in decode(entry.kind, run, data, where_is(self.log.id, entry)):
-            skip = max(self.positions[q] - first, 0)
+        for batch in batches:
+            skip = max(here[q] - first, 0)
             rows = min(batch.num_rows, end - first) - skip
             if rows > 0:
-                out.append(Fetched(q, first + skip, batch.slice(skip, rows)))
+                yield Fetched(q, first + skip, batch.slice(skip, rows))
             first += batch.num_rows
-            self.positions[q] = max(self.positions[q], min(first, end))
-        return out
+            here[q] = max(here[q], min(first, end))
+
+
+def _places(name: str, runs: Iterable[tuple[int, int, int]]) -> str:
+    """(partition, first offset, count)s, for people."""
+    shown = [
+        f"offset{f's {first} to {first + count - 1}' if count > 1 else f' {first}'} of partition {q}"
+        for q, first, count in runs
+    ]
+    return f"{', '.join(shown)} of {name!r}"
 
 
 def where_is(topic_id: str, entry: Entry) -> str:
@@ -234,20 +278,35 @@ def _search(log: Log, head: Head, at_or_before: Callable[[Page], bool]) -> Steps
 
 def offset_at(log: Log, partition: int, timestamp: int) -> Steps[int]:
     """The offset of the first record of a partition at or after a time; the next offset if there is none yet."""
+    missing = ""
+    while True:
+        try:
+            return (yield from _offset_at(log, partition, timestamp))
+        except ObjectMissing as error:  # merged since its page was read; gone for good if a fresh page names it too
+            if error.name == missing:
+                raise Damaged(
+                    f"{error.name} is gone, and with it records of partition {partition} of {log.name!r}; "
+                    "`tailrace scrub` lists all such damage",
+                    where=error.name,
+                ) from error
+            missing = error.name
+
+
+def _offset_at(log: Log, partition: int, timestamp: int) -> Steps[int]:
     head = yield from log.head()
+    number = head.page
     if head.t >= timestamp:
         before = yield from _search(log, head, lambda page: page.t < timestamp)
         number = before.last + 1 if before else head.first
-        while number < head.page:
-            items, _ = yield from guard.read_range(heads.head_key(log.id).p, number, LAST - 1, limit=1)
-            if not items:
-                break
-            page = Page.of(items[0])
-            found = yield from _first_at(log, page, partition, timestamp)
-            if found is not None:
-                return max(found, head.floor[partition])
-            number = page.last + 1
-        head = yield from log.head()
+    while number < head.page:
+        page = yield from look(log, number)
+        if page is None:
+            number = (yield from log.head()).first
+            continue
+        found = yield from _first_at(log, page, partition, timestamp)
+        if found is not None:
+            return max(found, head.floor[partition])
+        number = page.last + 1
     found = yield from _first_at(log, head.own, partition, timestamp)
     return head.next[partition] if found is None else max(found, head.floor[partition])
 

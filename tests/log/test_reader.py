@@ -1,0 +1,389 @@
+"""Reading: in order, without a gap, past stalled writers, and honest about what is damaged or gone."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from datetime import UTC, datetime
+
+import pytest
+
+from tailrace.coordination import guard
+from tailrace.errors import BadInput, Damaged, OutOfRange, Unavailable
+from tailrace.home import Home
+from tailrace.log import head as heads
+from tailrace.log.append import commit, place, roll
+from tailrace.log.cleaning import clean
+from tailrace.log.head import Page
+from tailrace.log.merging import merge
+from tailrace.log.reader import Reader, offset_at
+from tailrace.log.retention import drop_pages, raise_floor
+from tailrace.log.topic import Topic
+from tailrace.storage.calls import Get, GetObject, Query, Store, Write
+from tailrace.storage.tables import LAST, Key
+from tests.log.driving import TABLES, Driven, chunk, new_log, simulated, simulated_home, stored, view
+
+
+def filled(kept: str, chunks: int = 6, rolls: tuple[int, ...] = (1, 3)) -> Store:
+    """A topic t0 of two partitions: chunk n holds 0:n and 1:n; a page ends after each of `rolls`."""
+    store, _ = simulated(kept)
+    log = new_log(store)
+    for n in range(chunks):
+        store.run(commit([store.run(place(log, chunk((0, b"0:%d" % n), (1, b"1:%d" % n))))]))
+        if n in rolls:
+            store.run(roll(log, store.run(log.head())))
+    return store
+
+
+def pages(store: Store) -> list[Page]:
+    return [Page.of(item) for item in store.run(guard.read_all(heads.head_key("t0").p, 0, LAST - 1))]
+
+
+def names(store: Store) -> list[str]:
+    """Where the chunks are, in order."""
+    entries = [e for page in pages(store) for e in page.entries] + list(store.run(view(store).head()).own.entries)
+    return [heads.object_name("t0", e.gen, e.id) for e in entries]
+
+
+# --- in order, without a gap
+@pytest.mark.parametrize("kept", TABLES)
+@pytest.mark.parametrize("max_bytes", [1, 1000, 1 << 20])
+def test_everything_once_in_order_whatever_the_size_of_a_poll(kept: str, max_bytes: int) -> None:
+    store = filled(kept)
+    reader, seen = Reader(view(store), {0: 0, 1: 2}), {0: [], 1: []}
+    while fetched := store.run(reader.poll(max_bytes)):
+        for run in fetched:
+            assert run.offset == reader.positions[run.partition] - run.data.num_rows or max_bytes > 1
+            seen[run.partition] += run.data.column("value").to_pylist()
+    assert seen == {0: [b"0:%d" % n for n in range(6)], 1: [b"1:%d" % n for n in range(2, 6)]}
+
+
+def test_partitions_that_stand_far_apart() -> None:
+    store = filled("objects", 12, (0, 1, 2, 3, 4, 5, 6, 7))
+    reader, seen = Reader(view(store), {0: 1, 1: 9}), []
+    while fetched := store.run(reader.poll(1)):
+        seen += [v for run in fetched for v in run.data.column("value").to_pylist()]
+    assert sorted(seen) == sorted([b"0:%d" % n for n in range(1, 12)] + [b"1:%d" % n for n in range(9, 12)])
+    assert [v for v in seen if v.startswith(b"0")] == [b"0:%d" % n for n in range(1, 12)]
+
+
+def test_a_stalled_writer_is_neither_waited_for_nor_skipped() -> None:
+    """Of two producers, one stalled at any point between encoding and acknowledgement: the reader goes on."""
+    for kept in TABLES:
+        for stalled_after in range(6):
+            store, _ = simulated(kept)
+            log = new_log(store)
+            slow = Driven(store, _append(view(store), (0, b"slow")))
+            for _ in range(stalled_after):
+                if not slow.done:
+                    slow.step()
+            store.run(commit([store.run(place(log, chunk((0, b"quick"))))]))
+            reader = Reader(view(store), {0: 0})
+            seen = [v for run in store.run(reader.poll()) for v in run.data.column("value").to_pylist()]
+            assert b"quick" in seen, "waited for the stalled one"
+            slow.run()
+            while fetched := store.run(reader.poll()):
+                seen += [v for run in fetched for v in run.data.column("value").to_pylist()]
+            assert sorted(seen) == [b"quick", b"slow"], "skipped the stalled one"
+            assert seen == stored(store, log, 0)
+
+
+def _append(log, *records):  # type: ignore[no-untyped-def]
+    placed = yield from place(log, chunk(*records))
+    return (yield from commit([placed]))
+
+
+def test_at_the_end_is_nothing_and_beyond_it_is_waiting() -> None:
+    store = filled("joined")
+    assert store.run(Reader(view(store), {0: 6}).poll()) == []
+    ahead = Reader(view(store), {0: 7})
+    assert store.run(ahead.poll()) == []
+    log = view(store)
+    for value in (b"six", b"seven"):
+        store.run(commit([store.run(place(log, chunk((0, value))))]))
+    (run,) = store.run(ahead.poll())
+    assert (run.offset, run.data.column("value").to_pylist()) == (7, [b"seven"])
+
+
+def test_a_page_that_is_merged_under_a_reader_is_found_again() -> None:
+    store = filled("objects")
+    reader = Reader(view(store), {0: 0})
+    assert [run.offset for run in store.run(reader.poll(1))] == [0]
+    assert store.run(merge(view(store), pages(store)[:2]))
+    for _ in range(2):
+        store.run(clean(view(store)))
+    seen = []
+    while fetched := store.run(reader.poll(1)):
+        seen += [v for run in fetched for v in run.data.column("value").to_pylist()]
+    assert seen == [b"0:%d" % n for n in range(1, 6)]
+
+
+# --- below the floor
+def test_below_the_floor_is_an_error_that_says_the_floor() -> None:
+    store = filled("objects")
+    store.run(raise_floor(view(store), {0: 3}))
+    with pytest.raises(
+        OutOfRange, match="offset 0 of partition 0 of 't' was removed; the first that is kept is 3"
+    ) as e:
+        store.run(Reader(view(store), {0: 0}).poll())
+    assert (e.value.floor, e.value.end) == (3, 6)
+    (run, *_) = store.run(Reader(view(store), {0: 0}, from_floor=True).poll())
+    assert run.offset == 3
+
+
+def test_the_floor_rises_under_a_reader() -> None:
+    store = filled("objects")
+    reader = Reader(view(store), {0: 0}, from_floor=True)
+    store.run(reader.poll(1))
+    store.run(raise_floor(view(store), {0: 4, 1: 4}))
+    assert store.run(drop_pages(view(store))) == 2
+    assert [run.offset for run in store.run(reader.poll())] == [4, 5]
+
+
+# --- trouble
+def test_what_was_not_given_is_not_passed_over() -> None:
+    """A poll that fails in the middle has given nothing, so the next one begins where it began."""
+    store = filled("objects", 4, ())
+    reader = Reader(view(store), {0: 0})
+    poll = Driven(store, reader.poll()).until(GetObject).step()
+    assert isinstance(poll.call, GetObject)
+    poll.steps.close()  # cancelled, as asyncio does
+    assert [run.offset for run in store.run(reader.poll())] == [0, 1, 2, 3]
+
+
+def test_a_poll_gives_what_it_has_before_it_fails() -> None:
+    store = filled("objects", 4, ())
+    store.objects.drop(names(store)[2:3])
+    reader = Reader(view(store), {0: 0})
+    assert [run.offset for run in store.run(reader.poll())] == [0, 1]
+    with pytest.raises(Damaged):
+        store.run(reader.poll())
+    assert reader.positions == {0: 2}
+
+
+def test_storage_that_goes_away_costs_no_record() -> None:
+    store = filled("objects", 4, ())
+    reader = Reader(view(store), {0: 0})
+    poll = Driven(store, reader.poll()).until(GetObject).step()
+    seen = []
+    for _ in range(100):
+        if poll.done:
+            break
+        if isinstance(poll.call, GetObject):
+            store.sleep(61)
+            poll.fail(Unavailable("no route"))
+        else:
+            poll.step()
+    assert poll.done
+    if poll.error is None:
+        seen += [run.offset for run in poll.result]
+    while fetched := store.run(reader.poll()):
+        seen += [run.offset for run in fetched]
+    assert seen == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("kept", TABLES)
+def test_damaged_bytes_are_named_with_their_offsets(kept: str) -> None:
+    store = filled(kept, 4, (1,))
+    flip(store, names(store)[2], 2)
+    reader = Reader(view(store), {0: 0})
+    seen = []
+    with pytest.raises(Damaged, match=r"checksum differs.*offset 2 of partition 0 of 't'.*start at 3") as error:
+        while fetched := store.run(reader.poll()):
+            seen += [run.offset for run in fetched]
+    assert error.value.where
+    assert error.value.where in str(error.value)
+    assert seen == [0, 1]
+    assert stored(store, view(store), 1) == [b"1:%d" % n for n in range(4)], "another partition's bytes are whole"
+    assert [run.offset for run in store.run(Reader(view(store), {0: 3}).poll())] == [3]
+
+
+def flip(store: Store, name: str, which: int) -> None:
+    """Change a byte of partition 0's run in a chunk, wherever it is kept."""
+    entry = [e for page in pages(store) for e in page.entries] + list(store.run(view(store).head()).own.entries)
+    run = entry[which].runs[0]
+    if name in store.objects.items:
+        data = bytearray(store.objects.items[name])
+    else:
+        key = heads.chunk_key("t0", entry[which].gen, entry[which].id)
+        data = bytearray(store.table.items[key]["d"])
+    data[run.position + run.length // 2] ^= 1
+    if name in store.objects.items:
+        store.objects.items[name] = bytes(data)
+    else:
+        store.table.items[key] = {**store.table.items[key], "d": bytes(data)}
+
+
+@pytest.mark.parametrize("cut", [0, 1, 100])
+def test_bytes_that_were_cut_are_named(cut: int) -> None:
+    store = filled("objects", 2, ())
+    name = names(store)[1]
+    store.objects.items[name] = store.objects.items[name][:cut]
+    with pytest.raises(Damaged, match=rf"{name}.*cut to"):
+        store.run(Reader(view(store), {0: 1}).poll())
+
+
+@pytest.mark.parametrize("rolled", [(), (1, 3)])
+def test_an_object_deleted_by_hand_is_named(rolled: tuple[int, ...]) -> None:
+    store = filled("objects", 4, rolled)
+    name = names(store)[1]
+    store.objects.drop([name])
+    reader = Reader(view(store), {0: 1, 1: 1})
+    for _ in range(2):
+        with pytest.raises(Damaged, match=rf"{name} is gone.*offset 1 of partition 0.*offset 1 of partition 1"):
+            store.run(reader.poll())
+    reader.positions = {0: 2, 1: 2}
+    assert {(run.partition, run.offset) for run in store.run(reader.poll())} >= {(0, 2), (1, 2)}
+
+
+def test_an_item_deleted_by_hand_is_named() -> None:
+    store = filled("joined", 3, ())
+    entry = store.run(view(store).head()).own.entries[1]
+    key = heads.chunk_key("t0", entry.gen, entry.id)
+    del store.table.items[key]
+    with pytest.raises(Damaged, match=rf"item \{key.p}/{key.i} is gone"):
+        store.run(Reader(view(store), {0: 1}).poll())
+
+
+@pytest.mark.parametrize("number", [0, 1])
+def test_a_page_deleted_by_hand_is_said_to_be_missing(number: int) -> None:
+    store = filled("objects", 6, (1, 3))
+    key = Key(heads.head_key("t0").p, number)
+    del store.table.items[key]
+    store.table._ranges[key.p].remove(key.i)
+    with pytest.raises(Damaged, match=rf"offset {2 * number} of partition 0 of 't'"):
+        store.run(Reader(view(store), {0: 2 * number}).poll())
+    assert [run.offset for run in store.run(Reader(view(store), {0: 4}).poll())] == [4, 5]
+
+
+# --- by time
+def timed(kept: str, stamps: list[int], rolls: tuple[int, ...] = ()) -> tuple[Home, Topic]:
+    """A topic of one partition, each record in a chunk of its own."""
+    home, _ = simulated_home(kept)
+    topic = home.create_topic("t")
+    for n, stamp in enumerate(stamps):
+        with topic.transaction() as t:
+            t.send(None, b"%d" % n, timestamp=stamp)
+        if n in rolls:
+            home.store.run(roll(topic.log, home.store.run(topic.log.head())))
+    return home, topic
+
+
+def first_at(stamps: list[int], at: int) -> int:
+    return next((n for n, stamp in enumerate(stamps) if stamp >= at), len(stamps))
+
+
+@pytest.mark.parametrize("kept", TABLES)
+@pytest.mark.parametrize("rolls", [(), (0, 2), (1, 2, 3, 4, 5)])
+def test_a_time_is_the_first_record_at_or_after_it(kept: str, rolls: tuple[int, ...]) -> None:
+    stamps = [1000, 3000, 2000, 5000, 4000, 6000, 6000]
+    _, topic = timed(kept, stamps, rolls)
+    for at in [0, 999, 1000, 1001, 2000, 2500, 3001, 5000, 5001, 6000, 6001]:
+        assert topic.offset_at(0, datetime.fromtimestamp(at / 1000, UTC)) == first_at(stamps, at), at
+
+
+def test_a_time_inside_a_chunk() -> None:
+    home, _ = simulated_home()
+    topic = home.create_topic("t")
+    with topic.transaction() as t:
+        for stamp in (1000, 2000, 3000):
+            t.send(None, b"", timestamp=stamp)
+    assert topic.offset_at(0, datetime.fromtimestamp(2, UTC)) == 1
+    assert topic.offset_at(0, datetime.fromtimestamp(2.5, UTC)) == 2
+
+
+def test_a_time_looked_for_while_the_head_is_rolled() -> None:
+    """The head moves on between the looks: no record in between may be passed over."""
+    for calls in range(12):
+        home, _ = simulated_home("objects")
+        store, topic = home.store, home.create_topic("t", 2)
+
+        def send(partition: int, stamp: int, store: Store = store, topic: Topic = topic) -> None:
+            with topic.transaction() as t:
+                t.send(None, b"", timestamp=stamp, partition=partition)
+            store.run(roll(topic.log, store.run(topic.log.head())))
+
+        send(1, 6000)
+        steps = Driven(store, offset_at(view(store, topic.id), 0, 5000))
+        for _ in range(calls):
+            if not steps.done:
+                steps.step()
+        for stamp in (1000, 5000, 7000):
+            send(0, stamp)
+        assert steps.run() <= 1, calls
+
+
+def test_a_time_looked_for_while_pages_are_merged_and_cleaned() -> None:
+    stamps = [1000, 2000, 3000, 4000, 5000]
+    for calls in range(16):
+        home, topic = timed("objects", stamps, (0, 1, 2, 3))
+        store = home.store
+        steps = Driven(store, offset_at(view(store, topic.id), 0, 3000))
+        for _ in range(calls):
+            if not steps.done:
+                steps.step()
+        found = store.run(guard.read_all(heads.head_key(topic.id).p, 0, LAST - 1))
+        assert store.run(merge(topic.log, [Page.of(item) for item in found]))
+        for _ in range(2):
+            store.run(clean(topic.log))
+        assert steps.run() == 2, calls
+
+
+def test_a_time_whose_bytes_are_gone_is_damage() -> None:
+    home, topic = timed("objects", [1000, 2000], (0,))
+    home.store.objects.items.clear()
+    with pytest.raises(Damaged, match="is gone"):
+        topic.offset_at(0, datetime.fromtimestamp(1, UTC))
+
+
+def test_positions() -> None:
+    """Earliest, latest, an offset, a time; nothing else."""
+    home, topic = timed("joined", [1000, 2000, 3000])
+    home.store.run(raise_floor(topic.log, {0: 1}))
+    assert topic.offset_at(0, "earliest") == 1
+    assert topic.offset_at(0, "latest") == 3
+    assert topic.offset_at(0, 2) == 2
+    assert topic.offset_at(0, datetime(1970, 1, 1, 0, 0, 1, tzinfo=UTC)) == 1, "not below the floor"
+    assert topic.offset_at(0, datetime(2020, 1, 1, tzinfo=UTC)) == 3
+    for bad in (-1, True, "first", None, 1.0):
+        with pytest.raises(BadInput, match="'earliest', 'latest', an offset from 0 or a datetime"):
+            topic.offset_at(0, bad)  # type: ignore[arg-type]
+    with pytest.raises(BadInput, match="time zone"):
+        topic.offset_at(0, datetime(2020, 1, 1))
+
+
+def test_opening_costs_the_same_however_long_the_topic_is() -> None:
+    def cost(count: int) -> int:
+        store = filled("objects", count, tuple(range(0, count, 2)))
+        before = sum(store.table.calls.values())
+        store.run(Reader(view(store), {0: count // 3}).poll(1))
+        return sum(store.table.calls.values()) - before
+
+    assert cost(400) <= cost(25) + 4
+
+
+def test_a_reader_asks_only_the_head_when_there_is_nothing_new() -> None:
+    store = filled("objects")
+    reader = Reader(view(store), {0: 6})
+    poll = Driven(store, reader.poll())
+    assert isinstance(poll.call, Get)
+    assert poll.step().done
+
+
+def test_misuse_of_steps_is_no_loss() -> None:
+    """Steps that are dropped half-way at any call, then asked anew."""
+    for calls in range(10):
+        store = filled("objects")
+        reader = Reader(view(store), {0: 0, 1: 0})
+        poll = Driven(store, reader.poll())
+        for _ in range(calls):
+            if not poll.done:
+                poll.step()
+        if poll.done:
+            break
+        with suppress(RuntimeError):
+            poll.steps.close()
+        seen = []
+        while fetched := store.run(reader.poll()):
+            seen += [v for run in fetched for v in run.data.column("value").to_pylist()]
+        assert len(seen) == len(set(seen)) == 12, calls
+    assert {Query, Write}, "the calls above are those of a poll"
