@@ -10,7 +10,8 @@ from __future__ import annotations
 import re
 import threading
 import time
-from contextlib import ExitStack, suppress
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
 
 from pyspark.sql import SparkSession
 
@@ -18,11 +19,13 @@ from tailrace.adaptors.contract import Reader
 from tailrace.adaptors.registry import make_reader
 from tailrace.coordination.lease import Lease
 from tailrace.errors import HomeError, TailraceError
+from tailrace.home import Home
 from tailrace.pipeline.commitlog import CommitLog
 from tailrace.pipeline.copying import Copying
 from tailrace.pipeline.definition import Definition, SinkDefinition
 from tailrace.pipeline.delivery import Branch
 from tailrace.pipeline.following import Following
+from tailrace.pipeline.ledger import remember, report
 from tailrace.pipeline.outlet import Outlet
 from tailrace.pipeline.places import open_home
 from tailrace.pipeline.ranges import Ranges
@@ -62,9 +65,34 @@ class Runner:
             stack.callback(reader.close)
             reader.check()
             self._begin(reader, log)
+            remember(home, self.definition)
+            stack.enter_context(self._reporting(home))
             self._outlets = [self._outlet(log, sink) for sink in self.definition.sinks]
             stack.callback(self._close)
             self._work(reader, log, once)
+
+    @contextmanager
+    def _reporting(self, home: Home) -> Iterator[None]:
+        """Show the status to other processes, every two seconds and at the end."""
+        done = threading.Event()
+
+        def show() -> None:
+            while not done.wait(2.0):
+                with suppress(TailraceError):
+                    report(home, self.definition.name, self.status.shown())
+
+        thread = threading.Thread(target=show, name="tailrace-status", daemon=True)
+        thread.start()
+        try:
+            yield
+        except BaseException as error:
+            self.status.error = str(error)
+            raise
+        finally:
+            done.set()
+            thread.join()
+            self.status.state = "stopped"
+            report(home, self.definition.name, self.status.shown())
 
     def _begin(self, reader: Reader, log: CommitLog) -> None:
         """Fix where following will start, before anything is copied."""

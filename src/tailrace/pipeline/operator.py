@@ -1,0 +1,119 @@
+"""The operator's hands: look at the commit log, see and move a writer's offsets, retry dead letters.
+
+Each thing that changes something is recorded in the ledger, with who did it and why."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from functools import partial
+from typing import Any, NamedTuple
+
+from tailrace.adaptors.message import Message
+from tailrace.adaptors.rows import messages_of, namespace_of
+from tailrace.coordination import guard
+from tailrace.errors import BadInput, NotThere
+from tailrace.home import Home
+from tailrace.log.topic import Topic
+from tailrace.pipeline import offsets
+from tailrace.pipeline.commitlog import log_name
+from tailrace.pipeline.deadletters import dead_letters
+from tailrace.pipeline.ledger import note, pipelines, remembered
+from tailrace.pipeline.offsets import Mark
+from tailrace.storage.tables import Delete, Equals, Item, Key
+
+
+class Logged(NamedTuple):
+    """A message of the commit log, and where it is."""
+
+    partition: int
+    offset: int
+    message: Message
+
+
+def commit_log(home: Home, pipeline: str) -> Topic:
+    """A pipeline's commit log."""
+    if pipeline not in pipelines(home):
+        raise NotThere(f"the pipeline {pipeline!r} has never run in {home.url}")
+    return home.topic(log_name(pipeline))
+
+
+def messages(home: Home, pipeline: str, start: Mapping[int, int], end: Mapping[int, int]) -> Iterator[Logged]:
+    """The messages of some partitions, from `start` to before `end`."""
+    topic = commit_log(home, pipeline)
+    for q in sorted(start):
+        for fetched in topic.fetch(q, start[q]):
+            for n, message in enumerate(messages_of(fetched.data), fetched.offset):
+                if n >= end.get(q, 1 << 62):
+                    break
+                yield Logged(q, n, message)
+            if fetched.end >= end.get(q, 1 << 62):
+                break
+
+
+def writers(home: Home, pipeline: str) -> list[str]:
+    """The writers of a pipeline, as it last ran."""
+    known = remembered(home, pipeline)
+    if known is None:
+        raise NotThere(f"the pipeline {pipeline!r} has never run in {home.url}")
+    return list(known["sinks"])
+
+
+def marks(home: Home, pipeline: str, writer: str) -> dict[int, Mark]:
+    """What a writer has acknowledged, per partition."""
+    topic = commit_log(home, pipeline)
+    if writer not in writers(home, pipeline):
+        raise NotThere(f"{pipeline!r} has no writer {writer!r}; it has: {', '.join(writers(home, pipeline))}")
+    return home.store.run(offsets.load(pipeline, writer, topic.partitions))[1]
+
+
+def mark(
+    home: Home, pipeline: str, writer: str, partition: int, offset: int, why: str, namespace: str | None = None
+) -> Mark:
+    """Say that everything up to an offset counts as delivered: of one namespace, or of all.
+
+    Higher passes messages that the writer cannot take, lower delivers messages again.  Fences the run under way."""
+    now = marks(home, pipeline, writer)
+    end = commit_log(home, pipeline).ends()[partition][1] if partition in now else None
+    if end is None or not -1 <= offset < end:
+        raise BadInput(f"the commit log of {pipeline!r} has no message {partition}:{offset}")
+    if not why.strip():
+        raise BadInput("say why: --why '…'; it is kept with the pipeline")
+    new = now[partition].copy()
+    if namespace is None:
+        new = Mark(offset)
+    elif offset > new.low:
+        new.ahead[namespace] = offset
+    else:
+        raise BadInput(f"everything up to {partition}:{new.low} is acknowledged for all namespaces; mark without one")
+    home.store.run(offsets.override(pipeline, writer, partition, new))
+    note(home, pipeline, "mark", why, writer=writer, partition=partition, offset=offset, namespace=namespace)
+    return new
+
+
+def forget(home: Home, pipeline: str, writer: str, why: str) -> None:
+    """Delete a writer's offsets: it starts again from the beginning of the commit log."""
+    topic = commit_log(home, pipeline)
+    for q in range(topic.partitions):
+        key = offsets.offsets_key(pipeline, writer, q)
+        home.store.run(guard.settle(key, partial(_gone, key)))
+    note(home, pipeline, "delete offsets", why, writer=writer)
+
+
+def _gone(key: Key, item: Item | None) -> tuple[Delete, ...] | None:
+    return None if item is None else (Delete(key, (Equals("epoch", item["epoch"]),)),)
+
+
+def dead(home: Home, pipeline: str) -> list[dict[str, Any]]:
+    """The dead letters of a pipeline."""
+    return dead_letters(home, pipeline)
+
+
+def namespaces(home: Home, pipeline: str, partition: int, start: int, end: int) -> set[str]:
+    """The namespaces of the messages in a range."""
+    topic = commit_log(home, pipeline)
+    found: set[str] = set()
+    for fetched in topic.fetch(partition, start):
+        found.add(namespace_of(fetched.data))
+        if fetched.end >= end:
+            break
+    return found
