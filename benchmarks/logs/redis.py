@@ -14,7 +14,7 @@ from benchmarks.load import PARTITIONS, Load
 
 STREAMS = [f"bench-{partition}" for partition in range(PARTITIONS)]
 PIPELINE = 2000
-PAGE = 1000
+PAGE = 200
 
 
 class RedisStreams:
@@ -48,7 +48,7 @@ class RedisStreams:
         return timed_each(lambda key, value: self.client.xadd(STREAMS[0], {key: value}), pairs, at_once)
 
     def read(self) -> tuple[int, int]:
-        """XRANGE by 1,000, the next page of all streams asked for in one pipeline."""
+        """XRANGE by 200, the next page of all streams asked for in one pipeline."""
         records = size = 0
         for entries in self._pages():
             records += len(entries)
