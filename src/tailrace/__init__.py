@@ -21,8 +21,9 @@ if TYPE_CHECKING:
     from tailrace.home import Home, open
     from tailrace.log.record import Mode, Op, Record
     from tailrace.log.topic import Topic
+    from tailrace.pipeline.pipeline import pipeline
 
-__all__ = ["Home", "Mode", "Op", "Record", "TailraceError", "Topic", "__version__", "errors", "open"]
+__all__ = ["Home", "Mode", "Op", "Record", "TailraceError", "Topic", "__version__", "errors", "open", "pipeline"]
 
 _FROM = {
     "Home": "tailrace.home",
@@ -36,6 +37,8 @@ _FROM = {
 
 def __getattr__(name: str) -> Any:
     """Load a name when it is first used: Arrow takes a while, and the command line does not always need it."""
+    if name == "pipeline":  # a package that can be called
+        return import_module("tailrace.pipeline")
     if name not in _FROM:
         raise AttributeError(f"module 'tailrace' has no attribute {name!r}")
     value = globals()[name] = getattr(import_module(_FROM[name]), name)

@@ -1,1 +1,27 @@
-"""Pipelines: copy databases, then follow them, on Spark."""
+"""Pipelines: copy databases, then follow them, on Spark.
+
+pipeline = (
+    tailrace.pipeline("shop")
+    .source("postgres", uri="${SHOP_PG}", namespace=r"^public\\.")
+    .branch(namespace=r"orders$").transform(omit("card_number")).save("file", path="./out", format="parquet")
+)
+"""
+
+import sys
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from tailrace.pipeline.pipeline import Pipeline
+
+
+class _Package(ModuleType):
+    """`tailrace.pipeline` is this package, and also what one calls to write a pipeline."""
+
+    def __call__(self, name: str, home: str = "./.tailrace", **settings: Any) -> "Pipeline":
+        from tailrace.pipeline.pipeline import pipeline
+
+        return pipeline(name, home, **settings)
+
+
+sys.modules[__name__].__class__ = _Package

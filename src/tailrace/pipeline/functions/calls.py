@@ -1,0 +1,129 @@
+"""Calls: anybody's own functions, over messages one by one or over Arrow columns."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, ClassVar, TypeAlias
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tailrace.adaptors.message import Message
+from tailrace.adaptors.rows import columns_of, keys_of, messages_of, namespace_of, row_keys, rows_of
+from tailrace.errors import BadInput, BadSetting
+from tailrace.log.record import Op
+from tailrace.pipeline.functions.columns import (
+    bitmap,
+    check_id_kept,
+    field_names,
+    structs,
+    unset_places,
+    with_data,
+)
+
+OfMessage: TypeAlias = Callable[[Message], Message | None]
+OfColumns: TypeAlias = Callable[[pa.RecordBatch], pa.RecordBatch | pa.Table | None]
+
+ROW = "_row"
+"""The column that tells which row is which, for functions that leave some out."""
+
+
+@dataclass(frozen=True, slots=True)
+class Each:
+    """Calls a function with each message; what it gives goes on, None does not."""
+
+    takes_rows: ClassVar[bool] = True
+    function: OfMessage
+
+    def __call__(self, batch: pa.RecordBatch) -> list[pa.RecordBatch]:
+        """The messages that come out.  An error says by its `row` which one caused it."""
+        out = []
+        for n, message in enumerate(messages_of(batch)):
+            try:
+                result = self._called(message)
+            except Exception as error:
+                error.row = n  # type: ignore[attr-defined]
+                raise
+            if result is not None:
+                out.append(result)
+        return rows_of(out, batch.schema)
+
+    def _called(self, message: Message) -> Message | None:
+        result = self.function(message)
+        if result is None:
+            return None
+        if not isinstance(result, Message):
+            raise BadInput(f"{name_of(self.function)} gave a {type(result).__name__}; it gives a message or None")
+        for key in result.keys:
+            if key not in result.data:
+                raise BadInput(f"{name_of(self.function)} took away {key!r}, which is part of the id; keep it")
+        return None if result.op in (Op.NOOP, Op.SKIP) else result
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Calls a function with the documents' fields as Arrow columns, and a column `_row`."""
+
+    takes_rows: ClassVar[bool] = True
+    function: OfColumns
+
+    def __call__(self, batch: pa.RecordBatch) -> list[pa.RecordBatch]:
+        """Rows with the columns that come out."""
+        given = columns_of(batch).append_column(ROW, pa.arange(0, batch.num_rows))
+        result = self.function(given)
+        if result is None:
+            return []
+        if isinstance(result, pa.Table):
+            result = pa.record_batch([column.combine_chunks() for column in result.columns], schema=result.schema)
+        if not isinstance(result, pa.RecordBatch):
+            raise BadInput(f"{name_of(self.function)} gave a {type(result).__name__}; it gives an Arrow record batch")
+        return [self._joined(batch, result)]
+
+    def _joined(self, batch: pa.RecordBatch, result: pa.RecordBatch) -> pa.RecordBatch:
+        """What came out, with the rest of the rows it came from."""
+        if ROW in result.schema.names:
+            batch, result = batch.take(result.column(ROW)), result.drop_columns([ROW])
+        if result.num_rows != batch.num_rows:
+            raise BadInput(
+                f"{name_of(self.function)} made {result.num_rows} rows of {batch.num_rows}; where it leaves some out "
+                f"it keeps the column {ROW}, which tells which"
+            )
+        keys, namespace = keys_of(batch), namespace_of(batch)
+        check_id_kept(name_of(self.function), batch, result.schema.names)
+        key = row_keys(namespace, result, keys) if keys else None
+        data = structs(result.columns, list(result.schema), batch.num_rows)
+        return with_data(batch, data, keys, key=key, unset=_still_unset(batch, result))
+
+
+def _still_unset(batch: pa.RecordBatch, result: pa.RecordBatch) -> pa.Array[Any] | None:
+    """Fields that were unset, and that the function has given no value."""
+    if "unset" not in batch.schema.names:
+        return None
+    places = {name: place for place, name in enumerate(field_names(batch))}
+    flags = []
+    for name, column in zip(result.schema.names, result.columns, strict=True):
+        was = unset_places(batch, places[name]) if name in places else pa.repeat(pa.scalar(False), batch.num_rows)
+        flags.append(pc.and_(was, column.is_null()).to_pylist())
+    return pa.array([bitmap(row) for row in zip(*flags, strict=True)], pa.binary())
+
+
+def each(function: OfMessage) -> Each:
+    """A function over messages, one at a time: it gives a message, the same or another, or None to leave it out."""
+    return Each(_callable("each", function))
+
+
+def batch(function: OfColumns) -> Batch:
+    """A function over Arrow record batches with the documents' fields as columns."""
+    return Batch(_callable("batch", function))
+
+
+def _callable(what: str, function: Any) -> Any:
+    if not callable(function):
+        raise BadSetting(f"{what} takes a function, not a {type(function).__name__}")
+    return function
+
+
+def name_of(function: Any) -> str:
+    """How a function is called."""
+    return getattr(function, "__qualname__", None) or type(function).__qualname__

@@ -1,0 +1,59 @@
+"""Files: a function by the name of its file, `file:path.py:name`."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import sys
+import traceback
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from tailrace.errors import BadInput, BadSetting
+
+
+def is_reference(text: Any) -> bool:
+    """Whether this names a function in a file."""
+    return isinstance(text, str) and text.startswith("file:")
+
+
+def function_at(reference: str, folder: Path | None = None) -> Any:
+    """What `file:path.py:name` names; a relative path is taken from a folder, or from where the process runs."""
+    path, _, name = reference.removeprefix("file:").rpartition(":")
+    if not path or not name:
+        raise BadSetting(f"{reference!r} does not name a function; write file:path.py:name")
+    module = run_file((folder or Path()) / path)
+    if not hasattr(module, name):
+        known = [n for n, value in vars(module).items() if callable(value) and not n.startswith("_")]
+        raise BadSetting.unknown(path, name, known)
+    return getattr(module, name)
+
+
+def run_file(path: Path) -> ModuleType:
+    """Run a Python file, and give its names.
+
+    It is no module that others can import: so its functions travel to Spark's tasks with their code, not by name."""
+    if not path.is_file():
+        raise BadInput(f"there is no file {path}")
+    name = f"tailrace_file_{path.stem}_{hashlib.sha256(str(path.absolute()).encode()).hexdigest()[:8]}"
+    spec = importlib.util.spec_from_file_location(name, path)
+    if spec is None or spec.loader is None:
+        raise BadInput(f"{path} is not a Python file; its name must end in .py")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module  # dataclasses look their module up while it runs
+    try:
+        spec.loader.exec_module(module)
+    except SyntaxError as error:
+        raise BadInput(f"{path}, line {error.lineno}: {error.msg}") from error
+    except Exception as error:
+        raise BadInput(f"{path}, line {_line(path, error)}: {type(error).__name__}: {error}") from error
+    finally:
+        sys.modules.pop(name, None)
+    return module
+
+
+def _line(path: Path, error: Exception) -> int | None:
+    """The last line of this file that the error came through."""
+    lines = [f.lineno for f in traceback.extract_tb(error.__traceback__) if Path(f.filename) == path]
+    return lines[-1] if lines else None

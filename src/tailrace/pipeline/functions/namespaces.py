@@ -1,0 +1,55 @@
+"""Namespaces: give a table's messages another place."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import pyarrow as pa
+
+from tailrace.adaptors.rows import namespace_of
+from tailrace.errors import BadSetting
+from tailrace.pipeline.functions.columns import with_namespace
+
+
+@dataclass(frozen=True, slots=True)
+class Remap:
+    """Moves messages to other namespaces; what matches none of the patterns stays where it is."""
+
+    takes_rows: ClassVar[bool] = True
+    patterns: tuple[tuple[str, str], ...]
+
+    def __call__(self, batch: pa.RecordBatch) -> list[pa.RecordBatch]:
+        """Rows in the new namespace."""
+        old = namespace_of(batch)
+        new = self.destination(old)
+        return [batch if new == old else with_namespace(batch, new)]
+
+    def destination(self, namespace: str) -> str:
+        """Where messages of a namespace go."""
+        for pattern, to in self.patterns:
+            if match := re.fullmatch(pattern, namespace):
+                return match.expand(to)
+        return namespace
+
+
+def remap(namespaces: Mapping[str, str]) -> Remap:
+    """A function that moves messages: `remap({"public.orders": "orders"})`, `remap({r"public\\.(.*)": r"\\1"})`.
+
+    The names on the left are regular expressions that match a whole namespace; the first that does counts."""
+    for pattern, to in namespaces.items():
+        try:
+            re.compile(pattern).sub(to, "")
+        except (re.error, TypeError) as error:
+            raise BadSetting(f"remap: {pattern!r} to {to!r} is not a pattern and its replacement: {error}") from None
+    return Remap(tuple(namespaces.items()))
+
+
+def destination(functions: tuple[Any, ...], namespace: str) -> str:
+    """Where a branch's functions send what concerns a whole namespace, such as a truncate."""
+    for function in functions:
+        if isinstance(function, Remap):
+            namespace = function.destination(namespace)
+    return namespace
