@@ -1,0 +1,275 @@
+"""ReaderContract: the tests that every reader passes, ours and yours.
+
+Subclass it in a test module and give one fixture, `source`, that talks to the other system itself:
+
+    class TestMyReader(ReaderContract):
+        @pytest.fixture
+        def source(self):
+            return MySource(…)             # a Source: makes readers, adds and removes documents
+
+Documents are {"id": number, "text": text}; each test gets a fresh, empty namespace.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, Protocol
+
+import pytest
+
+from tailrace.adaptors.contract import Changes, Piece, Position, Reader
+from tailrace.adaptors.message import Message
+from tailrace.adaptors.rows import keys_of, messages_of, namespace_of
+from tailrace.log.record import Mode, Op
+
+Document = dict[str, Any]
+PATIENCE = 20.0
+"""Seconds to wait for changes that must come."""
+
+
+class Source(Protocol):
+    """What a test does to the system a reader reads; `namespace` is there, with no documents, when the test begins."""
+
+    namespace: str
+
+    def reader(self) -> Reader:
+        """A new reader of it."""
+
+    def add(self, documents: Sequence[Document]) -> None:
+        """Insert these, in one transaction where there is one."""
+
+
+class Changing(Source, Protocol):
+    """A source whose documents change and go."""
+
+    def change(self, documents: Sequence[Document]) -> None:
+        """Give documents that are there a new text."""
+
+    def remove(self, ids: Sequence[int]) -> None:
+        """Delete documents."""
+
+
+def some(ids: Iterable[int], text: str = "text") -> list[Document]:
+    """Documents with these ids."""
+    return [{"id": n, "text": f"{text} {n}"} for n in ids]
+
+
+def state(messages: Iterable[Message]) -> dict[int, str]:
+    """What a sink holds after these messages: the text of each id."""
+    held: dict[int, str] = {}
+    for message in messages:
+        number = int(message.data["id"])
+        if message.op == Op.DELETE:
+            held.pop(number, None)
+        else:
+            held[number] = message.data["text"] if "text" in message.data else held[number]
+    return held
+
+
+def copied(reader: Reader, pieces: Iterable[Piece]) -> list[Message]:
+    """Every message of some pieces."""
+    return [m for piece in pieces for batch in reader.copy(piece) for m in messages_of(batch)]
+
+
+class Following:
+    """A reader that follows, from a position on, one namespace."""
+
+    def __init__(self, reader: Reader, position: Position, namespace: str) -> None:
+        self.reader, self.position, self.messages = reader, position, list[Message]()
+        self._namespace = namespace
+        self._changes: Iterator[Changes] = reader.follow(position, [namespace], {})
+
+    def until(self, enough: Callable[[list[Message]], bool], *, acknowledge: bool = True) -> list[Message]:
+        """Go on until the messages so far are enough."""
+        deadline = time.monotonic() + PATIENCE
+        while not enough(self.messages):
+            assert time.monotonic() < deadline, f"after {PATIENCE:.0f} s there were only {self.messages}"
+            self.step()
+            if acknowledge:
+                self.reader.acknowledge(self.position)
+        return self.messages
+
+    def step(self) -> Changes:
+        """The next changes."""
+        changes = next(self._changes)
+        for batch in changes.rows:
+            if namespace_of(batch) == self._namespace:
+                self.messages += messages_of(batch)
+        self.position = json.loads(json.dumps(changes.position))
+        return changes
+
+    def close(self) -> None:
+        """Stop following, and give up connections."""
+        close = getattr(self._changes, "close", None)
+        if close is not None:
+            close()
+        self.reader.close()
+
+
+class ReaderContract:
+    """Subclass with a fixture `source`; see the module."""
+
+    def test_it_says_what_can_be_read(self, source: Source) -> None:
+        reader = source.reader()
+        reader.check()
+        assert source.namespace in [namespace.name for namespace in reader.namespaces()]
+        reader.close()
+
+    @pytest.mark.parametrize("size", [1, 7, 1000])
+    def test_pieces_make_up_the_whole(self, source: Source, size: int) -> None:
+        source.add(some(range(50)))
+        reader = source.reader()
+        pieces = reader.pieces(source.namespace, size)
+        messages = copied(reader, pieces)
+        assert sorted(int(m.data["id"]) for m in messages) == list(range(50))
+        assert state(messages) == {n: f"text {n}" for n in range(50)}
+        reader.close()
+
+    def test_copied_rows(self, source: Source) -> None:
+        source.add(some(range(3)))
+        reader = source.reader()
+        batches = [b for piece in reader.pieces(source.namespace, 100) for b in reader.copy(piece) if b.num_rows]
+        for batch in batches:
+            batch.validate(full=True)
+            assert namespace_of(batch) == source.namespace
+            assert set(keys_of(batch)) <= {field.name for field in batch.schema.field("data").type}
+        messages = [m for batch in batches for m in messages_of(batch)]
+        assert {(m.mode, m.op) for m in messages} == {(Mode.COPY, Op.INSERT)}
+        assert len({m.id for m in messages}) == 3
+        reader.close()
+
+    def test_an_empty_namespace_is_one_piece(self, source: Source) -> None:
+        reader = source.reader()
+        (piece,) = reader.pieces(source.namespace, 100)
+        assert copied(reader, [piece]) == []
+        reader.close()
+
+    def test_a_piece_can_go_elsewhere_and_be_read_again(self, source: Source) -> None:
+        source.add(some(range(20)))
+        planner = source.reader()
+        pieces = planner.pieces(source.namespace, 5)
+        planner.close()
+        for _ in range(2):
+            reader = source.reader()
+            sent = [Piece(p.namespace, json.loads(json.dumps(p.bounds)), p.rows) for p in pieces]
+            assert len(copied(reader, sent)) == 20
+            reader.close()
+
+    def test_following(self, source: Source) -> None:
+        follower = _begun(source)
+        source.add(some(range(5)))
+        source.add(some(range(5, 8)))
+        messages = follower.until(lambda found: len(found) >= 8)
+        assert [int(m.data["id"]) for m in messages] == list(range(8))
+        assert {m.mode for m in messages} == {Mode.SYNC}
+        follower.close()
+
+    def test_nothing_happens_is_said_too(self, source: Source) -> None:
+        follower = _begun(source)
+        follower.step()
+        for _ in range(3):
+            begin = time.monotonic()
+            assert not follower.step().rows
+            assert time.monotonic() - begin < 5
+        follower.close()
+
+    def test_a_second_begin_loses_nothing(self, source: Source) -> None:
+        reader = source.reader()
+        _needs_following(reader)
+        reader.begin([source.namespace])
+        source.add(some(range(3)))
+        position = reader.begin([source.namespace])
+        held = state(copied(reader, reader.pieces(source.namespace, 100)))
+        reader.close()
+        follower = Following(source.reader(), position, source.namespace)
+        source.add(some(range(3, 4)))
+        follower.until(lambda found: 3 in state(found))
+        assert held | state(follower.messages) == {n: f"text {n}" for n in range(4)}
+        follower.close()
+
+    def test_any_position_can_be_gone_on_from(self, source: Source) -> None:
+        first = _begun(source)
+        source.add(some(range(3)))
+        first.until(lambda found: len(found) >= 3)
+        first.close()
+        source.add(some(range(3, 6)))
+        for _ in range(2):
+            again = Following(source.reader(), first.position, source.namespace)
+            messages = again.until(lambda found: len(found) >= 3, acknowledge=False)
+            assert [int(m.data["id"]) for m in messages] == [3, 4, 5]
+            again.close()
+
+    def test_what_is_not_acknowledged_comes_again(self, source: Source) -> None:
+        first = _begun(source)
+        start = first.position
+        source.add(some(range(3)))
+        first.until(lambda found: len(found) >= 3, acknowledge=False)
+        first.close()
+        again = Following(source.reader(), start, source.namespace)
+        assert state(again.until(lambda found: len(found) >= 3)) == {n: f"text {n}" for n in range(3)}
+        again.close()
+
+    def test_copy_then_follow(self, source: Source) -> None:
+        source.add(some(range(10)))
+        reader = source.reader()
+        _needs_following(reader)
+        position = reader.begin([source.namespace])
+        source.add(some(range(10, 15)))
+        pieces = reader.pieces(source.namespace, 4)
+        source.add(some(range(15, 20)))
+        messages = copied(reader, pieces)
+        reader.close()
+        source.add(some(range(20, 25)))
+        follower = Following(source.reader(), position, source.namespace)
+        follower.until(lambda found: 24 in state(found))
+        assert state([*messages, *follower.messages]) == {n: f"text {n}" for n in range(25)}
+        follower.close()
+
+    def test_changes_and_removals(self, source: Changing) -> None:
+        if not hasattr(source, "change"):
+            pytest.skip("documents of this source only come")
+        source.add(some(range(5)))
+        follower = _begun(source)
+        source.change(some([1, 2], "other"))
+        source.remove([2, 3])
+        source.add(some([3], "again"))
+        messages = follower.until(lambda found: any(m.data.get("text") == "again 3" for m in found))
+        assert [(m.op, int(m.data["id"])) for m in messages if m.op == Op.DELETE] == [(Op.DELETE, 2), (Op.DELETE, 3)]
+        before = {n: f"text {n}" for n in range(5)}
+        after = state([*_as_messages(source.namespace, before), *messages])
+        assert after == {0: "text 0", 1: "other 1", 3: "again 3", 4: "text 4"}
+        follower.close()
+
+    def test_ids_are_the_same_in_a_copy_and_after_it(self, source: Changing) -> None:
+        if not hasattr(source, "change"):
+            pytest.skip("documents of this source only come")
+        source.add(some([7]))
+        follower = _begun(source)
+        reader = source.reader()
+        (copy,) = copied(reader, reader.pieces(source.namespace, 10))
+        reader.close()
+        source.change(some([7], "other"))
+        source.remove([7])
+        messages = follower.until(lambda found: len(found) >= 2)
+        assert {m.id for m in messages} == {copy.id}
+        follower.close()
+
+
+def _needs_following(reader: Reader) -> None:
+    if not reader.follows:
+        reader.close()
+        pytest.skip("this reader does not follow")
+
+
+def _begun(source: Source) -> Following:
+    reader = source.reader()
+    _needs_following(reader)
+    position = json.loads(json.dumps(reader.begin([source.namespace])))
+    reader.close()
+    return Following(source.reader(), position, source.namespace)
+
+
+def _as_messages(namespace: str, held: dict[int, str]) -> list[Message]:
+    return [Message(Op.INSERT, namespace, str(n), {"id": n, "text": text}) for n, text in held.items()]

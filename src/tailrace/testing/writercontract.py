@@ -1,0 +1,211 @@
+"""WriterContract: the tests that every writer passes, ours and yours.
+
+Subclass it in a test module and give one fixture, `sink`, that talks to the other system itself:
+
+    class TestMyWriter(WriterContract):
+        @pytest.fixture
+        def sink(self):
+            return MySink(…)               # a Sink: makes writers, tells which documents are there
+
+Documents are {"id": number, "text": text}; each test gets a fresh, empty namespace.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Iterable, Sequence
+from typing import Any, Protocol
+
+import pyarrow as pa
+import pytest
+
+from tailrace.adaptors.contract import Staged, Who, Writer
+from tailrace.adaptors.rows import make_rows
+from tailrace.errors import Conflict
+from tailrace.log.record import Mode, Op
+from tailrace.testing.readercontract import Document, some
+
+
+class Sink(Protocol):
+    """What a test asks of the system a writer writes."""
+
+    namespace: str
+
+    def writer(self) -> Writer:
+        """A new writer to it."""
+
+    def documents(self) -> list[Document]:
+        """What can be read there: {"id", "text"} each, in any order."""
+
+
+class WriterContract:
+    """Subclass with a fixture `sink`; see the module."""
+
+    upserts = True
+    """The sink keeps the newest state of each id; else it keeps every message."""
+    deletes = True
+    """The sink can delete; else a delete is one more message, or nothing."""
+
+    def test_what_is_finished_is_there(self, sink: Sink) -> None:
+        _written(sink, some(range(5)))
+        assert _sorted(sink) == some(range(5))
+
+    def test_what_is_only_staged_is_not(self, sink: Sink) -> None:
+        writer = sink.writer()
+        staged = writer.stage([_rows(sink, some(range(5)))])
+        assert staged.rows == 5
+        if writer.guarantee == "exactly once":
+            assert sink.documents() == []
+        writer.discard([staged])
+        writer.close()
+        if writer.guarantee == "exactly once":
+            assert sink.documents() == []
+
+    def test_shares_of_several_tasks(self, sink: Sink) -> None:
+        shares = [_staged(sink, [_rows(sink, some(range(n, n + 10)))]) for n in range(0, 40, 10)]
+        _finish(sink, shares, {"0": 40})
+        assert _sorted(sink) == some(range(40))
+
+    def test_a_share_of_nothing(self, sink: Sink) -> None:
+        empty = _staged(sink, [])
+        assert empty.rows == 0
+        _finish(sink, [empty, _staged(sink, [_rows(sink, some([1]))])], {"0": 1})
+        _finish(sink, [], {"0": 2})
+        assert _sorted(sink) == some([1])
+
+    def test_many_rows(self, sink: Sink) -> None:
+        batches = [_rows(sink, some(range(n, n + 5000))) for n in range(0, 40_000, 5000)]
+        _finish(sink, [_staged(sink, batches)], {"0": 40_000})
+        assert _sorted(sink) == some(range(40_000))
+
+    def test_the_last_state_counts(self, sink: Sink) -> None:
+        if not self.upserts:
+            pytest.skip("this sink keeps every message")
+        _written(sink, some(range(4)))
+        rows = [
+            _rows(sink, some([1, 2], "second"), Op.UPDATE),
+            _rows(sink, some([2], "third"), Op.UPDATE),
+            _rows(sink, some([8, 8], "twice"), Op.INSERT),
+        ]
+        _finish(sink, [_staged(sink, rows)], {"0": 10})
+        expected = [*some([0]), *some([1], "second"), *some([2], "third"), *some([3]), *some([8], "twice")]
+        assert _sorted(sink) == expected
+
+    def test_deletes(self, sink: Sink) -> None:
+        if not (self.upserts and self.deletes):
+            pytest.skip("this sink deletes nothing")
+        _written(sink, some(range(4)))
+        rows = [
+            _rows(sink, some([1, 2, 9]), Op.DELETE),
+            _rows(sink, some([2], "again"), Op.INSERT),
+            _rows(sink, some([7]), Op.INSERT),
+            _rows(sink, some([7]), Op.DELETE),
+        ]
+        _finish(sink, [_staged(sink, rows)], {"0": 10})
+        assert _sorted(sink) == [*some([0]), *some([2], "again"), *some([3])]
+
+    def test_unset_is_not_null(self, sink: Sink) -> None:
+        if not self.upserts:
+            pytest.skip("this sink keeps every message")
+        _written(sink, some(range(3)))
+        columns = pa.RecordBatch.from_pydict(
+            {"id": pa.array([1, 2], pa.int64()), "text": pa.array([None, None], pa.string())}
+        )
+        bitmap = pa.array([b"\x02", None], pa.binary())
+        rows = make_rows(sink.namespace, columns, ["id"], op=Op.UPDATE, mode=Mode.SYNC, unset=bitmap)
+        _finish(sink, [_staged(sink, [rows])], {"0": 10})
+        assert _sorted(sink) == [*some([0, 1]), {"id": 2, "text": None}]
+
+    def test_finishing_again_changes_nothing(self, sink: Sink) -> None:
+        writer = sink.writer()
+        if writer.guarantee == "at least once":
+            pytest.skip("this sink may write a batch again")
+        staged = [writer.stage([_rows(sink, some(range(5)))])]
+        for _ in range(2):
+            writer.finish(staged, Who("pipeline", "writer", 1), {"0": 5})
+        assert _sorted(sink) == some(range(5))
+        writer.close()
+
+    def test_truncate(self, sink: Sink) -> None:
+        if not self.upserts:
+            pytest.skip("this sink keeps every message")
+        _written(sink, some(range(5)))
+        writer = sink.writer()
+        for _ in range(2):
+            writer.command(sink.namespace, "truncate")
+        writer.close()
+        assert sink.documents() == []
+
+    # -- offsets in the sink
+    def test_offsets_are_restored(self, sink: Sink) -> None:
+        self._exactly(sink)
+        writer = sink.writer()
+        assert writer.restore("pipeline", "writer") is None
+        _written(sink, some(range(5)), offsets={"0": {"low": 5, "ahead": {"a": 7}}})
+        assert writer.restore("pipeline", "writer") == {"epoch": 1, "offsets": {"0": {"low": 5, "ahead": {"a": 7}}}}
+        assert writer.restore("pipeline", "other") is None
+        writer.close()
+
+    def test_a_lower_epoch_is_refused(self, sink: Sink) -> None:
+        self._exactly(sink)
+        old = _staged(sink, [_rows(sink, some([1], "old"))])
+        _written(sink, some([1], "new"), epoch=2, offsets={"0": 5})
+        with pytest.raises(Conflict):
+            _finish(sink, [old], {"0": 9}, epoch=1)
+        assert _sorted(sink) == some([1], "new")
+
+    def test_a_lower_offset_of_the_same_epoch_is_refused(self, sink: Sink) -> None:
+        self._exactly(sink)
+        old = _staged(sink, [_rows(sink, some([1], "old"))])
+        _written(sink, some([1], "new"), offsets={"0": 9, "1": 4})
+        with pytest.raises(Conflict):
+            _finish(sink, [old], {"0": 5, "1": 4})
+        assert _sorted(sink) == some([1], "new")
+
+    def test_a_higher_epoch_may_go_back(self, sink: Sink) -> None:
+        self._exactly(sink)
+        _written(sink, some([1], "first"), epoch=1, offsets={"0": 9})
+        _written(sink, some([1], "replayed"), epoch=2, offsets={"0": 3})
+        assert _sorted(sink) == some([1], "replayed")
+
+    def _exactly(self, sink: Sink) -> None:
+        writer = sink.writer()
+        writer.close()
+        if writer.guarantee != "exactly once":
+            pytest.skip("this sink keeps no offsets")
+
+
+def _rows(sink: Sink, documents: Sequence[Document], op: Op = Op.INSERT) -> pa.RecordBatch:
+    columns = pa.RecordBatch.from_pydict(
+        {
+            "id": pa.array([d["id"] for d in documents], pa.int64()),
+            "text": pa.array([d["text"] for d in documents], pa.string()),
+        }
+    )
+    return make_rows(sink.namespace, columns, ["id"], op=op, mode=Mode.SYNC, timestamp=1)
+
+
+def _staged(sink: Sink, rows: Iterable[pa.RecordBatch]) -> Staged:
+    """Staged by a writer of its own, as a task does, and sent to the driver."""
+    writer = sink.writer()
+    staged = writer.stage(rows)
+    writer.close()
+    sent: Staged = pickle.loads(pickle.dumps(staged))
+    return sent
+
+
+def _finish(sink: Sink, staged: Sequence[Staged], offsets: dict[str, Any], *, epoch: int = 1) -> None:
+    writer = sink.writer()
+    writer.check()
+    writer.finish(staged, Who("pipeline", "writer", epoch), offsets)
+    writer.close()
+
+
+def _written(
+    sink: Sink, documents: Sequence[Document], *, epoch: int = 1, offsets: dict[str, Any] | None = None
+) -> None:
+    _finish(sink, [_staged(sink, [_rows(sink, documents)])], offsets or {"0": 1}, epoch=epoch)
+
+
+def _sorted(sink: Sink) -> list[Document]:
+    return sorted(sink.documents(), key=lambda document: int(document["id"]))
