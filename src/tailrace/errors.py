@@ -24,6 +24,10 @@
     │   ├── DiskFull                     no space left; nothing happened
     │   └── Broken                       failed for good (EIO on fsync): open the home again
     ├── HomeError                        the home cannot be opened: permissions, credentials, version
+    ├── NotInstalled (ImportError)       something this needs, Java or pyspark, is missing or too old
+    ├── NotReady                         a source or sink is not set up for what is asked; the message says how to
+    ├── PositionLost                     a source no longer has what came after a position: copy afresh
+    ├── Rejected                         a sink cannot hold a row; names its namespace and id
     └── Damaged                          bytes are not what was written: names object, position, offsets
 """
 
@@ -160,6 +164,26 @@ class Broken(StorageError):
 
 class HomeError(TailraceError):
     """The home cannot be opened; the message says what to do."""
+
+
+class NotInstalled(TailraceError, ImportError):
+    """A program or a package that this needs is missing or too old; the message says how to get it."""
+
+
+class NotReady(TailraceError):
+    """A source or sink is not set up for what is asked of it: a right, a setting, a table; waiting does not help."""
+
+
+class PositionLost(TailraceError):
+    """A source no longer has the changes that followed a position; only a fresh copy makes up for them."""
+
+
+class Rejected(TailraceError):
+    """A sink cannot hold a row.  `namespace` and `id` say which ("" where several rows failed and none stands out)."""
+
+    def __init__(self, message: str, *, namespace: str = "", id: str = "") -> None:
+        super().__init__(message)
+        self.namespace, self.id = namespace, id
 
 
 class Damaged(TailraceError):
