@@ -121,13 +121,13 @@ def _java() -> str | None:
 def home(url: str) -> Finding:
     """Whether the home opens, and how large it is."""
     from tailrace.cli.home import described
-    from tailrace.cli.session import opened
+    from tailrace.cli.session import is_home, opened
     from tailrace.cli.show import counted, size_of
     from tailrace.home import folder_of
 
     try:
         folder = folder_of(url)
-        if folder is not None and not folder.is_file() and not (folder / "tailrace.db").exists():
+        if folder is not None and not folder.is_file() and not is_home(folder):
             return Finding(
                 "home",
                 "warn",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import typer
@@ -15,6 +16,11 @@ if TYPE_CHECKING:
     from tailrace.home import Home
 
 
+def is_home(folder: Path) -> bool:
+    """Whether a folder is the home of a tailrace."""
+    return (folder / "tailrace.db").exists()
+
+
 @contextmanager
 def opened(url: str | None, *, make: bool = False) -> Iterator[Home]:
     """Open a home.  Unless `make`, a folder that is none yet is refused: a typo must not leave one behind."""
@@ -22,7 +28,7 @@ def opened(url: str | None, *, make: bool = False) -> Iterator[Home]:
 
     url = url or homes.DEFAULT
     folder = homes.folder_of(url)
-    if folder is not None and not make and not (folder / "tailrace.db").exists():
+    if folder is not None and not make and not is_home(folder) and not folder.is_file():
         raise HomeError(
             f"there is no home in {folder}; `tailrace home create {folder}` makes one, --home or TAILRACE_HOME says "
             "where yours is"

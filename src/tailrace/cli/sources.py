@@ -131,8 +131,15 @@ def _plain(value: Any) -> Any:
 
 def _csv(stream: IO[bytes], name: str, key: str | None, bad: Bad) -> Iterator[Portion]:
     text = io.TextIOWrapper(stream, "utf-8-sig", errors="surrogateescape", newline="")
-    rows = csv.reader(text, strict=True)
-    names, pairs, size = next(rows, []), list[Pair](), 0
+    try:
+        yield from _csv_rows(csv.reader(text, strict=True), name, key, bad)
+    finally:
+        text.detach()  # else it would close the stream, which is not its own
+
+
+def _csv_rows(rows: Any, name: str, key: str | None, bad: Bad) -> Iterator[Portion]:
+    names: list[str] = next(rows, [])
+    pairs, size = list[Pair](), 0
     if key and key not in names:
         raise BadInput(f"{name} has no column {key!r}; its first line names {', '.join(map(repr, names)) or 'none'}")
     while True:

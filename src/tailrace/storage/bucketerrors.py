@@ -41,7 +41,11 @@ def only_whole(error: BaseError) -> bool:
 
 def _about_the_home(error: Exception, text: str, status: int, code: str, where: str) -> TailraceError | None:
     if code in NO_BUCKET or "The specified bucket does not exist" in text:
-        return HomeError(f"there is no bucket for {where}; `tailrace home create {where}` makes it")
+        bucket = "/".join(where.split("/")[:3])
+        return HomeError(
+            f"there is no bucket for {where}; make it (on S3: `aws s3 mb {bucket}`), then "
+            f"`tailrace home create {where}`"
+        )
     if code in NOT_ACCEPTED or isinstance(error, UnauthenticatedError) or status == 401:
         return HomeError(f"{where}: the credentials are not accepted ({code or status}); renew them, check the clock")
     if isinstance(error, PermissionDeniedError) or status == 403:

@@ -1,0 +1,157 @@
+"""The command line as a whole: help, exit codes, homes, pipes, completion, start-up."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+
+from tailrace import __version__
+from tailrace.cli.main import app
+from tests.cli.runs import PROGRAM, Cli
+
+
+def commands(at: Any = None, way: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """Every command there is, with the words that lead to it."""
+    at = at or typer.main.get_command(app)
+    if hasattr(at, "commands"):
+        for name, inner in at.commands.items():
+            yield from commands(inner, (*way, name))
+    else:
+        yield way, at
+
+
+def test_the_commands_are_these() -> None:
+    assert sorted(" ".join(way) for way, _ in commands()) == [
+        "doctor",
+        "group delete", "group describe", "group list", "group reset",
+        "home create", "home info",
+        "topic append", "topic create", "topic delete", "topic describe", "topic export", "topic import",
+        "topic list", "topic read", "topic set", "topic tail",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("way", "command"), list(commands()), ids=lambda way: " ".join(way) if isinstance(way, tuple) else ""
+)
+def test_every_command_has_help_examples_home_and_json(cli: Cli, way: tuple[str, ...], command: Any) -> None:
+    shown = cli(*way, "--help").out
+    assert "Examples:" in shown
+    assert f"$ tailrace {' '.join(way)}" in shown or f"| tailrace {' '.join(way)}" in shown
+    assert "--home" in shown
+    assert "--json" in shown
+    assert all(parameter.help for parameter in command.params if parameter.name != "help")
+
+
+def test_version(cli: Cli) -> None:
+    assert cli("--version").out == f"tailrace {__version__}\n"
+
+
+def test_without_a_command_there_is_help(cli: Cli) -> None:
+    for way in ((), ("topic",), ("group",), ("home",)):
+        ran = cli.process(*way)
+        assert "Usage: tailrace" in ran.out + ran.err
+
+
+def test_exit_codes(cli: Cli) -> None:
+    assert cli.process("topic", "create", "orders", "-p", 2).code == 0
+    refused = cli.process("topic", "create", "orders")
+    assert (refused.code, refused.out) == (1, "")
+    assert refused.err == "tailrace: topic 'orders' exists already, with 2 partitions\n"
+    assert len(refused.err.splitlines()) == 1
+    for wrong in (
+        ("topic", "creat"),
+        ("topic", "create"),
+        ("topic", "read", "orders", "--max", "many"),
+        ("--hom", "x"),
+    ):
+        ran = cli.process(*wrong)
+        assert (ran.code, ran.out) == (2, ""), ran
+        assert "Traceback" not in ran.err
+    assert "Did you mean 'create'" in cli.process("topic", "creat").err
+
+
+@pytest.mark.parametrize(
+    "where", [("HOME", "topic", "list"), ("topic", "HOME", "list"), ("topic", "list", "HOME"), ("topic", "list")]
+)
+def test_a_home_before_and_after_the_command_and_by_the_environment(
+    cli: Cli, tmp_path: Path, where: tuple[str, ...]
+) -> None:
+    other = Cli(tmp_path / "other")
+    cli("topic", "create", "right")
+    other("topic", "create", "wrong")
+    given = [word for part in where for word in (("--home", str(cli.home)) if part == "HOME" else (part,))]
+    environment = cli if "HOME" not in where else other
+    assert [topic["name"] for topic in environment(*given, "--json").json] == ["right"]
+
+
+def test_the_nearest_home_wins(cli: Cli, tmp_path: Path) -> None:
+    cli("topic", "create", "right")
+    found = cli("--home", tmp_path / "a", "topic", "--home", tmp_path / "b", "list", "--home", cli.home, "--json").json
+    assert [topic["name"] for topic in found] == ["right"]
+
+
+def test_the_default_home_is_in_the_working_folder(tmp_path: Path) -> None:
+    env = {name: value for name, value in os.environ.items() if name != "TAILRACE_HOME"}
+    for command in (["topic", "create", "orders"], ["topic", "list"]):
+        subprocess.run([PROGRAM, *command], cwd=tmp_path, env=env, check=True, capture_output=True)
+    assert [path.name for path in tmp_path.iterdir()] == [".tailrace"]
+
+
+def test_a_pipe_that_is_closed_is_no_trouble(cli: Cli) -> None:
+    cli("topic", "create", "orders")
+    cli("topic", "append", "orders", input="some value\n" * 100_000)
+    for options in ("", "--format jsonl", "--json", "--format arrow"):
+        command = f"'{PROGRAM}' topic read orders {options} | head -c 10"
+        done = subprocess.run(["/bin/sh", "-c", command], env=cli.env(), capture_output=True, timeout=60)
+        assert len(done.stdout) == 10
+        assert done.stderr == b""
+
+
+def test_errors_of_the_disk_are_one_line(cli: Cli, tmp_path: Path) -> None:
+    cli.home = tmp_path / "file"
+    cli.home.touch()
+    ran = cli.process("topic", "create", "orders")
+    assert (ran.code, ran.err) == (1, f"tailrace: {cli.home} is a file; a home is a folder\n")
+
+
+def completed(cli: Cli, words: str) -> list[str]:
+    """What the shell would offer after these words."""
+    ran = cli.process(_TAILRACE_COMPLETE="complete_bash", COMP_WORDS=words, COMP_CWORD=str(len(words.split(" ")) - 1))
+    return ran.out.split()
+
+
+def test_the_shell_completes_commands_topics_and_groups(cli: Cli, tmp_path: Path) -> None:
+    cli("topic", "create", "orders")
+    cli("topic", "create", "others")
+    cli("topic", "create", "clicks")
+    assert completed(cli, "tailrace to") == ["topic"]
+    assert completed(cli, "tailrace topic describe o") == ["orders", "others"]
+    assert completed(cli, "tailrace topic read --format pa") == ["parquet"]
+    assert completed(cli, "tailrace group list --topic c") == ["clicks"]
+    assert completed(cli, f"tailrace --home {tmp_path}/none topic read o") == []
+    assert not (tmp_path / "none").exists()
+
+
+def test_it_starts_without_what_it_does_not_need() -> None:
+    heavy = "{'pyarrow', 'boto3', 'botocore', 'obstore', 'apsw', 'asyncio', 'rich.table', 'rich.progress'}"
+    code = f"import sys, tailrace.cli.main; sys.exit(', '.join({heavy} & sys.modules.keys()) or 0)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_listing_topics_needs_no_aws() -> None:
+    code = (
+        "import sys; sys.argv = ['tailrace', 'topic', 'list', '--home', 'memory://']\n"
+        "import tailrace.cli.main as m\n"
+        "try: m.main()\nexcept SystemExit: pass\n"
+        "sys.exit(', '.join({'boto3', 'botocore', 'obstore', 'pyarrow.parquet'} & sys.modules.keys()) or 0)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
