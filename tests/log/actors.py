@@ -58,7 +58,9 @@ def producer(sim: Simulation, name: str, batches: Sequence[Sequence[int]]) -> Fa
 def _honest(sim: Simulation, records: tuple[tuple[int, bytes], ...]) -> None:
     """OutcomeUnknown is honest only after a missing answer, and when retention has removed a page."""
     ghost = ghost_of(sim)
-    must(any(what in ("landed", "in flight", "lost") for (what, _), _, _ in sim.history), "OutcomeUnknown without doubt")
+    must(
+        any(what in ("landed", "in flight", "lost") for (what, _), _, _ in sim.history), "OutcomeUnknown without doubt"
+    )
     must(ghost.head(sim).first > 0, "OutcomeUnknown although no page was removed")
 
 
@@ -156,9 +158,16 @@ def reader(sim: Simulation, q: int) -> Factory:
         while True:
             fetched = yield from reader.poll(100)
             for run in fetched:
-                must(run.offset == due or run.offset <= ghost.head(sim).floor[q], "reader skipped records", run.offset, due)
+                must(
+                    run.offset == due or run.offset <= ghost.head(sim).floor[q],
+                    "reader skipped records",
+                    run.offset,
+                    due,
+                )
                 values = run.data.column(3).to_pylist()
-                must(values == ghost.log[q][run.offset : run.end], "reader sees other records than the log's", run.offset)
+                must(
+                    values == ghost.log[q][run.offset : run.end], "reader sees other records than the log's", run.offset
+                )
                 due = run.end
             if not fetched:
                 if sim.finishing and not any(n for n in sim.running() if not n.startswith("read")):
