@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from tailrace.errors import BadRecord, TooLarge, UnknownPartition
 from tailrace.log.chunk import HEADERS, HEADERS_TYPE, SCHEMAS, TYPED, Chunk, Compression, encode
-from tailrace.log.record import MAX_TIMESTAMP, check_bytes, hashed, partition_of
+from tailrace.log.record import MAX_TIMESTAMP, check_bytes, hashed, header_pairs, partition_of
 
 Headers: TypeAlias = Mapping[str, bytes] | Sequence[tuple[str, bytes]]
 
@@ -37,7 +37,7 @@ class Bin:
         self.values: list[bytes | None] = []
         self.stamps: list[int] = []
         self.attributes: dict[int, int] = {}
-        self.headers: dict[int, Headers] = {}
+        self.headers: dict[int, tuple[tuple[str, bytes], ...]] = {}
 
     def add(self, batch: pa.RecordBatch, size: int) -> None:
         """Records that come as Arrow."""
@@ -81,12 +81,12 @@ class Segment:
         """The partition of a row, and its place among the buffer's records of it."""
         if self._ranks is None:
             next_rank = dict(self.before)
-            self._ranks = []
-            where: Any = self.where
+            ranks, where = [], cast(Any, self.where)
             for q in where if isinstance(where, list) else where.to_pylist():
                 rank = next_rank.get(q, 0)
-                self._ranks.append((q, rank))
+                ranks.append((q, rank))
                 next_rank[q] = rank + 1
+            self._ranks = ranks  # whole: other threads ask at the same time
         return self._ranks[row - self.start]
 
 
@@ -133,15 +133,20 @@ class Buffer:
             size += len(key)
         else:
             check_bytes("key", key)
+            size += len(key or b"")
         if value.__class__ is bytes:
             size += len(value)
         else:
             check_bytes("value", value)
+            size += len(value or b"")
+        pairs = header_pairs(headers) if headers else ()
+        for name, data in pairs:
+            size += len(name.encode()) + len(data)
         if size - OVERHEAD > self.max_record_bytes:
             self._too_large(size - OVERHEAD)
         row = self.rows
-        if key is None or headers or attributes or partition is not None:
-            self._add_special(key, value, stamp, headers, attributes, partition, size)
+        if key is None or pairs or attributes or partition is not None:
+            self._add_special(key, value, stamp, pairs, attributes, partition, size)
         else:
             self._keys.append(key)
             self._values.append(value)
@@ -156,7 +161,7 @@ class Buffer:
         key: bytes | None,
         value: bytes | None,
         stamp: int,
-        headers: Headers | None,
+        headers: tuple[tuple[str, bytes], ...],
         attributes: int,
         partition: int | None,
         size: int,
@@ -164,7 +169,7 @@ class Buffer:
         self.settle()
         if partition is None:
             partition = self.roomiest() if key is None else partition_of(key, self.partitions)
-        bin = self.bins.get(partition) or self._bin(partition)
+        bin = self._bin(partition)
         if attributes:
             bin.attributes[len(bin.keys)] = attributes
         if headers:
@@ -202,11 +207,10 @@ class Buffer:
         self.settle()
         placed = []
         for q, part in self._split(batch, partition):
-            bin = self.bins.get(q) or self._bin(q)
+            bin = self._bin(q)
             placed.append((q, bin.count, part.num_rows))
-            size = part.get_total_buffer_size() if part.num_rows == batch.num_rows else part.nbytes
-            bin.add(part, size)
-            self.size += size
+            bin.add(part, part.nbytes)
+            self.size += part.nbytes
             self.count += part.num_rows
         return placed
 
@@ -223,7 +227,7 @@ class Buffer:
     def _bin(self, partition: int) -> Bin:
         if partition.__class__ is not int or not 0 <= partition < self.partitions:
             raise UnknownPartition(f"there is no partition {partition!r}; the topic has 0 to {self.partitions - 1}")
-        return self.bins.setdefault(partition, Bin())
+        return self.bins.get(partition) or self.bins.setdefault(partition, Bin())
 
     def roomiest(self) -> int:
         """The partition with the least buffered bytes: where records without a key go."""
@@ -273,7 +277,7 @@ def batch_of(
     return pa.RecordBatch.from_arrays(columns, schema=SCHEMAS[0])
 
 
-_ZERO = pa.scalar(0, pa.uint8())
+_ZERO, _THREE = pa.scalar(0, pa.uint8()), pa.scalar(3, pa.uint8())
 
 
 def partitions_of(keys: pa.Array[Any], partitions: int, nulls_to: int) -> pa.Array[Any]:
@@ -284,11 +288,8 @@ def partitions_of(keys: pa.Array[Any], partitions: int, nulls_to: int) -> pa.Arr
     return where.fill_null(nulls_to) if keys.null_count else where
 
 
-def _pairs(headers: Headers | None) -> list[dict[str, Any]] | None:
-    if not headers:
-        return None
-    pairs = headers.items() if isinstance(headers, Mapping) else headers
-    return [{"name": name, "value": value} for name, value in pairs]
+def _pairs(headers: tuple[tuple[str, bytes], ...] | None) -> list[dict[str, Any]] | None:
+    return [{"name": name, "value": value} for name, value in headers] if headers else None
 
 
 def unified(batches: dict[int, list[pa.RecordBatch]]) -> dict[int, list[pa.RecordBatch]]:
@@ -312,8 +313,10 @@ def rows(data: Any, stamp: int, max_record_bytes: int) -> pa.RecordBatch:
     if "value" not in names or unknown:
         raise BadRecord(
             "a batch has the columns value and perhaps key, timestamp, attributes, headers; "
-            + (f"it has no {', '.join(sorted(unknown))}" if unknown else "value is missing")
+            + (f"there is no place for {', '.join(sorted(unknown))}" if unknown else "value is missing")
         )
+    if len(set(names)) < len(names):
+        raise BadRecord(f"a batch has each column once, not one of these twice: {', '.join(names)}")
     count = data.num_rows
     kind = HEADERS if "headers" in names else 0
     schema, columns = SCHEMAS[kind], []
@@ -350,9 +353,23 @@ def _check(batch: pa.RecordBatch, max_record_bytes: int) -> None:
     if not batch.num_rows:
         return
     key, value = (pc.fill_null(pc.binary_length(batch.column(name)), 0) for name in ("key", "value"))
-    largest = pc.max(pc.add(key, value)).as_py()
-    if largest > max_record_bytes:
+    sizes = pc.add(key, value)
+    if batch.num_columns == 5:
+        sizes = _with_header_sizes(sizes, batch.column(4))
+    if (largest := pc.max(sizes).as_py()) > max_record_bytes:
         Buffer(1, max_record_bytes)._too_large(largest)
+    marks = batch.column(1)
+    if pc.max(marks).as_py() > 23 or pc.max(pc.bit_wise_and(marks, _THREE)).as_py() == 3:
+        raise BadRecord("the column attributes has values that are no mode (bits 0-1: 0 to 2) and op (above: 0 to 5)")
     ends = pc.min_max(batch.column(0).view(pa.int64()))
     if not 0 <= ends["min"].as_py() <= ends["max"].as_py() <= MAX_TIMESTAMP:
         raise BadRecord("the column timestamp has values outside 1970 to 9999 (milliseconds since 1970)")
+
+
+def _with_header_sizes(sizes: pa.Array[Any], headers: pa.Array[Any]) -> pa.Array[Any]:
+    flat = pc.list_flatten(headers)
+    name, value = (pc.fill_null(pc.binary_length(pc.struct_field(flat, n)), 0) for n in (0, 1))
+    row = pc.list_parent_indices(headers)
+    every = [pa.arange(0, len(sizes)), row], [sizes, pc.add(name, value)]
+    table = pa.table([pa.chunked_array(some) for some in every], names=["row", "size"])
+    return table.group_by("row").aggregate([("size", "sum")]).column("size_sum")

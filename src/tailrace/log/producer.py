@@ -10,20 +10,20 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from datetime import datetime
 from typing import TypeAlias
 
 import pyarrow as pa
 
-from tailrace.errors import BadSetting, Broken, Closed, OutcomeUnknown
+from tailrace.errors import BadRecord, BadSetting, Broken, Closed, OutcomeUnknown
 from tailrace.log.append import Appended, Log, Placed, commit, place
 from tailrace.log.batch import Ack, Batch, BatchAck
 from tailrace.log.buffer import Headers, rows
 from tailrace.log.catalog import Described
 from tailrace.log.chunk import Chunk
-from tailrace.log.record import attributes, milliseconds
+from tailrace.log.record import attributes, check_bytes, milliseconds
 from tailrace.storage.calls import Store
 
 CHUNK_BYTES = 4 * 1024 * 1024
@@ -243,14 +243,27 @@ class Producer:
             self._done(self._waiting[0][0], None, error)
 
 
+def _from_pairs(records: Iterable[tuple[bytes | None, bytes | None]]) -> pa.Table:
+    keys, values = [], []
+    try:
+        for key, value in records:
+            keys.append(key)
+            values.append(value)
+    except (TypeError, ValueError):
+        raise BadRecord("records are an Arrow table or batch, or (key, value) pairs of bytes or None") from None
+    for what, column in ("key", keys), ("value", values):
+        for data in column:
+            if data.__class__ is not bytes:
+                check_bytes(what, data)
+    return pa.table({"key": pa.array(keys, pa.binary()), "value": pa.array(values, pa.binary())})
+
+
 def pieces(records: Records) -> Iterable[pa.RecordBatch]:
     """Records as Arrow batches of about a chunk's size."""
     if isinstance(records, pa.RecordBatch):
         records = pa.Table.from_batches([records])
     if not isinstance(records, pa.Table):
-        pairs: Sequence[tuple[bytes | None, bytes | None]] = list(records)
-        keys, values = pa.array([k for k, _ in pairs], pa.binary()), pa.array([v for _, v in pairs], pa.binary())
-        records = pa.table({"key": keys, "value": values})
+        records = _from_pairs(records)
     for batch in records.to_batches():
         if batch.num_rows:
             per_row = max(1, batch.nbytes // batch.num_rows)

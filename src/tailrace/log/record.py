@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
-from datetime import UTC, datetime
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime, timedelta
 from enum import IntEnum
 from typing import Any, NamedTuple
 
@@ -17,6 +17,10 @@ except ImportError:  # Python 3.11
 
 MAX_TIMESTAMP = 253_402_300_799_999
 """The last millisecond of the year 9999."""
+
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+SHORT = 128
+"""The partitions of keys up to so many bytes are remembered."""
 
 
 class Mode(IntEnum):
@@ -63,17 +67,25 @@ class Record(NamedTuple):
     @property
     def time(self) -> datetime:
         """The timestamp as a datetime in UTC."""
-        return datetime.fromtimestamp(self.timestamp / 1000, UTC)
+        return EPOCH + timedelta(milliseconds=self.timestamp)
 
 
 def attributes(mode: int = Mode.COPY, op: int = Op.INSERT) -> int:
     """Mode in bits 0-1, op in bits 2-4."""
-    return Mode(mode) | Op(op) << 2
+    try:
+        return Mode(mode) | Op(op) << 2
+    except ValueError:
+        modes, ops = (", ".join(f"{one.value} {one.name.lower()}" for one in kind) for kind in (Mode, Op))
+        raise BadRecord(f"a record's mode is one of {modes} and its op one of {ops}, not {mode!r} and {op!r}") from None
+
+
+def partition_of(key: bytes, partitions: int) -> int:
+    """The partition of a key: its sha256, read as a big-endian number, modulo the partition count."""
+    return _remembered(key, partitions) if len(key) <= SHORT else hashed((key,), partitions)[0]
 
 
 @functools.lru_cache(maxsize=65536)
-def partition_of(key: bytes, partitions: int) -> int:
-    """The partition of a key: its sha256, read as a big-endian number, modulo the partition count."""
+def _remembered(key: bytes, partitions: int) -> int:
     return int.from_bytes(sha256(key).digest(), "big") % partitions
 
 
@@ -90,7 +102,7 @@ def milliseconds(when: int | datetime) -> int:
     if isinstance(when, datetime):
         if when.tzinfo is None:
             raise BadRecord(f"the time {when} has no time zone; say when.replace(tzinfo=UTC) or .astimezone()")
-        when = round(when.timestamp() * 1000)
+        when = round((when - EPOCH) / timedelta(milliseconds=1))
     if isinstance(when, bool) or not isinstance(when, int):
         raise BadRecord(f"a timestamp is milliseconds since 1970 or a datetime, not a {type(when).__name__}")
     if not 0 <= when <= MAX_TIMESTAMP:
@@ -103,3 +115,16 @@ def check_bytes(what: str, data: Any) -> None:
     if data is not None and not isinstance(data, bytes):
         hint = f"; encode it: {what}.encode()" if isinstance(data, str) else ""
         raise BadRecord(f"a record's {what} is bytes or None, not a {type(data).__name__}{hint}")
+
+
+def header_pairs(headers: Any) -> tuple[tuple[str, bytes], ...]:
+    """A copy of a record's headers; refuses what is not a name and bytes."""
+    try:
+        pairs = tuple((name, value) for name, value in (headers.items() if isinstance(headers, Mapping) else headers))
+        "".join(name for name, _ in pairs).encode()
+        b"".join(value for _, value in pairs)
+    except (TypeError, ValueError):
+        raise BadRecord(
+            f"a record's headers are {{name: bytes}}, or pairs of a name and bytes, not {headers!r:.80}"
+        ) from None
+    return pairs

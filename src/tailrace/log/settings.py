@@ -16,7 +16,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     compression: Compression = "none"
     """How chunks are compressed: "none", "lz4" or "zstd"."""
     max_record_bytes: int = 16 * 1024 * 1024
-    """A record with a larger key + value is refused."""
+    """A record with a larger key + value + headers is refused."""
     retention_ms: int | None = None
     """Records older than this may be removed by upkeep; None: never."""
     retention_bytes: int | None = None
