@@ -17,6 +17,7 @@ from tailrace.log import group as groups
 from tailrace.log import groupstate
 from tailrace.log.group import Group
 from tailrace.log.topic import Topic
+from tailrace.storage.calls import Write
 from tailrace.testing import Life, Simulation, Violation, check_schedules
 from tests.log.groups import PARTITIONS, prepare, shared
 
@@ -33,9 +34,9 @@ def home(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Home]:
 def topic(home: Home) -> Topic:
     made = home.topic("orders", partitions=2)
     made.append([(None, b"%d" % n) for n in range(3)])
-    for n in range(2):
-        with made.transaction() as t:
-            t.send(None, b"x", partition=1, timestamp=1_000_000 + n)
+    with made.transaction() as t:
+        for n in range(2):
+            t.send(None, b"x", partition=1, timestamp=1_000_000 + 1000 * n)
     return made
 
 
@@ -85,6 +86,21 @@ def test_a_group_of_a_deleted_topic_is_not_made(home: Home, topic: Topic):
     home.delete_topic("orders")
     with pytest.raises(UnknownTopic, match="deleted"):
         topic.store.run(groups.make(group_of(topic), "earliest"))
+
+
+def test_nor_of_one_that_is_deleted_at_that_moment(home: Home, topic: Topic):
+    making = groups.make(group_of(topic), "earliest")
+    call = next(making)
+    while not isinstance(call, Write):
+        call = making.send(home.store.answer(call))
+    home.delete_topic("orders")
+    with pytest.raises(Conflict) as refused:
+        home.store.answer(call)
+    assert home.store.run(read(group_of(topic).key)) is None
+    with pytest.raises(UnknownTopic):
+        call = making.throw(refused.value)
+        while True:
+            call = making.send(home.store.answer(call))
 
 
 def test_a_topic_with_more_partitions_than_one_write_takes(home: Home):

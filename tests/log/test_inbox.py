@@ -1,0 +1,227 @@
+"""Inboxes, driven by hand: what is handed out, finished and committed when partitions change hands."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from tailrace.coordination import lease
+from tailrace.errors import Fenced, Unavailable
+from tailrace.log import group as groups
+from tailrace.log.inbox import Consuming, Inbox
+from tailrace.log.member import Member
+from tailrace.log.reader import Fetched
+from tailrace.log.topic import as_records
+from tailrace.testing import Simulation
+from tests.log.groups import EACH, prepare, shared
+
+TTL = 10.0
+
+
+class Bench:
+    """A topic of two partitions with three records each, and members that move when they are told."""
+
+    def __init__(self) -> None:
+        self.sim = Simulation(timeouts=0, refusals=0, unread=0, torn=0, crashes=0, jumps=0)
+        prepare(self.sim)
+
+    def join(self, number: int, **settings) -> Inbox:
+        member = Member(shared(), number, ttl=TTL, wall=lambda: 0.0)
+        self.sim.do(member.join("earliest"))
+        self.sim.do(member.balance())
+        consuming = Consuming.of({"ttl": TTL, "commit_interval": 1000, **settings})
+        inbox = Inbox(member, consuming, threading.Event(), threading.Event(), threading.Event())
+        self.look(inbox)
+        return inbox
+
+    def look(self, inbox: Inbox) -> None:
+        inbox._next_look = 0.0
+        self.sim.do(inbox.keep())
+
+    def fetch(self, inbox: Inbox) -> None:
+        while self.sim.do(inbox.fetch()):
+            pass
+
+    def positions(self) -> list[int]:
+        return [item["position"] for item in self.sim.do(groups.shards(shared())).values()]
+
+    def owners(self) -> list[int]:
+        return [item["owner"] for item in self.sim.do(groups.shards(shared())).values()]
+
+    def steal(self, partition: int) -> None:
+        """Another takes a partition over."""
+        key = shared().shard(partition)
+        assert self.sim.do(lease.take(key, 99, self.sim.table.items[key])) is not None
+
+    def free(self, partition: int) -> None:
+        """… and gives it back."""
+        key = shared().shard(partition)
+        self.sim.do(lease.release(lease.Held(key, 99, self.sim.table.items[key]["epoch"])))
+
+
+@pytest.fixture
+def bench() -> Bench:
+    return Bench()
+
+
+def hand(inbox: Inbox, rows: int) -> Fetched:
+    """Hand out some records of what is next."""
+    fetched = inbox.take()
+    assert fetched is not None
+    for record in list(as_records("topic", fetched))[:rows]:
+        inbox.current = record
+    return fetched
+
+
+def test_what_is_in_hand_is_finished_up_to_the_last_record_given(bench: Bench):
+    inbox = bench.join(1)
+    bench.fetch(inbox)
+    fetched = hand(inbox, 1)
+    assert inbox.positions() == {0: 0, 1: 0}
+    inbox.finish()
+    assert inbox.positions()[fetched.partition] == 1
+
+
+def test_a_partition_over_the_share_goes_with_its_position(bench: Bench):
+    one = bench.join(1)
+    bench.fetch(one)
+    handle_all(one)
+    two = bench.join(2)
+    bench.look(one)
+    bench.look(two)
+    assert sorted(bench.owners()) == [1, 2]
+    assert bench.positions()[bench.owners().index(2)] == EACH
+
+
+def test_a_revoked_partition_is_not_handed_out_while_it_waits_to_go(bench: Bench):
+    one = bench.join(1, auto_commit=False)
+    bench.fetch(one)
+    given = hand(one, 1).partition
+    bench.join(2)
+    one._revoked = {given: 0.0}  # over the share, and not yet committed: it waits
+    one.finish()
+    assert set(handle_all(one)) == {1 - given}
+
+
+def handle_all(inbox: Inbox) -> list[int]:
+    """Hand out everything there is; gives the partitions, in the order they came."""
+    came = []
+    while (fetched := inbox.take()) is not None:
+        inbox.current = fetched
+        inbox.finish()
+        came.append(fetched.partition)
+    return came
+
+
+def test_a_partition_in_hand_is_kept_until_it_is_finished(bench: Bench):
+    one = bench.join(1)
+    bench.fetch(one)
+    in_hand = hand(one, 1).partition
+    bench.join(2)
+    bench.join(3)
+    for _ in range(3):
+        bench.look(one)
+    assert bench.owners()[in_hand] == 1
+
+
+def test_records_fetched_under_an_older_lease_are_dropped(bench: Bench):
+    """Lost and taken again while a fetch was under way, or its records in the queue or in hand."""
+    one = bench.join(1)
+    fetching = one.fetch()
+    call = next(fetching)
+    bench.steal(0)
+    bench.free(0)
+    bench.look(one)
+    bench.look(one)
+    assert bench.owners()[0] == 1
+    finish_steps(bench, fetching, call)
+    assert {q for _, f in one._queue for q in [f.partition]} == {1}
+    bench.fetch(one)
+    assert [f.offset for _, f in one._queue if f.partition == 0] == [0, 1, 2]
+
+
+def finish_steps(bench: Bench, steps, call) -> None:
+    try:
+        while True:
+            call = steps.send(bench.sim._carrier.answer(call))
+    except StopIteration:
+        return
+
+
+def test_what_was_in_hand_under_an_older_lease_moves_no_position(bench: Bench):
+    one = bench.join(1)
+    bench.fetch(one)
+    q = hand(one, 1).partition
+    bench.steal(q)
+    bench.free(q)
+    bench.look(one)
+    bench.look(one)
+    assert one.interrupted
+    one.finish()
+    assert one.positions()[q] == 0
+    bench.sim.do(one.leave())
+    assert bench.positions() == [0, 0]
+
+
+def test_a_partition_just_taken_is_not_caught_up_before_it_was_looked_at(bench: Bench):
+    inbox = bench.join(1)
+    assert not inbox.caught_up
+    bench.fetch(inbox)
+    assert not inbox.caught_up
+    handle_all(inbox)
+    assert inbox.caught_up
+
+
+def test_who_commits_himself_is_given_time_to_do_so_before_a_partition_goes(bench: Bench):
+    one = bench.join(1, auto_commit=False)
+    bench.fetch(one)
+    handle_all(one)
+    bench.join(2)
+    bench.look(one)
+    assert bench.owners() == [1, 1]
+    assert bench.sim.do(one.commit()) == {}
+    assert bench.positions() == [EACH, EACH]
+    bench.look(one)
+    assert sorted(bench.owners()) == [0, 1]
+
+
+def test_but_not_for_ever_and_then_his_commit_says_so(bench: Bench):
+    one = bench.join(1, auto_commit=False)
+    bench.fetch(one)
+    handle_all(one)
+    two = bench.join(2)
+    bench.look(one)
+    bench.sim.clock.move(TTL + 1)
+    bench.sim.do(one.member.beat())
+    bench.sim.do(two.member.beat())
+    bench.look(one)
+    assert sorted(bench.owners()) == [0, 1]
+    assert bench.positions() == [0, 0]
+    kept = bench.owners().index(1)
+    fenced = bench.sim.do(one.commit())
+    assert fenced.keys() == {1 - kept}
+    assert isinstance(fenced[1 - kept], Fenced)
+    assert bench.positions()[kept] == EACH
+    assert bench.sim.do(one.commit()) == {}
+
+
+def test_what_the_background_loses_by_a_failed_write_is_tried_again(bench: Bench):
+    """A commit that fails on the way to a release keeps the partition, and what was finished of it."""
+    one = bench.join(1)
+    bench.fetch(one)
+    handle_all(one)
+    bench.join(2)
+    commit, one.member.commit = one.member.commit, failing  # type: ignore[method-assign]
+    with pytest.raises(Unavailable):
+        bench.look(one)
+    one.member.commit = commit  # type: ignore[method-assign]
+    bench.look(one)
+    assert sorted(bench.owners()) == [0, 1]
+    gone = bench.owners().index(0)
+    assert bench.positions()[gone] == EACH
+
+
+def failing(*args, **kwargs):
+    raise Unavailable("away")
+    yield
