@@ -110,7 +110,7 @@ def _same_name() -> Iterator[None]:
         for n, p in enumerate(placed):
             if p.log.newest.gc > p.gen:
                 entry = replace(p.entries[0], gen=p.log.newest.gen)
-                placed[n] = Placed(p.log, (entry,), p.again, p.data)
+                placed[n] = Placed(p.log, (entry,), p.again, p.data, head=p.head)
         yield from _prepare(placed)
 
     with patch.object(append, "_prepare", prepare):

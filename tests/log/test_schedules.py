@@ -26,11 +26,15 @@ def test_no_schedule_loses_doubles_or_reorders(scenario: str, kept: str) -> None
 def test_a_rule_taken_away_is_missed(mutant: str) -> None:
     broken, scenarios = MUTANTS[mutant]
     with small_pages(), broken():
-        assert _caught(scenarios.split()), f"no schedule fails without {mutant}"
+        assert _caught(scenarios.split(), FIRST.get(mutant, 0)), f"no schedule fails without {mutant}"
 
 
-def _caught(scenarios: list[str]) -> bool:
-    for seed in range(3000):
+FIRST = {"read.skip_missing": 410, "text.missing_is_gone": 535, "append.page": 140, "append.ids": 155}
+"""Where to start looking for mutants that few schedules catch."""
+
+
+def _caught(scenarios: list[str], first: int) -> bool:
+    for seed in range(first, first + 3000):
         for scenario, kept, calm in product(scenarios, TABLES, (CALM, {})):
             settings = {"torn": TORN[kept], **calm}
             _, violation = one_schedule(SCENARIOS[scenario], seed, table=TABLES[kept], **settings)
