@@ -23,7 +23,7 @@ def question(quick: bool) -> Question:
         figures=[RATE, BYTES],
         base=ARROW.name,
         targets=TARGETS,
-        rounds=3 if quick else 5,
+        rounds=3 if quick else 7,
     )
 
 

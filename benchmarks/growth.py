@@ -35,7 +35,7 @@ def question(quick: bool) -> Question:
         figures=FIGURES,
         base=names[0],
         targets=[flat(figure, names) for figure in FIGURES],
-        rounds=3 if quick else 7,
+        rounds=3 if quick else 21,
     )
 
 
@@ -53,14 +53,14 @@ def grown(folder: Path, size: int) -> Iterator[Run]:
     """A topic of that many records; one round opens it, appends a little, and reads at its middle."""
     with ours.connect(str(folder)) as log:
         fill(log, size)
-    few = list(Load(200, seed=9).pairs())
+    few = list(Load(100, seed=9).pairs())
 
     def run() -> Figures:
-        opened = statistics.median(open_once(folder) for _ in range(15))
+        opened = statistics.median(open_once(folder) for _ in range(5))
         with ours.connect(str(folder)) as log:
-            single = statistics.median(log.append_each(few, 1))
-            batch = statistics.median(append_batch(log, few[:100]) for _ in range(5))
-            middle = statistics.median(read_middle(log) for _ in range(15))
+            single = statistics.median(log.append_each(few[:50], 1))
+            batch = statistics.median(append_batch(log, few) for _ in range(3))
+            middle = statistics.median(read_middle(log) for _ in range(5))
         return {OPEN.name: opened * 1e3, SINGLE.name: single * 1e3, BATCH.name: batch * 1e3, MIDDLE.name: middle * 1e3}
 
     yield run

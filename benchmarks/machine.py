@@ -21,8 +21,25 @@ def describe(folder: Path) -> dict[str, str]:
         "kernel": f"{platform.system()} {platform.release()}",
         "Python": platform.python_version(),
         "disk": f"{_filesystem(folder)}, fdatasync p50 {sync_milliseconds(folder):.3f} ms (4 KiB at the end of a file)",
-        "load before": f"{os.getloadavg()[0]:.1f}",
+        "busy with other things just before": _busy_in_words(busy()),
     }
+
+
+def busy(seconds: float = 3) -> float:
+    """The share of the processors' time that others take while this process sleeps."""
+    before = _ticks()
+    time.sleep(seconds)
+    spent = [after - then for after, then in zip(_ticks(), before, strict=True)]
+    idle = spent[3] + spent[4]
+    return 1 - idle / max(sum(spent), 1)
+
+
+def _ticks() -> list[int]:
+    return [int(word) for word in Path("/proc/stat").read_text().splitlines()[0].split()[1:9]]
+
+
+def _busy_in_words(share: float) -> str:
+    return f"{share:.0%}" + (" (too much: take these figures as provisional)" if share > 0.1 else "")
 
 
 def sync_milliseconds(folder: Path, count: int = 500) -> float:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from benchmarks.contract import Log
 from benchmarks.harness import Figure, Figures, Question, Results, Run, Target, expect, side, timed
 from benchmarks.load import VALUE, Load, fingerprint
-from benchmarks.logs import ARROW, DISK, KAFKA, NATS, RECORDS, REDIS
+from benchmarks.logs import ARROW, DISK, GROUP, KAFKA, NATS, RECORDS, REDIS
 
 RATE, BYTES = Figure("records/s"), Figure("MB/s")
 
@@ -13,7 +13,7 @@ RATE, BYTES = Figure("records/s"), Figure("MB/s")
 def question(quick: bool) -> Question:
     """A topic read from its beginning, as Arrow and as records, against each peer's fastest consumer."""
     load = Load(50_000 if quick else 500_000).built()
-    contestants = [ARROW, RECORDS, KAFKA, REDIS, NATS, DISK]
+    contestants = [ARROW, RECORDS, GROUP, KAFKA, REDIS, NATS, DISK]
     written = fingerprint(load.pairs())
     return Question(
         name="read",
@@ -25,7 +25,7 @@ def question(quick: bool) -> Question:
         figures=[RATE, BYTES],
         base=ARROW.name,
         targets=TARGETS,
-        rounds=3 if quick else 5,
+        rounds=3 if quick else 7,
     )
 
 

@@ -25,7 +25,7 @@ def question(quick: bool) -> Question:
         figures=[ONE, MANY, GAIN],
         base=RECORDS.name,
         targets=[Target("16 threads ≥ 8 times one thread", _gain, 8)],
-        rounds=3 if quick else 5,
+        rounds=3 if quick else 7,
     )
 
 

@@ -32,6 +32,15 @@ RECORDS = Contestant(
     serve=in_folder,
     connect=ours.connect,
 )
+GROUP = Contestant(
+    name="tailrace, consumer group",
+    promise="synced",
+    bulk=RECORDS.bulk,
+    single=RECORDS.single,
+    reader="a loop over consumer(), from joining to the commit",
+    serve=in_folder,
+    connect=partial(ours.connect, kind=ours.TailraceGroup),
+)
 KAFKA = Contestant(
     name="Kafka, synced",
     promise="synced: acks=all, flush.messages=1",
