@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 from pyspark.sql.datasource import WriterCommitMessage
 
+from tailrace.errors import UnknownPartition
 from tailrace.home import Home
 from tailrace.log import head as heads
 from tailrace.log.append import Placed, place
@@ -63,8 +64,13 @@ class Filling:
         """More rows."""
         for q, part in by_partition(batch):
             for piece in pieces(records(part, stamp)):
-                q = self._turn(piece) if q is None else q
-                self._buffer.add_batch(rows(piece, stamp, self._buffer.max_record_bytes), q)
+                where = self._turn(piece) if q is None else q
+                try:
+                    self._buffer.add_batch(rows(piece, stamp, self._buffer.max_record_bytes), where)
+                except UnknownPartition as error:
+                    raise UnknownPartition(
+                        f"the column 'partition' says {q}: {error}; without that column keys decide"
+                    ) from None
                 if self._buffer.size >= CHUNK_BYTES:
                     self._put(self._buffer.encode(self._topic.settings.compression))
                     self._buffer = self._empty()

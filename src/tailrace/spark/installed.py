@@ -1,0 +1,25 @@
+"""What must be installed for Spark: pyspark, and of which version."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import re
+
+from tailrace.errors import NotInstalled
+
+OLDEST = (4, 3)
+"""The first whose Python data sources have all that tailrace's need."""
+
+
+def check_pyspark(found: str | None = None) -> None:
+    """Refuse a pyspark that is missing or too old; `found` is its version, for tests."""
+    how = "pip install 'tailrace[spark]'"
+    if found is None:
+        try:
+            found = importlib.metadata.version("pyspark")
+        except importlib.metadata.PackageNotFoundError:
+            raise NotInstalled(f"pyspark is not installed, which Spark jobs need: {how}") from None
+    numbers = tuple(int(n) for n in re.findall(r"\d+", found)[:2])
+    if numbers < OLDEST:
+        wanted = ".".join(map(str, OLDEST))
+        raise NotInstalled(f"pyspark {found} is too old: tailrace's format needs {wanted} or newer: {how}")

@@ -1,0 +1,98 @@
+"""Sessions: Spark with the settings that this work wants, and the format "tailrace" registered."""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+import zipfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+import tailrace
+from tailrace.spark.format import Tailrace
+from tailrace.spark.homes import one_host, settled
+from tailrace.spark.installed import check_pyspark
+from tailrace.spark.java import java_home
+
+PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
+SETTINGS: dict[str, str] = {
+    PUSHDOWN: "true",
+    # TCP on loopback stalls some 40 ms a batch
+    "spark.python.unix.domain.socket.enabled": "true",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "50000",
+    "spark.sql.execution.arrow.maxBytesPerBatch": "16m",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile=file:{Path(__file__).parent / 'log4j2.properties'}",
+}
+ON_ONE_HOST = {
+    # the default one forks some twenty shells for each batch on a local disk
+    "spark.sql.streaming.checkpointFileManagerClass": (
+        "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+    ),
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.ui.enabled": "false",
+}
+
+
+def session(
+    master: str | None = None,
+    *,
+    home: str | os.PathLike[str] | None = None,
+    app: str = "tailrace",
+    config: Mapping[str, Any] | None = None,
+) -> SparkSession:
+    """A Spark session for work with topics, on all cores of this machine or on `master`.
+
+    `home` is the one that jobs mean when they name none; `config` has settings of Spark's that come before ours."""
+    check_pyspark()
+    os.environ["JAVA_HOME"] = java_home()
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    builder = SparkSession.builder.appName(app)
+    master = master or os.environ.get("TAILRACE_SPARK_MASTER") or "local[*]"
+    settings = {**SETTINGS, **(ON_ONE_HOST if one_host(master) else {}), **(config or {})}
+    for name, value in settings.items():
+        builder = builder.config(name, value)
+    return register(builder.master(master).getOrCreate(), home=home)
+
+
+def register(spark: SparkSession, *, home: str | os.PathLike[str] | None = None) -> SparkSession:
+    """Teach an existing session the format "tailrace"; its workers get this very tailrace (not what it depends on)."""
+    check_pyspark(spark.version)
+    spark.conf.set(PUSHDOWN, "true")
+    master = _master(spark)
+    if not master:
+        spark.addArtifacts(str(_packed()), pyfile=True)
+    elif not master.startswith("local"):
+        spark.sparkContext.addPyFile(str(_packed()))
+    url = settled(None if home is None else os.fspath(home))
+    spark.dataSource.register(_bound(url, one_host(master)))
+    return spark
+
+
+def _master(spark: SparkSession) -> str:
+    """Where it runs; "" if that cannot be known, as through Spark Connect."""
+    try:
+        return str(spark.sparkContext.master)
+    except Exception:
+        return ""
+
+
+def _bound(home: str | None, near: bool) -> type[Tailrace]:
+    """The format with what this session knows; it travels to other processes by value."""
+    return type("Tailrace", (Tailrace,), {"default_home": home, "one_host": near, "__qualname__": "_bound.Tailrace"})
+
+
+def _packed() -> Path:
+    """This package as a file that Python can import from."""
+    folder = Path(tailrace.__file__).parent
+    path = Path(tempfile.mkdtemp(prefix="tailrace-")) / "tailrace.zip"
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as out:
+        for file in sorted(folder.rglob("*.py")):
+            out.write(file, Path("tailrace") / file.relative_to(folder))
+    return path
