@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tailrace.errors import BadRecord, TooLarge, UnknownPartition
@@ -67,9 +67,20 @@ record = st.tuples(
 )
 
 
-@given(st.lists(st.one_of(record, st.lists(record, min_size=1, max_size=3)), max_size=150))
+plain = st.tuples(
+    st.sampled_from([b"a", b"b", b"c", b"d"]), st.just(b"v"), st.just(1), st.just(()), st.just(0), st.none()
+)
+many = st.integers(2, 100).map(lambda n: [(b"%d" % i, b"v", 2, (), 0, None) for i in range(n)])
+batch = st.lists(record, min_size=1, max_size=3)
+
+
+@settings(max_examples=60)
+@given(st.lists(st.one_of(plain, plain, record, batch, many.map(tuple)), min_size=15, max_size=60))
 def test_every_record_is_at_its_place_in_the_order_it_came(given: list[object]) -> None:
     """Rows one by one and in batches, with and without keys, headers, attributes, partitions."""
+    given = [
+        one for some in given for one in (some if isinstance(some, tuple) and isinstance(some[0], tuple) else [some])
+    ]
     buffer = Buffer(4, 1000)
     came: list[tuple[int | tuple[int, int], int | None, tuple[object, ...]]] = []
     for one in given:
