@@ -85,6 +85,9 @@ class Reader(ABC):
         """Fix where following will start, and make the source keep its log from there.  Called again after a crash."""
         return None
 
+    def begun(self, position: Position) -> None:
+        """Told before `pieces`: what `begin` fixed, in this run or one before, or where following has come since."""
+
     @abstractmethod
     def pieces(self, namespace: str, rows: int) -> list[Piece]:
         """Cut a namespace into pieces of about so many rows.  An empty namespace gives one piece, which tells its

@@ -101,6 +101,7 @@ class Runner:
             wanted = re.compile(self.definition.source.namespace)
             names = [n.name for n in reader.namespaces() if wanted.search(n.name)]
             log.begin(reader.begin(names))
+        reader.begun(log.position)
 
     def _outlet(self, log: CommitLog, sink: SinkDefinition) -> Outlet:
         names = (self.definition.name, sink.name, self.definition.home, log.topic.name)

@@ -1,0 +1,94 @@
+"""Encoding: one part file of each format, written group by group."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, BinaryIO, Protocol
+
+import msgspec
+import pyarrow as pa
+import pyarrow.csv as pc_csv
+import pyarrow.parquet as pq
+
+from tailrace.adaptors.file.settings import FileSink, Format
+from tailrace.adaptors.file.shapes import UNSET, as_text, csv_unfit, parquet_unfit, to_json, without
+
+SUFFIX: Mapping[Format, str] = {"parquet": ".parquet", "jsonl": ".jsonl", "csv": ".csv"}
+
+
+class Encoder(Protocol):
+    """A part file that is being written."""
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        """One group of rows."""
+
+    def close(self) -> None:
+        """The end of the file."""
+
+
+def prepared(batch: pa.RecordBatch, format: Format) -> pa.RecordBatch:
+    """A batch with types that the format has."""
+    if format == "parquet":
+        return without(batch, parquet_unfit)
+    return without(batch, csv_unfit) if format == "csv" else batch
+
+
+def open_encoder(path: Path, schema: pa.Schema, settings: FileSink) -> Encoder:
+    """A new file for rows of a schema."""
+    if settings.format == "parquet":
+        return _Parquet(path, schema, settings.compression)
+    return _Csv(path, schema) if settings.format == "csv" else _JsonLines(path)
+
+
+class _Parquet:
+    def __init__(self, path: Path, schema: pa.Schema, compression: str) -> None:
+        self._writer = pq.ParquetWriter(path, schema, compression=compression)
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        self._writer.write_table(pa.Table.from_batches([batch]), row_group_size=batch.num_rows)
+
+    def close(self) -> None:
+        self._writer.close()
+
+
+class _Csv:
+    def __init__(self, path: Path, schema: pa.Schema) -> None:
+        self._writer = pc_csv.CSVWriter(str(path), schema)
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        self._writer.write_batch(batch)
+
+    def close(self) -> None:
+        self._writer.close()
+
+
+class _JsonLines:
+    def __init__(self, path: Path) -> None:
+        self._file: BinaryIO = path.open("xb")
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        self._file.writelines(json_lines(batch))
+
+    def close(self) -> None:
+        self._file.close()
+
+
+def json_lines(batch: pa.RecordBatch) -> list[bytes]:
+    """Rows as lines of JSON; an unset field is left out, a null one is null."""
+    names = [name for name in batch.schema.names if name != UNSET]
+    columns = [_json_values(batch.column(name)) for name in names]
+    unset = batch.column(UNSET).to_pylist() if UNSET in batch.schema.names else [None] * batch.num_rows
+    out = []
+    for row, missing in zip(zip(*columns, strict=True), unset, strict=True):
+        document = dict(zip(names, row, strict=True))
+        for name in missing or ():
+            del document[name]
+        out.append(to_json(document) + b"\n")
+    return out
+
+
+def _json_values(column: pa.Array[Any]) -> list[Any]:
+    if isinstance(column.type, pa.JsonType):
+        return [None if text is None else msgspec.Raw(text.encode()) for text in as_text(column).to_pylist()]
+    return list(column.to_pylist())

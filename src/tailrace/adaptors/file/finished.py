@@ -1,0 +1,86 @@
+"""What a writer has finished in a folder: one small file, replaced as a whole, that decides everything.
+
+    _tailrace/<pipeline>.<writer>.json    epoch, offsets, number, moves
+
+The parts of a batch are staged first.  Replacing this file, with the new offsets and with `moves`, the folders that are
+to get their final names, is the moment the batch is finished.  Then they are moved, each at once and whole.  Whoever
+comes after a crash moves what was not moved yet.  So a batch is there once, and its offsets are known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from tailrace.adaptors.file.disk import Disk
+from tailrace.adaptors.file.names import OWN, batch_name, batch_number
+from tailrace.errors import Damaged, Fenced
+
+
+class Finished(msgspec.Struct, frozen=True):
+    """As it is kept.  `moves` are (from, to), relative to the writer's folder."""
+
+    epoch: int = 0
+    offsets: dict[str, Any] = {}
+    number: int = 0
+    moves: tuple[tuple[str, str], ...] = ()
+
+
+def kept_in(root: Path, pipeline: str, writer: str) -> Path:
+    """The file of a writer."""
+    return root / OWN / f"{pipeline}.{writer}.json"
+
+
+def read(path: Path) -> Finished | None:
+    """What is kept; None if nothing was ever finished."""
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=Finished)
+    except FileNotFoundError:
+        return None
+    except msgspec.DecodeError as error:
+        raise Damaged(f"{path} is not what was written there: {error}", where=str(path)) from None
+
+
+def roll_forward(root: Path, finished: Finished, disk: Disk) -> None:
+    """Move what was decided to be moved, and is still where it was staged."""
+    for old, new in finished.moves:
+        if (root / old).is_dir():
+            disk.make_folder((root / new).parent)
+            disk.move(root / old, root / new)
+
+
+def check_turn(finished: Finished, epoch: int, offsets: Mapping[str, Any], writer: str) -> None:
+    """Refuse a batch that a newer run has overtaken."""
+    if finished.epoch > epoch:
+        raise Fenced(f"another run of the writer {writer!r} has begun (epoch {finished.epoch}); this one must stop")
+    if finished.epoch == epoch and _lower(offsets, finished.offsets):
+        raise Fenced(f"the writer {writer!r} has finished more than this batch already; it must not go back")
+
+
+def _lower(new: Mapping[str, Any], old: Mapping[str, Any]) -> bool:
+    return any(_below(new.get(q), mark) for q, mark in old.items())
+
+
+def _below(new: Any, old: Any) -> bool:
+    """Whether a mark is behind another anywhere; marks are numbers, or as a pipeline keeps them."""
+    if new is None or isinstance(old, int):
+        return new is None or new < old
+    if new["low"] < old["low"]:
+        return True
+    return any(max(new["low"], new["ahead"].get(name, -1)) < at for name, at in old["ahead"].items())
+
+
+def next_number(root: Path, finished: Finished | None) -> int:
+    """The number of the next batch; where nothing is kept, after any that somebody has left."""
+    if finished is not None:
+        return finished.number + 1
+    return 1 + max((batch_number(found.name) for found in root.glob("*/batch-*")), default=0)
+
+
+def moves(staged: Mapping[str, str], number: int, pipeline: str, writer: str) -> tuple[tuple[str, str], ...]:
+    """Where staged folders (namespace's folder → where it is) go."""
+    name = batch_name(number, pipeline, writer)
+    return tuple((old, f"{folder}/{name}") for folder, old in sorted(staged.items()))
