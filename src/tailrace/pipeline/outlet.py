@@ -1,21 +1,17 @@
-"""Outlets: each writer at its own pace, one Spark stream each.
+"""Outlets: each writer at its own pace, with Spark jobs of its own.
 
-The stream says when the log has grown; the truth about progress is the offset log, and where a sink keeps offsets with
-its data, the sink.  A batch that fails is delivered again one message at a time; what still fails is a matter of the
-branch's policy."""
+Whenever the log has grown a job delivers what is new.  The truth about progress is the offset log, and where a sink
+keeps offsets with its data, the sink.  A batch that fails is delivered again one message at a time; what still fails
+is a matter of the branch's policy."""
 
 from __future__ import annotations
 
-import json
 import re
-import shutil
-import tempfile
 import time
 from collections.abc import Sequence
-from threading import Event, Lock
+from threading import Event, Thread
 
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql import SparkSession
 
 from tailrace.adaptors.contract import Who
 from tailrace.errors import TailraceError
@@ -24,7 +20,6 @@ from tailrace.pipeline.commitlog import CommitLog
 from tailrace.pipeline.deadletters import Trouble
 from tailrace.pipeline.delivery import Branch, Outcome, Range, deliver, deliver_singly
 from tailrace.pipeline.offsets import Mark, restored, stored
-from tailrace.pipeline.ranges import FORMAT
 from tailrace.pipeline.status import Sink, Status
 
 FEW = 20_000
@@ -58,8 +53,7 @@ class Outlet:
         self._store = log.home.store
         self._writer = branch.writer()
         self._waiting: dict[int, tuple[str, str]] = {}
-        self._busy = Lock()
-        self.query: StreamingQuery | None = None
+        self._grown = Event()
         self.epoch, self.marks = self._take()
         self.problem: Trouble | None = None
 
@@ -76,47 +70,42 @@ class Outlet:
                     marks[q] = mark
         return epoch, marks
 
-    # -- the stream
-    def start(self, once: bool = False) -> None:
-        """Begin to follow the log; with `once`, up to what is there now."""
-        self._checkpoint = tempfile.mkdtemp(prefix="tailrace-")
-        start = {str(q): mark.resume for q, mark in self.marks.items()}
-        stream = (
-            self._spark.readStream.format(FORMAT)
-            .option("home", self.branch.home)
-            .option("topic", self.branch.topic)
-            .option("start", json.dumps(start))
-            .load()
-            .writeStream.queryName(f"{self.branch.pipeline}-{self.branch.name}")
-            .option("checkpointLocation", self._checkpoint)
-            .foreachBatch(self._batch)
-        )
-        stream = stream.trigger(availableNow=True) if once else stream.trigger(processingTime="0 seconds")
-        self.query = stream.start()
-        self.shown.state = "running"
+    # -- its thread
+    def start(self) -> None:
+        """Begin to follow the log."""
+        self._notifier = self._log.topic.on_append(lambda ends: self._grown.set())
+        self._thread = Thread(target=self._run, name=f"tailrace-{self.branch.name}", daemon=True)
+        self._thread.start()
 
-    def _batch(self, frame: DataFrame, number: int) -> None:
-        if self.problem is None:  # a stopped writer's stream stays, so that its trouble is told once and in our words
-            self.catch_up()
+    def _run(self) -> None:
+        context = self._spark.sparkContext
+        context.setJobGroup(f"{self.branch.pipeline}/{self.branch.name}", f"tailrace: into {self.branch.name}")
+        self.shown.state = "running"
+        try:
+            while not self._stop.is_set() and self.problem is None:
+                self.catch_up()
+                self._grown.wait(1.0)
+                self._grown.clear()
+        except Exception as error:
+            self.problem = Trouble(f"{type(error).__name__}: {error}")
+            self.shown.state, self.shown.error = "stopped", f"the writer {self.branch.name!r}: {error}"
+
+    @property
+    def working(self) -> bool:
+        """Whether it goes on delivering."""
+        return self._thread.is_alive() and self.problem is None
 
     def finish(self, seconds: float) -> None:
         """Let the batch under way end, for so long; store the offsets, and go."""
-        if self.query is not None:
-            deadline = time.monotonic() + seconds
-            while self._busy.locked() and time.monotonic() < deadline:
-                time.sleep(0.02)
-            self.query.stop()
-            shutil.rmtree(self._checkpoint, ignore_errors=True)
+        self._grown.set()
+        self._notifier.close()
+        self._thread.join(seconds)
         self.save(force=True)
         self._writer.close()
 
     # -- batches
     def catch_up(self) -> None:
         """Deliver everything that is in the log now."""
-        with self._busy:
-            self._catch_up()
-
-    def _catch_up(self) -> None:
         while not self._stop.is_set() and (ranges := self._ranges()):
             try:
                 self._deliver(ranges)

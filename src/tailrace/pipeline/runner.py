@@ -1,6 +1,6 @@
 """The runner: a pipeline at work on Spark.
 
-    reader ──copy: Spark tasks──▶ commit log ──a Spark stream each──▶ namespace ▶ functions ▶ writer
+    reader ──copy: Spark tasks──▶ commit log ──Spark jobs of each──▶ namespace ▶ functions ▶ writer
            ──sync: one receiver─▶
 
 One run at a time holds the pipeline's lease.  A slow or stopped writer holds nobody back."""
@@ -28,7 +28,6 @@ from tailrace.pipeline.following import Following
 from tailrace.pipeline.ledger import remember, report
 from tailrace.pipeline.outlet import Outlet
 from tailrace.pipeline.places import open_home
-from tailrace.pipeline.ranges import Ranges
 from tailrace.pipeline.status import Source, Status
 
 
@@ -50,7 +49,6 @@ class Runner:
 
     def run(self, once: bool = False) -> None:
         """Copy, then follow until stopped; with `once` copy, catch up and end.  Raises what stopped it."""
-        self._spark.dataSource.register(Ranges)
         home = open_home(self.definition.home)
         with ExitStack() as stack:
             lease = Lease(home.store, f"pipeline-{self.definition.name}")
@@ -132,7 +130,7 @@ class Runner:
         """Wait until every writer that works has what the log has."""
         ends = {q: end for q, (_, end) in log.topic.ends().items()}
         while not self._stop.is_set():
-            working = [o for o in self._outlets if o.query is not None and o.query.isActive and o.problem is None]
+            working = [o for o in self._outlets if o.working]
             if all(mark.resume >= ends[q] for o in working for q, mark in o.marks.items()):
                 return
             time.sleep(0.05)

@@ -53,8 +53,8 @@ def with_data(
 
 def with_namespace(batch: pa.RecordBatch, namespace: str) -> pa.RecordBatch:
     """The same rows in another namespace; their record keys say so too."""
-    ids = pc.binary_slice(batch.column("key"), len(namespace_of(batch).encode()) + 1)
-    key = pc.binary_join_element_wise(pa.scalar(namespace.encode()), ids, b"\x00")
+    old, new = namespace_of(batch).encode() + b"\x00", namespace.encode() + b"\x00"
+    key = pc.replace_substring(batch.column("key"), old, new, max_replacements=1)  # binary_slice fails on slices
     moved = batch.set_column(batch.schema.get_field_index("key"), batch.schema.field("key"), key)
     return moved.replace_schema_metadata({**batch.schema.metadata, b"namespace": namespace.encode()})
 

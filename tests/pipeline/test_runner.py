@@ -1,0 +1,169 @@
+"""Pipelines at work on real Spark: the document's runs, policies, commands, restarts."""
+
+from __future__ import annotations
+
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import SparkSession
+
+import tailrace
+from tailrace.adaptors.rows import make_rows
+from tailrace.errors import HomeError, TailraceError
+from tailrace.log.record import Mode
+from tailrace.pipeline import ledger, operator
+from tailrace.pipeline.commitlog import CommitLog
+from tailrace.pipeline.definition import Definition, SinkDefinition, SourceDefinition
+from tailrace.pipeline.offsets import Mark, override
+from tailrace.pipeline.runner import Runner
+from tests.pipeline.toys import batches, rows
+
+pytestmark = pytest.mark.spark
+
+
+@pytest.fixture(scope="module")
+def spark() -> SparkSession:
+    from tailrace.spark.session import session
+
+    return session("local[2]")
+
+
+def definition(path: Path, *sinks: SinkDefinition, partitions: int = 2, **source: Any) -> Definition:
+    end = SourceDefinition("tests.pipeline.toys:source", source)
+    return Definition("shop", str(path / "home"), end, sinks, partitions=partitions, piece_rows=100)
+
+
+def sink(
+    path: Path, name: str = "c0", namespace: str = ".*", on_error: Any = "stop", **settings: Any
+) -> SinkDefinition:
+    given = {"path": str(path / name), **settings}
+    return SinkDefinition(name, "tests.pipeline.toys:sink", given, namespace, (), on_error)
+
+
+def filled(path: Path, keys: str, **marks: int) -> None:
+    """A commit log of one partition with a message for each letter, which is its namespace; and where writers are."""
+    with tailrace.open(path / "home") as home:
+        log = CommitLog(home, "shop", partitions=1)
+        log.begin(0)
+        for n, key in enumerate(keys):
+            columns = pa.record_batch({"id": pa.array([n]), "v": pa.array([key])})
+            log.take_in([make_rows(key, columns, ["id"], mode=Mode.SYNC, timestamp=1000 + n)], 0)
+        for writer, low in marks.items():
+            home.store.run(override("shop", writer, 0, Mark(low)))
+
+
+def ids(path: Path) -> list[list[int]]:
+    return [[int(row[1]) for row in batch] for batch in batches(path)]
+
+
+def flat(path: Path) -> list[int]:
+    return [id for batch in ids(path) for id in batch]
+
+
+def test_copies_follows_and_filters(spark: SparkSession, tmp_path: Path) -> None:
+    made = definition(tmp_path, sink(tmp_path), sink(tmp_path, "c1", "orders$"), rows=250, changes=7)
+    runner = Runner(made, spark)
+    runner.run(once=True)
+    everything, orders = rows(tmp_path / "c0"), rows(tmp_path / "c1")
+    assert len(everything) == 507
+    assert len(orders) == 257
+    assert {(ns, int(id)) for ns, id, op, _ in everything if op == "INSERT"} == {
+        (ns, n) for ns in ("shop.orders", "shop.items") for n in range(250)
+    }
+    assert [op for _, _, op, _ in orders].count("UPDATE") == 7
+    for id in ("1", "7"):
+        states = [v for ns, i, _, v in everything if (ns, i) == ("shop.orders", id)]
+        assert states == ["copied", f"change {id}"], "messages of one document come in order"
+    assert runner.status.shown()["sources"]["shop.orders"]["changes"] == 7
+
+
+def test_a_second_run_delivers_nothing_again(spark: SparkSession, tmp_path: Path) -> None:
+    made = definition(tmp_path, sink(tmp_path), rows=100, changes=3)
+    Runner(made, spark).run(once=True)
+    Runner(made, spark).run(once=True)
+    assert len(rows(tmp_path / "c0")) == 203
+
+
+def test_the_documents_normal_run(spark: SparkSession, tmp_path: Path) -> None:
+    filled(tmp_path, "AABBAABBCACBAACB", c0=12, c1=13)
+    Runner(definition(tmp_path, sink(tmp_path), sink(tmp_path, "c1"), partitions=1, tables=()), spark).run(once=True)
+    assert flat(tmp_path / "c0") == [13, 14, 15]
+    assert flat(tmp_path / "c1") == [14, 15]
+
+
+def test_the_documents_failure_and_the_operator(spark: SparkSession, tmp_path: Path) -> None:
+    filled(tmp_path, "A" * 16, c0=8)
+    failing = definition(tmp_path, sink(tmp_path, bulk=True, bad=14), partitions=1, tables=())
+    with pytest.raises(TailraceError, match=r"stopped at message 0:14 \(A, id 14\): ValueError: cannot hold id 14"):
+        Runner(failing, spark).run(once=True)
+    assert ids(tmp_path / "c0") == [[9], [10], [11], [12], [13]], "one at a time, up to the one that fails"
+    with tailrace.open(tmp_path / "home") as home:
+        assert operator.marks(home, "shop", "c0")[0] == Mark(13)
+        assert [m.message.data["id"] for m in operator.messages(home, "shop", {0: 14}, {0: 16})] == [14, 15]
+        operator.mark(home, "shop", "c0", 0, 15, "known to be bad")
+        assert operator.marks(home, "shop", "c0")[0] == Mark(15)
+        assert [(n["what"], n["why"]) for n in ledger.notes(home, "shop")] == [("mark", "known to be bad")]
+    Runner(failing, spark).run(once=True)
+    assert len(ids(tmp_path / "c0")) == 5, "what the operator passed is not delivered"
+
+
+@pytest.mark.parametrize("policy", ["skip", "dead_letter"])
+def test_policies(spark: SparkSession, tmp_path: Path, policy: str) -> None:
+    filled(tmp_path, "A" * 10)
+    made = definition(tmp_path, sink(tmp_path, on_error=policy, bad=4), partitions=1, tables=())
+    Runner(made, spark).run(once=True)
+    assert flat(tmp_path / "c0") == [0, 1, 2, 3, 5, 6, 7, 8, 9]
+    with tailrace.open(tmp_path / "home") as home:
+        buried = [(d["offset"], d["id"]) for d in operator.dead(home, "shop")]
+    assert buried == ([(4, "4")] if policy == "dead_letter" else [])
+
+
+def test_one_writers_trouble_holds_nobody_back(spark: SparkSession, tmp_path: Path) -> None:
+    made = definition(tmp_path, sink(tmp_path, bad=5), sink(tmp_path, "c1"), rows=50, tables=("shop.orders",))
+    with pytest.raises(TailraceError, match="'c0' stopped"):
+        Runner(made, spark).run(once=True)
+    assert len(rows(tmp_path / "c1")) == 50
+
+
+def test_a_truncate_comes_after_everything_before_it(spark: SparkSession, tmp_path: Path) -> None:
+    made = definition(tmp_path, sink(tmp_path), rows=60, changes=9, truncate=5, tables=("shop.orders",))
+    Runner(made, spark).run(once=True)
+    seen = [(op, v) for _, _, op, v in rows(tmp_path / "c0")]
+    at = seen.index(("truncate", None))
+    assert len(seen[:at]) == 60 + 4
+    assert sorted(seen[at + 1 :]) == [("UPDATE", f"change {n}") for n in (6, 7, 8, 9)]
+
+
+def test_a_sink_that_is_away_is_waited_for(spark: SparkSession, tmp_path: Path) -> None:
+    made = definition(tmp_path, sink(tmp_path), rows=20, tables=("shop.orders",))
+    (tmp_path / "c0").mkdir()
+    (tmp_path / "c0" / "away").touch()
+    runner = Runner(made, spark)
+    work = threading.Thread(target=runner.run, args=(True,))
+    work.start()
+    deadline = time.monotonic() + 60
+    while runner.status.sinks.get("c0") is None or runner.status.sinks["c0"].state != "waiting":
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    (tmp_path / "c0" / "away").unlink()
+    work.join(60)
+    assert len(rows(tmp_path / "c0")) == 20
+
+
+def test_one_run_at_a_time(spark: SparkSession, tmp_path: Path) -> None:
+    made = definition(tmp_path, sink(tmp_path), tables=())
+    runner = Runner(made, spark)
+    work = threading.Thread(target=runner.run)
+    work.start()
+    while runner.status.state != "following":
+        time.sleep(0.05)
+    with pytest.raises(HomeError, match="is running already"):
+        Runner(made, spark).run(once=True)
+    runner.stop()
+    work.join(60)
+    assert not work.is_alive()
+    Runner(made, spark).run(once=True)

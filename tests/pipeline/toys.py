@@ -1,0 +1,134 @@
+"""Toy ends of a pipeline: a source that makes its rows up, and a sink that writes down what it is given."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from tailrace.adaptors.contract import Adaptor, Changes, Namespace, Piece, Reader, Settings, Staged, Who, Writer
+from tailrace.adaptors.rows import make_rows, messages_of
+from tailrace.errors import Unavailable
+from tailrace.log.record import Mode, Op
+
+
+class SourceSettings(Settings):
+    """`rows` rows in each of `tables`; then `changes` updates of the first table, `truncate` after so many."""
+
+    tables: tuple[str, ...] = ("shop.orders", "shop.items")
+    rows: int = 0
+    changes: int = 0
+    truncate: int = -1
+
+
+class ToySource(Reader):
+    follows = True
+
+    def __init__(self, settings: SourceSettings) -> None:
+        self._settings = settings
+
+    def check(self) -> None:
+        pass
+
+    def namespaces(self) -> list[Namespace]:
+        return [Namespace(name, self._settings.rows) for name in self._settings.tables]
+
+    def begin(self, namespaces: Sequence[str]) -> int:
+        return 0
+
+    def pieces(self, namespace: str, rows: int) -> list[Piece]:
+        count = self._settings.rows
+        return [Piece(namespace, [a, min(a + rows, count)]) for a in range(0, count, rows)]
+
+    def copy(self, piece: Piece) -> Iterator[pa.RecordBatch]:
+        a, b = piece.bounds
+        columns = pa.record_batch({"id": pa.array(range(a, b)), "v": pa.array(["copied"] * (b - a))})
+        yield make_rows(piece.namespace, columns, ["id"], timestamp=1000)
+
+    def follow(self, position: int, namespaces: Sequence[str], state: Mapping[str, Any]) -> Iterator[Changes]:
+        while True:
+            if position < self._settings.changes:
+                position += 1
+                yield Changes([self._change(position)], position, int(time.time() * 1000))
+            else:
+                time.sleep(0.05)
+                yield Changes([], position)
+
+    def _change(self, position: int) -> pa.RecordBatch:
+        name = self._settings.tables[0]
+        if position == self._settings.truncate:
+            columns = pa.record_batch({"command": pa.array(["truncate"])})
+            return make_rows(name, columns, [], op=Op.COMMAND, mode=Mode.SYNC, timestamp=position)
+        columns = pa.record_batch({"id": pa.array([position]), "v": pa.array([f"change {position}"])})
+        return make_rows(name, columns, ["id"], op=Op.UPDATE, mode=Mode.SYNC, timestamp=position)
+
+
+class SinkSettings(Settings):
+    """Where to write, and what to fail at: batches of several rows (`bulk`), rows with this id (`bad`), or all while
+    the file `away` is there."""
+
+    path: str
+    bulk: bool = False
+    bad: int = -1
+    exact: bool = False
+
+
+class ToySink(Writer):
+    """Each finished batch is one file; with `exact` the offsets are in it, so that a batch is there once."""
+
+    guarantee = "at least once"
+
+    def __init__(self, settings: SinkSettings) -> None:
+        self._settings, self._path = settings, Path(settings.path)
+
+    def check(self) -> None:
+        self._path.mkdir(parents=True, exist_ok=True)
+
+    def restore(self, pipeline: str, writer: str) -> Mapping[str, Any] | None:
+        kept = [json.loads(p.read_text())["offsets"] for p in delivered_files(self._path)]
+        return {"epoch": 0, "offsets": kept[-1]} if self._settings.exact and kept else None
+
+    def stage(self, rows: Iterable[pa.RecordBatch]) -> Staged:
+        if (self._path / "away").exists():
+            raise Unavailable("the toy is away")
+        messages = [m for batch in rows for m in messages_of(batch)]
+        if self._settings.bulk and len(messages) > 1:
+            raise ValueError("bulk refused")
+        for m in messages:
+            if m.data.get("id") == self._settings.bad:
+                raise ValueError(f"cannot hold id {m.id}")
+        return Staged(len(messages), [[m.namespace, m.id, m.op.name, m.data.get("v")] for m in messages])
+
+    def finish(self, staged: Sequence[Staged], who: Who, offsets: Mapping[str, Any]) -> None:
+        self._keep({"rows": [row for s in staged for row in s.detail], "offsets": offsets})
+
+    def command(self, namespace: str, name: str) -> None:
+        self._keep({"rows": [[namespace, "", name, None]], "offsets": {}})
+
+    def _keep(self, batch: Mapping[str, Any]) -> None:
+        temporary = self._path / f".{os.getpid()}"
+        temporary.write_text(json.dumps(batch))
+        temporary.rename(self._path / f"{time.time_ns():020d}.json")
+
+
+def delivered_files(path: Path) -> list[Path]:
+    return sorted(path.glob("*.json"))
+
+
+def batches(path: Path) -> list[list[list[Any]]]:
+    """The rows of each finished batch, in order."""
+    return [json.loads(p.read_text())["rows"] for p in delivered_files(path)]
+
+
+def rows(path: Path) -> list[list[Any]]:
+    """All rows, in the order they came."""
+    return [row for batch in batches(path) for row in batch]
+
+
+source = Adaptor("toy", "rows made up", ToySource, SourceSettings)
+sink = Adaptor("toy", "rows written down", None, None, ToySink, SinkSettings)
