@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import pyarrow as pa
 
 from tailrace.log import head as heads
 from tailrace.log.append import Log
-from tailrace.log.chunk import decode
+from tailrace.log.chunk import MANIFEST, decode
 from tailrace.log.head import Entry, Head, Page
+from tailrace.log.manifest import listed
 from tailrace.storage.tables import LAST
 from tailrace.testing import Simulation, Violation
 
@@ -23,6 +24,9 @@ def must(true: bool, what: str, *details: object) -> None:
 
 class Ghost:
     """Follows the stored head and pages of one topic after every step, and remembers each record ever seen."""
+
+    most = 2
+    """How many entries a head may have."""
 
     def __init__(self, topic_id: str) -> None:
         self.id = topic_id
@@ -52,9 +56,18 @@ class Ghost:
             stored = sim.objects.items.get(heads.object_name(self.id, entry.gen, entry.id))
             must(stored is not None, "committed bytes deleted")
             data = memoryview(stored)
+        if entry.kind & MANIFEST:
+            return self._listed(sim, listed(entry, data, "a manifest"))
         if entry.id not in self._known:
             self._known[entry.id] = dict(self._decoded(entry, data))
         return self._known[entry.id]
+
+    def _listed(self, sim: Simulation, entries: Iterable[Entry]) -> dict[int, list[bytes]]:
+        out: dict[int, list[bytes]] = {}
+        for entry in entries:
+            for q, values in self.values(sim, entry).items():
+                out.setdefault(q, []).extend(values)
+        return out
 
     def _decoded(self, entry: Entry, data: memoryview) -> Iterator[tuple[int, list[bytes]]]:
         for run in entry.runs:
@@ -70,7 +83,7 @@ class Ghost:
         self._seen = seen
         head = Head(head_item)
         must(head.gc <= head.gen, "gc above gen: every producer fenced for ever")
-        must(len(head.own.packed) <= 2, "head grows without bound")
+        must(len(head.own.packed) <= self.most, "head grows without bound")
         self._rises(head)
         position: dict[int, int] | None = None
         for page in [*self.pages(sim), head.own]:

@@ -24,8 +24,9 @@ from tailrace.storage.objects import Bytes
 
 Compression: TypeAlias = Literal["none", "lz4", "zstd"]
 
-HEADERS, OFFSETS, TYPED = 1, 2, 8
-"""Bits of a chunk's kind: its batches have headers; have offsets (a compacted one); have schemas of their own."""
+HEADERS, OFFSETS, MANIFEST, TYPED = 1, 2, 4, 8
+"""Bits of a chunk's kind: its batches have headers; have offsets (a compacted one); it is a list of other chunks (see
+manifest); its batches have schemas of their own."""
 
 BATCH_ROWS = 65536
 END = b"\xff\xff\xff\xff\x00\x00\x00\x00"

@@ -6,11 +6,16 @@ CLEAN   g = the head's gen, raised by the run before; gc = g, confirmed: from no
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from tailrace.coordination import guard
 from tailrace.coordination.rules import in_force
+from tailrace.errors import Damaged, ObjectMissing
 from tailrace.log import head as heads
 from tailrace.log.append import Log
+from tailrace.log.chunk import MANIFEST
 from tailrace.log.head import Entry, Page
+from tailrace.log.manifest import expand
 from tailrace.storage import calls
 from tailrace.storage.calls import Steps
 from tailrace.storage.tables import Add, Delete, Equals, Key, Less, Set, Update
@@ -40,13 +45,30 @@ def _next_gen(log: Log, g: int) -> Steps[None]:
 
 def references(log: Log) -> Steps[set[str]]:
     """The ids of all chunks that are referred to: the head first, then the pages below it, downwards, all joining."""
+    missing = ""
     while True:
         head = yield from log.head()
-        ids = {e.id for e in head.own.entries}
-        below = yield from _pages_below(log, head.page, head.first, ids)
-        if below:
-            return ids
+        try:
+            ids = yield from _ids(log, head.own)
+            if (yield from _pages_below(log, head.page, head.first, ids)):
+                return ids
+        except ObjectMissing as error:  # its page was dropped meanwhile, or it is lost
+            if error.name == missing:
+                raise Damaged(
+                    f"{missing} is gone, which lists chunks of {log.name!r}: nothing can be cleaned while it is not "
+                    "known what is in use; `tailrace scrub` lists all such damage",
+                    where=missing,
+                ) from error
+            missing = error.name
         yield from calls.pause(0)  # a page does not show yet
+
+
+def _ids(log: Log, page: Page) -> Steps[set[str]]:
+    ids = {e.id for e in page.entries}
+    for entry in page.entries:
+        if entry.kind & MANIFEST:
+            ids |= {e.id for e in (yield from expand(log, entry))}
+    return ids
 
 
 def _pages_below(log: Log, page: int, first: int, ids: set[str]) -> Steps[bool]:
@@ -55,7 +77,7 @@ def _pages_below(log: Log, page: int, first: int, ids: set[str]) -> Steps[bool]:
         items, _ = yield from guard.read_range(heads.head_key(log.id).p, 0, number, descending=True, limit=1)
         if not items or (found := Page.of(items[0])).last != number:
             return False
-        ids |= {e.id for e in found.entries}
+        ids |= yield from _ids(log, found)
         number = found.first - 1
     return True
 
@@ -86,8 +108,13 @@ def _remove_items(log: Log, g: int, kept: set[str]) -> Steps[int]:
         low = more + 1
 
 
-def drop(log: Log, entries: list[Entry]) -> Steps[None]:
-    """Remove the bytes of entries whose page is gone."""
+def drop(log: Log, entries: Sequence[Entry]) -> Steps[None]:
+    """Remove the bytes of entries whose page is gone; what a manifest lists before the manifest."""
+    for manifest in (e for e in entries if e.kind & MANIFEST):
+        try:
+            yield from drop(log, (yield from expand(log, manifest)))
+        except (ObjectMissing, Damaged):
+            continue  # what it may still list is referred to by nothing, and left to cleaning
     names = [heads.object_name(log.id, e.gen, e.id) for e in entries if not e.inline]
     if names:
         yield from guard.persist(lambda: calls.delete_objects(names))

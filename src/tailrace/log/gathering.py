@@ -13,6 +13,7 @@ from typing import TypeAlias
 from tailrace.coordination import guard
 from tailrace.errors import ObjectMissing, TimedOut, Unavailable
 from tailrace.log import head as heads
+from tailrace.log import manifest
 from tailrace.log.append import Log, Placed, place
 from tailrace.log.chunk import Chunk
 from tailrace.log.head import Entry
@@ -24,8 +25,10 @@ Part: TypeAlias = Entry | Chunk
 
 
 def gather(log: Log, parts: Sequence[Part], *, inline: bool = True) -> Steps[Placed]:
-    """Parts of one topic, in this order, ready to be appended.  Without `inline` all become objects."""
-    if not inline:
+    """Parts of one topic, in this order, ready to be appended.  Without `inline`, and where there are so many that a
+    manifest lists them, all become objects."""
+    many = sum(map(_size, parts)) > manifest.LIMIT
+    if many or not inline:
         log = replace(log, inline_bytes=0)
     entries: list[Entry] = []
     data: dict[str, bytes] = {}
@@ -43,7 +46,13 @@ def gather(log: Log, parts: Sequence[Part], *, inline: bool = True) -> Steps[Pla
             fresh.append((yield from _copied(log, entry)) if isinstance(part, Entry) else part)
         return (yield from gather(log, fresh, inline=inline))
 
-    return Placed(log, tuple(entries), again, data)
+    shown = [(yield from manifest.put_manifest(log, entries))] if many else entries
+    return Placed(log, tuple(shown), again, data)
+
+
+def _size(part: Part) -> int:
+    """The bytes of a part's entry, or, if it is not there yet, what they may be."""
+    return len(heads.pack(part)) if isinstance(part, Entry) else 64 * (1 + len(part.runs))
 
 
 def _copied(log: Log, entry: Entry) -> Steps[Entry]:

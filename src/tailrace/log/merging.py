@@ -19,7 +19,7 @@ from tailrace.errors import ObjectMissing, TimedOut
 from tailrace.log import head as heads
 from tailrace.log.append import Log
 from tailrace.log.buffer import unified
-from tailrace.log.chunk import Compression, decode, encode
+from tailrace.log.chunk import MANIFEST, Compression, decode, encode
 from tailrace.log.head import Entry, Page
 from tailrace.log.reader import read_runs, where_is
 from tailrace.storage import calls
@@ -30,7 +30,11 @@ MOST_PAGES = 98
 
 
 def merge(log: Log, pages: Sequence[Page], compression: Compression = "none") -> Steps[bool]:
-    """Merge neighbouring pages into the first; False if somebody else changed them meanwhile, and nothing happened."""
+    """Merge neighbouring pages into the first; False if somebody else changed them meanwhile, and nothing happened.
+
+    Nothing happens either to pages with a manifest: what it lists is large enough."""
+    if any(entry.kind & MANIFEST for page in pages for entry in page.entries):
+        return False
     if any(b.first != a.last + 1 for a, b in pairwise(pages)):
         return False
     gen = (yield from log.head()).gen

@@ -6,7 +6,7 @@ gone was merged or removed, so it reads the page again, and only if nothing chan
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -16,8 +16,9 @@ from tailrace.coordination import guard
 from tailrace.errors import Damaged, ObjectMissing, OutOfRange
 from tailrace.log import head as heads
 from tailrace.log.append import Log, look
-from tailrace.log.chunk import Run, decode
+from tailrace.log.chunk import MANIFEST, Run, decode
 from tailrace.log.head import Entry, Head, Page
+from tailrace.log.manifest import expand, listed
 from tailrace.storage import calls
 from tailrace.storage.calls import Steps
 from tailrace.storage.tables import LAST
@@ -62,6 +63,7 @@ class Reader:
         self.ends: dict[int, int] = {}
         self._page: Page | None = None
         self._missing: tuple[str, int, int] | None = None
+        self._manifests: dict[str, tuple[Entry, ...]] = {}
 
     def poll(self, max_bytes: int = POLL_BYTES, max_records: int = LAST) -> Steps[list[Fetched]]:
         """The next records, at least one chunk's if there are any; an empty list when all has been read.
@@ -146,7 +148,7 @@ class Reader:
     def _fetch(self, page: Page, max_bytes: int, max_records: int) -> Steps[list[Fetched]]:
         out: list[Fetched] = []
         here, at, size, records = dict(self.positions), dict(page.base), 0, 0
-        for entry in page.entries:
+        for entry in (yield from self._entries(page)) or ():
             runs = self._wanted(entry, at, here)
             if runs:
                 length, count = sum(r.length for r in runs), sum(r.count for r in runs)
@@ -166,6 +168,26 @@ class Reader:
         self.positions.update(here)
         return out
 
+    def _entries(self, page: Page) -> Steps[Sequence[Entry] | None]:
+        """A page's entries, in place of a manifest what it lists; None if that is gone, and so perhaps the page."""
+        if not any(entry.kind & MANIFEST for entry in page.entries):
+            return page.entries
+        out: list[Entry] = []
+        at = dict(page.base)
+        for entry in page.entries:
+            ends = heads.plus(at, entry.counts)
+            if entry.kind & MANIFEST and any(self.positions.get(q, ends[q]) < ends[q] for q in entry.counts):
+                if entry.id not in self._manifests:
+                    data = yield from self._bytes(page, entry, entry.runs, at)
+                    if data is None:
+                        return None
+                    self._manifests = {entry.id: listed(entry, data[0], where_is(self.log.id, entry))}
+                out += self._manifests[entry.id]
+            else:
+                out.append(entry)
+            at = ends
+        return out
+
     def _wanted(self, entry: Entry, at: Mapping[int, int], here: dict[int, int]) -> list[Run]:
         """The runs to read; those of another time are passed over."""
         out = []
@@ -183,8 +205,19 @@ class Reader:
         self, page: Page, entry: Entry, runs: list[Run], at: Mapping[int, int], here: dict[int, int]
     ) -> Steps[list[Fetched] | None]:
         """Some runs, moving `here` over them; None if they are gone and the page should be read again."""
+        data = yield from self._bytes(page, entry, runs, at)
+        if data is None:
+            return None
+        decoded = [self._decoded(entry, run, at[run.partition], piece) for run, piece in zip(runs, data, strict=True)]
+        return [
+            f for run, some in zip(runs, decoded, strict=True) for f in self._cut(run, at[run.partition], some, here)
+        ]
+
+    def _bytes(
+        self, page: Page, entry: Entry, runs: Sequence[Run], at: Mapping[int, int]
+    ) -> Steps[list[memoryview] | None]:
         try:
-            data = yield from read_runs(self.log, entry, runs)
+            return (yield from read_runs(self.log, entry, runs))
         except ObjectMissing as error:
             mark = (entry.id, page.first, page.v)
             if self._missing == mark:
@@ -195,10 +228,6 @@ class Reader:
                 ) from error
             self._missing, self._page = mark, None
             return None
-        decoded = [self._decoded(entry, run, at[run.partition], piece) for run, piece in zip(runs, data, strict=True)]
-        return [
-            f for run, some in zip(runs, decoded, strict=True) for f in self._cut(run, at[run.partition], some, here)
-        ]
 
     def _decoded(self, entry: Entry, run: Run, first: int, data: memoryview) -> list[pa.RecordBatch]:
         try:
@@ -314,12 +343,15 @@ def _offset_at(log: Log, partition: int, timestamp: int) -> Steps[int]:
 def _first_at(log: Log, page: Page, partition: int, timestamp: int) -> Steps[int | None]:
     at = page.base[partition]
     for entry in page.entries:
-        for run in entry.runs:
+        if entry.latest < timestamp:
+            at += entry.counts.get(partition, 0)
+            continue
+        for chunk, run in [(e, run) for e in (yield from expand(log, entry)) for run in e.runs]:
             if run.partition != partition:
                 continue
             if run.latest >= timestamp:
-                data = yield from read_runs(log, entry, [run])
-                for batch in decode(entry.kind, run, data[0], where_is(log.id, entry)):
+                data = yield from read_runs(log, chunk, [run])
+                for batch in decode(chunk.kind, run, data[0], where_is(log.id, chunk)):
                     mark = pa.scalar(timestamp, pa.timestamp("ms", "UTC"))
                     index: int = pc.index(pc.greater_equal(batch.column(0), mark), True).as_py()
                     if index >= 0:

@@ -48,4 +48,4 @@ def drop_pages(log: Log) -> Steps[int]:
         )
         if isinstance(outcome, Written):
             removed += 1
-            yield from drop(log, list(page.entries))
+            yield from drop(log, page.entries)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 
-from tailrace.log import head as heads
 from tailrace.log.append import Log, look
 from tailrace.log.head import Head, Page
+from tailrace.log.manifest import expand
 from tailrace.log.reader import seek
 from tailrace.storage.calls import Steps
 
@@ -21,7 +21,7 @@ def skim(log: Log, start: Mapping[int, int], until: Mapping[int, int], max_bytes
         if page is None:
             number = (yield from log.head()).first
             continue
-        for q, end, length in _runs(page, start, until):
+        for q, end, length in (yield from _runs(log, page, start, until)):
             if length > left and here != start:
                 return here
             here[q], left = max(here[q], min(end, until[q])), left - length
@@ -38,13 +38,15 @@ def _first_page(log: Log, head: Head, start: Mapping[int, int]) -> Steps[int]:
     return first
 
 
-def _runs(page: Page, start: Mapping[int, int], until: Mapping[int, int]) -> Iterator[tuple[int, int, int]]:
+def _runs(
+    log: Log, page: Page, start: Mapping[int, int], until: Mapping[int, int]
+) -> Steps[list[tuple[int, int, int]]]:
     """(partition, the offset after it, bytes) of each run with something between."""
-    at = dict(page.base)
+    out, at = [], dict(page.base)
     for entry in page.entries:
-        for run in entry.runs:
+        for run in (run for e in (yield from expand(log, entry)) for run in e.runs):
             q = run.partition
-            end = at[q] + run.count
-            if q in start and at[q] < until[q] and start[q] < end:
-                yield q, end, run.length
-        at = heads.plus(at, entry.counts)
+            before, at[q] = at[q], at[q] + run.count
+            if q in start and before < until[q] and start[q] < at[q]:
+                out.append((q, at[q], run.length))
+    return out

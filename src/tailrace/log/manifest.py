@@ -1,0 +1,76 @@
+"""Manifests: an object that lists the entries of very many chunks, so that one small entry in the head stands for all.
+
+Its entry has the kind MANIFEST.  Its runs say, for each partition, how many records the listed chunks have and of which
+times; position, length and crc32c are those of the list itself.  Its gen is the lowest of theirs, so that one fence
+holds for all.  The object is a msgpack list of packed entries.  See docs/formats/head.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import crc32c
+import msgspec
+
+from tailrace.coordination import guard
+from tailrace.errors import Damaged, TimedOut
+from tailrace.log import head as heads
+from tailrace.log.append import Log
+from tailrace.log.chunk import MANIFEST, Run
+from tailrace.log.head import Entry
+from tailrace.storage import calls
+from tailrace.storage.calls import Steps
+
+LIMIT = 32 * 1024
+"""Entries that are appended together and have more bytes than this go into a manifest."""
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder(list[bytes]).decode
+
+
+def put_manifest(log: Log, entries: Sequence[Entry]) -> Steps[Entry]:
+    """Store the list; gives the one entry that stands for these."""
+    data = _encode([heads.pack(entry) for entry in entries])
+    gen, runs = min(entry.gen for entry in entries), _totals(entries, data)
+
+    def put() -> Steps[Entry]:
+        made = Entry(log.new_id(), False, gen, MANIFEST, runs)
+        yield from calls.put_object(heads.object_name(log.id, gen, made.id), [data])
+        return made
+
+    return (yield from guard.persist(put, (*guard.NOT_DONE, TimedOut)))
+
+
+def _totals(entries: Sequence[Entry], data: bytes) -> tuple[Run, ...]:
+    found: dict[int, list[Run]] = {}
+    for entry in entries:
+        for run in entry.runs:
+            found.setdefault(run.partition, []).append(run)
+    crc, out = crc32c.crc32c(data), []
+    for q, runs in sorted(found.items()):
+        latest, earliest = max(r.latest for r in runs), min(r.latest - r.span for r in runs)
+        out.append(Run(q, sum(r.count for r in runs), 0, len(data), crc, latest, latest - earliest))
+    return tuple(out)
+
+
+def listed(entry: Entry, data: memoryview, where: str) -> tuple[Entry, ...]:
+    """The entries in a manifest's bytes; `Damaged` unless they are exactly what was written."""
+    run = entry.runs[0]
+    if len(data) != run.length or crc32c.crc32c(data) != run.crc:
+        raise Damaged(
+            f"{where}: these {len(data)} bytes are not the {run.length} of the list of chunks that was written there; "
+            "`tailrace scrub` lists all such damage",
+            where=where,
+            position=0,
+        )
+    return tuple(heads.unpack(packed) for packed in _decode(data))
+
+
+def expand(log: Log, entry: Entry) -> Steps[tuple[Entry, ...]]:
+    """The chunks that an entry stands for: itself, or those that its manifest lists.  `ObjectMissing` if it is gone."""
+    if not entry.kind & MANIFEST:
+        return (entry,)
+    name, run = heads.object_name(log.id, entry.gen, entry.id), entry.runs[0]
+    ranges = ((run.position, run.length),)
+    (data,) = yield from guard.persist(lambda: calls.get_object(name, ranges))
+    return listed(entry, data, name)
