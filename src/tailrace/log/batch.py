@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import threading
+from types import TracebackType
 from typing import NamedTuple
 
 import msgspec
 
-from tailrace.errors import OutcomeUnknown
+from tailrace.errors import OutcomeUnknown, TimedOut
 from tailrace.log.append import Appended
 from tailrace.log.buffer import Buffer
 
@@ -23,7 +24,7 @@ class Span(NamedTuple):
 class Batch:
     """Records that are committed together."""
 
-    __slots__ = ("_done", "_finished", "appended", "began", "buffer", "error", "topic")
+    __slots__ = ("_done", "_finished", "_trace", "appended", "began", "buffer", "error", "topic")
 
     def __init__(self, topic: str, partitions: int, max_record_bytes: int) -> None:
         self.topic = topic
@@ -31,23 +32,32 @@ class Batch:
         self.began = 0.0
         self.appended: Appended | None = None
         self.error: Exception | None = None
+        self._trace: TracebackType | None = None
         self._finished = False
         self._done = threading.Event()
 
     def finish(self, appended: Appended | None, error: Exception | None) -> None:
         """Tell everyone who waits."""
-        self.appended, self.error, self._finished = appended, error, True
+        self.appended, self.error = appended, error
+        if error is not None:
+            self._trace = error.__traceback__
+            self.buffer = Buffer(self.buffer.partitions, self.buffer.max_record_bytes)
         self.buffer.bins = {}
+        self._finished = True
         self._done.set()
+
+    def settle(self, timeout: float | None = None) -> bool:
+        """Block until it is committed or has failed; whether that was in time."""
+        return self._finished or self._done.wait(timeout)
 
     def wait(self, timeout: float | None = None) -> Appended:
         """Block until it is committed, or raise why it is not."""
-        if not self._finished and not self._done.wait(timeout):
-            raise TimeoutError(
+        if not self.settle(timeout):
+            raise TimedOut(
                 f"records sent to {self.topic!r} are not yet acknowledged after {timeout} s; they still may be"
             )
         if self.error is not None:
-            raise self.error
+            raise self.error.with_traceback(self._trace)  # it is raised to many, and would grow with each
         assert self.appended is not None
         return self.appended
 

@@ -17,7 +17,7 @@ from typing import TypeAlias
 
 import pyarrow as pa
 
-from tailrace.errors import BadRecord, BadSetting, Broken, Closed, OutcomeUnknown
+from tailrace.errors import BadRecord, BadSetting, Broken, Closed, OutcomeUnknown, TimedOut
 from tailrace.log.append import Appended, Log, Placed, commit, place
 from tailrace.log.batch import Ack, Batch, BatchAck
 from tailrace.log.buffer import Headers, rows
@@ -34,9 +34,9 @@ class Producer:
     """Appends records to a topic, from any thread.  Use it in a `with` block, or close it.
 
     `linger` is how long to wait for company before a commit (seconds); `max_bytes` bounds what is buffered and in
-    flight: `send` waits when that is reached.  A failed commit fails everything sent before the failure was seen;
-    the producer goes on with what is sent after it, except when the outcome is unknown: then order could break, so it
-    closes."""
+    flight: `send` waits when that is reached.  A failed commit fails everything sent before the failure was seen, and
+    the next `flush` or `close` raises it too; the producer goes on with what is sent after it, except when the outcome
+    is unknown: then order could break, so it closes."""
 
     def __init__(
         self,
@@ -59,6 +59,7 @@ class Producer:
         self._outstanding = 0
         self._idle = self._closing = False
         self._failed: Exception | None = None
+        self._unsaid: Exception | None = None
         self._waiting: deque[tuple[Batch, Future[Placed]]] = deque()
         self._putters, self._puts = ThreadPoolExecutor(puts, "tailrace-put"), puts
         self._thread = threading.Thread(target=self._run, name=f"tailrace-{described.name}", daemon=True)
@@ -97,9 +98,8 @@ class Producer:
         """Take many records at once: an Arrow table or batch (columns value, and perhaps key, timestamp, attributes,
         headers), or (key, value) pairs."""
         ack = BatchAck()
-        limit = self._topic.settings.max_record_bytes
-        for piece in pieces(records):
-            batch = rows(piece, int(self._wall() * 1000), limit)
+        stamp, limit = int(self._wall() * 1000), self._topic.settings.max_record_bytes
+        for batch in [rows(piece, stamp, limit) for piece in pieces(records)]:
             with self._lock:
                 if self._failed is not None or self._closing or self._outstanding >= self._max_bytes:
                     self._wait_for_room()
@@ -121,6 +121,8 @@ class Producer:
                 raise Closed(f"this producer of {self._log.name!r} is closed")
             if self._outstanding < self._max_bytes:
                 return
+            if self._linger and self._open.buffer.count:
+                self._close_batch()
             self._room.wait()
 
     def _batch(self) -> Batch:
@@ -132,29 +134,35 @@ class Producer:
         self._work.notify()
 
     def flush(self, timeout: float | None = None) -> None:
-        """Wait until everything sent so far is durable; raises if any of it could not be made so."""
+        """Wait until everything sent so far is durable; raises if any of it, since the last flush, could not be made
+        so."""
+        end = None if timeout is None else time.monotonic() + timeout
         with self._lock:
             if self._open.buffer.count:
                 self._close_batch()
             pending = [*(b for b, _ in self._waiting), *self._full]
-            self._work.notify()
         for batch in pending:
-            batch.wait(timeout)
+            if not batch.settle(None if end is None else end - time.monotonic()):
+                raise TimedOut(f"records sent to {self._log.name!r} are not yet durable after {timeout} s")
+        self._say()
 
     def close(self) -> None:
         """Flush, and stop.  Raises what a flush would raise."""
         with self._lock:
-            if self._closing:
-                return
             if self._open.buffer.count:
                 self._close_batch()
-            pending = [*(b for b, _ in self._waiting), *self._full]
             self._closing = True
             self._work.notify()
+            self._room.notify_all()
         self._thread.join()
         self._putters.shutdown()
-        for batch in pending:
-            batch.wait()
+        self._say()
+
+    def _say(self) -> None:
+        with self._lock:
+            error, self._unsaid = self._unsaid, None
+        if error is not None:
+            raise error
 
     def __enter__(self) -> Producer:
         return self
@@ -164,14 +172,18 @@ class Producer:
 
     # -- committing, in the producer's own thread
     def _run(self) -> None:
-        while True:
-            batch = self._next()
-            if batch is not None:
-                self._start(*batch)
-            elif not self._waiting:
-                return
-            if batch is None or len(self._waiting) >= self._puts or not self._full:
-                self._finish()
+        try:
+            while True:
+                batch = self._next()
+                if batch is not None:
+                    self._start(*batch)
+                elif not self._waiting:
+                    return
+                if batch is None or len(self._waiting) >= self._puts or not self._full:
+                    self._finish()
+        except Exception as error:  # whatever it is, nobody may be left waiting
+            self._failed = error
+            self._fail(error)
 
     def _next(self) -> tuple[Batch, Future[Placed]] | None:
         """The next batch to put; None if there is none and one under way should be finished, or it is time to end."""
@@ -185,15 +197,16 @@ class Producer:
                 if self._waiting or (self._closing and not self._open.buffer.count):
                     return None
                 self._idle = True
-                self._work.wait(self._linger if self._open.buffer.count else None)
+                self._work.wait(self._linger - self._age() if self._open.buffer.count else None)
                 self._idle = False
 
     def _ripe(self) -> bool:
-        if not self._linger or self._closing:
-            return True
+        return not self._linger or self._closing or self._age() >= self._linger
+
+    def _age(self) -> float:
         now = time.monotonic()
         self._open.began = self._open.began or now
-        return now - self._open.began >= self._linger
+        return now - self._open.began
 
     def _start(self, batch: Batch, placed: Future[Placed]) -> None:
         """Encode a batch, and put its bytes: here when they go with the head, else beside the commits."""
@@ -235,6 +248,7 @@ class Producer:
         with self._lock:
             if isinstance(error, (OutcomeUnknown, Broken)):
                 self._failed = error
+            self._unsaid = self._unsaid or error
             self._full.append(self._open)
             self._open = self._batch()
             while self._full:
