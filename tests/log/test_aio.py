@@ -28,9 +28,11 @@ from tailrace.errors import (
 )
 from tailrace.home import Home
 from tailrace.log import group as groups
+from tailrace.log import watch
 from tailrace.log.aioconsumer import AsyncConsumer
 from tailrace.log.group import Group
 from tailrace.log.topic import Topic
+from tailrace.storage import calls
 from tailrace.storage.calls import Store
 from tailrace.testing import Faults, SimulatedObjects, SimulatedTable
 
@@ -303,6 +305,43 @@ def test_it_follows_what_threads_and_tasks_append(topic: Topic):
                 await out.send(b"k", b"async")
                 assert (await asyncio.wait_for(anext(records), 5)).value == b"async"
             await records.aclose()
+
+    run(main)
+
+
+def test_it_is_woken_by_an_append_and_does_not_wait_for_its_next_look(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(watch, "SHORTEST", 60.0)
+    topic = tailrace.open("memory://").topic("orders", partitions=4)
+
+    async def main() -> None:
+        async with topic.aio.consumer("billing", max_seconds=10) as consumer:
+            await until(lambda: consumer.caught_up)
+            threading.Timer(0.1, fill, (topic, 1)).start()
+            records = aiter(consumer)
+            assert (await anext(records)).value == b"0"
+            await records.aclose()
+
+    run(main)
+
+
+def test_closing_waits_for_what_is_under_way(topic: Topic):
+    ended = []
+
+    async def main() -> None:
+        async with topic.aio.consumer("billing", ttl=0.1) as consumer:
+            keep = consumer._inbox.keep
+
+            def slow():
+                result = yield from keep()
+                for _ in range(5):
+                    yield from calls.pause(5)
+                ended.append(topic.store.run(groups.members(Group("billing", topic.log, 4))).keys())
+                return result
+
+            consumer._inbox.keep = slow
+            await asyncio.sleep(0.2)
+        assert ended
+        assert all(ended), "it left the group while it was still being kept"
 
     run(main)
 

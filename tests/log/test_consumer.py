@@ -17,6 +17,7 @@ from tailrace.errors import AlreadyThere, BadName, BadSetting, Closed, Fenced, O
 from tailrace.home import Home
 from tailrace.log import group as groups
 from tailrace.log import head as heads
+from tailrace.log import watch
 from tailrace.log.group import Group
 from tailrace.log.record import Record
 from tailrace.log.topic import Topic
@@ -106,6 +107,16 @@ def test_a_consumer_follows(topic: Topic, worker):
     for n in range(5):
         fill(topic, 1, n)
         until(lambda n=n: len(one.handled) == n + 1, 5)
+
+
+def test_it_is_woken_by_an_append_and_does_not_wait_for_its_next_look(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(watch, "SHORTEST", 60.0)
+    with tailrace.open("memory://") as home:
+        topic = home.topic("orders", partitions=4)
+        with topic.consumer("billing", max_seconds=10) as consumer:
+            until(lambda: consumer.caught_up)
+            threading.Timer(0.1, fill, (topic, 1)).start()
+            assert next(iter(consumer)).value == b"0"
 
 
 def test_batches_are_what_reading_gives(topic: Topic):
@@ -241,6 +252,13 @@ def test_a_run_that_catches_up_says_so(topic: Topic):
         assert (ran.records, ran.caught_up) == (12, True)
         assert consumer.run(lambda record: None).records == 0
     assert not asked
+
+
+def test_what_a_run_has_handled_is_committed(topic: Topic):
+    fill(topic, 12)
+    with topic.consumer("billing", commit_interval=1000) as consumer:
+        consumer.run(lambda record: None)
+        assert positions(topic) == dict.fromkeys(range(4), 3)
 
 
 def test_a_run_out_of_time_asks_for_another_which_finishes(topic: Topic):

@@ -136,9 +136,9 @@ def test_records_fetched_under_an_older_lease_are_dropped(bench: Bench):
     bench.look(one)
     assert bench.owners()[0] == 1
     finish_steps(bench, fetching, call)
-    assert {q for _, f in one._queue for q in [f.partition]} == {1}
+    assert {fetched.partition for fetched in one._queue} == {1}
     bench.fetch(one)
-    assert [f.offset for _, f in one._queue if f.partition == 0] == [0, 1, 2]
+    assert [fetched.offset for fetched in one._queue if fetched.partition == 0] == [0, 1, 2]
 
 
 def finish_steps(bench: Bench, steps, call) -> None:

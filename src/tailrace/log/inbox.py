@@ -93,7 +93,7 @@ class Inbox:
         self._past: dict[int, Fenced] = {}
         self._ends: dict[int, int] = {}
         self._revoked: dict[int, float] = {}
-        self._queue: deque[tuple[int, Fetched]] = deque()
+        self._queue: deque[Fetched] = deque()
         self._hand: tuple[int, Fetched] | None = None
         self._size = 0
         self._settled = False
@@ -122,7 +122,7 @@ class Inbox:
             still = {q: epoch for q, epoch in epochs.items() if self._epochs.get(q) == epoch}
             for one in fetched:
                 if one.partition in still:
-                    self._push(still[one.partition], one)
+                    self._push(one)
             for q in still:
                 self._read[q], self._ends[q] = self._reader.positions[q], self._reader.ends[q]
             for q in still.keys() - self._under_way():
@@ -132,24 +132,24 @@ class Inbox:
             self.ready.set()
         return bool(fetched)
 
-    def _push(self, epoch: int, fetched: Fetched, front: bool = False) -> None:
-        (self._queue.appendleft if front else self._queue.append)((epoch, fetched))
+    def _push(self, fetched: Fetched, front: bool = False) -> None:
+        (self._queue.appendleft if front else self._queue.append)(fetched)
         self._size += fetched.data.nbytes
 
     def _under_way(self) -> set[int]:
         hand = {self._hand[1].partition} if self._hand else set()
-        return hand | {one.partition for _, one in self._queue}
+        return hand | {one.partition for one in self._queue}
 
     # -- for the one who handles
     def take(self) -> Fetched | None:
         """What to handle next, now in hand; None if there is nothing yet.  `finish` comes first."""
         with self._lock:
             while self._queue and self._hand is None:
-                epoch, fetched = self._queue.popleft()
+                fetched = self._queue.popleft()
                 self._size -= fetched.data.nbytes
                 self.more.set()
-                if self._epochs.get(fetched.partition) == epoch and fetched.partition not in self._revoked:
-                    self._hand, self.current = (epoch, fetched), None
+                if fetched.partition not in self._revoked:
+                    self._hand, self.current = (self._epochs[fetched.partition], fetched), None
             return self._hand[1] if self._hand else None
 
     def finish(self) -> None:
@@ -163,7 +163,7 @@ class Inbox:
             if self._epochs.get(q) == epoch:
                 self._finished[q] = end
                 if end < fetched.end:
-                    self._push(epoch, Fetched(q, end, fetched.data.slice(end - fetched.offset)), front=True)
+                    self._push(Fetched(q, end, fetched.data.slice(end - fetched.offset)), front=True)
             self._hand = self.current = None
             revoked = q in self._revoked
         if revoked:
@@ -236,9 +236,9 @@ class Inbox:
         for state in (self._epochs, self._read, self._finished, self._committed, self._ends, self._revoked):
             state.pop(partition, None)
         queued, self._queue, self._size = self._queue, deque(), 0
-        for epoch, one in queued:
+        for one in queued:
             if one.partition != partition:
-                self._push(epoch, one)
+                self._push(one)
         self.interrupted = True
 
     def _release(self, now: float) -> Steps[None]:
