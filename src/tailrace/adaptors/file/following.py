@@ -20,65 +20,91 @@ from tailrace.log.record import Mode
 PATIENCE = 30.0
 """Seconds that a Parquet file may stay as it is without its end."""
 
+SETTLED = 60.0
+"""Seconds after its last change from which on a last line of CSV counts as whole without its end."""
+
 _log = logging.getLogger("tailrace")
 Step = tuple[list[pa.RecordBatch], int]
 """Some rows, and how far the file has been read with them."""
 
 
-def follow_files(
-    place: Place,
-    tapes: dict[str, Tape],
-    wanted: set[str],
-    now: Callable[[], float],
-    sleep: Callable[[float], None],
-) -> Iterator[Changes]:
-    """Changes for ever; an empty one when nothing has come.  `wanted` grows as new namespaces are accepted."""
-    incomplete: dict[str, tuple[int, float]] = {}
-    offered: set[str] = set()
-    while not place.settings.follow:
-        yield Changes((), position_of(tapes))
-        sleep(place.settings.poll_seconds)
-    while True:
-        found = list(place.files())
-        new = sorted({f.namespace for f in found} - wanted - offered)
-        if new:
-            offered.update(new)
-            yield Changes((), position_of(tapes), appeared=new)
-        tapes = settled(place, tapes, [f for f in found if f.namespace in wanted])
-        for name in sorted(tapes):
-            path = place.path(name)
-            for rows, read in _steps(place, path, tapes[name], incomplete, int(now() * 1000)):
-                tapes[name] = tapes[name].at(path, read)
-                yield Changes(rows, position_of(tapes), committed_at=int(path.stat().st_mtime * 1000))
-        yield Changes((), position_of(tapes))
-        sleep(place.settings.poll_seconds)
+class Following:
+    """Follows the files of a place.  `wanted` are the namespaces to follow; others add to it as new ones come."""
+
+    def __init__(self, place: Place, tapes: dict[str, Tape], wanted: set[str], now: Callable[[], float]) -> None:
+        self._place, self._tapes, self._wanted, self._now = place, tapes, wanted, now
+        self._offered: set[str] = set()
+        self._waiting: dict[Path, tuple[int, float]] = {}
+
+    def run(self, sleep: Callable[[float], None]) -> Iterator[Changes]:
+        """Changes for ever; an empty one when nothing has come."""
+        while True:
+            if self._place.settings.follow:
+                yield from self._look()
+            yield Changes((), position_of(self._tapes))
+            sleep(self._place.settings.poll_seconds)
+
+    def _look(self) -> Iterator[Changes]:
+        found = list(self._place.files())
+        if new := sorted({f.namespace for f in found} - self._wanted - self._offered):
+            self._offered.update(new)
+            yield Changes((), position_of(self._tapes), appeared=new)
+        self._tapes = settled(self._place, self._tapes, [f for f in found if f.namespace in self._wanted])
+        for name in sorted(self._tapes):
+            yield from self._read(name)
+
+    def _read(self, name: str) -> Iterator[Changes]:
+        path = self._place.path(name)
+        for rows, read in self._steps(path, self._tapes[name]):
+            self._tapes[name] = self._tapes[name].at(path, read)
+            yield Changes(rows, position_of(self._tapes), committed_at=int(path.stat().st_mtime * 1000))
+
+    def _steps(self, path: Path, tape: Tape) -> Iterator[Step]:
+        return self._groups(path, tape) if tape.format == "parquet" else self._lines(path, tape)
+
+    # -- text
+    def _lines(self, path: Path, tape: Tape) -> Iterator[Step]:
+        """Whole lines, and a last one without its end if it is whole all the same."""
+        size = path.stat().st_size
+        if size <= tape.read:
+            return
+        quoted = tape.format == "csv"
+        decode = csv_rows if quoted else json_rows
+        start = past_end(path, tape.read)
+        if start > tape.read:
+            yield [], start
+        for at, data in lines.blocks(path, start, size, quoted=quoted, rest=True):
+            if lines.last_end(data, quoted) == len(data) or self._is_whole(path, data, quoted):
+                now = int(self._now() * 1000)
+                yield decode(path, at, data, tape.namespace, self._place.settings, Mode.SYNC, now), at + len(data)
+            elif path not in self._waiting:
+                self._waiting[path] = (size, 0.0)
+                _log.warning("%s: the last line has no end, and waits for it; is it complete? follow = false", path)
+
+    def _is_whole(self, path: Path, data: bytes, quoted: bool) -> bool:
+        """Whether a last line without its end is whole: a JSON object is; in CSV, when nobody writes any more."""
+        return self._now() - path.stat().st_mtime > SETTLED if quoted else is_object(data)
+
+    # -- Parquet
+    def _groups(self, path: Path, tape: Tape) -> Iterator[Step]:
+        """A new file, once it is whole, one row group at a time."""
+        if not tape.read and not parquet.is_whole(path):
+            self._wait(path)
+            return
+        for n in range(tape.read, parquet.groups(path)):
+            now = int(self._now() * 1000)
+            yield list(parquet.rows(path, n, n + 1, tape.namespace, self._place.settings, Mode.SYNC, now)), n + 1
+
+    def _wait(self, path: Path) -> None:
+        size = path.stat().st_size
+        before, since = self._waiting.get(path, (-1, 0.0))
+        if before != size:
+            self._waiting[path] = (size, time.monotonic())
+        elif time.monotonic() - since > PATIENCE:
+            raise BadInput(f"{path} is not a whole Parquet file, nor has it grown for {PATIENCE:.0f} s; remove it")
 
 
-def _steps(place: Place, path: Path, tape: Tape, incomplete: dict[str, tuple[int, float]], now: int) -> Iterator[Step]:
-    if tape.format == "parquet":
-        return _groups(place, path, tape, incomplete, now)
-    return _lines(place, path, tape, now)
-
-
-def _lines(place: Place, path: Path, tape: Tape, now: int) -> Iterator[Step]:
-    """Whole lines; of JSON also a last one that has no end but is whole."""
-    size = path.stat().st_size
-    if size <= tape.read:
-        return
-    quoted = tape.format == "csv"
-    decode = csv_rows if quoted else json_rows
-    start = _past_end(path, tape.read)
-    at = start
-    for offset, data in lines.blocks(path, start, size, quoted=quoted, rest=True):
-        if lines.last_end(data, quoted) != len(data) and (quoted or not is_object(data)):
-            break
-        at = offset + len(data)
-        yield decode(path, offset, data, tape.namespace, place.settings, Mode.SYNC, now), at
-    if at == start and start > tape.read:
-        yield [], start
-
-
-def _past_end(path: Path, read: int) -> int:
+def past_end(path: Path, read: int) -> int:
     """Where the next line begins: past the end of the last one, if that was read before it had its end."""
     if not read:
         return 0
@@ -93,26 +119,3 @@ def _past_end(path: Path, read: int) -> int:
             "each line at once, with its end"
         )
     return read + (2 if after == b"\r\n" else 1)
-
-
-def _groups(place: Place, path: Path, tape: Tape, incomplete: dict[str, tuple[int, float]], now: int) -> Iterator[Step]:
-    """A new Parquet file, once it is whole, one row group at a time."""
-    if tape.read and tape.length == path.stat().st_size:
-        count = parquet.groups(path)
-    elif parquet.is_whole(path):
-        count = parquet.groups(path)
-        incomplete.pop(str(path), None)
-    else:
-        _wait_for_end(path, incomplete)
-        return
-    for n in range(tape.read, count):
-        yield list(parquet.rows(path, n, n + 1, tape.namespace, place.settings, Mode.SYNC, now)), n + 1
-
-
-def _wait_for_end(path: Path, incomplete: dict[str, tuple[int, float]]) -> None:
-    size = path.stat().st_size
-    before, since = incomplete.get(str(path), (-1, 0.0))
-    if before != size:
-        incomplete[str(path)] = (size, time.monotonic())
-    elif time.monotonic() - since > PATIENCE:
-        raise BadInput(f"{path} is not a whole Parquet file, and has not grown for {PATIENCE:.0f} s; remove or mend it")

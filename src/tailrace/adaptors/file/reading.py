@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 from tailrace.adaptors.contract import Changes, Namespace, Piece, Position, Reader
 from tailrace.adaptors.file import lines, parquet
 from tailrace.adaptors.file.decoding import csv_rows, json_rows
-from tailrace.adaptors.file.following import follow_files
+from tailrace.adaptors.file.following import Following
 from tailrace.adaptors.file.listing import Found, Place
 from tailrace.adaptors.file.settings import FileSource
 from tailrace.adaptors.file.tape import Tape, is_same, position_of, settled, tapes_of
@@ -121,7 +121,7 @@ class FileReader(Reader):
     def follow(self, position: Position, namespaces: Sequence[str], state: Mapping[str, Any]) -> Iterator[Changes]:
         """What comes after a position: lines at the end of files, and new files."""
         self._planned.update(namespaces)
-        return follow_files(self._place, tapes_of(position), self._planned, self._now, self._sleep)
+        return Following(self._place, tapes_of(position), self._planned, self._now).run(self._sleep)
 
     def _count(self, found: Found) -> int:
         path = self._place.path(found.name)
