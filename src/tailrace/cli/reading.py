@@ -6,8 +6,7 @@ import heapq
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
-from itertools import accumulate
-from operator import itemgetter
+from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -116,14 +115,8 @@ def _last(topic: Topic, ends: dict[int, tuple[int, int]], count: int) -> list[Re
         if count and end > floor:
             records = topic.records(q, max(floor, end - count))
             found.append([record for record in records if record.offset < end])
-    return _merged(found)[-count:] if count else []
-
-
-def _merged(partitions: list[list[Record]]) -> list[Record]:
-    """Records of several partitions by time, none before one that precedes it in its partition."""
-    latest = [accumulate((record.timestamp for record in records), max) for records in partitions]
-    timed = [zip(times, records, strict=True) for times, records in zip(latest, partitions, strict=True)]
-    return [record for _, record in heapq.merge(*timed, key=itemgetter(0))]
+    merged = heapq.merge(*found, key=attrgetter("timestamp"))
+    return list(merged)[-count:] if count else []
 
 
 def _follow(home: Home, topic: Topic, positions: dict[int, int], as_json: bool) -> None:

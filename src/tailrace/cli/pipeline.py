@@ -1,0 +1,218 @@
+"""`tailrace init`, `about`, `test`: writing a pipeline and trying it before it runs."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from tailrace.cli.command import command
+from tailrace.cli.options import HomeOption, JsonOption
+from tailrace.cli.run import FileArgument, loaded
+from tailrace.cli.session import note
+from tailrace.cli.show import print_facts, print_json, print_table
+from tailrace.errors import AlreadyThere
+
+if TYPE_CHECKING:
+    from tailrace.adaptors.contract import Adaptor
+    from tailrace.pipeline.definition import Definition
+
+SAMPLE = 10
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands."""
+    command(app, "init")(init)
+    command(app, "about")(about)
+    command(app, "test")(try_out)
+
+
+def init(
+    source: Annotated[str, typer.Argument(metavar="SOURCE", help="The adaptor to read from.")],
+    sink: Annotated[str, typer.Argument(metavar="SINK", help="The adaptor to write to.")],
+    file: Annotated[Path, typer.Option("--file", "-f", help="The file to write.")] = Path("pipeline.py"),
+    force: Annotated[bool, typer.Option("--force", help="Overwrite the file.")] = False,
+) -> None:
+    """Write a pipeline's file to start from, with what each setting means.
+
+    Examples:
+
+        tailrace init postgres file
+        tailrace init postgres postgres --file shop.py
+    """
+    if file.exists() and not force:
+        raise AlreadyThere(f"{file} exists already; choose another --file, or --force")
+    file.write_text(template(file.stem, source, sink))
+    note(f"wrote {file}; set what it asks for, then: tailrace test {file}")
+
+
+def template(name: str, source: str, sink: str) -> str:
+    """A commented pipeline file."""
+    from tailrace.adaptors.registry import adaptor
+
+    read, write = adaptor(source), adaptor(sink)
+    return "\n".join(
+        [
+            f'"""{read.about} → {write.about}"""',
+            "",
+            "import tailrace",
+            "from tailrace.pipeline.functions import omit",
+            "",
+            "pipeline = (",
+            f'    tailrace.pipeline("{name}")',
+            "    .source(",
+            f'        "{source}",',
+            *_commented(read.reader_settings),
+            '        namespace=r".*",  # a regular expression: which tables, files or topics',
+            "    )",
+            "    .branch(",
+            '        namespace=r".*",  # of those, which go into this sink',
+            "    )",
+            '    .transform(omit("a_field_nobody_needs"))  # or your own: message -> message | None',
+            "    .save(",
+            f'        "{sink}",',
+            *_commented(write.writer_settings),
+            '        on_error="stop",  # or "dead_letter", "skip"',
+            "    )",
+            ")",
+            "",
+        ]
+    )
+
+
+def _commented(settings: Any) -> list[str]:
+    out = []
+    for name, kind, default, required in fields_of(settings):
+        line = f"{name}={'...' if required else default!r},  # {kind}"
+        out.append(f"        {line}" if required else f"        # {line}")
+    return out
+
+
+def fields_of(settings: Any) -> list[tuple[str, str, Any, bool]]:
+    """The settings of an adaptor's end: (name, type, default, whether it must be given)."""
+    import msgspec
+
+    if settings is None:
+        return []
+    out = []
+    for field in msgspec.structs.fields(settings):
+        kind = getattr(field.type, "__name__", None) or str(field.type).replace("typing.", "")
+        default = None if field.required or field.default is msgspec.NODEFAULT else field.default
+        out.append((field.encode_name, kind, default, field.required))
+    return out
+
+
+def about(
+    name: Annotated[str | None, typer.Argument(metavar="[ADAPTOR]", help="Only this one, with its settings.")] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Say which adaptors there are, what each can do, its settings and its guarantee.
+
+    Examples:
+
+        tailrace about
+        tailrace about postgres
+    """
+    from tailrace.adaptors.registry import adaptor, adaptors
+
+    found = list(adaptors().values()) if name is None else [adaptor(name)]
+    if as_json:
+        print_json([described(a) for a in found] if name is None else described(found[0]))
+    elif name is None:
+        yes = {True: "yes", False: ""}
+        shown = map(described, found)
+        rows = [(d["name"], yes[d["reads"]], yes[d["follows"]], d["guarantee"] or "", d["about"]) for d in shown]
+        print_table(("adaptor", "reads", "follows", "writes", "about"), rows)
+    else:
+        _print(found[0])
+
+
+def described(adaptor: Adaptor) -> dict[str, Any]:
+    """An adaptor as plain values."""
+    ends = {"source": adaptor.reader_settings, "sink": adaptor.writer_settings}
+    return {
+        "name": adaptor.name,
+        "about": adaptor.about,
+        "reads": adaptor.reader is not None,
+        "follows": adaptor.reader is not None and adaptor.reader.follows,
+        "guarantee": adaptor.writer.guarantee if adaptor.writer is not None else None,
+        "settings": {
+            end: [{"name": n, "type": k, "default": d, "required": r} for n, k, d, r in fields_of(settings)]
+            for end, settings in ends.items()
+            if settings is not None
+        },
+    }
+
+
+def _print(adaptor: Adaptor) -> None:
+    shown = described(adaptor)
+    print_facts((k, shown[k]) for k in ("name", "about", "reads", "follows", "guarantee"))
+    for end, settings in shown["settings"].items():
+        print(f"\nas a {end}:")
+        rows = [(s["name"], s["type"], "(must be set)" if s["required"] else repr(s["default"])) for s in settings]
+        print_table(("setting", "type", "default"), rows)
+
+
+def try_out(file: FileArgument, home: HomeOption = None, as_json: JsonOption = False) -> None:
+    """Connect to both ends of a pipeline and pass ten messages through its functions; nothing is written.
+
+    Examples:
+
+        tailrace test shop.py
+    """
+    definition = loaded(file, home)
+    definition.check()
+    found = sampled(definition)
+    if as_json:
+        print_json(found)
+        return
+    for sink, messages in found.items():
+        print(f"{sink}: {len(messages)} of {SAMPLE} sampled messages would be written")
+        for message in messages:
+            print("  " + json.dumps(message, default=str, ensure_ascii=False))
+    note("both ends answer; nothing was written")
+
+
+def sampled(definition: Definition) -> dict[str, list[dict[str, Any]]]:
+    """What would reach each writer, of the first messages that the source has."""
+    import re
+
+    from tailrace.adaptors.registry import make_reader, make_writer
+    from tailrace.adaptors.rows import messages_of
+
+    reader = make_reader(definition.source.adaptor, definition.source.settings)
+    try:
+        reader.check()
+        batches = _some(reader, re.compile(definition.source.namespace))
+    finally:
+        reader.close()
+    out: dict[str, list[dict[str, Any]]] = {}
+    for sink in definition.sinks:
+        writer = make_writer(sink.adaptor, sink.settings)
+        writer.check()
+        writer.close()
+        wanted = re.compile(sink.namespace)
+        rows = [b for b in batches if wanted.search(b.schema.metadata[b"namespace"].decode())]
+        for function in sink.functions:
+            rows = [result for batch in rows for result in function(batch)]
+        out[sink.name] = [
+            {"namespace": m.namespace, "id": m.id, "op": m.op.name.lower(), "data": m.data}
+            for batch in rows
+            for m in messages_of(batch)
+        ]
+    return out
+
+
+def _some(reader: Any, wanted: Any) -> list[Any]:
+    """The first rows that a source has, ten at most."""
+    batches, left = [], SAMPLE
+    for namespace in reader.namespaces():
+        if left and wanted.search(namespace.name):
+            for piece in reader.pieces(namespace.name, 1000)[:1]:
+                for batch in reader.copy(piece):
+                    batches.append(batch.slice(0, left))
+                    left -= batches[-1].num_rows
+                    break
+    return [b for b in batches if b.num_rows]
