@@ -45,6 +45,7 @@ class AsyncAck(msgspec.Struct, gc=False):
 
     def __await__(self) -> Generator[Any, None, int]:
         yield from self.batch.settled.wait().__await__()
+        self.batch.wait()
         return self.batch.offset(*self.batch.buffer.place(self.row))
 
     @property
@@ -93,6 +94,7 @@ class AsyncProducer:
         self._waiting: deque[tuple[AsyncBatch, asyncio.Task[Placed]]] = deque()
         self._outstanding, self._closing = 0, False
         self._failed: Exception | None = None
+        self._unsaid: Exception | None = None
         self._work, self._room = asyncio.Event(), asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
@@ -119,8 +121,8 @@ class AsyncProducer:
     async def send_batch(self, records: Records, *, partition: int | None = None) -> AsyncBatchAck:
         """Take many records at once: an Arrow table or batch, or (key, value) pairs; see `Producer.send_batch`."""
         ack = AsyncBatchAck()
-        for piece in pieces(records):
-            data = rows(piece, int(self._wall() * 1000), self._topic.settings.max_record_bytes)
+        stamp, limit = int(self._wall() * 1000), self._topic.settings.max_record_bytes
+        for data in [rows(piece, stamp, limit) for piece in pieces(records)]:
             batch = await self._roomy()
             before = batch.buffer.size
             ack.parts += [(batch, *at) for at in batch.buffer.add_batch(data, partition)]
@@ -159,22 +161,25 @@ class AsyncProducer:
         return [*(batch for batch, _ in self._waiting), *self._full]
 
     async def flush(self) -> None:
-        """Wait until everything sent so far is durable; raises if any of it could not be made so."""
+        """Wait until everything sent so far is durable; raises if any of it, since the last flush, could not be made
+        so."""
         for batch in self._close_batch():
             await batch.settled.wait()
-            batch.wait()
+        self._say()
+
+    def _say(self) -> None:
+        error, self._unsaid = self._unsaid, None
+        if error is not None:
+            raise error
 
     async def close(self) -> None:
         """Flush, and stop.  Raises what a flush would raise."""
-        if self._closing:
-            return
         self._closing = True
-        pending = self._close_batch()
+        self._close_batch()
         self._room.set()
         if self._task is not None:
             await self._task
-        for batch in pending:
-            batch.wait()
+        self._say()
 
     async def __aenter__(self) -> AsyncProducer:
         return self
@@ -231,6 +236,7 @@ class AsyncProducer:
         """Fail what was sent so far, in order: a later chunk must not be in the log where an earlier one is not."""
         if isinstance(error, (OutcomeUnknown, Broken)):
             self._failed = error
+        self._unsaid = self._unsaid or error
         doomed = self._close_batch()
         puts = [put for _, put in self._waiting]
         self._waiting.clear()
