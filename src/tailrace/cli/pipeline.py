@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, get_args, get_origin
 
 import typer
 
@@ -84,24 +84,42 @@ def template(name: str, source: str, sink: str) -> str:
 
 def _commented(settings: Any) -> list[str]:
     out = []
-    for name, kind, default, required in fields_of(settings):
-        line = f"{name}={'...' if required else default!r},  # {kind}"
-        out.append(f"        {line}" if required else f"        # {line}")
+    for field in fields_of(settings):
+        note = f"{field.type}: {field.about}" if field.about else field.type
+        line = f"{field.name}={'...' if field.required else repr(field.default)},  # {note}"
+        out.append(f"        {line}" if field.required else f"        # {line}")
     return out
 
 
-def fields_of(settings: Any) -> list[tuple[str, str, Any, bool]]:
-    """The settings of an adaptor's end: (name, type, default, whether it must be given)."""
+def fields_of(settings: Any) -> list[Field]:
+    """The settings of an adaptor's end."""
     import msgspec
 
-    if settings is None:
-        return []
     out = []
-    for field in msgspec.structs.fields(settings):
-        kind = getattr(field.type, "__name__", None) or str(field.type).replace("typing.", "")
+    for field in msgspec.structs.fields(settings) if settings is not None else ():
         default = None if field.required or field.default is msgspec.NODEFAULT else field.default
-        out.append((field.encode_name, kind, default, field.required))
+        out.append(Field(field.encode_name, *typed(field.type), default, field.required))
     return out
+
+
+class Field(NamedTuple):
+    """A setting of an adaptor."""
+
+    name: str
+    type: str
+    about: str
+    default: Any
+    required: bool
+
+
+def typed(kind: Any) -> tuple[str, str]:
+    """How a setting's type is called, and what its author says of it."""
+    about = ""
+    if get_origin(kind) is Annotated:
+        kind, *metas = get_args(kind)
+        about = next((m.description for m in metas if getattr(m, "description", None)), "")
+    name = kind.__name__ if isinstance(kind, type) and not get_args(kind) else str(kind).replace("typing.", "")
+    return name, about
 
 
 def about(
@@ -139,7 +157,7 @@ def described(adaptor: Adaptor) -> dict[str, Any]:
         "follows": adaptor.reader is not None and adaptor.reader.follows,
         "guarantee": adaptor.writer.guarantee if adaptor.writer is not None else None,
         "settings": {
-            end: [{"name": n, "type": k, "default": d, "required": r} for n, k, d, r in fields_of(settings)]
+            end: [field._asdict() for field in fields_of(settings)]
             for end, settings in ends.items()
             if settings is not None
         },
@@ -148,11 +166,15 @@ def described(adaptor: Adaptor) -> dict[str, Any]:
 
 def _print(adaptor: Adaptor) -> None:
     shown = described(adaptor)
-    print_facts((k, shown[k]) for k in ("name", "about", "reads", "follows", "guarantee"))
+    yes = {True: "yes", False: "no", None: "cannot be written to"}
+    print_facts((k, yes.get(shown[k], shown[k])) for k in ("name", "about", "reads", "follows", "guarantee"))
     for end, settings in shown["settings"].items():
         print(f"\nas a {end}:")
-        rows = [(s["name"], s["type"], "(must be set)" if s["required"] else repr(s["default"])) for s in settings]
-        print_table(("setting", "type", "default"), rows)
+        rows = [
+            (s["name"], s["type"], "(must be set)" if s["required"] else repr(s["default"]), s["about"])
+            for s in settings
+        ]
+        print_table(("setting", "type", "default", "about"), rows)
 
 
 def try_out(file: FileArgument, home: HomeOption = None, as_json: JsonOption = False) -> None:

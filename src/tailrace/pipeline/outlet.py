@@ -102,6 +102,8 @@ class Outlet:
         self._thread.join(seconds)
         self.save(force=True)
         self._writer.close()
+        if self.problem is None:
+            self.shown.state = "ended"
 
     # -- batches
     def catch_up(self) -> None:
@@ -203,6 +205,7 @@ class Outlet:
         self.shown.rows += sum(o.rows for o in outcomes)
         self.shown.filtered += sum(o.filtered for o in outcomes)
         self.shown.offset = sum(mark.low + 1 for mark in self.marks.values()) - 1
+        self.shown.lag = sum(end - self.marks[q].resume for q, (_, end) in self._log.topic.ends().items())
         latest = max((o.latest for o in outcomes), default=0)
         self.shown.delay = max(0.0, time.time() - latest / 1000) if latest else 0.0
         self.shown.state, self.shown.error = "running", ""

@@ -3,36 +3,13 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
-import msgspec
 import pyarrow as pa
 
-from tailrace.adaptors.message import Message
-from tailrace.adaptors.rows import messages_of
+from tailrace.adaptors.jsontext import printed
 from tailrace.errors import BadSetting
-
-_json = msgspec.json.Encoder(enc_hook=str, decimal_format="string").encode
-
-
-def shown(message: Message) -> dict[str, Any]:
-    """A message as plain values."""
-    return {
-        "op": message.op.name.lower(),
-        "namespace": message.namespace,
-        "id": message.id,
-        "timestamp": message.timestamp,
-        "data": message.data,
-    }
-
-
-def printed(batch: pa.RecordBatch, spaces: int) -> Iterator[str]:
-    """Each row as JSON text; with no spaces on one line."""
-    for message in messages_of(batch):
-        text = _json(shown(message))
-        yield (msgspec.json.format(text, indent=spaces) if spaces else text).decode(errors="replace")
 
 
 @dataclass(frozen=True, slots=True)
