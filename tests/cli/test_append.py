@@ -78,6 +78,12 @@ def test_a_bad_row_is_named_and_what_is_before_it_is_kept(orders: Cli, tmp_path:
     assert [key for key, _ in pairs(orders)] == [b"1", b"2"]
 
 
+def test_a_bad_row_far_into_a_file_is_named_too(orders: Cli, tmp_path: Path) -> None:
+    path = tmp_path / "rows.jsonl"
+    path.write_text('{"id": 1}\n' * 60_000 + "nope\n")
+    assert "rows.jsonl, line 60001: JSON is malformed" in orders.fails("topic", "append", "orders", path).err
+
+
 def test_bad_rows_can_be_passed_over(orders: Cli, tmp_path: Path) -> None:
     path = tmp_path / "rows.jsonl"
     path.write_text('{"id":1}\nnope\n{"id":3}\nnope\n')

@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import tailrace
+from tailrace.cli.reading import _last
 from tailrace.log.retention import raise_floor
 from tests.cli.runs import PROGRAM, Cli
 
@@ -151,3 +152,13 @@ def test_tail_keeps_the_order_of_a_partition_whose_time_runs_backwards(cli: Cli)
     places = [line.split("\t")[:2] for line in cli("topic", "tail", "a").out.splitlines()]
     assert [place for place, _ in places] == ["1:0", "0:0", "0:1", "1:1"]
     assert places[2][1] == "1970-01-01T00:00:01.000Z"
+
+
+def test_tail_ends_where_following_begins(orders: Cli) -> None:
+    """What is appended between the two looks is printed once, by the second."""
+    with tailrace.open(orders.home) as home:
+        topic = home.topic("orders")
+        ends = topic.ends()
+        with topic.producer() as out:
+            out.send(None, b"late", partition=0)
+        assert [record.value for record in _last(topic, ends, 100)].count(b"late") == 0
