@@ -314,7 +314,7 @@ def test_it_is_woken_by_an_append_and_does_not_wait_for_its_next_look(monkeypatc
     topic = tailrace.open("memory://").topic("orders", partitions=4)
 
     async def main() -> None:
-        async with topic.aio.consumer("billing", max_seconds=10) as consumer:
+        async with topic.aio.consumer("billing", max_seconds=10, ttl=60) as consumer:
             await until(lambda: consumer.caught_up)
             threading.Timer(0.1, fill, (topic, 1)).start()
             records = aiter(consumer)

@@ -21,15 +21,22 @@ from tailrace.log import watch
 from tailrace.log.group import Group
 from tailrace.log.record import Record
 from tailrace.log.topic import Topic
+from tailrace.storage.calls import Store
 from tailrace.storage.tables import Set, Update
+from tailrace.testing import SimulatedObjects
+from tests.servers.aws import table
 
 TTL = 0.5
 
 
-@pytest.fixture(params=["memory", "disk"])
+@pytest.fixture(params=["memory", "disk", pytest.param("dynoxide", marks=pytest.mark.server)])
 def home(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Home]:
-    with tailrace.open("memory://" if request.param == "memory" else tmp_path / "home") as opened:
-        yield opened
+    if request.param == "dynoxide":
+        with table(request.getfixturevalue("dynoxide")) as opened:
+            yield Home("s3://simulated", Store(opened, SimulatedObjects()))
+        return
+    with tailrace.open("memory://" if request.param == "memory" else tmp_path / "home") as home:
+        yield home
 
 
 @pytest.fixture
@@ -113,7 +120,7 @@ def test_it_is_woken_by_an_append_and_does_not_wait_for_its_next_look(monkeypatc
     monkeypatch.setattr(watch, "SHORTEST", 60.0)
     with tailrace.open("memory://") as home:
         topic = home.topic("orders", partitions=4)
-        with topic.consumer("billing", max_seconds=10) as consumer:
+        with topic.consumer("billing", max_seconds=10, ttl=60) as consumer:
             until(lambda: consumer.caught_up)
             threading.Timer(0.1, fill, (topic, 1)).start()
             assert next(iter(consumer)).value == b"0"
@@ -262,22 +269,23 @@ def test_what_a_run_has_handled_is_committed(topic: Topic):
 
 
 def test_a_run_out_of_time_asks_for_another_which_finishes(topic: Topic):
-    fill(topic, 12)
+    fill(topic, 40)
     asked, seen = [], []
 
     def slow(record: Record) -> None:
         seen.append(record)
-        time.sleep(0.03)
+        time.sleep(0.05)
 
     with topic.consumer("billing") as consumer:
-        ran = consumer.run(slow, max_seconds=0.15, on_unfinished=lambda: asked.append(1))
+        until(lambda: len(consumer.partitions) == 4)
+        ran = consumer.run(slow, max_seconds=0.5, on_unfinished=lambda: asked.append(1))
     assert not ran.caught_up
-    assert 0 < ran.records < 12
+    assert 0 < ran.records < 40
     assert asked == [1]
     with topic.consumer("billing") as consumer:
         assert consumer.run(seen.append, on_unfinished=lambda: asked.append(2)).caught_up
     assert asked == [1]
-    assert len(seen) == len({(r.partition, r.offset) for r in seen}) == 12
+    assert len(seen) == len({(r.partition, r.offset) for r in seen}) == 40
 
 
 def test_a_loop_ends_after_max_seconds(topic: Topic):

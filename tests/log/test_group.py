@@ -17,17 +17,22 @@ from tailrace.log import group as groups
 from tailrace.log import groupstate
 from tailrace.log.group import Group
 from tailrace.log.topic import Topic
-from tailrace.storage.calls import Write
-from tailrace.testing import Life, Simulation, Violation, check_schedules
+from tailrace.storage.calls import Store, Write
+from tailrace.testing import Life, SimulatedObjects, Simulation, Violation, check_schedules
 from tests.log.groups import PARTITIONS, prepare, shared
+from tests.servers.aws import table
 
 TTL = 0.3
 
 
-@pytest.fixture(params=["memory", "disk"])
+@pytest.fixture(params=["memory", "disk", pytest.param("dynoxide", marks=pytest.mark.server)])
 def home(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Home]:
-    with tailrace.open("memory://" if request.param == "memory" else tmp_path / "home") as opened:
-        yield opened
+    if request.param == "dynoxide":
+        with table(request.getfixturevalue("dynoxide")) as opened:
+            yield Home("s3://simulated", Store(opened, SimulatedObjects()))
+        return
+    with tailrace.open("memory://" if request.param == "memory" else tmp_path / "home") as home:
+        yield home
 
 
 @pytest.fixture
