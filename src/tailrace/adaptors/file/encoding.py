@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, BinaryIO, Protocol
+from typing import BinaryIO, Protocol
 
-import msgspec
 import pyarrow as pa
 import pyarrow.csv as pc_csv
 import pyarrow.parquet as pq
 
 from tailrace.adaptors.file.settings import FileSink, Format
-from tailrace.adaptors.file.shapes import UNSET, as_text, csv_unfit, parquet_unfit, to_json, without
+from tailrace.adaptors.file.shapes import UNSET, csv_unfit, parquet_unfit, without
+from tailrace.adaptors.jsontext import json_objects
 
 SUFFIX: Mapping[Format, str] = {"parquet": ".parquet", "jsonl": ".jsonl", "csv": ".csv"}
 
@@ -76,19 +76,7 @@ class _JsonLines:
 
 def json_lines(batch: pa.RecordBatch) -> list[bytes]:
     """Rows as lines of JSON; an unset field is left out, a null one is null."""
-    names = [name for name in batch.schema.names if name != UNSET]
-    columns = [_json_values(batch.column(name)) for name in names]
-    unset = batch.column(UNSET).to_pylist() if UNSET in batch.schema.names else [None] * batch.num_rows
-    out = []
-    for row, missing in zip(zip(*columns, strict=True), unset, strict=True):
-        document = dict(zip(names, row, strict=True))
-        for name in missing or ():
-            del document[name]
-        out.append(to_json(document) + b"\n")
-    return out
-
-
-def _json_values(column: pa.Array[Any]) -> list[Any]:
-    if isinstance(column.type, pa.JsonType):
-        return [None if text is None else msgspec.Raw(text.encode()) for text in as_text(column).to_pylist()]
-    return list(column.to_pylist())
+    if UNSET not in batch.schema.names:
+        return [text + b"\n" for text in json_objects(batch)]
+    unset = batch.column(UNSET).to_pylist()
+    return [text + b"\n" for text in json_objects(batch.drop_columns([UNSET]), unset)]

@@ -17,7 +17,7 @@ import msgspec
 
 from tailrace.adaptors.file.disk import Disk
 from tailrace.adaptors.file.names import OWN, batch_name, batch_number
-from tailrace.errors import Damaged, Fenced
+from tailrace.errors import Damaged
 
 
 class Finished(msgspec.Struct, frozen=True):
@@ -50,27 +50,6 @@ def roll_forward(root: Path, finished: Finished, disk: Disk) -> None:
         if (root / old).is_dir():
             disk.make_folder((root / new).parent)
             disk.move(root / old, root / new)
-
-
-def check_turn(finished: Finished, epoch: int, offsets: Mapping[str, Any], writer: str) -> None:
-    """Refuse a batch that a newer run has overtaken."""
-    if finished.epoch > epoch:
-        raise Fenced(f"another run of the writer {writer!r} has begun (epoch {finished.epoch}); this one must stop")
-    if finished.epoch == epoch and _lower(offsets, finished.offsets):
-        raise Fenced(f"the writer {writer!r} has finished more than this batch already; it must not go back")
-
-
-def _lower(new: Mapping[str, Any], old: Mapping[str, Any]) -> bool:
-    return any(_below(new.get(q), mark) for q, mark in old.items())
-
-
-def _below(new: Any, old: Any) -> bool:
-    """Whether a mark is behind another anywhere; marks are numbers, or as a pipeline keeps them."""
-    if new is None or isinstance(old, int):
-        return new is None or new < old
-    if new["low"] < old["low"]:
-        return True
-    return any(max(new["low"], new["ahead"].get(name, -1)) < at for name, at in old["ahead"].items())
 
 
 def next_number(root: Path, finished: Finished | None) -> int:

@@ -7,13 +7,12 @@ _op          insert, update or delete           _timestamp   when
 from __future__ import annotations
 
 from base64 import b64encode
-from decimal import Decimal
 from typing import Any
 
-import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tailrace.adaptors.jsontext import interval_text, to_json
 from tailrace.adaptors.rows import columns_of, namespace_of, ops_of
 from tailrace.errors import Rejected
 from tailrace.log.record import Op
@@ -101,20 +100,6 @@ def _text(value: Any) -> str:
     if isinstance(value, bytes):
         return b64encode(value).decode()
     return to_json(value).decode() if isinstance(value, (dict, list, tuple)) else str(value)
-
-
-def interval_text(value: Any) -> str:
-    """An interval as ISO 8601 writes it."""
-    seconds = Decimal(value.nanoseconds).scaleb(-9).normalize()
-    return f"P{value.months}M{value.days}DT{seconds:f}S"
-
-
-def _plain(value: Any) -> Any:
-    return interval_text(value) if isinstance(value, pa.MonthDayNano) else str(value)
-
-
-to_json = msgspec.json.Encoder(enc_hook=_plain, decimal_format="string").encode
-"""Values as JSON, in the one way that files have them."""
 
 
 def parquet_unfit(kind: pa.DataType) -> bool:

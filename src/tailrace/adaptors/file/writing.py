@@ -19,6 +19,7 @@ from tailrace.adaptors.file.finished import Finished
 from tailrace.adaptors.file.names import OWN, TRUNCATED, folder_name, last_number
 from tailrace.adaptors.file.parts import Parts
 from tailrace.adaptors.file.settings import FileSink
+from tailrace.adaptors.turn import is_repeat
 from tailrace.errors import NotReady
 
 _log = logging.getLogger("tailrace")
@@ -94,9 +95,8 @@ class FileWriter(Writer):
         before = finishing.read(path)
         if before is not None:
             finishing.roll_forward(self._root, before, self._disk)
-            finishing.check_turn(before, who.epoch, offsets, who.writer)
-            if (before.epoch, before.offsets) == (who.epoch, offsets):
-                self.discard(staged)  # the same batch once more
+            if is_repeat((before.epoch, before.offsets), who, offsets):
+                self.discard(staged)
                 return
         gathered = self._gathered(staged)
         number = finishing.next_number(self._root, before) if gathered or before is None else before.number

@@ -1,0 +1,64 @@
+"""The stdout adaptor: messages as text, for people and pipes."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Annotated, Any, ClassVar, Literal
+
+import pyarrow as pa
+from msgspec import Meta
+
+from tailrace.adaptors.contract import Adaptor, Guarantee, Settings, Staged, Who, Writer
+from tailrace.adaptors.jsontext import printed, to_json
+from tailrace.adaptors.rows import namespace_of
+
+
+class StdoutSink(Settings, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The standard output of the process that runs the pipeline."""
+
+    format: Annotated[
+        Literal["jsonl", "pretty"], Meta(description="one line for each message, or indented for reading")
+    ] = "jsonl"
+
+
+class StdoutWriter(Writer):
+    """Prints messages.  Tasks make the text, the driver prints it: a task has no terminal."""
+
+    guarantee: ClassVar[Guarantee] = "at least once"
+
+    def __init__(self, settings: StdoutSink) -> None:
+        self._spaces = 2 if settings.format == "pretty" else 0
+
+    def check(self) -> None:
+        """Nothing can be wrong before it is printed."""
+
+    def stage(self, rows: Iterable[pa.RecordBatch]) -> Staged:
+        """The text of a share."""
+        texts: list[str] = []
+        counts: dict[str, int] = {}
+        for batch in rows:
+            texts += printed(batch, self._spaces)
+            counts[namespace_of(batch)] = counts.get(namespace_of(batch), 0) + batch.num_rows
+        return Staged(sum(counts.values()), texts, counts)
+
+    def finish(self, staged: Sequence[Staged], who: Who, offsets: Mapping[str, Any]) -> None:
+        """Print it."""
+        for share in staged:
+            for text in share.detail:
+                sys.stdout.write(text + "\n")
+        sys.stdout.flush()
+
+    def command(self, namespace: str, name: str) -> None:
+        """Print that, too."""
+        sys.stdout.write(to_json({"op": "command", "namespace": namespace, "command": name}).decode() + "\n")
+        sys.stdout.flush()
+
+
+STDOUT = Adaptor(
+    "stdout",
+    "prints messages as JSON",
+    writer=StdoutWriter,
+    writer_settings=StdoutSink,
+    example='.save("stdout", format="pretty")',
+)

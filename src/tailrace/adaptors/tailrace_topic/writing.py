@@ -1,0 +1,169 @@
+"""Writing topics: tasks put chunks, and one transaction appends them all together with the offsets.
+
+$Sink-<pipeline>.<writer>, 0    seq, epoch, offsets (JSON), id, page
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import msgspec
+import pyarrow as pa
+
+from tailrace.adaptors.contract import Guarantee, Staged, Who, Writer
+from tailrace.adaptors.rows import namespace_of
+from tailrace.adaptors.tailrace_topic.homes import open_once
+from tailrace.adaptors.tailrace_topic.reading import topic_of
+from tailrace.adaptors.tailrace_topic.records import records_from, topic_name
+from tailrace.adaptors.tailrace_topic.settings import TopicSink
+from tailrace.adaptors.turn import is_repeat
+from tailrace.coordination import guard
+from tailrace.errors import Fenced, ObjectMissing, Unavailable
+from tailrace.home import Home
+from tailrace.log.append import Placed, commit_guarded
+from tailrace.log.catalog import check_name
+from tailrace.log.parcel import CHUNK_BYTES, Parcel, pack_up, unpack_parcels
+from tailrace.log.record import Op
+from tailrace.log.topic import Topic
+from tailrace.storage.calls import Steps
+from tailrace.storage.tables import Absent, Add, Change, Equals, Item, Key, Put, Set, Update
+
+
+def sink_key(pipeline: str, writer: str) -> Key:
+    """Where a writer's offsets are kept, in the home it writes to."""
+    return Key(f"$Sink-{pipeline}.{writer}")
+
+
+@dataclass(slots=True)
+class Offsets:
+    """The guard of one batch: nobody has finished another since `seen`."""
+
+    who: Who
+    offsets: str
+    seen: Item
+
+    @property
+    def key(self) -> Key:
+        """Where it is."""
+        return sink_key(self.who.pipeline, self.who.writer)
+
+    def action(self, id: str, page: int) -> Update:
+        """This batch, and its offsets."""
+        kept = (Set("epoch", self.who.epoch), Set("offsets", self.offsets), Set("id", id), Set("page", page))
+        changes: tuple[Change, ...] = (Add("seq", 1), *kept)
+        return Update(self.key, changes, (Equals("seq", self.seen["seq"]),))
+
+    def read(self) -> Steps[Item]:
+        """The item as stored."""
+        item = yield from guard.read(self.key)
+        assert item is not None, "a sink's item is never removed"
+        return item
+
+    def moved(self, item: Item) -> bool:
+        """Somebody has."""
+        return bool(item["seq"] != self.seen["seq"])
+
+
+class TopicWriter(Writer):
+    """Appends messages to topics, once."""
+
+    guarantee: ClassVar[Guarantee] = "exactly once"
+
+    def __init__(self, settings: TopicSink) -> None:
+        self._settings = settings
+        self._topics: dict[str, Topic] = {}
+
+    @property
+    def _home(self) -> Home:
+        return open_once(self._settings.home)
+
+    def check(self) -> None:
+        """Open the home; make the topic, if there is one for all."""
+        if self._settings.topic is not None:
+            self._topic(check_name("topic", self._settings.topic))
+        self._home.topics()
+
+    def _topic(self, name: str) -> Topic:
+        if name not in self._topics:
+            self._topics[name] = topic_of(self._home, name, self._settings.partitions)
+        return self._topics[name]
+
+    def _name(self, namespace: str) -> str:
+        return self._settings.topic or topic_name(namespace)
+
+    def restore(self, pipeline: str, writer: str) -> Mapping[str, Any] | None:
+        """The offsets of the last batch."""
+        item = self._home.store.run(guard.read(sink_key(pipeline, writer)))
+        if item is None or not item["epoch"]:
+            return None
+        return {"epoch": item["epoch"], "offsets": msgspec.json.decode(item["offsets"])}
+
+    def stage(self, rows: Iterable[pa.RecordBatch]) -> Staged:
+        """Put chunks, which nobody refers to yet."""
+        waiting: dict[str, list[pa.RecordBatch]] = {}
+        parcels: dict[str, list[Parcel]] = {}
+        counts: dict[str, int] = {}
+        for batch in rows:
+            namespace = namespace_of(batch)
+            name = self._name(namespace)
+            counts[namespace] = counts.get(namespace, 0) + batch.num_rows
+            some = waiting.setdefault(name, [])
+            some.append(records_from(batch, shared=self._settings.topic is not None))
+            if sum(records.nbytes for records in some) >= CHUNK_BYTES:
+                parcels.setdefault(name, []).append(self._put(name, waiting.pop(name)))
+        for name, some in waiting.items():
+            parcels.setdefault(name, []).append(self._put(name, some))
+        return Staged(sum(counts.values()), parcels, counts)
+
+    def _put(self, name: str, records: list[pa.RecordBatch]) -> Parcel:
+        topic = self._topic(name)
+        return pack_up(topic.store, topic.log, topic.described, records)
+
+    def finish(self, staged: Sequence[Staged], who: Who, offsets: Mapping[str, Any]) -> None:
+        """Append everything and keep the offsets, in one transaction."""
+        store = self._home.store
+        item = store.run(_opened(sink_key(who.pipeline, who.writer)))
+        if item["epoch"] and is_repeat((item["epoch"], msgspec.json.decode(item["offsets"])), who, offsets):
+            return
+        decider = Offsets(who, msgspec.json.encode(offsets).decode(), item)
+        try:
+            placed = self._placed(staged)
+            won = store.run(commit_guarded(placed, decider))[0] if placed else store.run(_noted(decider))
+        except ObjectMissing as error:
+            raise Unavailable(f"cleaning has removed staged chunks, {error.name}; the batch is made again") from error
+        if not won:
+            raise Fenced(f"another run of the writer {who.writer!r} has finished a batch; this one must stop")
+
+    def _placed(self, staged: Sequence[Staged]) -> list[Placed]:
+        names = sorted({name for share in staged for name in share.detail or ()})
+        out = []
+        for name in names:
+            log = self._topic(name).log
+            self._home.store.run(log.head())
+            placed = unpack_parcels(log, [p for share in staged for p in (share.detail or {}).get(name, ())])
+            out += [placed] if placed is not None else []
+        return out
+
+    def command(self, namespace: str, name: str) -> None:
+        """One record with the op of a command, in every partition, after all that is there."""
+        topic = self._topic(self._name(namespace))
+        with topic.producer() as out:
+            for q in range(topic.partitions):
+                out.send(namespace.encode(), name.encode(), op=Op.COMMAND, partition=q)
+
+
+def _opened(key: Key) -> Steps[Item]:
+    """A writer's item, made if this is its first batch."""
+    while (item := (yield from guard.read(key))) is None:
+        fresh = {"seq": 0, "epoch": 0, "offsets": "{}", "id": "", "page": 0}
+        yield from guard.attempt(Put(key, fresh, (Absent(),)))
+    return item
+
+
+def _noted(decider: Offsets) -> Steps[bool]:
+    """Keep offsets with which nothing is appended."""
+    mine = decider.action("", 0)
+    item = yield from guard.settle(decider.key, lambda item: None if item is None or decider.moved(item) else (mine,))
+    return item is not None and (item["epoch"], item["offsets"]) == (decider.who.epoch, decider.offsets)

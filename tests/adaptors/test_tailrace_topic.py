@@ -1,0 +1,203 @@
+"""Topics as source and sink: the contracts, and what only topics do."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import tailrace
+from tailrace.adaptors.contract import Staged, Who
+from tailrace.adaptors.rows import make_rows, messages_of
+from tailrace.adaptors.tailrace_topic.reading import TopicReader
+from tailrace.adaptors.tailrace_topic.records import topic_name
+from tailrace.adaptors.tailrace_topic.settings import TopicSink, TopicSource
+from tailrace.adaptors.tailrace_topic.writing import TopicWriter
+from tailrace.errors import PositionLost
+from tailrace.home import Home
+from tailrace.log.record import Mode, Op
+from tailrace.pipeline.commitlog import CommitLog
+from tailrace.testing.adaptorcontract import ReaderContract, WriterContract
+from tailrace.testing.readercontract import Following
+
+WHO = Who("pipeline", "writer", 1)
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Iterator[Home]:
+    with tailrace.open(tmp_path / "home") as opened:
+        yield opened
+
+
+class Decoded(TopicReader):
+    """Documents as the contract wants them: the JSON value of a record."""
+
+    def copy(self, piece: Any) -> Iterator[pa.RecordBatch]:
+        yield from map(_decoded, super().copy(piece))
+
+    def follow(self, position: Any, namespaces: Sequence[str], state: Any) -> Iterator[Any]:
+        for changes in super().follow(position, namespaces, state):
+            yield type(changes)([_decoded(b) for b in changes.rows], changes.position, changes.committed_at)
+
+
+def _decoded(batch: pa.RecordBatch) -> pa.RecordBatch:
+    messages = list(messages_of(batch))
+    columns = pa.RecordBatch.from_pylist([json.loads(m.data["value"]) for m in messages])
+    return make_rows(messages[0].namespace, columns, ["id"], mode=messages[0].mode)
+
+
+class Records:
+    namespace = "orders"
+
+    def __init__(self, home: Home) -> None:
+        self.home, self.topic = home, home.topic("orders", 1)
+
+    def reader(self) -> TopicReader:
+        return Decoded(TopicSource(home=self.home.url, poll_seconds=0.01))
+
+    def add(self, documents: Sequence[dict[str, Any]]) -> None:
+        self.topic.append([(str(d["id"]).encode(), json.dumps(d).encode()) for d in documents])
+
+
+class TestReader(ReaderContract):
+    @pytest.fixture
+    def source(self, home: Home) -> Records:
+        return Records(home)
+
+
+class Appended:
+    namespace = "public.orders"
+
+    def __init__(self, home: Home) -> None:
+        self.home = home
+
+    def writer(self) -> TopicWriter:
+        return TopicWriter(TopicSink(home=self.home.url, partitions=3))
+
+    def documents(self) -> list[dict[str, Any]]:
+        if "public-orders" not in self.home.topics():
+            return []
+        return [json.loads(record.value or b"{}") for record in self.home.topic("public-orders").records()]
+
+
+class TestWriter(WriterContract):
+    upserts = deletes = False
+
+    @pytest.fixture
+    def sink(self, home: Home) -> Appended:
+        return Appended(home)
+
+    def test_a_higher_epoch_may_go_back(self, sink: Appended) -> None:  # type: ignore[override]
+        writer = sink.writer()
+        for epoch, offset in ((1, 9), (2, 3)):
+            writer.finish([writer.stage([rows(1)])], Who("p", "w", epoch), {"0": offset})
+        assert len(sink.documents()) == 2
+
+
+def rows(count: int, **settings: Any) -> pa.RecordBatch:
+    columns = pa.record_batch({"id": list(range(count)), "text": [f"text {n}" for n in range(count)]})
+    return make_rows("public.orders", columns, ["id"], **settings)
+
+
+def written(writer: TopicWriter, *batches: pa.RecordBatch, offsets: dict[str, Any]) -> list[Staged]:
+    staged = [writer.stage(batches)]
+    writer.finish(staged, WHO, offsets)
+    return staged
+
+
+def test_a_record_has_the_id_the_document_and_the_op(home: Home) -> None:
+    writer = TopicWriter(TopicSink(home=home.url, partitions=1))
+    written(writer, rows(2, op=Op.UPDATE, mode=Mode.SYNC, timestamp=7), rows(1, op=Op.DELETE), offsets={"0": 3})
+    first, _, gone = home.topic("public-orders").records()
+    assert (first.key, first.op, first.mode, first.timestamp) == (b"0", Op.UPDATE, Mode.SYNC, 7)
+    assert json.loads(first.value or b"") == {"id": 0, "text": "text 0"}
+    assert (gone.key, gone.value, gone.op) == (b"0", None, Op.DELETE)
+
+
+def test_one_topic_for_all_namespaces_says_which(home: Home) -> None:
+    writer = TopicWriter(TopicSink(home=home.url, topic="all", partitions=1))
+    writer.check()
+    written(writer, rows(1), offsets={"0": 1})
+    (record,) = home.topic("all").records()
+    assert record.key == b"public.orders\x000"
+    assert record.headers == (("namespace", b"public.orders"),)
+
+
+def test_from_topic_to_topic_records_stay_as_they_are(home: Home) -> None:
+    source = home.topic("in", 2)
+    with source.producer() as out:
+        out.send(b"a", b"\xff\x00", headers={"h": b"1"}, timestamp=5, op=Op.DELETE)
+        out.send(None, None, timestamp=6)
+    reader = TopicReader(TopicSource(home=home.url))
+    batches = [b for piece in reader.pieces("in", 100) for b in reader.copy(piece)]
+    writer = TopicWriter(TopicSink(home=home.url, topic="out", partitions=2))
+    written(writer, *batches, offsets={"0": 1})
+    copies = sorted((r.key or b"", r.value, r.timestamp, r.headers, r.op) for r in home.topic("out").records())
+    assert copies == [(b"", None, 6, (), Op.INSERT), (b"a", b"\xff\x00", 5, (("h", b"1"),), Op.DELETE)]
+
+
+def test_all_topics_of_a_batch_or_none(home: Home) -> None:
+    """One transaction: after a batch that was refused no topic has any of it."""
+    writer = TopicWriter(TopicSink(home=home.url))
+    other = make_rows("people", pa.record_batch({"id": [1]}), ["id"])
+    written(writer, rows(3), other, offsets={"0": 4})
+    late = [writer.stage([rows(3), other])]
+    with pytest.raises(tailrace.errors.Fenced):
+        writer.finish(late, WHO, {"0": 2})
+    assert [sum(1 for _ in home.topic(name).records()) for name in ("public-orders", "people")] == [3, 1]
+
+
+def test_a_pipelines_own_topics_are_left_out(home: Home) -> None:
+    CommitLog(home, "shop").begin(None)
+    home.topic("shop-dead", 1)
+    home.topic("catalog-log", 1)
+    reader = TopicReader(TopicSource(home=home.url))
+    assert [namespace.name for namespace in reader.namespaces()] == ["catalog-log"]
+
+
+def test_a_topic_that_comes_later_is_offered_and_followed_from_its_start(home: Home) -> None:
+    home.topic("first", 1)
+    reader = TopicReader(TopicSource(home=home.url, poll_seconds=0.01, discover=0.1))
+    changes = reader.follow(reader.begin(["first"]), ["first"], {})
+    home.topic("second", 1).append([(b"k", b"before it was seen")])
+    while not (seen := next(changes)).appeared:
+        pass
+    assert seen.appeared == ["second"]
+    (piece,) = reader.pieces("second", 10)
+    assert list(reader.copy(piece)) == []
+    while not (seen := next(changes)).rows:
+        pass
+    assert [m.data["value"] for m in messages_of(seen.rows[0])] == [b"before it was seen"]
+    again = TopicReader(TopicSource(home=home.url))
+    again.begun(seen.position)
+    assert [list(again.copy(p)) for p in again.pieces("second", 10)] == [[]]
+
+
+def test_a_topic_made_again_is_another(home: Home) -> None:
+    home.topic("orders", 1).append([(None, b"old")])
+    reader = TopicReader(TopicSource(home=home.url, poll_seconds=0.01))
+    position = reader.begin(["orders"])
+    pieces = reader.pieces("orders", 10)
+    home.delete_topic("orders")
+    home.topic("orders", 1).append([(None, b"new")])
+    with pytest.raises(PositionLost, match="made again"):
+        list(reader.copy(pieces[0]))
+    follower = Following(TopicReader(TopicSource(home=home.url, poll_seconds=0.01)), position, "orders")
+    (message,) = follower.until(bool)
+    assert message.data["value"] == b"new"
+
+
+@pytest.mark.parametrize(("namespace", "topic"), [("public.orders", "public-orders"), ("a", "a"), ('x."é"', "x-")])
+def test_names_of_topics(namespace: str, topic: str) -> None:
+    assert topic_name(namespace) == topic
+
+
+def test_a_truncate_is_a_command_in_every_partition(home: Home) -> None:
+    writer = TopicWriter(TopicSink(home=home.url, partitions=3))
+    writer.command("public.orders", "truncate")
+    found = [(r.partition, r.op, r.value) for r in home.topic("public-orders").records()]
+    assert sorted(found) == [(q, Op.COMMAND, b"truncate") for q in range(3)]
