@@ -161,9 +161,10 @@ def _transformed(branch: Branch, fetched: Fetched, outcome: Outcome) -> list[pa.
 
 def _blame(fetched: Fetched, error: Exception) -> Trouble:
     namespace = rowform.namespace_of(fetched.data)
-    id = fetched.data.column("key")[0].as_py()[len(namespace.encode()) + 1 :].decode(errors="replace")
+    row = min(getattr(error, "row", 0), fetched.data.num_rows - 1)
+    id = fetched.data.column("key")[row].as_py()[len(namespace.encode()) + 1 :].decode(errors="replace")
     what = f"{type(error).__name__}: {error}"
-    return Trouble(what, fetched.partition, fetched.offset, namespace, id, isinstance(error, Unavailable))
+    return Trouble(what, fetched.partition, fetched.offset + row, namespace, id, isinstance(error, Unavailable))
 
 
 def deliver_singly(branch: Branch, ranges: Sequence[Range], who: Who, marks: Mapping[int, Mark]) -> Outcome:

@@ -19,6 +19,7 @@ from tailrace.pipeline import offsets
 from tailrace.pipeline.commitlog import CommitLog
 from tailrace.pipeline.deadletters import Trouble
 from tailrace.pipeline.delivery import Branch, Outcome, Range, deliver, deliver_singly
+from tailrace.pipeline.functions.namespaces import destination
 from tailrace.pipeline.offsets import Mark, restored, stored
 from tailrace.pipeline.status import Sink, Status
 
@@ -168,7 +169,7 @@ class Outlet:
             return
         namespace, command = next(iter(self._waiting.values()))
         if re.search(self.branch.namespace, namespace):
-            self._writer.command(namespace, command)
+            self._writer.command(destination(self.branch.functions, namespace), command)
         for q in self._waiting:
             self.marks[q].acknowledge(self.marks[q].resume)
         self._waiting = {}
