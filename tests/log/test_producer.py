@@ -199,8 +199,7 @@ def test_a_failure_in_the_middle_fails_everything_behind_it() -> None:
     outcomes = [_outcome(ack) for ack in acks]
     assert outcomes == [0, BadRecord, BadRecord, BadRecord, BadRecord]
     assert out.send(b"a", b"5").result(10) == 1, "it goes on"
-    with suppress(BadRecord):
-        out.close()
+    out.close()
     assert values(topic) == [b"0", b"5"], "nothing reappears"
 
 
@@ -228,6 +227,28 @@ def test_flush_and_close_raise_what_nobody_has_been_told() -> None:
         out.close()
 
 
+def test_a_failure_that_each_acknowledgement_has_told_is_said() -> None:
+    topic, table = watched()
+    table.errors = [BadRecord("lost one")]
+    with topic.producer() as out:
+        with held(table):
+            acks = [out.send(b"a", b"1"), out.send(b"b", b"2")]
+            batch = out.send_batch([(b"a", b"3"), (b"b", b"4")])
+        for ack in (*acks, batch):
+            with pytest.raises(BadRecord):
+                ack.result(10)
+            with pytest.raises(BadRecord):
+                ack.result(10)
+    table.errors = [BadRecord("lost two")]
+    out = topic.producer()
+    with held(table):
+        asked, _forgotten = out.send(b"a", b"1"), out.send(b"b", b"2")
+    with pytest.raises(BadRecord):
+        asked.result(10)
+    with pytest.raises(BadRecord, match="lost two"):
+        out.close()
+
+
 def test_close_raises_a_failure_that_happens_while_it_waits() -> None:
     topic, table = watched()
     out = topic.producer()
@@ -247,8 +268,7 @@ def test_what_may_have_happened_closes_the_producer(error: Exception) -> None:
         out.send(b"a", b"2")
     with pytest.raises(Closed):
         out.send_batch([(b"a", b"2")])
-    with pytest.raises(type(error)):
-        out.close()
+    out.close()
     with topic.producer() as another:
         another.send(b"a", b"3").result(10)
     assert values(topic) == [b"3"]
@@ -269,8 +289,7 @@ def test_a_chunk_in_doubt_is_not_followed_by_another_on_its_page() -> None:
     with pytest.raises(Closed):
         out.send(b"a", b"2")
     table.late.pop()()
-    with suppress(TailraceError):
-        out.close()
+    out.close()
     assert values(topic) == [b"0", b"1"]
 
 
@@ -281,8 +300,7 @@ def test_a_full_disk_is_no_reason_to_stop() -> None:
     with pytest.raises(DiskFull):
         out.send(b"a", b"1").result(10)
     assert out.send(b"a", b"2").result(10) == 0
-    with pytest.raises(DiskFull):
-        out.close()
+    out.close()
 
 
 def test_a_table_that_is_throttled_for_half_a_minute() -> None:
@@ -312,8 +330,7 @@ def test_a_table_that_is_throttled_for_too_long() -> None:
         out.send(b"a", b"1").result(20)
     table.errors = []
     assert out.send(b"a", b"2").result(10) == 0
-    with pytest.raises(Unavailable):
-        out.close()
+    out.close()
 
 
 def test_a_failed_put_is_told_and_leaves_no_record() -> None:
@@ -325,8 +342,7 @@ def test_a_failed_put_is_told_and_leaves_no_record() -> None:
         out.send(b"a", b"1").result(10)
     objects.put = put
     assert out.send(b"a", b"2").result(10) == 0
-    with suppress(DiskFull):
-        out.close()
+    out.close()
     assert values(topic) == [b"2"]
 
 
@@ -336,8 +352,7 @@ def test_trouble_that_nobody_thought_of_leaves_nobody_waiting(monkeypatch: pytes
     monkeypatch.setattr(out._putters, "submit", lambda *a: (_ for _ in ()).throw(RuntimeError("shutting down")))
     with pytest.raises(RuntimeError, match="shutting down"):
         out.send(b"a", b"1").result(10)
-    with suppress(RuntimeError):
-        out.close()
+    out.close()
 
 
 def test_an_error_told_to_many_does_not_grow() -> None:
@@ -352,8 +367,7 @@ def test_an_error_told_to_many_does_not_grow() -> None:
             ack.result(10)
         lengths.append(len(caught.traceback))
     assert lengths[0] == lengths[-1]
-    with suppress(BadRecord):
-        out.close()
+    out.close()
 
 
 # --- bad input
@@ -620,7 +634,6 @@ def test_a_home_that_was_closed_fails_its_producers(tmp_path: Any) -> None:
     home.close()
     with pytest.raises(Closed):
         out.send(b"a", b"2").result(10)
-    with pytest.raises(Closed):
-        out.close()
+    out.close()
     with tailrace.open(tmp_path / "home") as again:
         assert values(again.topic("t")) == [b"1"]

@@ -45,6 +45,7 @@ class AsyncAck(msgspec.Struct, gc=False):
 
     def __await__(self) -> Generator[Any, None, int]:
         yield from self.batch.settled.wait().__await__()
+        self.batch.tell(self.row)
         self.batch.wait()
         return self.batch.offset(*self.batch.buffer.place(self.row))
 
@@ -94,7 +95,7 @@ class AsyncProducer:
         self._waiting: deque[tuple[AsyncBatch, asyncio.Task[Placed]]] = deque()
         self._outstanding, self._closing = 0, False
         self._failed: Exception | None = None
-        self._unsaid: Exception | None = None
+        self._lost = deque[AsyncBatch](maxlen=1000)
         self._work, self._room = asyncio.Event(), asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
@@ -161,16 +162,16 @@ class AsyncProducer:
         return [*(batch for batch, _ in self._waiting), *self._full]
 
     async def flush(self) -> None:
-        """Wait until everything sent so far is durable; raises if any of it, since the last flush, could not be made
-        so."""
+        """Wait until everything sent so far is durable; raises if any of it could not be made so, and nobody knows."""
         for batch in self._close_batch():
             await batch.settled.wait()
         self._say()
 
     def _say(self) -> None:
-        error, self._unsaid = self._unsaid, None
-        if error is not None:
-            raise error
+        unsaid = [batch for batch in self._lost if batch.unsaid]
+        self._lost.clear()
+        if unsaid:
+            unsaid[0].wait()
 
     async def close(self) -> None:
         """Flush, and stop.  Raises what a flush would raise."""
@@ -236,8 +237,8 @@ class AsyncProducer:
         """Fail what was sent so far, in order: a later chunk must not be in the log where an earlier one is not."""
         if isinstance(error, (OutcomeUnknown, Broken)):
             self._failed = error
-        self._unsaid = self._unsaid or error
         doomed = self._close_batch()
+        self._lost.extend(doomed)
         puts = [put for _, put in self._waiting]
         self._waiting.clear()
         self._full.clear()

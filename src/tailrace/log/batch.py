@@ -24,7 +24,7 @@ class Span(NamedTuple):
 class Batch:
     """Records that are committed together."""
 
-    __slots__ = ("_done", "_finished", "_trace", "appended", "began", "buffer", "error", "topic")
+    __slots__ = ("_done", "_finished", "_told", "_trace", "appended", "began", "buffer", "error", "records", "topic")
 
     def __init__(self, topic: str, partitions: int, max_record_bytes: int) -> None:
         self.topic = topic
@@ -33,6 +33,8 @@ class Batch:
         self.appended: Appended | None = None
         self.error: Exception | None = None
         self._trace: TracebackType | None = None
+        self._told: dict[object, int] = {}
+        self.records = 0
         self._finished = False
         self._done = threading.Event()
 
@@ -40,7 +42,7 @@ class Batch:
         """Tell everyone who waits."""
         self.appended, self.error = appended, error
         if error is not None:
-            self._trace = error.__traceback__
+            self._trace, self.records = error.__traceback__, self.buffer.count
             self.buffer = Buffer(self.buffer.partitions, self.buffer.max_record_bytes)
         self.buffer.bins = {}
         self._finished = True
@@ -60,6 +62,16 @@ class Batch:
             raise self.error.with_traceback(self._trace)  # it is raised to many, and would grow with each
         assert self.appended is not None
         return self.appended
+
+    def tell(self, who: object, records: int = 1) -> None:
+        """Whoever sent these records is being told how it went."""
+        if self.error is not None:
+            self._told[who] = records
+
+    @property
+    def unsaid(self) -> bool:
+        """Whether it has failed, and of some of its records nobody has been told."""
+        return self.error is not None and sum(self._told.values()) < self.records
 
     @property
     def done(self) -> bool:
@@ -84,7 +96,11 @@ class Ack(msgspec.Struct, gc=False):
 
     def result(self, timeout: float | None = None) -> int:
         """The record's offset, once it is durable; raises why it could not be stored."""
-        self.batch.wait(timeout)
+        try:
+            self.batch.wait(timeout)
+        except Exception:
+            self.batch.tell(self.row)
+            raise
         return self.batch.offset(*self.batch.buffer.place(self.row))
 
     @property
@@ -113,9 +129,18 @@ class BatchAck:
         """Where the records are, once all are durable; raises why one could not be stored."""
         out = []
         for batch, partition, rank, count in self.parts:
-            batch.wait(timeout)
+            try:
+                batch.wait(timeout)
+            except Exception:
+                if batch.error is not None:
+                    self._tell()
+                raise
             out.append(Span(partition, batch.offset(partition, rank), count))
         return out
+
+    def _tell(self) -> None:
+        for batch, partition, rank, count in self.parts:
+            batch.tell((partition, rank), count)
 
     def done(self) -> bool:
         """Whether `result` would answer at once."""

@@ -34,9 +34,9 @@ class Producer:
     """Appends records to a topic, from any thread.  Use it in a `with` block, or close it.
 
     `linger` is how long to wait for company before a commit (seconds); `max_bytes` bounds what is buffered and in
-    flight: `send` waits when that is reached.  A failed commit fails everything sent before the failure was seen, and
-    the next `flush` or `close` raises it too; the producer goes on with what is sent after it, except when the outcome
-    is unknown: then order could break, so it closes."""
+    flight: `send` waits when that is reached.  A failed commit fails everything sent before the failure was seen; the
+    next `flush` or `close` raises it too, unless each acknowledgement has.  The producer goes on with what is sent
+    after it, except when the outcome is unknown: then order could break, so it closes."""
 
     def __init__(
         self,
@@ -59,7 +59,7 @@ class Producer:
         self._outstanding = 0
         self._idle = self._closing = False
         self._failed: Exception | None = None
-        self._unsaid: Exception | None = None
+        self._lost = deque[Batch](maxlen=1000)
         self._waiting: deque[tuple[Batch, Future[Placed]]] = deque()
         self._putters, self._puts = ThreadPoolExecutor(puts, "tailrace-put"), puts
         self._thread = threading.Thread(target=self._run, name=f"tailrace-{described.name}", daemon=True)
@@ -134,8 +134,7 @@ class Producer:
         self._work.notify()
 
     def flush(self, timeout: float | None = None) -> None:
-        """Wait until everything sent so far is durable; raises if any of it, since the last flush, could not be made
-        so."""
+        """Wait until everything sent so far is durable; raises if any of it could not be made so, and nobody knows."""
         end = None if timeout is None else time.monotonic() + timeout
         with self._lock:
             if self._open.buffer.count:
@@ -144,7 +143,7 @@ class Producer:
         for batch in pending:
             if not batch.settle(None if end is None else end - time.monotonic()):
                 raise TimedOut(f"records sent to {self._log.name!r} are not yet durable after {timeout} s")
-        self._say()
+        self._say(pending)
 
     def close(self) -> None:
         """Flush, and stop.  Raises what a flush would raise."""
@@ -156,13 +155,16 @@ class Producer:
             self._room.notify_all()
         self._thread.join()
         self._putters.shutdown()
-        self._say()
+        self._say([])
 
-    def _say(self) -> None:
+    def _say(self, pending: list[Batch]) -> None:
         with self._lock:
-            error, self._unsaid = self._unsaid, None
-        if error is not None:
-            raise error
+            unsaid = [batch for batch in (*self._lost, *pending) if batch.unsaid]
+            self._lost.clear()
+        for batch in unsaid:
+            batch.tell(self, batch.records)
+        if unsaid:
+            unsaid[0].wait()
 
     def __enter__(self) -> Producer:
         return self
@@ -248,13 +250,15 @@ class Producer:
         with self._lock:
             if isinstance(error, (OutcomeUnknown, Broken)):
                 self._failed = error
-            self._unsaid = self._unsaid or error
             self._full.append(self._open)
             self._open = self._batch()
             while self._full:
                 self._waiting.append((self._full.popleft(), Future()))
         while self._waiting:
-            self._done(self._waiting[0][0], None, error)
+            batch = self._waiting[0][0]
+            self._done(batch, None, error)
+            with self._lock:
+                self._lost.append(batch)
 
 
 def _from_pairs(records: Iterable[tuple[bytes | None, bytes | None]]) -> pa.Table:
