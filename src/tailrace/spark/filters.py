@@ -81,14 +81,15 @@ def _values(filter: Filter) -> list[Any] | None:
 
 
 def _between(filter: Filter) -> tuple[int, int]:
-    """The least and the greatest number that may pass, with some room where the bound itself is out."""
+    """The least and the greatest number that may pass."""
     values = _values(filter)
     if values is not None:
         bounds = [_bounds(v) for v in values if v is not None]
         known = bounds and all(bounds)
         return (min(b[0] for b in bounds), max(b[-1] for b in bounds)) if known else (0, LAST)
     if isinstance(filter, (*LOWER, *UPPER)) and (bound := _bounds(filter.value)):
-        return (bound[0], LAST) if isinstance(filter, LOWER) else (0, bound[-1])
+        out = int(isinstance(filter, (GreaterThan, LessThan)) and isinstance(filter.value, int))
+        return (bound[0] + out, LAST) if isinstance(filter, LOWER) else (0, bound[-1] - out)
     return 0, LAST
 
 

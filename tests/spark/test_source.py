@@ -1,0 +1,214 @@
+"""The batch source, called as Spark calls it."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from pyspark.sql.datasource import EqualTo, GreaterThan, GreaterThanOrEqual, In, LessThan
+from pyspark.sql.types import IntegerType, StructType
+
+from tailrace import Mode, Op
+from tailrace.errors import BadHome, BadSetting, OutOfRange, UnknownPartition, UnknownTopic
+from tailrace.home import Home
+from tailrace.log.retention import drop_pages, raise_floor
+from tailrace.spark.format import Tailrace
+from tailrace.spark.homes import home_at
+from tests.spark.direct import batch, fill, parts, source
+
+DAY = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def pairs(rows: list[dict[str, Any]]) -> list[tuple[int, int]]:
+    return sorted((row["partition"], row["offset"]) for row in rows)
+
+
+def test_every_column_is_what_was_stored(home: Home) -> None:
+    topic = home.topic("orders", partitions=2)
+    with topic.producer() as out:
+        out.send(
+            b"k", b"v", timestamp=DAY, headers=[("a", b"1"), ("b", b"")], mode=Mode.SYNC, op=Op.DELETE, partition=1
+        )
+        out.send(None, b"", timestamp=DAY, op=Op.UPDATE, partition=1)
+        out.send(b"", None, timestamp=DAY, mode=Mode.COMPLETE, partition=1)
+    common = {"topic": "orders", "partition": 1, "timestamp": DAY}
+    assert batch(home, subscribe="orders") == [
+        {
+            **common,
+            "offset": 0,
+            "mode": "sync",
+            "op": "delete",
+            "key": b"k",
+            "value": b"v",
+            "headers": [{"key": "a", "value": b"1"}, {"key": "b", "value": b""}],
+        },
+        {**common, "offset": 1, "mode": "copy", "op": "update", "key": None, "value": b"", "headers": None},
+        {**common, "offset": 2, "mode": "complete", "op": "insert", "key": b"", "value": None, "headers": None},
+    ]
+
+
+def test_only_named_columns_are_given(home: Home) -> None:
+    fill(home.topic("orders", partitions=2), {0: 2})
+    assert batch(home, subscribe="orders", columns="value, offset") == [
+        {"value": b"0.0", "offset": 0},
+        {"value": b"0.1", "offset": 1},
+    ]
+    for columns, said in {"value,kye": "did you mean 'key'", "key,key": "named twice"}.items():
+        with pytest.raises(BadSetting, match=said):
+            source(home, subscribe="orders", columns=columns).schema()
+
+
+def test_a_schema_of_the_callers_is_checked(home: Home) -> None:
+    home.topic("orders", partitions=2)
+    for name, said in {"offset": "bigint, not int", "offest": "did you mean 'offset'"}.items():
+        with pytest.raises(BadSetting, match=said):
+            source(home, subscribe="orders").reader(StructType().add(name, IntegerType()))
+
+
+def test_topics_by_list_pattern_and_assignment(home: Home) -> None:
+    for name in ("a1", "a2", "b1"):
+        fill(home.topic(name, partitions=2), {0: 1, 1: 2})
+    assert {r["topic"] for r in batch(home, subscribe="a1, b1")} == {"a1", "b1"}
+    assert {r["topic"] for r in batch(home, subscribePattern="a.")} == {"a1", "a2"}
+    assert batch(home, subscribePattern="a") == []  # the whole name must match
+    assigned = batch(home, assign=json.dumps({"a1": [1], "b1": [0]}))
+    assert [(r["topic"], r["partition"], r["offset"]) for r in assigned] == [("a1", 1, 0), ("a1", 1, 1), ("b1", 0, 0)]
+
+
+def test_offsets_from_and_to(home: Home) -> None:
+    fill(home.topic("orders", partitions=2), {0: 5, 1: 5})
+    given = {"startingOffsets": '{"orders": {"0": 3, "1": -1}}'}
+    assert pairs(batch(home, subscribe="orders", **given)) == [(0, 3), (0, 4)]
+    given = {"startingOffsets": '{"orders": {"1": 4}}', "endingOffsets": '{"orders": {"0": 1, "1": -1}}'}
+    assert pairs(batch(home, subscribe="orders", **given)) == [(0, 0), (1, 4)]
+    assert batch(home, subscribe="orders", startingOffsets="latest") == []
+    with pytest.raises(OutOfRange, match="beyond its end, 5"):
+        batch(home, subscribe="orders", startingOffsets='{"orders": {"0": 6}}')
+    with pytest.raises(UnknownPartition, match="no partition 7"):
+        batch(home, subscribe="orders", endingOffsets='{"orders": {"7": 1}}')
+
+
+def test_times_from_and_to(home: Home) -> None:
+    topic = home.topic("orders", partitions=1)
+    for n in range(10):
+        with topic.transaction() as out:
+            out.send(None, b"%d" % n, timestamp=DAY + timedelta(hours=n))
+    since, to = DAY + timedelta(hours=3), int((DAY + timedelta(hours=6)).timestamp() * 1000)
+    rows = batch(home, subscribe="orders", startingTimestamp=since.isoformat(), endingTimestamp=to)
+    assert [row["value"] for row in rows] == [b"3", b"4", b"5"]
+    later = (DAY + timedelta(days=9)).isoformat()
+    assert batch(home, subscribe="orders", startingTimestamp=later) == []
+
+
+@pytest.mark.parametrize("settings", [{"minPartitions": 7}, {"maxRecordsPerPartition": 3}, {"minPartitions": 1}, {}])
+def test_long_ranges_are_split_and_each_record_is_read_once(home: Home, settings: dict[str, int]) -> None:
+    fill(home.topic("orders", partitions=3), {0: 10, 1: 1, 2: 4})
+    tasks = parts(home, subscribe="orders", **settings)
+    everything = [(row["partition"], row["offset"]) for task in tasks for row in task]
+    assert everything == [(0, n) for n in range(10)] + [(1, 0)] + [(2, n) for n in range(4)]
+    if "maxRecordsPerPartition" in settings:
+        assert max(sum(1 for r in task if r["partition"] == 0) for task in tasks) <= 3
+    if settings.get("minPartitions") == 7:
+        assert len(tasks) >= 7
+    if not settings:
+        assert len(tasks) == 1  # few records: one task
+
+
+def test_filters_leave_out_what_cannot_match(home: Home) -> None:
+    for name in ("a", "b"):
+        fill(home.topic(name, partitions=3), {0: 10, 1: 10, 2: 10})
+    read = parts(
+        home, EqualTo(("topic",), "a"), In(("partition",), (1, 2)), LessThan(("partition",), 2), subscribe="a,b"
+    )
+    assert {(r["topic"], r["partition"]) for task in read for r in task} == {("a", 1)}
+    rows = batch(home, GreaterThan(("offset",), 3), LessThan(("offset",), 6), subscribe="a")
+    assert pairs(rows) == [(q, n) for q in range(3) for n in (4, 5)]
+    assert batch(home, EqualTo(("topic",), "a"), EqualTo(("topic",), "b"), subscribe="a,b") == []
+    assert batch(home, EqualTo(("value",), b"x"), subscribe="a") != []  # not ours to judge
+
+
+def test_chunks_of_another_time_are_not_fetched(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    topic = home.topic("orders", partitions=1)
+    for n in (0, 5, 2, 9, 1):  # time need not rise with the offset
+        topic.append(_rows(DAY + timedelta(hours=n), 2000))
+    objects = home_at(home.url).store.objects
+    fetched, get = [], objects.get_ranges
+    monkeypatch.setattr(objects, "get_ranges", lambda name, ranges: fetched.append(name) or get(name, ranges))
+    since = DAY + timedelta(hours=2)
+    bounds = GreaterThanOrEqual(("timestamp",), since), LessThan(("timestamp",), since + timedelta(hours=4))
+    rows = batch(home, *bounds, subscribe="orders")
+    assert {row["timestamp"].hour for row in rows} == {5, 2}
+    assert len(rows) == 4000
+    assert len(fetched) == 3  # one of them when the beginning was looked for
+
+
+def _rows(when: datetime, count: int) -> Any:
+    import pyarrow as pa
+
+    stamps = pa.array([when] * count, pa.timestamp("ms", "UTC"))
+    return pa.table({"value": pa.array([b"x" * 50] * count, pa.binary()), "timestamp": stamps})
+
+
+def test_what_was_removed_is_an_error_or_passed_over(home: Home) -> None:
+    topic = home.topic("orders", partitions=1)
+    fill(topic, {0: 10})
+    home.store.run(raise_floor(topic.log, {0: 4}))
+    home.store.run(drop_pages(topic.log))
+    assert len(batch(home, subscribe="orders")) == 6
+    given = {"subscribe": "orders", "startingOffsets": '{"orders": {"0": 2}}'}
+    with pytest.raises(OutOfRange, match=r"offsets 2 to 3 of partition 0 of 'orders' .*'failOnDataLoss'"):
+        batch(home, **given)
+    assert pairs(batch(home, **given, failOnDataLoss="false"))[0] == (0, 4)
+
+
+def test_removed_while_it_is_read(home: Home) -> None:
+    topic = home.topic("orders", partitions=1)
+    fill(topic, {0: 10})
+    for lost, said in (("true", "was removed"), ("false", None)):
+        found = source(home, subscribe="orders", failOnDataLoss=lost)
+        reader = found.reader(found.schema())
+        (task,) = reader.partitions()
+        home.store.run(raise_floor(topic.log, {0: 4 if lost == "true" else 6}))
+        if said:
+            with pytest.raises(OutOfRange, match=said):
+                list(reader.read(task))
+        else:
+            assert sum(b.num_rows for b in reader.read(task)) == 4
+
+
+BAD: dict[str, tuple[dict[str, str], type[Exception], str]] = {
+    "unknown option": ({"subscribe": "orders", "startingOffset": "earliest"}, BadSetting, "'startingOffsets'"),
+    "no topics named": ({}, BadSetting, "one of the options subscribe"),
+    "two ways": ({"subscribe": "orders", "assign": "{}"}, BadSetting, "one of the options subscribe"),
+    "unknown topic": ({"subscribe": "odrers"}, UnknownTopic, "did you mean 'orders'"),
+    "bad pattern": ({"subscribePattern": "("}, BadSetting, "no pattern"),
+    "bad number": ({"subscribe": "orders", "minPartitions": "0"}, BadSetting, "minPartitions"),
+    "bad bool": ({"subscribe": "orders", "failOnDataLoss": "perhaps"}, BadSetting, "failOnDataLoss"),
+    "bad offsets": ({"subscribe": "orders", "startingOffsets": "[1]"}, BadSetting, "startingOffsets is as in"),
+    "offsets of another": ({"subscribe": "orders", "startingOffsets": '{"x": {"0": 1}}'}, BadSetting, "not read here"),
+    "both": (
+        {"subscribe": "orders", "startingOffsets": "latest", "startingTimestamp": "5"},
+        BadSetting,
+        "are both given",
+    ),
+    "bad time": ({"subscribe": "orders", "startingTimestamp": "noon"}, BadSetting, "milliseconds since 1970"),
+    "no zone": ({"subscribe": "orders", "startingTimestamp": "2026-01-01"}, BadSetting, "no time zone"),
+    "for streams": ({"subscribe": "orders", "maxOffsetsPerTrigger": "5"}, BadSetting, "spark.readStream"),
+    "no partition": ({"assign": '{"orders": [2]}'}, UnknownPartition, "no partition 2"),
+}
+
+
+def test_a_home_in_memory_is_refused() -> None:
+    with pytest.raises(BadHome, match="one process"):
+        Tailrace({"home": "memory://x", "subscribe": "orders"})
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_bad_input_is_refused_on_the_driver(home: Home, case: str) -> None:
+    home.topic("orders", partitions=2)
+    options, error, said = BAD[case]
+    with pytest.raises(error, match=said):
+        found = source(home, **options)
+        found.reader(found.schema()).partitions()
