@@ -12,6 +12,7 @@ Documents are {"id": number, "text": text}; each test gets a fresh, empty namesp
 
 from __future__ import annotations
 
+import contextlib
 import pickle
 from collections.abc import Iterable, Sequence
 from typing import Any, Protocol
@@ -195,10 +196,9 @@ def _staged(sink: Sink, rows: Iterable[pa.RecordBatch]) -> Staged:
 
 
 def _finish(sink: Sink, staged: Sequence[Staged], offsets: dict[str, Any], *, epoch: int = 1) -> None:
-    writer = sink.writer()
-    writer.check()
-    writer.finish(staged, Who("pipeline", "writer", epoch), offsets)
-    writer.close()
+    with contextlib.closing(sink.writer()) as writer:
+        writer.check()
+        writer.finish(staged, Who("pipeline", "writer", epoch), offsets)
 
 
 def _written(

@@ -1,0 +1,202 @@
+"""The catalog: what a database says of its tables, their columns and types."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from tailrace.adaptors.postgres import names
+from tailrace.adaptors.postgres.types import Type
+from tailrace.errors import NotThere
+
+if TYPE_CHECKING:
+    from psycopg import Connection
+
+_LISTED = """
+    c.relkind IN ('r', 'p') AND NOT c.relispartition AND c.relpersistence = 'p'
+    AND n.nspname NOT LIKE 'pg\\_%' AND n.nspname NOT IN ('information_schema', 'tailrace')
+"""
+_ROWS = """
+    CASE WHEN pg_relation_size(c.oid) = 0 THEN 0
+         WHEN c.reltuples < 0 OR c.relpages = 0 THEN pg_relation_size(c.oid) / 150
+         ELSE (c.reltuples / c.relpages * (pg_relation_size(c.oid) / current_setting('block_size')::int)) END::bigint
+"""
+_TABLES = f"""
+    SELECT n.nspname, c.relname, c.oid, c.relkind = 'p', {_ROWS}
+    FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+    WHERE {_LISTED} ORDER BY 1, 2
+"""
+_LEAVES = f"""
+    SELECT n.nspname, c.relname, pg_relation_size(c.oid) / current_setting('block_size')::int, {_ROWS}
+    FROM pg_partition_tree(%s::oid) t JOIN pg_class c ON c.oid = t.relid JOIN pg_namespace n ON n.oid = c.relnamespace
+    WHERE t.isleaf AND c.relkind = 'r' ORDER BY 1, 2
+"""
+_TABLE = """
+    SELECT c.oid, c.relkind = 'p', c.relreplident::text,
+           CASE WHEN c.relkind = 'p' THEN (SELECT string_agg(DISTINCT l.relreplident::text, '')
+                FROM pg_partition_tree(c.oid) t JOIN pg_class l ON l.oid = t.relid WHERE t.isleaf) END
+    FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+    WHERE n.nspname = %s AND c.relname = %s AND c.relkind IN ('r', 'p')
+"""
+_COLUMNS = """
+    SELECT a.attname, a.atttypid, a.atttypmod, a.attgenerated FROM pg_attribute a
+    WHERE a.attrelid = %s AND a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attnum
+"""
+_KEYS = """
+    SELECT array_agg(a.attname::text ORDER BY a.attnum) FROM pg_index i
+    JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = ANY ((i.indkey::int2[])[0:i.indnkeyatts - 1])
+    WHERE i.indrelid = %s AND CASE WHEN %s THEN i.indisreplident ELSE i.indisprimary END
+"""
+_TYPES = """
+    WITH RECURSIVE asked(oid, modifier) AS (SELECT * FROM unnest(%s::oid[], %s::int[])),
+    chain(oid, modifier, at, mod) AS (
+        SELECT oid, modifier, oid, modifier FROM asked
+        UNION ALL
+        SELECT c.oid, c.modifier, t.typbasetype, t.typtypmod FROM chain c JOIN pg_type t ON t.oid = c.at
+        WHERE t.typtype = 'd')
+    SELECT c.oid, c.modifier, format_type(c.oid, c.modifier), format_type(c.at, c.mod), t.typname,
+           t.typnamespace = 'pg_catalog'::regnamespace, t.typoutput::regproc::text, c.mod,
+           quote_ident(n.nspname) || '.' || quote_ident(t.typname),
+           t.typinput = 'array_in'::regproc, e.typname, e.typnamespace = 'pg_catalog'::regnamespace, e.typdelim
+    FROM chain c JOIN pg_type t ON t.oid = c.at JOIN pg_namespace n ON n.oid = t.typnamespace
+    LEFT JOIN pg_type e ON e.oid = t.typelem
+    WHERE t.typtype <> 'd'
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """A table that can be read, as a listing has it."""
+
+    schema: str
+    name: str
+    oid: int
+    partitioned: bool
+    rows: int | None
+
+    @property
+    def namespace(self) -> str:
+        """Its namespace."""
+        return names.namespace(self.schema, self.name)
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column that is copied and followed."""
+
+    name: str
+    type: Type
+
+    @property
+    def expression(self) -> str:
+        """What to select so that ADBC gives the value as it is, or its text."""
+        column = names.quote(self.name)
+        return column if self.type.native else self.text
+
+    @property
+    def text(self) -> str:
+        """What to select to get its text, just as the log has it."""
+        # A cast to text is no substitute: it cuts char(n), adds /32 to addresses, writes true for t.
+        return f"pg_catalog.textin({self.type.output}({names.quote(self.name)}::{self.type.plain}))"
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A table to copy.  `keys` make up the id; none: all columns do.  `identities` has a letter for each replica
+    identity that it or its partitions have, as in pg_class."""
+
+    oid: int
+    schema: str
+    name: str
+    partitioned: bool
+    identities: str
+    keys: tuple[str, ...]
+    columns: tuple[Column, ...]
+
+    @property
+    def namespace(self) -> str:
+        """Its namespace."""
+        return names.namespace(self.schema, self.name)
+
+    @property
+    def sql(self) -> str:
+        """Its name in SQL."""
+        return names.quote(self.schema, self.name)
+
+    @property
+    def identified(self) -> bool:
+        """Whether its updates and deletes say which row they are about: no identity of its partitions prevents that."""
+        return "n" not in self.identities if self.keys else set(self.identities) <= {"f", "i"}
+
+
+@dataclass(frozen=True, slots=True)
+class Leaf:
+    """A table that holds rows itself: a plain one, or a partition."""
+
+    schema: str
+    name: str
+    blocks: int
+    rows: int
+
+
+def listing(connection: Connection[Any]) -> set[str]:
+    """The namespaces of every table that can be read."""
+    sql = f"SELECT n.nspname, c.relname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE {_LISTED}"
+    return {names.namespace(schema, name) for schema, name in connection.execute(sql).fetchall()}
+
+
+def tables(connection: Connection[Any]) -> list[Listed]:
+    """Every table that can be read; partitions are part of their table."""
+    found = connection.execute(_TABLES).fetchall()
+    return [Listed(schema, name, oid, parted, None if parted else rows) for schema, name, oid, parted, rows in found]
+
+
+def leaves(connection: Connection[Any], table: Table) -> list[Leaf]:
+    """Where a table's rows are."""
+    if table.partitioned:
+        return [Leaf(*row) for row in connection.execute(_LEAVES, [table.oid]).fetchall()]
+    sql = f"SELECT pg_relation_size(c.oid) / current_setting('block_size')::int, {_ROWS} FROM pg_class c WHERE oid = %s"
+    blocks, rows = connection.execute(sql, [table.oid]).fetchone() or (0, 0)
+    return [Leaf(table.schema, table.name, blocks, rows)]
+
+
+def table(connection: Connection[Any], namespace: str, published: Sequence[str] | None = None) -> Table:
+    """A table by its namespace; `published`: the columns that a publication has of it."""
+    schema, name = names.parts(namespace)
+    found = connection.execute(_TABLE, [schema, name]).fetchone()
+    if found is None:
+        raise NotThere(f"{connection.info.dbname!r} has no table {namespace}")
+    oid, partitioned, identity, of_leaves = found
+    made = _columns(connection, oid, published)
+    identities = of_leaves or identity
+    return Table(oid, schema, name, partitioned, identities, keys(connection, oid, identity), made)
+
+
+def _columns(connection: Connection[Any], oid: int, published: Sequence[str] | None) -> tuple[Column, ...]:
+    found = connection.execute(_COLUMNS, [oid]).fetchall()
+    wanted = [(n, t, m) for n, t, m, generated in found if (not generated if published is None else n in published)]
+    kinds = types(connection, [(type, modifier) for _, type, modifier in wanted])
+    return tuple(Column(n, kinds[t, m]) for n, t, m in wanted)
+
+
+def keys(connection: Connection[Any], oid: int, identity: str) -> tuple[str, ...]:
+    """The columns of a table's id, in the table's order: of its replica identity's index, or else its primary key."""
+    row = connection.execute(_KEYS, [oid, identity == "i"]).fetchone()
+    return tuple(row[0] or ()) if row else ()
+
+
+def types(connection: Connection[Any], asked: Iterable[tuple[int, int]]) -> dict[tuple[int, int], Type]:
+    """Types by oid and modifier, as far as the catalog still knows them."""
+    wanted = sorted(set(asked))
+    rows = connection.execute(_TYPES, [[oid for oid, _ in wanted], [mod for _, mod in wanted]]).fetchall()
+    return {(row[0], row[1]): _type(*row[2:]) for row in rows}
+
+
+def _type(
+    name: str, base: str, kind: str, builtin: bool, output: str, modifier: int, plain: str,
+    array: bool, element: str | None, element_builtin: bool | None, delimiter: str | None,
+) -> Type:  # fmt: skip
+    known = builtin or (array and bool(element_builtin))
+    inner = (element or "") if array and element_builtin and delimiter == "," else ""
+    return Type(name, base if known else "text", kind if builtin else "", inner, output, plain, modifier)

@@ -1,0 +1,106 @@
+"""Copying: a table in pieces of neighbouring blocks, each read through ADBC in a snapshot of its own.
+
+Blocks (ctid ranges) rather than key ranges: they need no key and no statistics, are as many rows each however the keys
+are spread, and are read in the order they lie on disk, where a range of random keys would visit nearly every block.  A
+row that an update moves from one piece to another between their snapshots may be missed by both; its change is in the
+log, and what that leaves out is read from the table (see fetch).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from tailrace.adaptors.contract import Piece
+from tailrace.adaptors.postgres import catalog, names
+from tailrace.adaptors.postgres.build import build_rows
+from tailrace.adaptors.postgres.catalog import Leaf, Table
+from tailrace.adaptors.postgres.database import Database
+from tailrace.adaptors.postgres.types import typed
+from tailrace.log.record import Mode, Op
+
+if TYPE_CHECKING:
+    from psycopg import Connection
+
+BATCH_ROWS = 50_000
+
+Part = tuple[str, str, int, int | None]
+"""Schema and name of a leaf, first block, the block after the last (None: to the end, however far that has moved)."""
+
+
+def cut(leaves: Sequence[Leaf], rows: int) -> list[tuple[list[Part], int]]:
+    """Parts of about so many rows, with their estimates.  Small leaves share one; a large one is cut."""
+    out: list[tuple[list[Part], int]] = []
+    held: list[Part] = []
+    count = 0
+    for leaf in leaves:
+        if leaf.rows > rows:
+            out += _blocks(leaf, rows)
+            continue
+        if held and count + leaf.rows > rows:
+            out.append((held, count))
+            held, count = [], 0
+        held.append((leaf.schema, leaf.name, 0, None))
+        count += leaf.rows
+    return [*out, (held, count)] if held or not out else out
+
+
+def _blocks(leaf: Leaf, rows: int) -> list[tuple[list[Part], int]]:
+    pieces = max(1, min(leaf.blocks, -(-leaf.rows // rows)))
+    edges = [leaf.blocks * n // pieces for n in range(pieces)]
+    ends: list[int | None] = [*edges[1:], None]
+    return [([(leaf.schema, leaf.name, a, b)], leaf.rows // pieces) for a, b in zip(edges, ends, strict=True)]
+
+
+def pieces(connection: Connection[Any], table: Table, rows: int) -> list[Piece]:
+    """A table in pieces of about so many rows; an empty one is one piece."""
+    parts = cut(catalog.leaves(connection, table), rows)
+    return [Piece(table.namespace, {"parts": some}, count) for some, count in parts]
+
+
+def select(table: Table, part: Sequence[Any], condition: str | None) -> str:
+    """The query that reads a part of a table."""
+    schema, name, first, end = part
+    bounds = [f"ctid >= '({first},0)'"] if first else []
+    bounds += [f"ctid < '({end},0)'"] if end is not None else []
+    bounds += [f"({condition})"] if condition else []
+    where = f" WHERE {' AND '.join(bounds)}" if bounds else ""
+    columns = ", ".join(f"{column.expression} AS {names.quote(f'c{n}')}" for n, column in enumerate(table.columns))
+    return f"SELECT {columns} FROM ONLY {names.quote(schema, name)}{where}"
+
+
+def read(
+    database: Database, table: Table, parts: Sequence[Sequence[Any]], condition: str | None, size: int
+) -> Iterator[pa.RecordBatch]:
+    """The rows of some parts of a table."""
+    with contextlib.closing(database.arrow()) as connection, database.guarded(f"copying {table.namespace}"):
+        for part in parts:
+            yield from stream(connection, table, select(table, part, condition), size)
+            connection.commit()
+
+
+def stream(connection: Any, table: Table, query: str, size: int) -> Iterator[pa.RecordBatch]:
+    """The rows that a query selects, as a table's."""
+    if not table.columns:
+        return
+    with connection.cursor() as cursor:
+        cursor.adbc_statement.set_options(**{"adbc.postgresql.batch_size_hint_bytes": str(size)})
+        cursor.execute(query)
+        with cursor.fetch_record_batch() as reader:
+            for batch in reader:
+                for start in range(0, batch.num_rows, BATCH_ROWS):
+                    yield as_rows(table, batch.slice(start, BATCH_ROWS))
+
+
+def as_rows(table: Table, batch: pa.RecordBatch, clock: Callable[[], float] = time.time) -> pa.RecordBatch:
+    """What ADBC read, as rows of a copy."""
+    arrays = [
+        array.cast(column.type.arrow) if column.type.native else typed(column.type, array)
+        for column, array in zip(table.columns, batch.columns, strict=True)
+    ]
+    stamp = int(clock() * 1000)
+    return build_rows(table.namespace, table.columns, arrays, table.keys, op=Op.INSERT, mode=Mode.COPY, timestamp=stamp)

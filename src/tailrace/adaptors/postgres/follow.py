@@ -1,0 +1,232 @@
+"""Following: one connection that streams the log, one beside it that looks things up, and the changes they give."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from tailrace.adaptors.contract import Changes
+from tailrace.adaptors.postgres import catalog, publication, recopy, slot
+from tailrace.adaptors.postgres.catalog import Column
+from tailrace.adaptors.postgres.collect import Changed, Collected, Described
+from tailrace.adaptors.postgres.database import Database
+from tailrace.adaptors.postgres.decode import Decoder
+from tailrace.adaptors.postgres.fetch import fetch
+from tailrace.adaptors.postgres.logstream import LogStream
+from tailrace.adaptors.postgres.pgoutput import Relation, Row
+from tailrace.adaptors.postgres.position import Point, lsn_number
+from tailrace.adaptors.postgres.settings import PostgresSource
+from tailrace.adaptors.postgres.types import Type
+from tailrace.errors import Unavailable
+
+if TYPE_CHECKING:
+    from psycopg import Connection
+
+BEAT = 1.0
+"""Seconds after which something is said even if nothing happened."""
+SILENCE = 60.0
+"""Seconds without a word from the server after which the connection is given up."""
+TAKEN = 10.0
+"""Seconds to wait for a slot that a process before us may still hold."""
+DATA, HEADER = b"w"[0], 25
+GONE = Type("text", "text", output="pg_catalog.textout", plain="text")
+"""What is taken for a type that the catalog no longer has."""
+
+
+class Follower:
+    """Reads one slot's changes.  `acknowledge` may be called between two of them."""
+
+    def __init__(self, database: Database, settings: PostgresSource, point: Point, namespaces: Sequence[str]) -> None:
+        self._database, self._settings = database, settings
+        self._point, self._followed = point, set(namespaces)
+        self._durable = point.lsn
+        self._collected = Collected(
+            self._describe,
+            self._fetch,
+            max_rows=settings.batch_rows,
+            max_bytes=settings.batch_bytes,
+            alive=self._alive,
+        )
+        self._decoder = Decoder(self._collected)
+        self._aside: Connection[Any] | None = None
+        self._stream: LogStream | None = None
+        self._spoke = self._told = self._looked = self._heard = 0.0
+
+    def acknowledge(self, point: Point) -> None:
+        """Everything up to here is durable, and so is the position."""
+        self._durable = max(self._durable, point.lsn)
+
+    def changes(self) -> Generator[Changes]:
+        """The changes, for ever."""
+        import psycopg
+
+        try:
+            self._open()
+            yield from self._recopy({name: set() for name in self._point.recopy})
+            while True:
+                self._read()
+                self._alive()
+                yield from self._emit()
+        except psycopg.Error as error:
+            with self._database.guarded("following"):
+                raise slot.trouble(error, self._settings, self._database.where, self._durable) from None
+        finally:
+            self._close()
+
+    # -- beginning and end
+    def _open(self) -> None:
+        settings, where = self._settings, self._database.where
+        self._aside = aside = self._database.open()
+        slot.kept(aside, where, settings, self._point.lsn)
+        tables = [catalog.table(aside, name) for name in sorted(self._followed & catalog.listing(aside))]
+        publication.publish(aside, settings, tables)
+        slot.free(aside, where, settings, TAKEN)
+        self._know_copied(self._point)
+        self._stream = LogStream(self._database, settings.slot, settings.published, self._point.lsn)
+        self._heard = time.monotonic()
+        self._collected.end = self._point.lsn
+
+    def _know_copied(self, point: Point) -> None:
+        """Whatever was copied was copied before now."""
+        copied = self._now() if point.copied is None else point.copied
+        self._point = Point(point.lsn, copied, point.cuts, point.recopy)
+        self._collected.copied, self._collected.cuts = copied, dict(point.cuts)
+
+    def _now(self) -> int:
+        assert self._aside is not None
+        row = self._aside.execute("SELECT pg_current_wal_insert_lsn()::text").fetchone()
+        assert row is not None
+        return lsn_number(row[0])
+
+    def _close(self) -> None:
+        import psycopg
+
+        self._decoder.close()
+        self._collected.close()
+        if self._stream is not None:
+            with contextlib.suppress(psycopg.Error):
+                self._stream.tell(self._durable, self._durable)
+            self._stream.close()
+        if self._aside is not None:
+            self._aside.close()
+
+    # -- reading
+    def _read(self) -> None:
+        """Take in messages until there is something to say."""
+        stream, decoder, collected = self._stream, self._decoder, self._collected
+        assert stream is not None
+        read, feed, most = stream.read, decoder.feed, self._settings.batch_rows
+        budget = 1000
+        while True:
+            size, message = read(1)
+            if size > 0:
+                if message[0] == DATA:
+                    feed(bytes(message), HEADER)
+                    budget -= 1
+                else:
+                    self._keepalive(bytes(message))
+                if (budget <= 0 or collected.rows >= most) and decoder.between:
+                    self._heard = time.monotonic()
+                    return
+            elif size == 0:
+                seconds = self._due()
+                if seconds <= 0:
+                    return
+                stream.wait(seconds)
+            else:
+                raise stream.ended()
+
+    def _keepalive(self, message: bytes) -> None:
+        self._heard = time.monotonic()
+        if self._decoder.between:
+            self._collected.end = max(self._collected.end, int.from_bytes(message[1:9], "big"))
+        if message[17]:
+            self._alive(asked=True)
+
+    def _due(self) -> float:
+        """In how many seconds something must be said, to the caller or to the server."""
+        self._alive()
+        now = time.monotonic()
+        if now - self._heard > SILENCE:
+            raise Unavailable(f"PostgreSQL at {self._database.where} has been silent for {SILENCE:.0f} s")
+        ripe = self._collected.rows and self._decoder.between
+        return min(self._spoke + (self._settings.linger if ripe else BEAT) - now, BEAT)
+
+    def _alive(self, *, asked: bool = False) -> None:
+        """Tell the server that we are there, and how far; ask where it is."""
+        now = time.monotonic()
+        if self._stream is not None and (asked or now - self._told >= BEAT):
+            self._stream.tell(max(self._collected.end, self._durable), self._durable, ask=not asked)
+            self._told = now
+
+    # -- giving
+    def _emit(self) -> Iterator[Changes]:
+        """What has been read, if it is whole transactions."""
+        self._spoke = time.monotonic()
+        if not self._decoder.between:
+            yield Changes((), self._point.stored())
+            return
+        self._point = self._point.at(self._collected.end)
+        self._collected.cuts = dict(self._point.cuts)
+        if self._collected.unsettled:
+            yield from self._recopy(self._collected.unsettled)
+            return
+        appeared = self._appeared()
+        if appeared:
+            self._point = replace(self._point, copied=None)
+        rows = self._collected.take()
+        yield Changes(rows, self._point.stored(), self._collected.committed_at if rows else 0, appeared)
+        if appeared:
+            self._followed |= set(appeared)
+            self._know_copied(self._point)
+            self._decoder.renew()
+
+    def _appeared(self) -> list[str]:
+        """Tables that are new, looked for now and then."""
+        if time.monotonic() - self._looked < self._settings.discover or self._aside is None:
+            return []
+        self._looked = time.monotonic()
+        return sorted(catalog.listing(self._aside) - self._followed)
+
+    def _recopy(self, tables: Mapping[str, set[int]]) -> Iterator[Changes]:
+        """Tables without a key that changed while they were copied, from the beginning: see recopy."""
+        if not tables:
+            return
+        for name in tables:
+            self._collected.command(name, "truncate")
+        self._point = replace(self._point, recopy=tuple(tables))
+        yield Changes(self._collected.take(), self._point.stored(), self._collected.committed_at)
+        cuts = dict(self._point.cuts)
+        for name, seen_by in tables.items():
+            for cut, batch in recopy.read(self._database, self._settings, name, seen_by):
+                cuts[name] = cut
+                self._alive()
+                if batch is not None:
+                    yield Changes([batch], self._point.stored())
+        self._point = replace(self._point, cuts=cuts, recopy=())
+        self._collected.cuts, self._collected.unsettled = dict(cuts), {}
+        yield Changes((), self._point.stored())
+
+    # -- looking things up
+    def _describe(self, relation: Relation) -> Described | None:
+        if relation.namespace not in self._followed or not relation.columns or self._aside is None:
+            self._looked = 0.0
+            return None
+        kinds = catalog.types(self._aside, [(column.type, column.modifier) for column in relation.columns])
+        columns = tuple(Column(c.name, kinds.get((c.type, c.modifier), GONE)) for c in relation.columns)
+        return columns, self._keys(relation)
+
+    def _keys(self, relation: Relation) -> tuple[str, ...]:
+        if relation.identity in "di":
+            return tuple(column.name for column in relation.columns if column.key)
+        assert self._aside is not None
+        keys = catalog.keys(self._aside, relation.oid, "d")
+        return keys if {column.name for column in relation.columns} >= set(keys) else ()
+
+    def _fetch(self, changed: Changed, rows: list[Row]) -> list[bool]:
+        assert self._aside is not None
+        table = changed.relation.schema, changed.relation.name
+        return fetch(self._aside, table, changed.columns, changed.keys, rows)

@@ -1,0 +1,140 @@
+"""The publication: which tables the server sends the changes of.
+
+It has the tables that are followed and no others: a publication of all tables would make the server refuse updates of
+every table without a key, followed or not.  One that somebody else has made is used as it is.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from tailrace.adaptors.postgres import names
+from tailrace.adaptors.postgres.catalog import Table
+from tailrace.adaptors.postgres.settings import PostgresSource
+from tailrace.adaptors.postgres.trouble import first_line, sqlstate
+from tailrace.errors import NotReady, Unavailable
+
+if TYPE_CHECKING:
+    from psycopg import Connection
+
+_LACKING = """
+    SELECT asked.n FROM unnest(%s::text[], %s::text[]) WITH ORDINALITY AS asked(schema, name, n)
+    WHERE NOT EXISTS (SELECT FROM pg_publication_tables t
+                      WHERE t.pubname = %s AND t.schemaname = asked.schema AND t.tablename = asked.name)
+"""
+_JOINED = """
+    SELECT max(age) FROM (
+        SELECT age(p.xmin) FROM pg_publication p WHERE p.pubname = %(name)s AND p.puballtables
+        UNION ALL
+        SELECT age(r.xmin) FROM pg_publication_rel r JOIN pg_publication p ON p.oid = r.prpubid
+        WHERE p.pubname = %(name)s AND r.prrelid = %(oid)s
+        UNION ALL
+        SELECT age(n.xmin) FROM pg_publication_namespace n JOIN pg_publication p ON p.oid = n.pnpubid
+        JOIN pg_class c ON c.relnamespace = n.pnnspid WHERE p.pubname = %(name)s AND c.oid = %(oid)s) AS ages
+"""
+_WRITING = """
+    SELECT DISTINCT writer.virtualtransaction, writer.pid FROM pg_locks held
+    JOIN pg_locks writer USING (virtualtransaction)
+    WHERE held.locktype = 'relation' AND held.granted AND held.mode LIKE '%%Exclusive%%'
+      AND held.relation IN (SELECT %(oid)s::oid UNION SELECT relid FROM pg_partition_tree(%(oid)s::oid))
+      AND writer.locktype = 'transactionid' AND writer.granted AND writer.mode = 'ExclusiveLock'
+      AND age(writer.transactionid) > %(age)s AND writer.pid IS DISTINCT FROM pg_backend_pid()
+"""
+
+
+def published(connection: Connection[Any], name: str, table: tuple[str, str]) -> tuple[list[str] | None, str | None]:
+    """The columns that a publication has of a table, and the condition its rows must meet; (None, None) if it has no
+    such table."""
+    sql = """SELECT attnames::text[], rowfilter FROM pg_publication_tables
+             WHERE pubname = %s AND schemaname = %s AND tablename = %s"""
+    row = connection.execute(sql, [name, *table]).fetchone()
+    return (row[0], row[1]) if row else (None, None)
+
+
+def publish(connection: Connection[Any], settings: PostgresSource, tables: Sequence[Table]) -> None:
+    """Make sure that the changes of these tables are sent; a second time changes nothing."""
+    name = settings.published
+    _identify(connection, settings, tables)
+    found = connection.execute("SELECT pubviaroot FROM pg_publication WHERE pubname = %s", [name]).fetchone()
+    if found is None:
+        _do(connection, _create(connection, name, tables), f"creating publication {name!r}")
+        return
+    if not found[0] and any(table.partitioned for table in tables):
+        sql = f"ALTER PUBLICATION {names.quote(name)} SET (publish_via_partition_root = true)"
+        _do(connection, sql, "publishing partitioned tables as one")
+    lacking = lacks(connection, name, tables)
+    if lacking:
+        sql = f"ALTER PUBLICATION {names.quote(name)} ADD TABLE {', '.join(table.sql for table in lacking)}"
+        _do(connection, sql, f"adding {len(lacking)} tables to publication {name!r}")
+
+
+def lacks(connection: Connection[Any], name: str, tables: Sequence[Table]) -> list[Table]:
+    """The tables that a publication does not have."""
+    rows = connection.execute(_LACKING, [[t.schema for t in tables], [t.name for t in tables], name]).fetchall()
+    return [tables[n - 1] for (n,) in rows]
+
+
+def _create(connection: Connection[Any], name: str, tables: Sequence[Table]) -> str:
+    options = "publish_via_partition_root = true"
+    if connection.info.server_version >= 180000:
+        options += ", publish_generated_columns = stored"
+    of = f" FOR TABLE {', '.join(table.sql for table in tables)}" if tables else ""
+    return f"CREATE PUBLICATION {names.quote(name)}{of} WITH ({options})"
+
+
+def _identify(connection: Connection[Any], settings: PostgresSource, tables: Sequence[Table]) -> None:
+    """No table may be published whose updates and deletes the server would then refuse."""
+    nameless = [table for table in tables if not table.identified]
+    orders = [f"ALTER TABLE {leaf} REPLICA IDENTITY FULL;" for table in nameless for leaf in _places(connection, table)]
+    if not orders:
+        return
+    if settings.identity == "ask":
+        which = ", ".join(table.namespace for table in nameless[:10]) + (", …" if len(nameless) > 10 else "")
+        raise NotReady(
+            f"{which}: no primary key, so PostgreSQL would refuse updates and deletes there once it is followed.  Give "
+            f"it a key, or leave it out of the namespace, or: {' '.join(orders[:10])}  (identity = 'full' does that)"
+        )
+    for order in orders:
+        _do(connection, order, "setting a replica identity")
+
+
+def _places(connection: Connection[Any], table: Table) -> list[str]:
+    """A table and its partitions, in SQL."""
+    sql = """SELECT n.nspname, c.relname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+             WHERE c.oid = %(oid)s OR c.oid IN (SELECT relid FROM pg_partition_tree(%(oid)s::oid))"""
+    return [names.quote(schema, name) for schema, name in connection.execute(sql, {"oid": table.oid}).fetchall()]
+
+
+def _do(connection: Connection[Any], sql: str, doing: str) -> None:
+    """An order that the user may lack the right for: then say what somebody who has it must do."""
+    import psycopg
+
+    try:
+        connection.execute(sql)
+    except psycopg.errors.DuplicateObject:
+        return
+    except psycopg.Error as error:
+        if sqlstate(error) != "42501":
+            raise
+        raise NotReady(f"{doing}: {first_line(error)}; as its owner or a superuser: {sql};") from None
+
+
+def wait_for_writers(connection: Connection[Any], name: str, table: Table, patience: float) -> None:
+    """Wait for transactions that wrote to a table before it was published: their changes are in no log, so a copy must
+    not begin before they end."""
+    joined = connection.execute(_JOINED, {"name": name, "oid": table.oid}).fetchone()
+    if joined is None or joined[0] is None:
+        return
+    deadline = time.monotonic() + patience
+    asked = {"oid": table.oid, "age": joined[0]}
+    while writing := connection.execute(_WRITING, asked).fetchall():
+        if time.monotonic() > deadline:
+            pids = ", ".join(str(pid) for _, pid in writing)
+            raise Unavailable(
+                f"{table.namespace} cannot be copied before a transaction ends that wrote to it before it was "
+                f"published: pid {pids}; end it, or: SELECT pg_terminate_backend({writing[0][1]});"
+            )
+        time.sleep(0.05)
+        asked["age"] = (connection.execute(_JOINED, {"name": name, "oid": table.oid}).fetchone() or (0,))[0]

@@ -1,0 +1,112 @@
+"""The reader: tables of a PostgreSQL database, copied in pieces and then followed by logical replication."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from tailrace.adaptors.contract import Changes, Namespace, Piece, Position, Reader
+from tailrace.adaptors.postgres import catalog, copying, names, publication, slot
+from tailrace.adaptors.postgres.catalog import Table
+from tailrace.adaptors.postgres.database import Database, check_version
+from tailrace.adaptors.postgres.follow import Follower
+from tailrace.adaptors.postgres.position import Point
+from tailrace.adaptors.postgres.settings import PostgresSource
+from tailrace.errors import NotReady
+
+if TYPE_CHECKING:
+    from psycopg import Connection
+
+HELD = 5.0
+"""Seconds that a slot may still be held by a process that was killed."""
+
+
+class PostgresReader(Reader):
+    """Reads the tables of one database.  Namespaces are schema.table; partitions are part of their table."""
+
+    follows = True
+
+    def __init__(self, settings: PostgresSource) -> None:
+        self._settings = settings
+        self._follower: Follower | None = None
+        self._changes: Generator[Changes] | None = None
+
+    def __repr__(self) -> str:
+        return f"PostgresReader({self._settings!r})"
+
+    @cached_property
+    def _database(self) -> Database:
+        return Database(self._settings.uri)
+
+    def check(self) -> None:
+        """Version, log level, rights, and the slot."""
+        with self._database.connect("checking") as connection:
+            _check_server(connection, self._database.where)
+            self._database.log().finish()
+            slot.free(connection, self._database.where, self._settings, HELD)
+
+    def namespaces(self) -> list[Namespace]:
+        """Every ordinary or partitioned table outside the system's schemas."""
+        with self._database.connect("listing tables") as connection:
+            return [Namespace(listed.namespace, listed.rows) for listed in catalog.tables(connection)]
+
+    def begin(self, namespaces: Sequence[str]) -> Position:
+        """Publish the tables and make the slot, in that order; where its log begins."""
+        with self._database.connect("beginning") as connection:
+            _check_server(connection, self._database.where)
+            tables = [catalog.table(connection, name) for name in namespaces]
+            publication.publish(connection, self._settings, tables)
+            found = slot.free(connection, self._database.where, self._settings, HELD)
+            lsn = found.confirmed if found else slot.create(connection, self._database.where, self._settings)
+            return Point(lsn, None).stored()
+
+    def pieces(self, namespace: str, rows: int) -> list[Piece]:
+        """Ranges of blocks.  A table that is to be followed too is published by now."""
+        with self._database.connect(f"planning the copy of {namespace}") as connection:
+            table, _ = self._described(connection, namespace)
+            if slot.find(connection, self._settings.slot) is not None:
+                publication.publish(connection, self._settings, [table])
+                publication.wait_for_writers(connection, self._settings.published, table, self._settings.patience)
+            return copying.pieces(connection, table, rows)
+
+    def copy(self, piece: Piece) -> Iterator[pa.RecordBatch]:
+        """The rows of some blocks."""
+        with self._database.connect(f"copying {piece.namespace}") as connection:
+            table, condition = self._described(connection, piece.namespace)
+        return copying.read(self._database, table, piece.bounds["parts"], condition, self._settings.batch_bytes)
+
+    def _described(self, connection: Connection[Any], namespace: str) -> tuple[Table, str | None]:
+        columns, condition = publication.published(connection, self._settings.published, names.parts(namespace))
+        return catalog.table(connection, namespace, columns), condition
+
+    def follow(self, position: Position, namespaces: Sequence[str], state: Mapping[str, Any]) -> Iterator[Changes]:
+        """The changes of these tables, and of tables that appear."""
+        self._follower = Follower(self._database, self._settings, Point.read(position), namespaces)
+        self._changes = self._follower.changes()
+        return self._changes
+
+    def acknowledge(self, position: Position) -> None:
+        """The server may forget the log up to here; it is told within a second, or at the end."""
+        if self._follower is not None:
+            self._follower.acknowledge(Point.read(position))
+
+    def close(self) -> None:
+        """Stop following."""
+        if self._changes is not None:
+            self._changes.close()
+
+
+def _check_server(connection: Connection[Any], where: str) -> None:
+    check_version(connection, where)
+    sql = "SELECT current_setting('wal_level'), pg_is_in_recovery()"
+    level, standby = connection.execute(sql).fetchone() or ("", False)
+    if standby:
+        raise NotReady(f"PostgreSQL at {where} is a standby; use the primary, where tables can be published")
+    if level != "logical":
+        raise NotReady(
+            f"PostgreSQL at {where} has wal_level = {level}, so its changes cannot be followed; as a superuser: "
+            "ALTER SYSTEM SET wal_level = 'logical'; and restart the server"
+        )

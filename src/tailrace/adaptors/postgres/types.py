@@ -1,0 +1,134 @@
+"""Types: which Arrow type carries each PostgreSQL type, and how its text becomes that.
+
+    bool, int2, int4, int8, float4, float8, text, varchar, char(n), name, bytea     as they are
+    numeric(p, s) with p <= 76                                                    decimal128, decimal256
+    date, time, timestamp, timestamptz                                              in microseconds
+    json, jsonb                                                                     arrow.json
+    oid                                                                             int64
+    arrays of the above (but bytea), one-dimensional                                lists
+    numeric without precision, uuid, interval, timetz, money, inet, ranges, enums, composites, …    text
+
+Text is what the type's output function says, with the session's settings (see database): the same in a copy and in the
+log.  Each field's metadata has the type's name, `pg`, so that a PostgreSQL sink restores it exactly, and `pg.base`, the
+type to use where the sink does not know it.
+
+**What an Arrow type cannot hold, the batch carries as text**: a column with NaN among decimals, with infinity or a year
+outside 1-9999 among timestamps and dates, with 24:00:00, with an array of several dimensions.
+"""
+
+from __future__ import annotations
+
+import binascii
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tailrace.adaptors.postgres.arrays import lists
+
+_TEXTS = {"text", "varchar", "bpchar", "name"}
+_ARROW: dict[str, pa.DataType] = {
+    "bool": pa.bool_(),
+    "int2": pa.int16(),
+    "int4": pa.int32(),
+    "int8": pa.int64(),
+    "oid": pa.int64(),
+    "float4": pa.float32(),
+    "float8": pa.float64(),
+    "bytea": pa.binary(),
+    "date": pa.date32(),
+    "time": pa.time64("us"),
+    "timestamp": pa.timestamp("us"),
+    "timestamptz": pa.timestamp("us", "UTC"),
+    "json": pa.json_(),
+    "jsonb": pa.json_(),
+}
+NATIVE = {"bool", "int2", "int4", "int8", "float4", "float8", "bytea", *_TEXTS}
+"""What ADBC reads as it is; the server sends all others as text, which is as fast and has every value."""
+
+
+@dataclass(frozen=True, slots=True)
+class Type:
+    """A PostgreSQL type, as a column has it.
+
+    `name` is how SQL writes it, with its modifiers; `base` how a server writes it that lacks this type; `kind` is the
+    built-in type that its texts are of ("" for others); `element` the kind of an array's elements; `output` the
+    function that makes its text, `plain` what a value must be cast to for that; `modifier` as in pg_attribute."""
+
+    name: str
+    base: str = "text"
+    kind: str = ""
+    element: str = ""
+    output: str = ""
+    plain: str = ""
+    modifier: int = -1
+
+    @property
+    def native(self) -> bool:
+        """Whether ADBC reads it as it is."""
+        return self.kind in NATIVE
+
+    @property
+    def arrow(self) -> pa.DataType:
+        """The Arrow type that carries it, unless a value is out of its range."""
+        if self.element:
+            element = _scalar(self.element, self.modifier)
+            return pa.string() if pa.types.is_binary(element) else pa.list_(element)
+        return _scalar(self.kind, self.modifier)
+
+    def field(self, name: str, type: pa.DataType | None = None) -> pa.Field[Any]:
+        """A column of this type, as a field that says so."""
+        metadata = {"pg": self.name} | ({"pg.base": self.base} if self.base != self.name else {})
+        return pa.field(name, type or self.arrow, metadata=metadata)
+
+
+def _scalar(kind: str, modifier: int) -> pa.DataType:
+    if kind == "numeric":
+        return _decimal(modifier)
+    return _ARROW.get(kind, pa.string())
+
+
+def _decimal(modifier: int) -> pa.DataType:
+    """The decimal type of a numeric(p, s); text where there is none that holds it."""
+    if modifier < 4:
+        return pa.string()
+    precision, scale = modifier - 4 >> 16 & 0xFFFF, modifier - 4 & 0x7FF
+    if scale & 0x400 or scale > precision or precision > 76:
+        return pa.string()
+    return pa.decimal128(precision, scale) if precision <= 38 else pa.decimal256(precision, scale)
+
+
+def from_texts(type: Type, values: Sequence[bytes | None]) -> pa.Array[Any]:
+    """Values as the log sends them → an array."""
+    if type.kind == "bytea":
+        return pa.array([None if v is None else binascii.unhexlify(v[2:]) for v in values], pa.binary())
+    return typed(type, pa.array(values, pa.string()))
+
+
+def typed(type: Type, text: pa.Array[Any]) -> pa.Array[Any]:
+    """Texts → an array of the type's Arrow type, or the texts themselves if one is out of its range."""
+    try:
+        if type.element:
+            return lists(text, lambda values: scalars(type.element, type.arrow.value_type, values), type.arrow)
+        return scalars(type.kind, type.arrow, text)
+    except (pa.ArrowInvalid, OverflowError):
+        return text
+
+
+def scalars(kind: str, arrow: pa.DataType, text: pa.Array[Any]) -> pa.Array[Any]:
+    """Texts of a built-in type → values; `ArrowInvalid` if one is out of range."""
+    convert = _CONVERT.get(kind)
+    return convert(text) if convert else text.cast(arrow)
+
+
+def _times(text: pa.Array[Any]) -> pa.Array[Any]:
+    stamps = pc.binary_join_element_wise(pa.scalar("1970-01-01"), text, " ")
+    return stamps.cast(pa.timestamp("us")).cast(pa.time64("us"))
+
+
+_CONVERT: dict[str, Callable[[pa.Array[Any]], pa.Array[Any]]] = {
+    "bool": lambda text: pc.equal(text, "t"),
+    "time": _times,
+}
