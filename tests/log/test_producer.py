@@ -549,6 +549,27 @@ def test_no_more_is_taken_than_max_bytes(kept: str) -> None:
     assert len(values(topic)) == 400
 
 
+def test_what_is_done_makes_only_its_own_room() -> None:
+    topic, table = watched()
+    passes = threading.Semaphore(0)
+    table.gate.wait = lambda timeout=None: passes.acquire(timeout=timeout)  # type: ignore[method-assign]
+    out, taken = topic.producer(max_bytes=10_000), list[Ack]()
+    sending = threading.Thread(target=lambda: [taken.append(out.send(b"a", b"x" * 1000)) for _ in range(40)])
+    taken.append(out.send(b"a", b"x" * 1000))
+    eventually(lambda: table.appends == 1)
+    sending.start()
+    for done in range(1, 4):
+        eventually(lambda: sum(not ack.done() for ack in taken) >= 9)
+        time.sleep(0.05)
+        assert sum(not ack.done() for ack in taken) <= 10
+        passes.release()
+        eventually(lambda done=done: table.appends == done + 1)
+    passes.release(100)
+    sending.join(20)
+    out.close()
+    assert len(values(topic)) == 41
+
+
 def test_a_record_larger_than_max_bytes_goes_alone() -> None:
     topic, _ = watched()
     with topic.producer(max_bytes=10) as out:

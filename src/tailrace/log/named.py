@@ -1,6 +1,6 @@
 """Named producers: numbered batches that are stored once, whoever sends them and however often.
 
-    $Producer-<name>, 0    epoch, seq, id, page
+    $Producer-<topic id>_<name>, 0    epoch, seq, id, page
 
 A life of the name starts by raising the epoch, which fences the lives before it.  A batch goes with one transaction:
 APPEND, and {seq = s, id, page} if epoch = mine and seq = s-1.  What batch number s holds is fixed by the caller.
@@ -8,6 +8,7 @@ APPEND, and {seq = s, id, page} if epoch = mine and seq = s-1.  What batch numbe
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -15,7 +16,7 @@ from dataclasses import dataclass
 from tailrace.coordination import guard
 from tailrace.coordination.guard import Written
 from tailrace.coordination.rules import in_force, rules
-from tailrace.errors import BadInput, Fenced
+from tailrace.errors import BadInput, Fenced, OutcomeUnknown
 from tailrace.log.append import Appended, Log, Placed, commit_guarded, find, place
 from tailrace.log.batch import Batch, BatchAck, Span
 from tailrace.log.buffer import rows
@@ -77,13 +78,13 @@ def send(
     while True:
         if item["epoch"] != epoch and in_force("named.epoch"):
             raise Fenced(
-                f"another life of the producer {name!r} has started (epoch {item['epoch']}); this one must stop"
+                f"another life of the producer {_shown(name)} has started (epoch {item['epoch']}); this one must stop"
             )
         if item["seq"] >= seq:
-            return (yield from _repeated(log, name, item, seq)), item
+            return (yield from _repeated(log, item, seq)), item
         if item["seq"] != seq - 1:
             raise BadInput(
-                f"the producer {name!r} has sent batch {item['seq']}; the next is {item['seq'] + 1}, not {seq}"
+                f"the producer {_shown(name)} has sent batch {item['seq']}; the next is {item['seq'] + 1}, not {seq}"
             )
         placed = yield from make()
         numbering = Numbering(name, epoch, seq, item)
@@ -91,7 +92,11 @@ def send(
         item = stored if stored is not None else (yield from numbering.read())
 
 
-def _repeated(log: Log, name: str, item: Item, seq: int) -> Steps[Appended]:
+def _shown(name: str) -> str:
+    return repr(name.partition("_")[2] or name)
+
+
+def _repeated(log: Log, item: Item, seq: int) -> Steps[Appended]:
     """A batch that is in the log: its offsets while its page exists, for the last one sent."""
     if item["seq"] != seq:
         return Appended(None, {})
@@ -104,18 +109,21 @@ def _repeated(log: Log, name: str, item: Item, seq: int) -> Steps[Appended]:
 
 
 class NamedProducer:
-    """A producer with a name and numbered batches, idempotent across restarts.
+    """A producer with a name and numbered batches, idempotent across restarts; any thread may call.
 
     `last` is the number of the last batch stored under this name, by this life or one before: go on with the next, or
-    send one again to learn where it is."""
+    send that one again to learn where it is."""
 
     def __init__(
         self, store: Store, log: Log, described: Described, name: str, *, wall: Callable[[], float] = time.time
     ) -> None:
         self._store, self._log, self._topic, self._wall = store, log, described, wall
         self.name = check_name("producer", name)
-        self._item = store.run(start(name))
+        self._key = f"{log.id}_{name}"
+        self._item = store.run(start(self._key))
         self._epoch: int = self._item["epoch"]
+        self._lock = threading.Lock()
+        self._doubt: int | None = None
 
     @property
     def last(self) -> int:
@@ -126,8 +134,8 @@ class NamedProducer:
     def send_batch(
         self, records: Records, *, number: int | None = None, partition: int | None = None
     ) -> list[Span] | None:
-        """Store batch `number` (default: the next), once.  Gives its spans, or None if it was stored before by another
-        life or its page is gone.  `Fenced` if a newer life has the name."""
+        """Store batch `number` (default: the next), once.  Gives its spans, or None if it is there but nobody knows
+        where: others came after it, or its page is gone.  `Fenced` if a newer life has the name."""
         batch, ack = Batch(self._log.name, self._topic.partitions, self._topic.settings.max_record_bytes), BatchAck()
         for piece in pieces(records):
             data = rows(piece, int(self._wall() * 1000), batch.buffer.max_record_bytes)
@@ -135,11 +143,28 @@ class NamedProducer:
         if not ack.parts:
             raise BadInput("a numbered batch has at least one record")
         chunk = batch.buffer.encode(self._topic.settings.compression)
-        seq = self.last + 1 if number is None else number
-        repeated = seq <= self.last
-        make = lambda: place(self._log, chunk)  # noqa: E731
-        appended, self._item = self._store.run(send(self._log, self.name, self._epoch, self._item, seq, make))
-        if repeated or appended.offsets is None:
+        with self._lock:
+            appended = self._send(number, lambda: place(self._log, chunk))
+        if appended.offsets is None:
             return None
         batch.finish(appended, None)
         return ack.result()
+
+    def _send(self, number: int | None, make: Callable[[], Steps[Placed]]) -> Appended:
+        if number is None and self._doubt is not None:
+            raise OutcomeUnknown(
+                f"batch {self._doubt} of the producer {self.name!r} may be in the log, or come yet; send it again with "
+                f"number={self._doubt}, or open the producer anew and look at its `last`"
+            )
+        if number is not None and (number.__class__ is not int or number < 1):
+            raise BadInput(f"a producer's batches are numbered from 1, not {number!r}")
+        seq = self.last + 1 if number is None else number
+        try:
+            appended, self._item = self._store.run(send(self._log, self._key, self._epoch, self._item, seq, make))
+        except (BadInput, Fenced):
+            raise
+        except BaseException:
+            self._doubt = seq
+            raise
+        self._doubt = None
+        return appended

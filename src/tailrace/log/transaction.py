@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Mapping
 from datetime import datetime
 
-from tailrace.errors import BadInput, Closed, UnknownTopic
+from tailrace.errors import BadInput, Closed, OutcomeUnknown, UnknownTopic
 from tailrace.log.append import Log, Placed, commit, place
 from tailrace.log.batch import Ack, Batch, BatchAck, Span
 from tailrace.log.buffer import Headers, rows
@@ -29,6 +29,8 @@ class Transaction:
         *,
         wall: Callable[[], float] = time.time,
     ) -> None:
+        if not topics:
+            raise BadInput("a transaction has at least one topic")
         self._store, self._topics, self._expected, self._wall = store, topics, expected, wall
         self._batches: dict[str, Batch] = {}
         self._acks: list[BatchAck] = []
@@ -54,8 +56,8 @@ class Transaction:
     def send_batch(self, records: Records, *, topic: str | None = None, partition: int | None = None) -> BatchAck:
         """Add many records: an Arrow table or batch, or (key, value) pairs."""
         batch, ack = self._batch(topic), BatchAck()
-        for piece in pieces(records):
-            data = rows(piece, int(self._wall() * 1000), batch.buffer.max_record_bytes)
+        stamp, limit = int(self._wall() * 1000), batch.buffer.max_record_bytes
+        for data in [rows(piece, stamp, limit) for piece in pieces(records)]:
             ack.parts += [(batch, *at) for at in batch.buffer.add_batch(data, partition)]
         self._acks.append(ack)
         return ack
@@ -67,6 +69,8 @@ class Transaction:
 
     def commit(self) -> None:
         """Append everything now; raises, and appends nothing, if it cannot be done."""
+        if self._closed:
+            raise Closed("this transaction has ended")
         self._closed = True
         filled = {name: batch for name, batch in self._batches.items() if batch.buffer.count}
         if not filled:
@@ -74,9 +78,10 @@ class Transaction:
         try:
             placed = [self._place(name, batch) for name, batch in filled.items()]
             done = self._store.run(commit(placed))
-        except Exception as error:
+        except BaseException as error:
+            failure = error if isinstance(error, Exception) else OutcomeUnknown("interrupted while it was appended")
             for batch in filled.values():
-                batch.finish(None, error)
+                batch.finish(None, failure)
             raise
         for batch, appended in zip(filled.values(), done, strict=True):
             batch.finish(appended, None)
@@ -103,6 +108,11 @@ class Transaction:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *exc: object) -> None:
-        if kind is None and not self._closed:
+        if self._closed:
+            return
+        if kind is None:
             self.commit()
+            return
         self._closed = True
+        for batch in self._batches.values():
+            batch.finish(None, Closed("this transaction was dropped, because its block ended with an exception"))
