@@ -69,4 +69,5 @@ class Cli:
 
     def env(self, **more: str) -> dict[str, str]:
         """The environment of such a process."""
-        return {**os.environ, "TAILRACE_HOME": str(self.home), "COLUMNS": "80", **more}
+        plain = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
+        return {**plain, "TAILRACE_HOME": str(self.home), "COLUMNS": "80", **more}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import fcntl
 import os
 import pty
@@ -35,6 +36,7 @@ class Terminal:
             )
         os.close(theirs)
         self.seen = ""
+        self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
 
     def __enter__(self) -> Terminal:
         return self
@@ -59,7 +61,7 @@ class Terminal:
                 data = os.read(self._ours, 65536)
             except OSError:  # Linux's way to say that the other side is closed
                 return False
-            self.seen += data.decode(errors="replace")
+            self.seen += self._decoder.decode(data)
             return bool(data)
         return True
 
