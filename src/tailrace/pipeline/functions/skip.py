@@ -32,8 +32,6 @@ ORDERS: dict[str, Callable[[Any, Any], bool]] = {
 }
 ARROW = {"==": pc.equal, ">": pc.greater, ">=": pc.greater_equal, "<": pc.less, "<=": pc.less_equal}
 OPERATORS = ("==", "=~", *ORDERS)
-EXACT = 2**53
-"""Whole numbers up to here have a float of their own."""
 
 
 def matches(value: Any, operator: str, match: Any) -> bool:
@@ -116,16 +114,17 @@ class Skip:
     def _mask(self, column: pa.Array[Any]) -> pa.Array[Any]:
         try:
             mask = self._compared(column)
-        except pa.ArrowInvalid:
+        except pa.ArrowInvalid:  # among others: a whole number that no float is equal to
             mask = None
         return pc.fill_null(mask, False) if mask is not None else self._one_by_one(column)
 
     def _compared(self, column: pa.Array[Any]) -> pa.Array[Any] | None:
         """The whole column at once; None where Arrow's idea of it may not be ours."""
         kind, match = column.type, self.match
-        if match is None or pa.types.is_null(kind):
-            same = column.is_null() if match is None and self.operator == "==" else None
-            return same if same is not None else pa.repeat(pa.scalar(False), len(column))
+        if match is None:
+            return column.is_null()
+        if pa.types.is_null(kind):
+            return pa.repeat(pa.scalar(False), len(column))
         if self.operator == "=~":
             return pc.match_substring_regex(column, match) if _is_text(kind) else None
         if self.operator == "==" and _is_text(kind) and isinstance(match, str):
@@ -154,10 +153,9 @@ def _is_text(kind: pa.DataType) -> bool:
 
 
 def _small(match: Any) -> int | float | None:
-    """A number that a column of floats can be compared with exactly."""
-    if isinstance(match, bool) or not isinstance(match, (int, float)) or not abs(match) <= EXACT:
-        return None
-    return match
+    """A number that Arrow has."""
+    is_number = isinstance(match, (int, float)) and not isinstance(match, bool)
+    return match if is_number and abs(match) < 2**63 else None
 
 
 def _parsed(text: str) -> int | float | None:
