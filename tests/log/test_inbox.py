@@ -225,3 +225,22 @@ def test_what_the_background_loses_by_a_failed_write_is_tried_again(bench: Bench
 def failing(*args, **kwargs):
     raise Unavailable("away")
     yield
+
+
+def test_a_member_without_its_share_looks_often_at_first_and_then_less(bench: Bench):
+    one = bench.join(1)
+    bench.fetch(one)
+    hand(one, 1)
+    two = Member(shared(), 2, ttl=TTL, wall=lambda: 0.0)
+    bench.sim.do(two.join("earliest"))
+    waiting = Inbox(
+        two, Consuming(ttl=TTL, commit_interval=1000), threading.Event(), threading.Event(), threading.Event()
+    )
+    pauses = []
+    for _ in range(7):
+        waiting._next_look = 0.0
+        bench.sim.do(two.beat())
+        bench.sim.do(one.member.beat())
+        pauses.append(bench.sim.do(waiting.keep()))
+    assert pauses == sorted(pauses)
+    assert pauses[0] < 0.3 < 3 < pauses[-1] < TTL / 3 + 0.01

@@ -14,7 +14,7 @@ from tailrace.coordination.rules import without
 from tailrace.testing import Scenario, SimulatedTable, Simulation, check_schedules, one_schedule
 from tests.log import groups
 
-SEEDS = 300
+SEEDS = 150
 FAULTLESS = {"timeouts": 0, "refusals": 0, "unread": 0, "torn": 0, "crashes": 0, "jumps": 0}
 
 
@@ -22,10 +22,10 @@ def on_dynamodb() -> SimulatedTable:
     return SimulatedTable(answers=False)
 
 
-def transactional(adopts: bool = False, restarts: int = 1) -> Scenario:
+def transactional(*names: str, adopts: bool = False, restarts: int = 1) -> Scenario:
     def scenario(sim: Simulation) -> None:
         groups.prepare(sim)
-        for name in ("ann", "bob"):
+        for name in names or ("ann", "bob"):
             sim.spawn(name, groups.transactional(sim, adopts), restarts=restarts)
         sim.check.append(groups.exactly_once)
 
@@ -53,6 +53,13 @@ def test_a_plain_handler_is_at_least_once(table: Callable[[], SimulatedTable]):
     check_schedules(plain(groups.all_handled), range(SEEDS), table=table)
 
 
+@pytest.mark.soak
+@pytest.mark.parametrize("table", [SimulatedTable, on_dynamodb])
+def test_and_so_for_many_schedules(table: Callable[[], SimulatedTable]):
+    check_schedules(transactional(restarts=2), range(20_000), table=table)
+    check_schedules(plain(groups.all_handled, restarts=2), range(20_000), table=table)
+
+
 def test_without_faults_each_record_is_handled_once():
     with patch.object(groups, "TTL", 60.0):
         check_schedules(plain(groups.handled_once, restarts=0), range(SEEDS), **FAULTLESS)
@@ -64,7 +71,7 @@ def never_mine(item: Any, me: int, gone: bool) -> bool:
 
 MUTANTS: dict[str, tuple[Callable[[], AbstractContextManager[Any]], Scenario]] = {
     "commit.owner": (lambda: without("commit.owner"), transactional()),
-    "commit.epoch": (lambda: without("commit.epoch"), transactional()),
+    "commit.epoch": (lambda: without("commit.epoch"), transactional("ann")),
     "text.commit_without_position": (lambda: without("commit.position"), transactional()),
     "text.own_take_ignored": (lambda: patch.object(lease, "takable", never_mine), transactional()),
     "text.same_member_id": (without, transactional(adopts=True)),

@@ -27,8 +27,8 @@ from tailrace.storage.calls import Steps
 if TYPE_CHECKING:
     from tailrace.log.topic import Position
 
-SOON = 0.2
-"""Seconds between looks at a group while a member does not have its share yet."""
+SOON, LONG = 1 / 50, 1 / 3
+"""How often to look at the group, in `ttl`s: more often, for a while, as long as a member does not have its share."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,6 +98,7 @@ class Inbox:
         self._size = 0
         self._settled = False
         self._next_look = self._next_commit = 0.0
+        self._pause = SOON
 
     def fail(self, error: Exception) -> None:
         """Nothing more will come; the handler is told why."""
@@ -203,7 +204,8 @@ class Inbox:
         if now >= self._next_look:
             balance = yield from self.member.balance()
             self._rebalance(balance, now)
-            self._next_look = now + (self.member.ttl / 3 if balance.settled else min(SOON, self.member.ttl / 10))
+            self._next_look = now + self.member.ttl * (LONG if balance.settled else self._pause)
+            self._pause = SOON if balance.settled else min(LONG, 2 * self._pause)
         yield from self._release(now)
         if self._auto and now >= self._next_commit:
             yield from self.commit(self.positions())
