@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import tailrace
 from tailrace import Home, Topic
 from tailrace.errors import BadInput, Damaged, NotThere, UnknownPartition
 from tailrace.log import interchange
+from tailrace.log.append import commit, place
+from tailrace.log.chunk import encode
 from tailrace.log.interchange import export_topic, import_topic
 from tailrace.log.reader import Fetched
 from tailrace.log.retention import raise_floor
 from tailrace.log.segment import Exported
+from tests.cli.runs import Cli
 
 
 @pytest.fixture
@@ -214,3 +219,34 @@ def test_a_partition_larger_than_a_batch(home: Home, tmp_path: Path) -> None:
     copy = home.topic("copy", partitions=1)
     assert import_topic(copy, tmp_path / "out")[0].records == rows
     assert pa.Table.from_batches(copy.read()).equals(pa.Table.from_batches(topic.read()))
+
+
+def typed(home: Home, topic: Topic, **columns: pa.Array[Any]) -> None:
+    """Append rows of a pipeline: typed columns in place of a value."""
+    data = pa.StructArray.from_arrays([*columns.values()], names=[*columns])
+    rows = len(data)
+    stamps = pa.array([1000] * rows, pa.timestamp("ms", "UTC"))
+    batch = pa.record_batch(
+        [stamps, pa.array([0] * rows, pa.uint8()), pa.array([b"k%d" % n for n in range(rows)]), data],
+        names=["timestamp", "attributes", "key", "data"],
+    )
+    placed = home.store.run(place(topic.log, encode({0: [batch]})))
+    home.store.run(commit([placed]))
+
+
+def test_the_rows_of_a_pipeline_leave_as_json(home: Home, tmp_path: Path) -> None:
+    topic = home.topic("orders", partitions=1)
+    typed(home, topic, id=pa.array([1, 2]), paid=pa.array([Decimal("1.50"), None], pa.decimal128(9, 2)))
+    typed(home, topic, raw=pa.array([b"\xff"]))
+    export_topic(topic, tmp_path / "out")
+    copy = home.topic("copy", partitions=1)
+    import_topic(copy, tmp_path / "out")
+    assert [r.value for r in copy.records()] == [b'{"id":1,"paid":"1.50"}', b'{"id":2,"paid":null}', b'{"raw":"/w=="}']
+    assert import_topic(topic, tmp_path / "out")[0].present == 3
+    cli = Cli(tmp_path / "home")
+    assert [r["value"] for r in cli("topic", "read", "orders", "--json").json] == [
+        '{"id":1,"paid":"1.50"}', '{"id":2,"paid":null}', '{"raw":"/w=="}',
+    ]  # fmt: skip
+    assert cli("topic", "tail", "orders", "-n", 1).out.endswith('\tk0\t{"raw":"/w=="}\n')
+    cli("topic", "read", "orders", "--format", "parquet", "-o", tmp_path / "o.parquet")
+    assert pq.read_table(tmp_path / "o.parquet")["value"].to_pylist()[2] == b'{"raw":"/w=="}'

@@ -50,19 +50,20 @@ def write(fetched: Iterable[Fetched], topic: str, format: Format, out: IO[bytes]
         _write_array(fetched, topic, out)
     else:
         line_of = record_as_json if format is Format.jsonl else record_as_text
-        for some in _records(fetched, topic):
+        for some in records(fetched, topic):
             out.write("".join([line_of(record) + "\n" for record in some]).encode())
 
 
-def _records(fetched: Iterable[Fetched], topic: str) -> Iterator[Iterator[Record]]:
+def records(fetched: Iterable[Fetched], topic: str) -> Iterator[Iterator[Record]]:
+    from tailrace.log.interchange import plain
     from tailrace.log.topic import as_records
 
-    return (as_records(topic, one) for one in fetched)
+    return (as_records(topic, plain(one)) for one in fetched)
 
 
 def _write_array(fetched: Iterable[Fetched], topic: str, out: IO[bytes]) -> None:
     before = b"[\n"
-    for some in _records(fetched, topic):
+    for some in records(fetched, topic):
         for record in some:
             out.write(before + b"  " + record_as_json(record).encode())
             before = b",\n"
@@ -74,6 +75,7 @@ def _write_arrow(fetched: Iterable[Fetched], format: Format, out: IO[bytes]) -> 
     import pyarrow.parquet as pq
 
     from tailrace.log.chunk import HEADERS, HEADERS_TYPE, SCHEMAS
+    from tailrace.log.interchange import plain
     from tailrace.log.topic import as_arrow
 
     places = [pa.field("partition", pa.int32(), nullable=False), pa.field("offset", pa.int64(), nullable=False)]
@@ -82,7 +84,7 @@ def _write_arrow(fetched: Iterable[Fetched], format: Format, out: IO[bytes]) -> 
     writer = writer or pa.ipc.new_stream(out, schema)
     with writer:
         for one in fetched:
-            columns = as_arrow(one).columns
+            columns = as_arrow(plain(one)).columns
             if len(columns) < len(schema):
                 columns.append(pa.nulls(one.data.num_rows, HEADERS_TYPE))
             writer.write_batch(pa.record_batch(columns, schema=schema))

@@ -6,6 +6,7 @@ import heapq
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import chain
 from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -113,19 +114,20 @@ def _last(topic: Topic, ends: dict[int, tuple[int, int]], count: int) -> list[Re
     found = []
     for q, (floor, end) in ends.items():
         if count and end > floor:
-            records = topic.records(q, max(floor, end - count))
-            found.append([record for record in records if record.offset < end])
+            some = printing.records(topic.fetch(q, max(floor, end - count)), topic.name)
+            found.append([record for record in chain.from_iterable(some) if record.offset < end])
     merged = heapq.merge(*found, key=attrgetter("timestamp"))
     return list(merged)[-count:] if count else []
 
 
 def _follow(home: Home, topic: Topic, positions: dict[int, int], as_json: bool) -> None:
+    from tailrace.log.interchange import plain
     from tailrace.log.reader import Reader
     from tailrace.log.topic import as_records
     from tailrace.log.watch import Following
 
     reader = Reader(topic.log, positions)
-    with Following(home.store, reader, lambda fetched: as_records(topic.name, fetched)) as records:
+    with Following(home.store, reader, lambda fetched: as_records(topic.name, plain(fetched))) as records:
         for record in records:
             _print(record, as_json)
             sys.stdout.flush()

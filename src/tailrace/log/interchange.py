@@ -1,16 +1,22 @@
-"""Interchange: a topic as a folder of segments, one sub-folder per partition, named by its number; and back."""
+"""Interchange: a topic as a folder of segments, one sub-folder per partition, named by its number; and back.
+
+The rows of a pipeline, which a topic keeps as typed columns, leave it as JSON.
+"""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+import msgspec
 import pyarrow as pa
 
 from tailrace.errors import BadInput, Expected, NotThere
+from tailrace.log.chunk import SCHEMAS
+from tailrace.log.reader import Fetched
 from tailrace.log.segment import SEGMENT_BYTES, Exported, Writer, explained, read_segments, segment_name
 from tailrace.log.topic import Topic, as_arrow
 
@@ -41,7 +47,7 @@ def export_topic(
         for writer in writers.values():
             stack.enter_context(writer)
         for fetched in topic.fetch(partition, "earliest"):
-            batch = as_arrow(fetched).slice(0, max(0, ends[fetched.partition][1] - fetched.offset))
+            batch = as_arrow(plain(fetched)).slice(0, max(0, ends[fetched.partition][1] - fetched.offset))
             if not drop_headers:
                 _check_headers(topic, batch)
             if batch.num_rows:
@@ -52,6 +58,16 @@ def export_topic(
         for writer in writers.values():
             writer.close()
     return [writer.done for writer in writers.values()]
+
+
+def plain(fetched: Fetched) -> Fetched:
+    """Records with bytes for a value: the columns of a pipeline's rows become JSON."""
+    data = fetched.data
+    if "data" not in data.schema.names:
+        return fetched
+    encode = msgspec.json.encode
+    values = pa.array([None if row is None else encode(row) for row in data.column("data").to_pylist()], pa.binary())
+    return replace(fetched, data=pa.record_batch([*data.columns[:3], values], schema=SCHEMAS[0]))
 
 
 def _check_headers(topic: Topic, batch: pa.RecordBatch) -> None:
@@ -143,7 +159,7 @@ def _known(topic: Topic, partition: int, batch: pa.RecordBatch, floor: int, end:
 def _stored(topic: Topic, partition: int, low: int, high: int) -> pa.Table:
     batches = []
     for fetched in topic.fetch(partition, low):
-        batches.append(fetched.data.slice(0, high - fetched.offset).select(COLUMNS))
+        batches.append(plain(fetched).data.slice(0, high - fetched.offset).select(COLUMNS))
         if fetched.end >= high:
             break
     return pa.Table.from_batches(batches)
