@@ -1,0 +1,78 @@
+"""What has changed in a pipeline between two runs, and which of it would lose data."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+import tailrace
+from tailrace.pipeline.changes import changes, described
+from tailrace.pipeline.functions import omit, pick
+
+
+def of(
+    source: dict[str, Any] | None = None, *, name: str = "lake", functions: Any = (), branch: str = ".*", **sink: Any
+) -> Any:
+    start = tailrace.pipeline("shop", **(source or {}).pop("pipeline", {}))
+    given = {"adaptor": "postgres", "uri": "postgres://u:old@h/d", "namespace": "a", **(source or {})}
+    to = {"adaptor": "file", "path": "./out", **sink}
+    made = start.source(**given).branch(branch).transform(*functions).save(**to, name=name)
+    return json.loads(json.dumps(described(made.definition())))
+
+
+def add_one(message: Any) -> Any:
+    message.data["x"] = 1
+    return message
+
+
+def add_two(message: Any) -> Any:
+    message.data["x"] = 2
+    return message
+
+
+def test_nothing() -> None:
+    assert changes(of(functions=[omit("a"), add_one]), of(functions=[omit("a"), add_one])) == []
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "hint", "loses"),
+    [
+        (of(), of({"uri": "postgres://u:new@h/d"}), None, False),
+        (of(), of({"uri": "postgres://u:old@other/d"}), "the source has another uri", False),
+        (of(), of({"adaptor": "file"}), "was 'postgres', is 'file'", True),
+        (of(), of({"namespace": "b"}), "namespace was 'a', is 'b'", False),
+        (of(), of({"pipeline": {"partitions": 9}}), "partitions was 8, is 9", True),
+        (of(), of({"pipeline": {"flush_seconds": 9}}), "flush_seconds was 1.0, is 9", False),
+        (of(), of(path="./elsewhere"), "the writer 'lake' has another path: what it had taken is not there", True),
+        (of(), of(adaptor="stdout"), "has another adaptor", True),
+        (of(), of(format="csv"), "the writer 'lake' has another format", False),
+        (of(), of(on_error="skip"), "was 'stop', is 'skip'", False),
+        (of(functions=[omit("a")]), of(functions=[omit("b")]), "functions of the writer 'lake' were omit", False),
+        (of(functions=[omit("a")]), of(functions=[pick("a")]), "were omit [", False),
+        (of(functions=[add_one]), of(functions=[add_two]), "were add_one [", False),
+        (of(branch="^orders"), of(branch="^orders$"), "was '^orders', is '^orders$'", False),
+        (of(branch="^orders$"), of(branch=".*"), "of people it has passed over what is in the commit log", True),
+    ],
+)
+def test_one_change(old: Any, new: Any, hint: str | None, loses: bool) -> None:
+    found = changes(old, new, ["orders", "people"])
+    if hint is None:
+        assert found == []
+        return
+    (change,) = [c for c in found if hint in c.text]
+    assert change.loses is loses
+
+
+def test_writers_that_come_and_go() -> None:
+    texts = [c.text for c in changes(of(name="lake"), of(name="pond"))]
+    assert texts[0].startswith("the writer 'lake' is gone")
+    assert "'pond' is new: it is filled from the start" in texts[1]
+    assert "it is 'lake' under another name" in texts[1]
+    assert not any(c.loses for c in changes(of(name="lake"), of(name="pond")))
+
+
+def test_no_secret_is_kept() -> None:
+    kept = json.dumps(of({"uri": "postgres://u:hunter2@h/d"}, path="hunter2"))
+    assert "hunter2" not in kept
