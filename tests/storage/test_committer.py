@@ -131,6 +131,27 @@ def test_nobody_is_told_of_a_conflict_with_what_was_not_committed(table: SqliteT
     assert isinstance(second.exception(30), Broken)
 
 
+def test_who_waits_while_the_disk_breaks_is_not_written(table: SqliteTable, disk: Disk) -> None:
+    def break_and_write(cursor: apsw.Cursor) -> None:
+        go.wait(30)
+        disk.error = lambda: io_error(apsw.SQLITE_IOERR_FSYNC)
+        cursor.execute("UPDATE items SET body = x'80' WHERE i = 0")
+
+    go = threading.Event()
+    committer = table.database._committer
+    with ThreadPoolExecutor(4) as pool:
+        first = pool.submit(table.database.write, break_and_write)
+        while not committer._led:
+            time.sleep(0.001)
+        time.sleep(0.02)
+        waiting = [pool.submit(table.write, Update(Key("p", i), (Add("n", 1),))) for i in (1, 2)]
+        while len(committer._queue) < 2:
+            time.sleep(0.001)
+        go.set()
+        assert [type(future.exception(30)) for future in (first, *waiting)] == [Broken] * 3
+    assert disk.syncs == 1
+
+
 def test_all_of_a_commit_are_told_when_the_disk_is_full(table: SqliteTable, disk: Disk) -> None:
     together = Together(table, 3)
     disk.error = lambda: apsw.FullError("injected")
@@ -165,7 +186,7 @@ def test_an_interrupted_leader_leaves_nobody_waiting(table: SqliteTable) -> None
 def test_who_waits_too_long_gives_up_and_the_others_go_on(tmp_path: Path) -> None:
     connection = apsw.Connection(str(tmp_path / "x.db"))
     connection.execute("CREATE TABLE t (n)")
-    committer = Committer(connection, lambda error: error, 0.2)
+    committer = Committer(connection, lambda error: error, lambda: None, 0.2)
     go = threading.Event()
 
     def add(n: int) -> Callable[[apsw.Cursor], None]:

@@ -8,12 +8,13 @@ import signal
 import stat
 import subprocess
 import sys
-import time
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import apsw
 import pytest
+from tests.faults.vfs import WatchedVFS
 
 from tailrace.errors import BadName, Closed, Conflict
 from tailrace.storage.database import Database
@@ -249,19 +250,32 @@ def test_a_forked_child_is_refused_and_the_parent_goes_on(path: Path) -> None:
 
 
 def test_the_wal_stays_short_under_writers_that_never_pause(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    limit = 256 * 1024
+    """Whenever the checkpointer has copied everything, there is one more commit: it can only finish between two."""
+    limit = 128 * 1024
     monkeypatch.setattr("tailrace.storage.checkpointer.LIMIT", limit)
-    table = SqliteTable(Database(path, durable=False))
-    table.write(*(Put(Key("p", i), {}, (Absent(),)) for i in range(2)))
-    longest = 0
+    finishing = False
 
-    def work(worker: int) -> None:
-        nonlocal longest
-        end = time.monotonic() + 1.5
-        while time.monotonic() < end:
-            table.write(Update(Key("p", worker), (Set("body", os.urandom(5000)),)))
-            longest = max(longest, os.path.getsize(f"{path}-wal"))
+    def one_more(what: str, file: Path, _details: object) -> None:
+        copying = threading.current_thread().name == "tailrace-checkpointer" and not finishing
+        if copying and what == "sync" and file == path:
+            table.write(Update(Key("p", 2), (Add("n", 1),)))
 
-    at_once(2, work)
+    def finish(work: Callable[[apsw.Cursor], None]) -> None:
+        nonlocal finishing
+        finishing = True
+        between(work)
+        finishing = False
+
+    vfs = WatchedVFS(one_more)
+    table = SqliteTable(Database(path, vfs=vfs.name))
+    between = table.database._checkpointer._between
+    monkeypatch.setattr(table.database._checkpointer, "_between", finish)
+    table.write(Put(Key("p", 1), {}, (Absent(),)), Put(Key("p", 2), {"n": 0}, (Absent(),)))
+    for _ in range(400):
+        table.write(Update(Key("p", 1), (Set("body", os.urandom(5000)),)))
+    length, counted = os.path.getsize(f"{path}-wal"), table.get(Key("p", 2))
     table.close()
-    assert longest < 16 * limit
+    vfs.unregister()
+    assert length < 8 * limit
+    assert counted is not None
+    assert counted["n"] > 3

@@ -182,11 +182,14 @@ def test_a_failing_disk_breaks_the_handle_for_good(
     assert counted(path) in (1, 2)
 
 
+@pytest.mark.parametrize("half", ["beside commits", "between commits"])
 def test_a_checkpoint_that_fails_breaks_the_handle(
-    path: Path, vfs: str, disk: Disk, monkeypatch: pytest.MonkeyPatch
+    path: Path, vfs: str, disk: Disk, monkeypatch: pytest.MonkeyPatch, half: str
 ) -> None:
     monkeypatch.setattr("tailrace.storage.checkpointer.LIMIT", 64 * 1024)
     table = SqliteTable(Database(path, vfs=vfs))
+    if half == "beside commits":
+        monkeypatch.setattr(table.database._checkpointer, "_between", lambda work: None)
     table.write(Put(Key("p"), {"n": 0}, (Absent(),)))
     disk.fail = {("sync", ".db"): io_error(apsw.SQLITE_IOERR_FSYNC)}
     answered, end = 0, time.monotonic() + 20

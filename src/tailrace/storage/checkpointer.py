@@ -75,6 +75,7 @@ class Checkpointer:
             connection.close()
 
     def _checkpoint(self, connection: apsw.Connection) -> None:
+        connection.execute("PRAGMA schema_version").fetchall()  # SQLite does nothing for one that has not read yet
         connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
 
         def finish(cursor: apsw.Cursor) -> None:

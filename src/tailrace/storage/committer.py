@@ -53,14 +53,22 @@ class Entry:
 
 
 class Committer:
-    """The one writer of a connection.  `explain` makes the error that a caller gets of one that SQLite raised."""
+    """The one writer of a connection.
+
+    `explain` makes the error that a caller gets of one that SQLite raised; `refuse` makes one, if nothing may be
+    written any more, for those who were waiting by then.
+    """
 
     def __init__(
-        self, connection: apsw.Connection, explain: Callable[[apsw.Error], BaseException], patience: float
+        self,
+        connection: apsw.Connection,
+        explain: Callable[[apsw.Error], BaseException],
+        refuse: Callable[[], BaseException | None],
+        patience: float,
     ) -> None:
         self._connection = connection
         self._cursor = connection.cursor()
-        self._explain = explain
+        self._explain, self._refuse = explain, refuse
         self._patience = patience
         self._mutex = threading.Lock()
         self._transaction = threading.Lock()
@@ -134,6 +142,10 @@ class Committer:
                     entry.turn.release()
 
     def _commit(self, batch: list[Entry]) -> None:
+        if self._refuse() is not None:
+            for entry in batch:
+                entry.error = self._refuse()
+            return
         try:
             self._transact([entry for entry in batch if not entry.between])
             for entry in batch:

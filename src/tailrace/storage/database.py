@@ -89,7 +89,7 @@ class Database:
         except (apsw.Error, OSError) as error:
             raise self._cannot_open(error) from error
         self._writer.create_scalar_function("tailrace_now", lambda *_: int(clock() * 1000), 0)
-        self._committer = Committer(self._writer, self.explain, 60 + patience)
+        self._committer = Committer(self._writer, self.explain, self._refused, 60 + patience)
         self._checkpointer = Checkpointer(self._connect, self._committer.between, self.explain, PAGE)
         self._writer.set_wal_hook(self._checkpointer.after_commit)
         forks.watch(self, self.path)
@@ -105,7 +105,7 @@ class Database:
         if self._refusal is not None:
             raise self._refusal()
         try:
-            connection = self._idle.pop() if self._idle else self._connect()
+            connection = self._reader()
             cursor = connection.cursor()
             try:
                 answer = work(cursor, *arguments)
@@ -179,6 +179,11 @@ class Database:
         connection.execute(f"PRAGMA synchronous={level}; PRAGMA fullfsync=1; PRAGMA checkpoint_fullfsync=1").fetchall()
         return connection
 
+    def _reader(self) -> apsw.Connection:
+        with suppress(IndexError):
+            return self._idle.pop()
+        return self._connect()
+
     def _keep(self, connection: apsw.Connection) -> None:
         if len(self._idle) < IDLE_READERS:
             self._idle.append(connection)
@@ -189,6 +194,9 @@ class Database:
         with suppress(IndexError):
             while True:
                 self._idle.pop().close()
+
+    def _refused(self) -> TailraceError | None:
+        return None if self._refusal is None else self._refusal()
 
     def _closed(self) -> TailraceError:
         return Closed(f"{self.path} was closed")
