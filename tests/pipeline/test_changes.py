@@ -52,6 +52,7 @@ def test_nothing() -> None:
         (of(functions=[omit("a")]), of(functions=[omit("b")]), "functions of the writer 'lake' were omit", False),
         (of(functions=[omit("a")]), of(functions=[pick("a")]), "were omit [", False),
         (of(functions=[add_one]), of(functions=[add_two]), "were add_one [", False),
+        (of(functions=[lambda m: m]), of(functions=[lambda m: None]), "were <lambda> [", False),
         (of(branch="^orders"), of(branch="^orders$"), "was '^orders', is '^orders$'", False),
         (of(branch="^orders$"), of(branch=".*"), "of people it has passed over what is in the commit log", True),
     ],

@@ -158,8 +158,6 @@ class _Checked:
         if key is not None:
             pattern = re.compile(rf'(?:^|[\s{{,"\'.]){re.escape(key)}["\']?\s*(?:=|\.)')
             for at in range(start, len(self._lines)):
-                if at > start and number and self._is_header(at, "branch"):
-                    break
                 if pattern.search(self._lines[at].partition("#")[0]) or self._is_header(at, f"{name}.{key}".strip(".")):
                     return at + 1
         return start + 1

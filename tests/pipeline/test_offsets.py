@@ -1,0 +1,132 @@
+"""Offsets: the document's runs, and marks that only rise, unless an operator says so."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import tailrace
+from tailrace.errors import Fenced
+from tailrace.pipeline import offsets
+from tailrace.pipeline.offsets import Mark, restored, stored
+from tailrace.storage.calls import Store
+
+NORMAL = "AABBAABBCACBAACB"
+OLD, ACTIVE = "AABBAABBCACBAACBA", "AABBAABBCAC"
+
+
+def pending(mark: Mark, keys: str) -> list[int]:
+    return [n for n, key in enumerate(keys) if n >= mark.resume and mark.pending(key, n)]
+
+
+@pytest.fixture
+def store() -> Iterator[Store]:
+    with tailrace.open("memory://") as home:
+        yield home.store
+
+
+# -- the document
+def test_normal_run() -> None:
+    assert pending(Mark(12), NORMAL) == [13, 14, 15]
+    assert pending(Mark(13), NORMAL) == [14, 15]
+
+
+def test_failure_run() -> None:
+    mark, keys = Mark(8), "A" * 16
+    assert pending(mark, keys) == list(range(9, 16))
+    for n in range(9, 14):
+        mark.acknowledge(n, "A")
+    mark.settle([(n, key) for n, key in enumerate(keys)], 15)
+    assert (mark.low, mark.ahead) == (13, {})
+    assert pending(mark, keys) == [14, 15]
+    mark.acknowledge(14)
+    mark.acknowledge(15)
+    assert pending(mark, keys) == []
+
+
+def test_compaction_example() -> None:
+    mark = Mark()
+    for namespace, offset in {"A": 26, "B": 23, "C": 27}.items():
+        mark.acknowledge(offset, namespace)
+    mark.settle([(n, key) for n, key in enumerate(OLD + ACTIVE)], 27)
+    assert (mark.low, mark.ahead) == (23, {"A": 26, "C": 27})
+    assert pending(mark, OLD + ACTIVE) == [24]
+
+
+# -- marks
+def test_a_lower_offset_changes_nothing() -> None:
+    mark = Mark(5, {"A": 9})
+    for offset, namespace in ((4, None), (5, "A"), (8, "A"), (3, "B")):
+        mark.acknowledge(offset, namespace)
+    assert (mark.low, mark.ahead) == (5, {"A": 9})
+
+
+def test_a_quiet_namespace_costs_nothing() -> None:
+    mark = Mark(5, {"A": 9, "B": 7})
+    mark.acknowledge(8)
+    assert (mark.low, mark.ahead) == (8, {"A": 9})
+
+
+def test_never_the_maximum_over_namespaces() -> None:
+    mark = Mark(-1)
+    mark.acknowledge(10, "A")
+    assert mark.pending("B", 3)
+    assert mark.resume == 0
+
+
+@given(st.text("ABC", max_size=30), st.lists(st.tuples(st.integers(0, 29), st.sampled_from([None, "A", "B", "C"]))))
+def test_settling_never_passes_over_what_is_pending(keys: str, done: list[tuple[int, str | None]]) -> None:
+    mark = Mark()
+    for offset, namespace in done:
+        mark.acknowledge(offset, namespace)
+    before = {n for n, key in enumerate(keys) if mark.pending(key, n)}
+    mark.settle(list(enumerate(keys)), len(keys) - 1)
+    assert set(pending(mark, keys)) == before
+    assert all(at > mark.low for at in mark.ahead.values())
+
+
+def test_as_a_sink_keeps_them() -> None:
+    marks = {0: Mark(5, {"A": 9}), 11: Mark()}
+    assert restored(json.loads(json.dumps(stored(marks)))) == marks
+
+
+# -- stored
+def test_a_run_takes_over_and_saves(store: Store) -> None:
+    epoch, marks = store.run(offsets.take("shop", "c0", 2))
+    assert (epoch, marks) == (1, {0: Mark(), 1: Mark()})
+    marks[0].acknowledge(7)
+    marks[1].acknowledge(3, "A")
+    store.run(offsets.save("shop", "c0", epoch, marks))
+    assert store.run(offsets.take("shop", "c0", 2)) == (2, marks)
+    with pytest.raises(Fenced, match="taken over by another run"):
+        store.run(offsets.save("shop", "c0", epoch, marks))
+    assert store.run(offsets.load("shop", "c1", 2)) == (0, {0: Mark(), 1: Mark()})
+
+
+def test_a_lower_mark_never_replaces_a_higher(store: Store) -> None:
+    epoch, _ = store.run(offsets.take("shop", "c0", 1))
+    store.run(offsets.save("shop", "c0", epoch, {0: Mark(7)}))
+    store.run(offsets.save("shop", "c0", epoch, {0: Mark(3)}))
+    assert store.run(offsets.load("shop", "c0", 1))[1] == {0: Mark(7)}
+
+
+def test_an_operator_may_go_back_and_stops_the_run(store: Store) -> None:
+    epoch, _ = store.run(offsets.take("shop", "c0", 1))
+    store.run(offsets.save("shop", "c0", epoch, {0: Mark(7)}))
+    assert store.run(offsets.override("shop", "c0", 0, Mark(2))) > epoch
+    assert store.run(offsets.overridden("shop", "c0")) == {0}
+    with pytest.raises(Fenced):
+        store.run(offsets.save("shop", "c0", epoch, {0: Mark(9)}))
+    later, marks = store.run(offsets.take("shop", "c0", 1))
+    assert (marks, store.run(offsets.overridden("shop", "c0"))) == ({0: Mark(2)}, set())
+    store.run(offsets.save("shop", "c0", later, {0: Mark(4)}))
+    assert store.run(offsets.load("shop", "c0", 1)) == (later, {0: Mark(4)})
+
+
+def test_an_operator_before_the_first_run(store: Store) -> None:
+    store.run(offsets.override("shop", "c0", 1, Mark(5)))
+    assert store.run(offsets.take("shop", "c0", 2))[1] == {0: Mark(), 1: Mark(5)}
