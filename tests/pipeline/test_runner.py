@@ -154,7 +154,8 @@ def test_a_sink_that_is_away_is_waited_for(spark: SparkSession, tmp_path: Path) 
     assert len(rows(tmp_path / "c0")) == 20
 
 
-def test_one_run_at_a_time(spark: SparkSession, tmp_path: Path) -> None:
+def test_one_run_at_a_time(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tailrace.pipeline.runner.LEASE_WAIT", 0.5)
     made = definition(tmp_path, sink(tmp_path), tables=())
     runner = Runner(made, spark)
     work = threading.Thread(target=runner.run)

@@ -17,7 +17,7 @@ from pyspark.sql import SparkSession
 
 from tailrace.adaptors.contract import Reader
 from tailrace.adaptors.registry import make_reader
-from tailrace.coordination.lease import Lease
+from tailrace.coordination.lease import TTL, Lease
 from tailrace.errors import HomeError, TailraceError
 from tailrace.home import Home
 from tailrace.pipeline.commitlog import CommitLog
@@ -29,6 +29,8 @@ from tailrace.pipeline.ledger import remember, report
 from tailrace.pipeline.outlet import Outlet
 from tailrace.pipeline.places import open_home
 from tailrace.pipeline.status import Source, Status
+
+LEASE_WAIT = 1.5 * TTL
 
 
 class Runner:
@@ -52,11 +54,13 @@ class Runner:
         home = open_home(self.definition.home)
         with ExitStack() as stack:
             lease = Lease(home.store, f"pipeline-{self.definition.name}")
-            if not lease.acquire(wait=0.0):
+            self.status.state = "waiting for the last run to end"
+            if not lease.acquire(wait=LEASE_WAIT):  # a run that was killed is gone only once its beat has stood still
                 raise HomeError(
-                    f"the pipeline {self.definition.name!r} is running already; `tailrace status` says where. If that "
-                    "process is dead its lease ends by itself within seconds"
+                    f"the pipeline {self.definition.name!r} is running already, in another process; "
+                    f"`tailrace status {self.definition.name}` says how it is"
                 )
+            self.status.state = "starting"
             stack.callback(lease.release)
             log = CommitLog(home, self.definition.name, partitions=self.definition.partitions)
             reader = make_reader(self.definition.source.adaptor, self.definition.source.settings)
