@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tailrace.adaptors.message import Message
@@ -69,6 +69,8 @@ def test_a_key_that_is_no_field() -> None:
         unique=True,
     )
 )
+@example([("\x1bS", "a"), ("\x1f", "a")])
+@example([("\x1bN", "a"), (None, "a")])
 def test_no_two_ids_are_written_alike(ids: list[tuple[str | None, str | None]]) -> None:
     columns = pa.record_batch(
         {"a": pa.array([a for a, _ in ids], pa.string()), "b": pa.array([b for _, b in ids], pa.string())}
