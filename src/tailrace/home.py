@@ -20,6 +20,7 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 from tailrace.coordination import guard
 from tailrace.errors import AlreadyThere, BadHome, BadSetting, Closed, HomeError, UnknownTopic
 from tailrace.log import catalog
+from tailrace.log.settings import settings as check_settings
 from tailrace.log.topic import Topic
 from tailrace.log.transaction import Transaction
 from tailrace.storage.calls import Steps, Store
@@ -53,6 +54,7 @@ class Home:
             raise BadSetting(
                 "settings are given when a topic is made, with partitions=…; topic.configure() changes them"
             )
+        check_settings(settings)
         try:
             described = self.store.run(catalog.describe(name))
         except UnknownTopic:

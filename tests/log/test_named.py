@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -189,8 +190,13 @@ def test_what_is_refused() -> None:
 def test_threads_that_share_a_life() -> None:
     _, topic, _ = made()
     out: NamedProducer = topic.named_producer("loader")
-    with ThreadPoolExecutor(8) as pool:
-        spans = list(pool.map(lambda n: out.send_batch([(b"a", b"%d" % n)]), range(100)))
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+    try:
+        with ThreadPoolExecutor(8) as pool:
+            spans = list(pool.map(lambda n: out.send_batch([(b"a", b"%d" % n)]), range(100)))
+    finally:
+        sys.setswitchinterval(before)
     assert sorted(span[0].offset for span in spans if span) == list(range(100))
     found = values(topic)
     assert sorted(found) == sorted(b"%d" % n for n in range(100))

@@ -10,6 +10,7 @@ A topic is made and deleted by one transaction over these and its head.  An id i
 
 from __future__ import annotations
 
+import difflib
 import hashlib
 import re
 import secrets
@@ -66,7 +67,7 @@ class Described:
 def check_name(what: str, name: str) -> str:
     """Refuse a name that cannot be a topic's, a group's or a producer's."""
     if not isinstance(name, str) or not _NAME.match(name):
-        shown = repr(name) if len(str(name)) < 60 else f"{str(name)[:40]!r}… ({len(name)} characters)"
+        shown = repr(name) if len(str(name)) < 60 else f"{str(name)[:40]!r}… ({len(str(name))} characters)"
         raise BadName(f"{shown} cannot be a {what}'s name: 1 to 200 letters, digits, '-' and '_'")
     return name
 
@@ -123,8 +124,9 @@ def describe(name: str) -> Steps[Described]:
     item = yield from guard.read(topic_key(check_name("topic", name)))
     if item is None:
         names = yield from listing("$Topics")
-        hint = BadSetting.unknown("this home", name, names) if names else "it has no topics yet"
-        raise UnknownTopic(f"there is no topic {name!r}: {hint}; `tailrace topic create {name}` makes it")
+        near = difflib.get_close_matches(name, names, n=1)
+        hint = f"; did you mean {near[0]!r}?" if near else ":" if names else ": this home has no topics yet;"
+        raise UnknownTopic(f"there is no topic {name!r}{hint} `tailrace topic create {name}` makes it")
     return Described.of(name, item)
 
 
@@ -134,13 +136,15 @@ def listing(catalog: str) -> Steps[list[str]]:
     return sorted(name for item in items for name in item["names"])
 
 
-def change_settings(name: str, given: dict[str, Any], wall: int) -> Steps[Described]:
-    """Give a topic other settings; the ones before stay readable."""
+def change_settings(name: str, given: dict[str, Any], wall: int, id: str | None = None) -> Steps[Described]:
+    """Give a topic (the one with this id, if one is given) other settings; the ones before stay readable."""
     mark = secrets.token_hex(4)
     while True:
         item = yield from guard.read(topic_key(check_name("topic", name)))
         if item is None:
             return (yield from describe(name))
+        if id is not None and item["id"] != id:
+            raise UnknownTopic(f"topic {name!r} was deleted, and made again; open it anew")
         now = Described.of(name, item)
         if item.get("mark") == mark:
             return now
@@ -175,12 +179,14 @@ def delete(name: str) -> Steps[str]:
 
 
 def purge() -> Steps[int]:
-    """Remove what deleted topics held; can be cut off anywhere and called again.  Gives how many were finished."""
+    """Remove what deleted topics held; can be cut off anywhere and called again.  Gives how many were finished.
+
+    A topic's first settings stay: they keep a `create` without an answer from landing after this."""
     graves = yield from guard.read_all("$Deleted")
     for grave in graves:
         id = grave["id"]
-        for p in (f"$Log-{id}", f"$Chunk-{id}", f"$Settings-{id}"):
-            yield from _delete_all(p)
+        for p, low in (f"$Log-{id}", 0), (f"$Chunk-{id}", 0), (f"$Settings-{id}", 1):
+            yield from _delete_all(p, low)
         names = [o.name for o in (yield from guard.persist(lambda id=id: calls.list_objects(f"topics/{id}/")))]  # type: ignore[misc]
         for start in range(0, len(names), 1000):
             yield from calls.delete_objects(names[start : start + 1000])
@@ -188,6 +194,6 @@ def purge() -> Steps[int]:
     return len(graves)
 
 
-def _delete_all(p: str) -> Steps[None]:
-    while items := (yield from guard.read_range(p, limit=100)).items:
+def _delete_all(p: str, low: int) -> Steps[None]:
+    while items := (yield from guard.read_range(p, low, limit=100)).items:
         yield from guard.attempt(*(Delete(Key(p, item["i"])) for item in items))

@@ -10,15 +10,16 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import pyarrow as pa
 
-from tailrace.errors import BadInput, OutOfRange, UnknownPartition
+from tailrace.errors import OutOfRange, UnknownPartition
 from tailrace.log import catalog
 from tailrace.log.append import Log
 from tailrace.log.batch import Span
 from tailrace.log.catalog import Described
+from tailrace.log.group import offsets
 from tailrace.log.named import NamedProducer
 from tailrace.log.producer import Producer, Records
-from tailrace.log.reader import POLL_BYTES, Fetched, Reader, offset_at
-from tailrace.log.record import Record, milliseconds
+from tailrace.log.reader import POLL_BYTES, Fetched, Reader
+from tailrace.log.record import Record
 from tailrace.log.settings import Settings
 from tailrace.log.transaction import Transaction
 from tailrace.log.watch import Following, Notifier, watch
@@ -66,7 +67,8 @@ class Topic:
     # -- settings
     def configure(self, **settings: Any) -> Settings:
         """Change settings; those before stay readable in `history`."""
-        self.described = self.store.run(catalog.change_settings(self.name, settings, int(time.time() * 1000)))
+        wall = int(time.time() * 1000)
+        self.described = self.store.run(catalog.change_settings(self.name, settings, wall, self.id))
         return self.settings
 
     def history(self) -> list[tuple[int, int, Settings]]:
@@ -108,15 +110,13 @@ class Topic:
 
     def offset_at(self, partition: int, position: Position) -> int:
         """The offset that a position stands for in a partition, now."""
-        self._check_partition(partition)
-        if isinstance(position, datetime):
-            return self.store.run(offset_at(self.log, partition, milliseconds(position)))
-        if isinstance(position, int) and not isinstance(position, bool) and position >= 0:
-            return position
-        if position in ("earliest", "latest"):
-            floor, end = self.ends()[partition]
-            return floor if position == "earliest" else end
-        raise BadInput(f"a position is 'earliest', 'latest', an offset from 0 or a datetime, not {position!r}")
+        return self._offsets(partition, position)[partition]
+
+    def _offsets(self, partition: int | None, position: Position) -> dict[int, int]:
+        if partition is not None:
+            self._check_partition(partition)
+        wanted = range(self.partitions) if partition is None else [partition]
+        return self.store.run(offsets(self.log, wanted, position))
 
     def read(
         self,
@@ -146,16 +146,19 @@ class Topic:
         from_floor: bool = False,
     ) -> Iterator[Fetched]:
         """What is there now, as stored: runs of one partition's records."""
-        wanted = range(self.partitions) if partition is None else [partition]
-        reader = Reader(self.log, {q: self.offset_at(q, start) for q in wanted}, from_floor=from_floor)
-        for q, (floor, end) in self.ends().items():
-            if reader.positions.get(q, 0) > end and partition is not None:
-                raise OutOfRange(
-                    f"offset {reader.positions[q]} of partition {q} of {self.name!r} is beyond its end, {end}",
-                    floor=floor,
-                    end=end,
-                )
+        positions, ends = self._offsets(partition, start), self.ends()
+        if partition is not None and positions[partition] > ends[partition][1]:
+            raise OutOfRange(
+                f"offset {positions[partition]} of partition {partition} of {self.name!r} is beyond its end, "
+                f"{ends[partition][1]}",
+                floor=ends[partition][0],
+                end=ends[partition][1],
+            )
+        # the floor may have risen since: what is earliest then is where it is now
+        reader = Reader(self.log, positions, from_floor=from_floor or start == "earliest")
+        reader.until = {q: end for q, (_, end) in ends.items()}
         while fetched := self.store.run(reader.poll(max_bytes)):
+            reader.from_floor = from_floor
             yield from fetched
 
     # -- following
@@ -171,8 +174,7 @@ class Topic:
         self, partition: int | None = None, start: Position = "latest", *, from_floor: bool = False
     ) -> Following:
         """Records as they come, without a group: an iterator that waits at the end until its `stop` is called."""
-        wanted = range(self.partitions) if partition is None else [partition]
-        reader = Reader(self.log, {q: self.offset_at(q, start) for q in wanted}, from_floor=from_floor)
+        reader = Reader(self.log, self._offsets(partition, start), from_floor=from_floor)
         return Following(self.store, reader, lambda fetched: as_records(self.name, fetched))
 
     def on_append(self, callback: Callable[[Mapping[int, int]], object]) -> Notifier:
