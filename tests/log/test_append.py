@@ -4,7 +4,17 @@ from __future__ import annotations
 
 import pytest
 
-from tailrace.errors import Broken, Closed, Expected, HomeError, OutcomeUnknown, Throttled, TimedOut, Unavailable
+from tailrace.errors import (
+    Broken,
+    Closed,
+    Conflict,
+    Expected,
+    HomeError,
+    OutcomeUnknown,
+    Throttled,
+    TimedOut,
+    Unavailable,
+)
 from tailrace.log import head as heads
 from tailrace.log.append import Log, commit, place, roll
 from tailrace.log.cleaning import clean
@@ -234,6 +244,15 @@ def test_a_listener_that_fails_does_not_fail_the_append() -> None:
     log = new_log(store)
     log.on_commit = lambda: 1 / 0
     assert append(store, log, (0, b"a")) == {0: 0}
+
+
+def test_a_refusal_that_does_not_show_the_item_is_no_deleted_topic() -> None:
+    store, _ = simulated()
+    log = new_log(store)
+    steps = Driven(store, commit([store.run(place(log, chunk((0, b"a"))))])).until(Write)
+    steps.fail(Conflict("a condition did not hold", index=0, item=None))
+    steps.run()
+    assert stored(store, log, 0) == [b"a"]
 
 
 def test_a_deleted_topic_is_said_so() -> None:

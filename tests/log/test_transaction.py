@@ -78,6 +78,16 @@ def test_no_reader_sees_a_part_of_it() -> None:
         assert len(home.store.run(Reader(topic.log, {0: 0, 1: 0, 2: 0}).poll())) == 3
 
 
+def test_where_one_topic_cannot_take_its_part_none_does() -> None:
+    home, _ = simulated_home()
+    one, _two = home.create_topic("one"), home.create_topic("two")
+    with pytest.raises(UnknownTopic, match="topic 'two' was deleted"), home.transaction("one", "two") as t:
+        t.send(b"k", b"1", topic="one")
+        t.send(b"k", b"2", topic="two")
+        home.delete_topic("two")
+    assert values(one) == []
+
+
 def test_an_exception_drops_everything() -> None:
     home, _ = simulated_home()
     topic = home.create_topic("t")

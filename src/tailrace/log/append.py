@@ -236,7 +236,7 @@ def _see(placed: Sequence[Placed], actions: Sequence[list[Action]], outcome: gua
     """The newest heads: the one that a refusal shows, or read anew."""
     at = 0
     for p, acts in zip(placed, actions, strict=True):
-        if isinstance(outcome, Refused) and outcome.index == at:
+        if isinstance(outcome, Refused) and outcome.index == at and outcome.item is not None:
             p.head = p.log.saw(outcome.item)
         else:
             p.head = yield from p.log.head()
@@ -334,7 +334,7 @@ def _taken(p: Placed) -> Steps[bool]:
 def roll(log: Log, head: Head) -> Steps[Head]:
     """ROLL, by whoever meets a full head; gives the newest head, rolled by this one or by another."""
     outcome = yield from guard.attempt(*heads.roll(log.id, head))
-    if isinstance(outcome, Refused) and outcome.index == 1:
+    if isinstance(outcome, Refused) and outcome.index == 1 and outcome.item is not None:
         return log.saw(outcome.item)
     return (yield from log.head())
 
