@@ -15,7 +15,7 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qsl, unquote, urlsplit
+from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
 from tailrace.coordination import guard
 from tailrace.errors import AlreadyThere, BadHome, BadSetting, Closed, HomeError, UnknownTopic
@@ -116,18 +116,41 @@ def open(home: str | os.PathLike[str] = DEFAULT) -> Home:
     url = os.fspath(home)
     kind, _, _ = url.partition("://")
     if (folder := folder_of(url)) is not None:
-        return Home(url, _on_disk(folder))
+        return _opened(url, _on_disk(folder))
     if kind == "memory":
         return Home(url, _in_memory(url))
     if kind == "s3":
-        return Home(shown(url), _on_s3(url))
+        return _opened(shown(url), _on_s3(url))
     raise BadHome(f"a home is a folder, file://…, memory:// or s3://bucket/prefix?table=NAME, not {shown(url)!r}")
+
+
+def _opened(url: str, store: Store) -> Home:
+    try:
+        return Home(url, store)
+    except BaseException:
+        store.close()
+        raise
 
 
 def shown(url: str) -> str:
     """A home's URL without anything that could be a secret."""
-    parts = urlsplit(url)
+    parts = _split(url)
+    known = [(name, _bare(value)) for name, value in parse_qsl(parts.query) if name in _S3_OPTIONS]
+    query = "&".join(f"{name}={value}" for name, value in known)
+    return parts._replace(netloc=_bare(f"//{parts.netloc}")[2:], query=query, fragment="").geturl()
+
+
+def _bare(url: str) -> str:
+    """A URL without a user and a password."""
+    parts = _split(url)
     return parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
+
+
+def _split(url: str) -> SplitResult:
+    try:
+        return urlsplit(url)
+    except ValueError as error:
+        raise BadHome(f"what was given cannot be a URL ({error}); a home is ./path or s3://…?table=NAME") from None
 
 
 def _settle_format(url: str) -> Steps[Item]:
@@ -150,11 +173,13 @@ def _settle_format(url: str) -> Steps[Item]:
 
 def folder_of(url: str) -> Path | None:
     """The folder that a home on this machine's disk lives in; None for other homes."""
-    parts = urlsplit(url)
+    parts = _split(url) if "://" in url else SplitResult("", "", url, "", "")
     if "://" in url and parts.scheme != "file":
         return None
     if parts.scheme == "file" and parts.netloc not in ("", "localhost"):
-        raise BadHome(f"{url!r} names the host {parts.netloc!r}; a folder of this machine is file:///path or ./path")
+        raise BadHome(
+            f"{shown(url)!r} names the host {parts.hostname!r}; a folder of this machine is file:///path or ./path"
+        )
     if not (path := unquote(parts.path) if parts.scheme == "file" else url):
         raise BadHome("a home's path is empty; the default is ./.tailrace")
     return Path(path)
@@ -165,14 +190,16 @@ def _on_disk(folder: Path) -> Store:
     from tailrace.storage.disk import DiskObjects
     from tailrace.storage.sqlite import SqliteTable
 
-    if folder.exists() and not folder.is_dir():
-        raise HomeError(f"{folder} is a file; a home is a folder")
     try:
+        if folder.exists() and not folder.is_dir():
+            raise HomeError(f"{folder} is a file; a home is a folder")
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
         raise HomeError(
             f"cannot make the folder {folder}: {error.strerror}; choose another home, or its rights"
         ) from error
+    except ValueError as error:
+        raise BadHome(f"{str(folder)!r} cannot be a path: {error}") from error
     if not os.access(folder, os.W_OK | os.X_OK):
         raise HomeError(
             f"the folder {folder} is not writable by this user; `chmod u+wx {folder}`, or choose another home"
@@ -195,12 +222,13 @@ def _in_memory(url: str) -> Store:
 
 def s3_options(url: str) -> tuple[str, Mapping[str, str]]:
     """The bucket URL and the options of an s3:// home; a typo is refused with the nearest right name."""
-    parts = urlsplit(url)
+    parts = _split(url)
     options = dict(parse_qsl(parts.query))
     for name in options:
         if name not in _S3_OPTIONS:
             raise BadSetting.unknown("an s3:// home", name, _S3_OPTIONS)
-    if not parts.netloc or parts.username or parts.password:
+    inner = [_split(options.get(name, "")) for name in ("endpoint", "table_endpoint")]
+    if not parts.netloc or parts.fragment or any("@" in some.netloc for some in (parts, *inner)):
         raise BadHome(
             "an s3:// home names its bucket, and takes credentials from the environment, a profile or a role, never "
             f"from the URL: s3://bucket/prefix?table=NAME, not {shown(url)!r}"
@@ -216,6 +244,7 @@ def _on_s3(url: str) -> Store:
 
     bucket, options = s3_options(url)
     region = options.get("region")
-    table = open_table(options["table"], home=url, region=region, endpoint=options.get("table_endpoint"))
-    objects = open_bucket(bucket, home=url, region=region, endpoint=options.get("endpoint"))
+    home = shown(url)
+    table = open_table(options["table"], home=home, region=region, endpoint=options.get("table_endpoint"))
+    objects = open_bucket(bucket, home=home, region=region, endpoint=options.get("endpoint"))
     return Store(table, objects)
