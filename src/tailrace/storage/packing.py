@@ -38,9 +38,14 @@ def pack(item: Item) -> bytes:
 
 
 def repack(body: bytes, old: Item, new: Item) -> bytes:
-    """The bytes of an item that came from another, whose bytes are known: what the two share is not packed again."""
+    """The bytes of an item that came from another, whose bytes are known: what the two share is not packed again.
+
+    That is, attributes that are the same object in both, and the old part of a list that was appended to."""
+    raws = _decode_map(body)
     try:
-        return _encode(_again(old, body, new, _LEAVES))
+        return _encode(
+            {k: raws[k] if old.get(k, raws) is v else _again(old.get(k), raws.get(k), v) for k, v in new.items()}
+        )
     except OverflowError:
         return pack(new)
 
@@ -60,22 +65,17 @@ def _plain(value: Value, leaves: frozenset[type]) -> Any:
     return value if kind in leaves else _rare(value, leaves)
 
 
-def _again(old: Value, raw: Any, new: Value, leaves: frozenset[type]) -> Any:
-    """As `_plain`, with the packed bytes of `old` in place of whatever of it is still there."""
-    if new is old:
-        return raw
-    if type(new) is type(old) is dict:
-        raws = _decode_map(raw)
-        return {k: _again(old[k], raws[k], v, leaves) if k in old else _plain(v, leaves) for k, v in new.items()}
-    if type(new) is type(old) is list and len(new) >= len(old) and all(map(is_, old, new)):
-        return [*_decode_list(raw), *_plain(new[len(old) :], leaves)]
-    return _plain(new, leaves)
+def _again(old: Value, raw: Any, new: Value) -> Any:
+    """As `_plain`, with packed bytes in place of what a list had before."""
+    if type(old) is type(new) is list and len(old) <= len(new) and all(map(is_, old, new)):
+        return [*_decode_list(raw), *_plain(new[len(old) :], _LEAVES)]
+    return _plain(new, _LEAVES)
 
 
 def _rare(value: Value, leaves: frozenset[type]) -> Any:
     match value:
         case frozenset() | set():
-            return Ext(SET, _encode([_plain(v, leaves) for v in sorted(value)]))
+            return Ext(SET, _encode([v if type(v) in leaves else _plain(v, leaves) for v in sorted(value)]))
         case Decimal():
             return Ext(DECIMAL, str(value).encode())
         case int() if not -(2**63) <= value < 2**64:

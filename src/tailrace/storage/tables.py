@@ -285,7 +285,8 @@ def _apply(at: dict[str, Value], change: Change) -> None:
     elif isinstance(change, Add):
         if way and name not in at:
             raise BadInput(f"cannot add to {change.path!r}, which is not there")
-        at[name] = _sum(change.path, at.get(name, 0), change.value)
+        check_values(total := _sum(change.path, at.get(name, 0), change.value))
+        at[name] = total
     elif isinstance(change, Append):
         if not isinstance(at.get(name), list):
             raise BadInput(f"cannot append to {change.path!r}, which is not a list")
@@ -302,9 +303,7 @@ def _apply(at: dict[str, Value], change: Change) -> None:
 def _sum(path: Path, old: Value, value: int) -> Value:
     if not _is_number(old):
         raise BadInput(f"cannot add to {path!r}, which is not a number")
-    total = old + value if isinstance(old, int) and isinstance(value, int) else _WIDE.add(old, value)
-    check_values(total)
-    return total
+    return old + value if isinstance(old, int) and isinstance(value, int) else _WIDE.add(old, value)
 
 
 # --- limits -----------------------------------------------------------------------------------------------------------
@@ -361,7 +360,6 @@ def check_write(actions: Sequence[Action]) -> None:
 
 
 def _check_changes(changes: Sequence[Change], several: bool) -> int:
-    """Check paths and values; gives their size where it counts."""
     paths = [steps_of(c.path) for c in changes]
     tops = {path[0] for path in paths}
     if "p" in tops or "i" in tops:
@@ -375,11 +373,10 @@ def _check_changes(changes: Sequence[Change], several: bool) -> int:
 
 def check_key(key: Key) -> None:
     """Refuse keys that some backend could not hold."""
-    p, i = key
-    if not p or (len(p) > 512 and len(p.encode()) > 2048):
-        raise BadInput(f"a hash key has 1 to 2048 bytes, not {len(p.encode())}")
-    if not 0 <= i <= LAST:
-        raise BadInput(f"a range key is a whole number from 0 to 2^63-1, not {i}")
+    if not key.p or (len(key.p) > 512 and len(key.p.encode()) > 2048):
+        raise BadInput(f"a hash key has 1 to 2048 bytes, not {len(key.p.encode())}")
+    if not 0 <= key.i <= LAST:
+        raise BadInput(f"a range key is a whole number from 0 to 2^63-1, not {key.i}")
 
 
 def check_values(value: Value) -> None:
@@ -390,8 +387,9 @@ def check_values(value: Value) -> None:
         if abs(value) >= 10**38:
             raise BadInput(f"a number in a table has at most 38 digits: {value}")
     elif isinstance(value, (list, tuple, Mapping)):
-        for inner in value.values() if isinstance(value, Mapping) else value:
-            check_values(inner)
+        for inner in value if isinstance(value, (list, tuple)) else value.values():
+            if type(inner) not in _PLAIN or (type(inner) is int and not -(10**38) < inner < 10**38):
+                check_values(inner)
     elif isinstance(value, (set, frozenset)):
         if not value or len(set(map(type, value))) > 1:
             raise BadInput("a set in a table is not empty and has members of one kind")
