@@ -6,7 +6,7 @@ from decimal import Decimal
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tailrace.storage.packing import COUNTED_PER_BYTE, pack, repack, unpack
@@ -20,8 +20,10 @@ sets = st.one_of(st.frozensets(kind, min_size=1, max_size=5) for kind in (st.tex
 values = st.recursive(
     scalars | decimals | sets,
     lambda inner: st.lists(inner, max_size=5) | st.dictionaries(st.text(max_size=5), inner, max_size=5),
+    max_leaves=8,
 )
-items = st.dictionaries(st.text(max_size=10), values, max_size=8)
+items = st.dictionaries(st.text(max_size=10), values, max_size=5)
+unhurried = settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.too_slow])
 
 
 @pytest.mark.parametrize(
@@ -31,11 +33,13 @@ def test_every_kind_comes_back(value: Any) -> None:
     assert exactly(unpack(pack({"v": value})), {"v": value})
 
 
+@unhurried
 @given(items)
 def test_any_item_comes_back(item: dict[str, Any]) -> None:
     assert exactly(unpack(pack(item)), item)
 
 
+@unhurried
 @given(items)
 def test_the_counted_size_is_bounded_by_the_packed_one(item: dict[str, Any]) -> None:
     assert item_size(item) <= COUNTED_PER_BYTE * len(pack(item))
@@ -48,6 +52,7 @@ def test_the_counted_size_at_its_worst(worst: dict[str, Any]) -> None:
     assert item_size(worst) <= COUNTED_PER_BYTE * len(pack(worst))
 
 
+@unhurried
 @given(items, items)
 def test_repacking_is_packing(old: dict[str, Any], more: dict[str, Any]) -> None:
     body = pack(old)
