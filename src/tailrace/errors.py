@@ -155,7 +155,7 @@ class Unavailable(StorageError):
 
 
 class DiskFull(StorageError):
-    """No space is left on the device; nothing of this call is acknowledged, and the next may work once there is room."""
+    """No space is left on the device; nothing of this call is acknowledged; the next may work once there is room."""
 
 
 class Broken(StorageError):
