@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -44,7 +45,7 @@ def prepare(sim: Simulation) -> None:
         sim.do(commit([sim.do(place(log, buffer.encode("none")))]))
     for q in range(PARTITIONS):
         sim.table.write(Put(effect(q), {"done": []}, (Absent(),)))
-    sim.ghosts |= {"holder": {}, "seen": {}, "handled": []}
+    sim.ghosts |= {"holder": {}, "seen": {}, "handled": [], "eager": False}
 
 
 def effect(partition: int) -> Key:
@@ -135,43 +136,72 @@ def note_holder(sim: Simulation, q: int, shard: Item) -> None:
 
 
 # -- a plain handler, behind the inbox that consumers use
-def plain(sim: Simulation) -> Callable[[Life], Steps[None]]:
+def plain(sim: Simulation, pauses: int = 0) -> Callable[[Life], Steps[None]]:
+    """One life with its three loops side by side: they share an inbox, and take turns at each call.
+
+    It comes after some pauses."""
+
     def steps(life: Life) -> Steps[None]:
+        for _ in range(pauses):
+            yield from calls.pause(2)
         group = shared()
         member = Member(group, new_number(life.rng.getrandbits), ttl=TTL, wall=lambda: 0.0)
         yield from member.join("earliest")
         auto = Consuming(ttl=TTL, commit_interval=life.rng.choice((0.0, 0.02)), prefetch=life.rng.choice((1, 100_000)))
         inbox = Inbox(member, auto, threading.Event(), threading.Event(), threading.Event())
-        while not (yield from finished(group)):
-            yield from member.beat()
-            yield from kept(inbox)
-            if not inbox.full:
-                yield from inbox.fetch()
-            yield from hand_out(sim, life, inbox)
-            yield from calls.pause(2)
+        over = threading.Event()
+        yield from together(life, keeps(sim, inbox, over), fetches(inbox, over), handles(sim, life, inbox, over))
         yield from inbox.leave()
 
     return steps
 
 
-def kept(inbox: Inbox) -> Steps[None]:
-    try:
-        yield from inbox.keep()
-    except (TimedOut, Unavailable):
-        return
+def together(life: Life, *loops: Steps[None]) -> Steps[None]:
+    """Steps side by side, as threads would take them: whose call is made next is drawn."""
+    calls_of = {loop: next(loop) for loop in loops}
+    while calls_of:
+        loop = life.rng.choice(list(calls_of))
+        resume, answer = loop.send, None
+        try:
+            answer = yield calls_of[loop]
+        except Exception as error:
+            resume, answer = loop.throw, error
+        try:
+            calls_of[loop] = resume(answer)  # type: ignore[arg-type]
+        except StopIteration:
+            del calls_of[loop]
 
 
-def hand_out(sim: Simulation, life: Life, inbox: Inbox) -> Steps[None]:
-    while (fetched := inbox.take()) is not None:
-        for record in as_records("topic", fetched):
+def keeps(sim: Simulation, inbox: Inbox, over: threading.Event) -> Steps[None]:
+    while not (yield from finished(inbox.member.group)):
+        yield from inbox.member.beat()
+        if sim.ghosts["eager"]:
+            inbox._next_look = 0.0
+        with contextlib.suppress(TimedOut, Unavailable):
+            yield from inbox.keep()
+        yield from calls.pause(1)
+    over.set()
+
+
+def fetches(inbox: Inbox, over: threading.Event) -> Steps[None]:
+    while not over.is_set():
+        if not inbox.full:
+            yield from inbox.fetch()
+        yield from calls.pause(0)
+
+
+def handles(sim: Simulation, life: Life, inbox: Inbox, over: threading.Event) -> Steps[None]:
+    while not over.is_set():
+        yield from calls.pause(0)
+        inbox.finish()
+        fetched = inbox.take()
+        for record in as_records("topic", fetched) if fetched is not None else ():
             inbox.current = record
             epoch = inbox._epochs.get(record.partition)
+            yield from calls.pause(0)
             sim.ghosts["handled"].append((life.name, epoch, record.partition, record.offset))
-            if life.rng.random() < 0.3:
-                yield from kept(inbox)
             if inbox.interrupted:
                 break
-        inbox.finish()
 
 
 def at_least_once(sim: Simulation) -> None:

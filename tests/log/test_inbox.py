@@ -149,6 +149,25 @@ def finish_steps(bench: Bench, steps, call) -> None:
         return
 
 
+def test_what_was_fetched_and_not_handed_out_is_not_committed_when_a_partition_goes(bench: Bench):
+    """A fetch that was under way when the partition was revoked must not count the records dropped since as read."""
+    one = bench.join(1)
+    bench.fetch(one)
+    fetching = one.fetch()
+    call = next(fetching)
+    bench.join(2)
+    one._next_look = 0.0
+    release, one._release = one._release, lambda now: iter(())  # type: ignore[method-assign, assignment]
+    bench.sim.do(one.keep())
+    one._release = release  # type: ignore[method-assign]
+    (gone,) = one._revoked
+    assert set(handle_all(one)) == {1 - gone}
+    finish_steps(bench, fetching, call)
+    bench.look(one)
+    assert bench.owners()[gone] == 0
+    assert bench.positions()[gone] == 0
+
+
 def test_what_was_in_hand_under_an_older_lease_moves_no_position(bench: Bench):
     one = bench.join(1)
     bench.fetch(one)

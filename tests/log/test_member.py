@@ -61,8 +61,19 @@ def test_and_so_for_many_schedules(table: Callable[[], SimulatedTable]):
 
 
 def test_without_faults_each_record_is_handled_once():
+    """A second member comes while the first is handling; what it is given, it has alone."""
+    handed_over = 0
     with patch.object(groups, "TTL", 60.0):
-        check_schedules(plain(groups.handled_once, restarts=0), range(SEEDS), **FAULTLESS)
+        for seed in range(SEEDS):
+            sim = Simulation(seed, **FAULTLESS)
+            groups.prepare(sim)
+            sim.ghosts["eager"] = True
+            sim.spawn("ann", groups.plain(sim))
+            sim.spawn("bob", groups.plain(sim, pauses=seed % 5))
+            sim.finish()
+            groups.handled_once(sim)
+            handed_over += len({life for life, _, q, _ in sim.ghosts["handled"] if q == 1}) == 2
+    assert handed_over > SEEDS / 10
 
 
 def never_mine(item: Any, me: int, gone: bool) -> bool:

@@ -9,7 +9,7 @@ handles the records.  Each waits on an event of its own.  The lock guards the st
 from __future__ import annotations
 
 import threading
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
@@ -60,7 +60,7 @@ class Consuming:
             if name not in known:
                 raise BadSetting.unknown("a consumer", name, known)
         made = cls(**given)
-        for name, lowest in (("ttl", 0.001), ("commit_interval", 0), ("max_seconds", 0), ("prefetch", 1)):
+        for name, lowest in (("ttl", 0.001), ("commit_interval", 0.01), ("max_seconds", 0), ("prefetch", 1)):
             value = getattr(made, name)
             if value is not None and not (isinstance(value, (int, float)) and value >= lowest):
                 raise BadSetting(f"a consumer's {name} is a number from {lowest}, not {value!r}")
@@ -95,6 +95,7 @@ class Inbox:
         self._revoked: dict[int, float] = {}
         self._queue: deque[Fetched] = deque()
         self._hand: tuple[int, Fetched] | None = None
+        self._queued: Counter[int] = Counter()
         self._size = 0
         self._settled = False
         self._next_look = self._next_commit = 0.0
@@ -120,14 +121,15 @@ class Inbox:
         fetched = yield from self._reader.poll(room)
         with self._lock:
             before = dict(self._ends), dict(self._finished)
-            still = {q: epoch for q, epoch in epochs.items() if self._epochs.get(q) == epoch}
+            still = {q for q, epoch in epochs.items() if self._epochs.get(q) == epoch and q not in self._revoked}
             for one in fetched:
                 if one.partition in still:
                     self._push(one)
             for q in still:
                 self._read[q], self._ends[q] = self._reader.positions[q], self._reader.ends[q]
-            for q in still.keys() - self._under_way():
-                self._finished[q] = self._read[q]  # what was removed below the floor is not waited for
+            for q in still:
+                if not self._queued[q] and not self._in_hand(q):
+                    self._finished[q] = self._read[q]  # what was removed below the floor is not waited for
             news = bool(fetched) or before != (self._ends, self._finished)
         if news:
             self.ready.set()
@@ -135,19 +137,24 @@ class Inbox:
 
     def _push(self, fetched: Fetched, front: bool = False) -> None:
         (self._queue.appendleft if front else self._queue.append)(fetched)
+        self._queued[fetched.partition] += 1
         self._size += fetched.data.nbytes
 
-    def _under_way(self) -> set[int]:
-        hand = {self._hand[1].partition} if self._hand else set()
-        return hand | {one.partition for one in self._queue}
+    def _pop(self) -> Fetched:
+        fetched = self._queue.popleft()
+        self._queued[fetched.partition] -= 1
+        self._size -= fetched.data.nbytes
+        return fetched
+
+    def _in_hand(self, partition: int) -> bool:
+        return self._hand is not None and self._hand[1].partition == partition
 
     # -- for the one who handles
     def take(self) -> Fetched | None:
         """What to handle next, now in hand; None if there is nothing yet.  `finish` comes first."""
         with self._lock:
             while self._queue and self._hand is None:
-                fetched = self._queue.popleft()
-                self._size -= fetched.data.nbytes
+                fetched = self._pop()
                 self.more.set()
                 if fetched.partition not in self._revoked:
                     self._hand, self.current = (self._epochs[fetched.partition], fetched), None
@@ -237,17 +244,15 @@ class Inbox:
     def _shut(self, partition: int) -> None:
         for state in (self._epochs, self._read, self._finished, self._committed, self._ends, self._revoked):
             state.pop(partition, None)
-        queued, self._queue, self._size = self._queue, deque(), 0
-        for one in queued:
-            if one.partition != partition:
+        for _ in range(len(self._queue)):
+            if (one := self._pop()).partition != partition:
                 self._push(one)
         self.interrupted = True
 
     def _release(self, now: float) -> Steps[None]:
         """Let go of partitions over the share, once nothing of them is in hand and what was finished is committed."""
         with self._lock:
-            hand = self._hand[1].partition if self._hand else None
-            free = {q: self._finished[q] for q in self._revoked if q != hand and self._may_go(q, now)}
+            free = {q: self._finished[q] for q in self._revoked if not self._in_hand(q) and self._may_go(q, now)}
         if self._auto and free:
             yield from self.commit(free)
         with self._lock:
@@ -266,9 +271,10 @@ class Inbox:
         """Commit what is finished (default: all that was handed out); gives and drops what has a newer owner."""
         with self._lock:
             to = self._positions(given=True) if to is None else to
-        fenced = yield from self.member.commit({q: at for q, at in to.items() if q in self.member.held})
+        mine = {q: at for q, at in to.items() if q in self.member.held}
+        fenced = yield from self.member.commit(mine)
         with self._lock:
-            self._committed.update({q: at for q, at in to.items() if q in self._committed and q not in fenced})
+            self._committed.update({q: at for q, at in mine.items() if q not in fenced})
             for q, error in fenced.items():
                 self._lose(q, error)
             fenced, self._past = {**self._past, **fenced}, {}
