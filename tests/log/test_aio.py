@@ -30,35 +30,24 @@ from tailrace.home import Home
 from tailrace.log import group as groups
 from tailrace.log import watch
 from tailrace.log.aioconsumer import AsyncConsumer
-from tailrace.log.group import Group
 from tailrace.log.topic import Topic
 from tailrace.storage import calls
 from tailrace.storage.calls import Store
 from tailrace.testing import Faults, SimulatedObjects, SimulatedTable
+from tests.log.homes import HERE, fill, group_of, opened, positions
 
 TTL = 0.5
 
 
-@pytest.fixture(params=["memory", "disk"])
+@pytest.fixture(params=HERE)
 def home(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Home]:
-    with tailrace.open("memory://" if request.param == "memory" else tmp_path / "home") as opened:
-        yield opened
+    with opened(request, tmp_path) as home:
+        yield home
 
 
 @pytest.fixture
 def topic(home: Home) -> Topic:
     return home.topic("orders", partitions=4)
-
-
-def fill(topic: Topic, count: int, first: int = 0) -> None:
-    with topic.transaction() as t:
-        for n in range(first, first + count):
-            t.send(b"%d" % n, b"%d" % n, partition=n % topic.partitions)
-
-
-def positions(topic: Topic) -> dict[int, int]:
-    shards = topic.store.run(groups.shards(Group("billing", topic.log, topic.partitions)))
-    return {q: item["position"] for q, item in shards.items()}
 
 
 async def until(true: Callable[[], bool], seconds: float = 20) -> None:
@@ -335,7 +324,7 @@ def test_closing_waits_for_what_is_under_way(topic: Topic):
                 result = yield from keep()
                 for _ in range(5):
                     yield from calls.pause(5)
-                ended.append(topic.store.run(groups.members(Group("billing", topic.log, 4))).keys())
+                ended.append(topic.store.run(groups.members(group_of(topic))).keys())
                 return result
 
             consumer._inbox.keep = slow
@@ -368,7 +357,7 @@ def test_leaving_the_loop_closes_a_consumer_without_with(topic: Topic):
         consumer = topic.aio.consumer("billing")
         async for _ in consumer:
             break
-        await until(lambda: not topic.store.run(groups.members(Group("billing", topic.log, 4))))
+        await until(lambda: not topic.store.run(groups.members(group_of(topic))))
         with pytest.raises(Closed):
             await anext(aiter(consumer))
 
@@ -451,7 +440,7 @@ def test_a_past_owner_is_fenced(topic: Topic):
     async def main() -> None:
         async with topic.aio.consumer("billing", ttl=60, auto_commit=False) as consumer:
             async for record in consumer:
-                key = Group("billing", topic.log, 4).shard(record.partition)
+                key = group_of(topic).shard(record.partition)
                 topic.store.run(lease.take(key, 7, topic.store.table.get(key)))
                 with pytest.raises(Fenced):
                     await consumer.commit()

@@ -18,48 +18,23 @@ from tailrace.home import Home
 from tailrace.log import group as groups
 from tailrace.log import head as heads
 from tailrace.log import watch
-from tailrace.log.group import Group
 from tailrace.log.record import Record
 from tailrace.log.topic import Topic
-from tailrace.storage.calls import Store
 from tailrace.storage.tables import Set, Update
-from tailrace.testing import SimulatedObjects
-from tests.servers.aws import table
+from tests.log.homes import EVERYWHERE, fill, group_of, opened, positions, until
 
 TTL = 0.5
 
 
-@pytest.fixture(params=["memory", "disk", pytest.param("dynoxide", marks=pytest.mark.server)])
+@pytest.fixture(params=EVERYWHERE)
 def home(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Home]:
-    if request.param == "dynoxide":
-        with table(request.getfixturevalue("dynoxide")) as opened:
-            yield Home("s3://simulated", Store(opened, SimulatedObjects()))
-        return
-    with tailrace.open("memory://" if request.param == "memory" else tmp_path / "home") as home:
+    with opened(request, tmp_path) as home:
         yield home
 
 
 @pytest.fixture
 def topic(home: Home) -> Topic:
     return home.topic("orders", partitions=4)
-
-
-def fill(topic: Topic, count: int, first: int = 0) -> None:
-    with topic.transaction() as t:
-        for n in range(first, first + count):
-            t.send(b"%d" % n, b"%d" % n, partition=n % topic.partitions)
-
-
-def positions(topic: Topic, group: str = "billing") -> dict[int, int]:
-    shards = topic.store.run(groups.shards(Group(group, topic.log, topic.partitions)))
-    return {q: item["position"] for q, item in shards.items()}
-
-
-def until(true: Callable[[], bool], seconds: float = 20) -> None:
-    deadline = time.monotonic() + seconds
-    while not true():
-        assert time.monotonic() < deadline, "it did not come to that"
-        time.sleep(0.01)
 
 
 class Worker:
@@ -392,7 +367,7 @@ def test_a_member_that_falls_silent_is_relieved_and_its_commit_is_fenced(topic: 
 
 def test_a_fenced_partition_is_dropped_and_the_others_go_on(topic: Topic):
     fill(topic, 40)
-    group = Group("billing", topic.log, 4)
+    group = group_of(topic)
     with topic.consumer("billing", auto_commit=False, ttl=60) as consumer:
         records = iter(consumer)
         until(lambda: consumer.partitions == [0, 1, 2, 3])
@@ -410,7 +385,7 @@ def test_a_fenced_partition_is_dropped_and_the_others_go_on(topic: Topic):
 def test_a_member_taken_for_dead_comes_back(topic: Topic, worker):
     one = worker()
     until(lambda: len(one.consumer.partitions) == 4)
-    group = Group("billing", topic.log, 4)
+    group = group_of(topic)
     (number,) = topic.store.run(groups.members(group))
     topic.store.table.write(groups.Delete(group.member(number)))
     until(lambda: bool(topic.store.run(groups.members(group))))
@@ -454,7 +429,7 @@ def test_a_second_member_of_the_same_name_is_refused(topic: Topic):
     with topic.consumer("billing", member="ann", ttl=TTL):
         with pytest.raises(AlreadyThere, match="'ann'"):
             topic.consumer("billing", member="ann", ttl=TTL)
-        members = topic.store.run(groups.members(Group("billing", topic.log, 4)))
+        members = topic.store.run(groups.members(group_of(topic)))
         assert [item["name"] for item in members.values()] == ["ann"]
     with topic.consumer("billing", member="ann", ttl=TTL) as again:
         until(lambda: len(again.partitions) == 4)
@@ -463,7 +438,7 @@ def test_a_second_member_of_the_same_name_is_refused(topic: Topic):
 def test_the_name_of_a_member_that_died_is_free_again(topic: Topic):
     from tailrace.log.member import Member
 
-    topic.store.run(Member(Group("billing", topic.log, 4), 7, name="ann").join("earliest"))
+    topic.store.run(Member(group_of(topic), 7, name="ann").join("earliest"))
     with topic.consumer("billing", member="ann", ttl=0.2):
         pass
 
@@ -527,7 +502,7 @@ def test_leaving_the_loop_closes_a_consumer_without_with(topic: Topic):
     consumer = topic.consumer("billing")
     for _ in consumer:
         break
-    assert topic.store.run(groups.members(Group("billing", topic.log, 4))) == {}
+    assert topic.store.run(groups.members(group_of(topic))) == {}
     for use in (lambda: next(iter(consumer)), lambda: next(consumer.batches()), consumer.commit):
         with pytest.raises(Closed, match="closed"):
             use()

@@ -14,8 +14,8 @@ import pytest
 
 import tailrace
 from tailrace.log import group as groups
-from tailrace.log.group import Group
 from tailrace.log.topic import Topic
+from tests.log.homes import group_of, positions, until
 
 CONSUMER = """
     import os, signal, sys, time, tailrace
@@ -67,21 +67,9 @@ def processes(home: Path, topic: Topic, tmp_path: Path) -> Iterator[list[Process
         one.running.wait()
 
 
-def until(true: Callable[[], bool], seconds: float = 60) -> None:
-    deadline = time.monotonic() + seconds
-    while not true():
-        assert time.monotonic() < deadline, "it did not come to that"
-        time.sleep(0.02)
-
-
-def positions(topic: Topic) -> dict[int, int]:
-    shards = topic.store.run(groups.shards(Group("billing", topic.log, PARTITIONS)))
-    return {q: item["position"] for q, item in shards.items()}
-
-
 def fill(topic: Topic, processes: list[Process], halfway: Callable[[], None]) -> None:
     """Append for a while, with something happening in between, when everybody is at work."""
-    until(lambda: all(len(owned(topic, p)) for p in processes))
+    until(lambda: all(len(owned(topic, p)) for p in processes), 60)
     for n in range(ROUNDS):
         with topic.transaction() as t:
             for i in range(EACH):
@@ -90,11 +78,11 @@ def fill(topic: Topic, processes: list[Process], halfway: Callable[[], None]) ->
             until(lambda: all(p.handled() for p in processes))
             halfway()
         time.sleep(0.05)
-    until(lambda: positions(topic) == dict.fromkeys(range(PARTITIONS), ROUNDS * EACH // PARTITIONS))
+    until(lambda: positions(topic) == dict.fromkeys(range(PARTITIONS), ROUNDS * EACH // PARTITIONS), 60)
 
 
 def owned(topic: Topic, process: Process) -> list[int]:
-    group = Group("billing", topic.log, PARTITIONS)
+    group = group_of(topic)
     pids = {n: item["shown"]["pid"] for n, item in topic.store.run(groups.members(group)).items()}
     shards = topic.store.run(groups.shards(group))
     return [q for q, item in shards.items() if pids.get(item["owner"]) == process.running.pid]
@@ -120,7 +108,7 @@ def test_one_of_three_is_killed(topic: Topic, processes: list[Process]):
     twice = len(handled) - len(EVERYTHING)
     assert twice <= len(set(killed.handled())), "only what the killed one had not committed is handled again"
     assert twice < len(EVERYTHING) / 4
-    assert topic.store.run(groups.members(Group("billing", topic.log, PARTITIONS))) == {}
+    assert topic.store.run(groups.members(group_of(topic))) == {}
 
 
 def test_one_of_three_is_stopped_and_comes_back(topic: Topic, processes: list[Process]):

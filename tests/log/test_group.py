@@ -9,29 +9,23 @@ from pathlib import Path
 
 import pytest
 
-import tailrace
 from tailrace.coordination.guard import read
 from tailrace.errors import BadInput, Conflict, UnknownGroup, UnknownTopic
 from tailrace.home import Home
 from tailrace.log import group as groups
 from tailrace.log import groupstate
-from tailrace.log.group import Group
 from tailrace.log.topic import Topic
-from tailrace.storage.calls import Store, Write
-from tailrace.testing import Life, SimulatedObjects, Simulation, Violation, check_schedules
+from tailrace.storage.calls import Write
+from tailrace.testing import Life, Simulation, Violation, check_schedules
 from tests.log.groups import PARTITIONS, prepare, shared
-from tests.servers.aws import table
+from tests.log.homes import EVERYWHERE, group_of, opened, positions
 
 TTL = 0.3
 
 
-@pytest.fixture(params=["memory", "disk", pytest.param("dynoxide", marks=pytest.mark.server)])
+@pytest.fixture(params=EVERYWHERE)
 def home(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Home]:
-    if request.param == "dynoxide":
-        with table(request.getfixturevalue("dynoxide")) as opened:
-            yield Home("s3://simulated", Store(opened, SimulatedObjects()))
-        return
-    with tailrace.open("memory://" if request.param == "memory" else tmp_path / "home") as home:
+    with opened(request, tmp_path) as home:
         yield home
 
 
@@ -43,15 +37,6 @@ def topic(home: Home) -> Topic:
         for n in range(2):
             t.send(None, b"x", partition=1, timestamp=1_000_000 + 1000 * n)
     return made
-
-
-def group_of(topic: Topic, name: str = "billing") -> Group:
-    return Group(name, topic.log, topic.partitions)
-
-
-def positions(topic: Topic, name: str = "billing") -> dict[int, int]:
-    shards = topic.store.run(groups.shards(group_of(topic, name)))
-    return {q: item["position"] for q, item in shards.items()}
 
 
 def ends(topic: Topic) -> dict[int, int]:

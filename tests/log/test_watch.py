@@ -10,7 +10,7 @@ import textwrap
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -22,24 +22,18 @@ from tailrace.log.topic import Topic
 from tailrace.log.watch import LONGEST, Wait, Watch, watch
 from tailrace.storage.calls import Store
 from tailrace.testing import SimulatedObjects, SimulatedTable
+from tests.log.homes import HERE, opened, until
 
 
-@pytest.fixture(params=["memory", "disk"])
+@pytest.fixture(params=HERE)
 def home(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Home]:
-    with tailrace.open("memory://" if request.param == "memory" else tmp_path / "home") as opened:
-        yield opened
+    with opened(request, tmp_path) as home:
+        yield home
 
 
 @pytest.fixture
 def topic(home: Home) -> Topic:
     return home.topic("orders", partitions=2)
-
-
-def until(true: Callable[[], bool], seconds: float = 20) -> None:
-    deadline = time.monotonic() + seconds
-    while not true():
-        assert time.monotonic() < deadline, "it did not come to that"
-        time.sleep(0.005)
 
 
 class Calls(list[tuple[float, dict[int, int]]]):
