@@ -41,6 +41,12 @@ bench: .venv-bench/.ready   ## side by side with the peers: make bench ARGS="app
 	.venv-bench/bin/pip install --quiet --disable-pip-version-check --no-deps -e .
 	@touch $@
 
+demo: .venv/.ready    ## two writers, one killed with -9, all that was acknowledged read back: 10 s
+	@$(BIN)/python examples/demo_log.py
+
+docs: .venv/.ready    ## the documentation as HTML in build/docs, links checked
+	@$(BIN)/python tools/docs.py
+
 lock: .venv/.ready    ## write requirements/*.txt anew from pyproject.toml
 	$(BIN)/$(LOCK) --all-extras --group dev --group servers pyproject.toml -o requirements/dev.txt
 	$(BIN)/$(LOCK) -c requirements/dev.txt requirements/bench.in -o requirements/bench.txt
