@@ -22,6 +22,7 @@ def home(tmp_path: Path) -> Iterator[Home]:
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
     """A session on two cores."""
-    made = tailrace.spark.session("local[2]", config={"spark.sql.shuffle.partitions": "2"})
+    config = {"spark.sql.shuffle.partitions": "2", "spark.sql.execution.arrow.maxRecordsPerBatch": "5000"}
+    made = tailrace.spark.session("local[2,3]", config=config)
     yield made
     made.stop()

@@ -32,7 +32,7 @@ def batch(home: Home, *filters: Filter, **options: Any) -> list[dict[str, Any]]:
 
 def parts(home: Home, *filters: Filter, **options: Any) -> list[list[dict[str, Any]]]:
     """The rows of a batch read, task by task."""
-    found = source(home, **options)
+    found = source(home, **options, **({"pushFilters": "true"} if filters else {}))
     reader = found.reader(found.schema())
     if filters:
         assert list(reader.pushFilters(list(filters))) == list(filters)

@@ -198,7 +198,8 @@ def test_the_end_is_reported(home: Home) -> None:
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"endingOffsets": "latest"}, "a stream has no end"),
+        ({"endingOffsets": "latest"}, "is for spark.read"),
+        ({"pushFilters": "true"}, "is for spark.read"),
         ({"maxTriggerDelay": "soon"}, "maxTriggerDelay is a number with"),
         ({"maxOffsetsPerTrigger": "-1"}, "maxOffsetsPerTrigger"),
     ],

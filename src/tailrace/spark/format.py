@@ -15,7 +15,7 @@ from tailrace.spark.homes import check_reach, home_at, settled
 from tailrace.spark.options import BATCH_ONLY, STREAM_ONLY, Reading, Writing, parse
 from tailrace.spark.rows import check_columns
 from tailrace.spark.sink import BatchSink, StreamSink
-from tailrace.spark.source import TopicReader
+from tailrace.spark.source import FilteredReader, TopicReader
 from tailrace.spark.stream import TopicStreamReader
 
 
@@ -44,11 +44,12 @@ class Tailrace(DataSource):
     def reader(self, schema: StructType) -> TopicReader:
         """For `spark.read`."""
         reading = self._reading(STREAM_ONLY, "is for spark.readStream")
-        return TopicReader(self.home, reading, check_schema(schema))
+        kind = FilteredReader if reading.push_filters else TopicReader
+        return kind(self.home, reading, check_schema(schema))
 
     def streamReader(self, schema: StructType) -> TopicStreamReader:
         """For `spark.readStream`."""
-        reading = self._reading(BATCH_ONLY, "is for spark.read: a stream has no end")
+        reading = self._reading(BATCH_ONLY, "is for spark.read")
         return TopicStreamReader(self.home, reading, check_schema(schema))
 
     def _reading(self, refused: tuple[str, ...], why: str) -> Reading:

@@ -37,6 +37,7 @@ class Reading(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     max_records_per_partition: Positive | None = None
     fail_on_data_loss: bool = True
     columns: str | None = None
+    push_filters: bool = False
 
 
 class Writing(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -49,7 +50,7 @@ class Writing(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 STREAM_ONLY = ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay", "maxBytesPerTrigger")
-BATCH_ONLY = ("endingOffsets", "endingTimestamp")
+BATCH_ONLY = ("endingOffsets", "endingTimestamp", "pushFilters")
 Kind = TypeVar("Kind", Reading, Writing)
 
 

@@ -18,9 +18,9 @@ from tailrace.spark.homes import one_host, settled
 from tailrace.spark.installed import check_pyspark
 from tailrace.spark.java import java_home
 
-PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
 SETTINGS: dict[str, str] = {
-    PUSHDOWN: "true",
+    # for those who ask for it by the option pushFilters
+    "spark.sql.python.filterPushdown.enabled": "true",
     # TCP on loopback stalls some 40 ms a batch
     "spark.python.unix.domain.socket.enabled": "true",
     "spark.sql.session.timeZone": "UTC",
@@ -64,7 +64,6 @@ def session(
 def register(spark: SparkSession, *, home: str | os.PathLike[str] | None = None) -> SparkSession:
     """Teach an existing session the format "tailrace"; its workers get this very tailrace (not what it depends on)."""
     check_pyspark(spark.version)
-    spark.conf.set(PUSHDOWN, "true")
     master = _master(spark)
     if not master:
         spark.addArtifacts(str(_packed()), pyfile=True)

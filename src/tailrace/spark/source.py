@@ -30,11 +30,6 @@ class TopicReader(DataSourceReader):
         self.url, self.reading, self.schema = url, reading, arrow_schema(schema)
         self.wanted, self.driver = Wanted(), socket.gethostname()
 
-    def pushFilters(self, filters: list[Filter]) -> list[Filter]:
-        """Keep what they leave out; Spark evaluates all of them again."""
-        self.wanted = wanted(filters)
-        return filters
-
     def partitions(self) -> list[Slice]:
         """The tasks."""
         reading = self.reading
@@ -65,3 +60,15 @@ class TopicReader(DataSourceReader):
             return iter(())
         check_reach(self.url, self.reading.shared_home, self.driver)
         return read(home_at(self.url), partition, self.schema, from_floor=not self.reading.fail_on_data_loss)
+
+
+class FilteredReader(TopicReader):
+    """One that does not fetch what filters leave out.
+
+    Spark 4.3 keeps the plan of the last filters with the DataFrame that was loaded, and uses it for whatever else is
+    made of that DataFrame, other filters or none.  So this is only for who asks for it."""
+
+    def pushFilters(self, filters: list[Filter]) -> list[Filter]:
+        """Take note of them; Spark evaluates all of them again."""
+        self.wanted = wanted(filters)
+        return filters
