@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import tailrace
+from tailrace.coordination.guard import settle
 from tailrace.home import Home
 from tailrace.log import group as groups
+from tailrace.log import head as heads
 from tailrace.log.group import Group
+from tailrace.log.record import Record
 from tailrace.log.topic import Topic
 from tailrace.storage.calls import Store
+from tailrace.storage.tables import Set, Update
 from tailrace.testing import SimulatedObjects
 from tests.servers.aws import table
 
@@ -57,3 +64,47 @@ def until(true: Callable[[], bool], seconds: float = 20) -> None:
     while not true():
         assert time.monotonic() < deadline, "it did not come to that"
         time.sleep(0.01)
+
+
+def raise_floors(topic: Topic, floors: dict[int, int]) -> None:
+    """What retention does first."""
+    key = heads.head_key(topic.id)
+    changes = tuple(Set(("floor", str(q)), floor) for q, floor in floors.items())
+    done = {str(q): floor for q, floor in floors.items()}.items()
+    topic.store.run(settle(key, lambda item: None if done <= item["floor"].items() else (Update(key, changes),)))
+
+
+class Worker:
+    """A consumer in a thread of its own."""
+
+    def __init__(self, topic: Topic, handle: Callable[[Record], object] = lambda record: None, **settings: Any) -> None:
+        self.consumer = topic.consumer("billing", **{"ttl": 0.5, "commit_interval": 0.05, **settings})
+        self.handled: list[Record] = []
+        self.handle = handle
+        self.thread = threading.Thread(target=self.run)
+        self.thread.start()
+
+    def run(self) -> None:
+        """Handle records until it is stopped."""
+        with self.consumer as consumer:
+            for record in consumer:
+                self.handle(record)
+                self.handled.append(record)
+
+    def stop(self) -> None:
+        """Close the consumer, and wait for its loop to end."""
+        self.consumer.close()
+        self.thread.join()
+
+
+def run(main: Callable[[], Awaitable[Any]]) -> Any:
+    """Run a test's coroutine; no task may be left behind."""
+
+    async def whole() -> Any:
+        result = await main()
+        await asyncio.sleep(0.02)
+        left = [t.get_name() for t in asyncio.all_tasks() if t is not asyncio.current_task()]
+        assert not left, left
+        return result
+
+    return asyncio.run(whole())

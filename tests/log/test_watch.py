@@ -22,7 +22,7 @@ from tailrace.log.topic import Topic
 from tailrace.log.watch import LONGEST, Wait, Watch, watch
 from tailrace.storage.calls import Store
 from tailrace.testing import SimulatedObjects, SimulatedTable
-from tests.log.homes import HERE, opened, until
+from tests.log.homes import HERE, opened, raise_floors, until
 
 
 @pytest.fixture(params=HERE)
@@ -164,12 +164,10 @@ def test_follow_past_the_end_waits(topic: Topic):
 
 
 def test_follow_below_the_floor_is_an_error(topic: Topic):
-    from tests.log.test_consumer import raise_floor_of
-
     with topic.transaction() as t:
         for _ in range(4):
             t.send(None, b"", partition=0)
-    raise_floor_of(topic, {0: 2})
+    raise_floors(topic, {0: 2})
     with pytest.raises(OutOfRange, match="kept is 2"):
         next(topic.follow(0, 1))
     with topic.follow(0, 1, from_floor=True) as records:
