@@ -139,6 +139,11 @@ class Writer(ABC):
         """What `finish` stored last in the sink itself: {"epoch", "offsets"}; None if the sink keeps nothing."""
         return None
 
+    def claim(self, who: Who) -> Mapping[str, Any] | None:
+        """A run begins: as `restore`, and from now on no earlier epoch can finish anything, though this one has not
+        finished anything yet.  Without that, a run thought dead could finish a batch that this one delivers again."""
+        return self.restore(who.pipeline, who.writer)
+
     @abstractmethod
     def stage(self, rows: Iterable[pa.RecordBatch]) -> Staged:
         """Take a share of a batch, in a task; nothing of it may be visible yet where the sink can hold it back."""

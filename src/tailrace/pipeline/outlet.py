@@ -64,7 +64,7 @@ class Outlet:
         self._writer.check()
         overridden = self._store.run(offsets.overridden(*names))
         epoch, marks = self._store.run(offsets.take(*names, self._log.topic.partitions))
-        kept = self._writer.restore(*names)
+        kept = self._writer.claim(Who(*names, epoch))
         if kept is not None:
             for q, mark in restored(kept["offsets"]).items():
                 if q not in overridden and mark.low >= marks[q].low:

@@ -1,6 +1,6 @@
 """What a writer has finished in a folder: one small file, replaced as a whole, that decides everything.
 
-    _tailrace/<pipeline>.<writer>.json    epoch, offsets, number, moves
+    _tailrace/<pipeline>.<writer>.json    epoch, offsets, number, moves, claimed
 
 The parts of a batch are staged first.  Replacing this file, with the new offsets and with `moves`, the folders that are
 to get their final names, is the moment the batch is finished.  Then they are moved, each at once and whole.  Whoever
@@ -21,12 +21,14 @@ from tailrace.errors import Damaged
 
 
 class Finished(msgspec.Struct, frozen=True):
-    """As it is kept.  `moves` are (from, to), relative to the writer's folder."""
+    """As it is kept.  `moves` are (from, to), relative to the writer's folder; `claimed`: the epoch has begun, and the
+    offsets are still those of the one before."""
 
     epoch: int = 0
     offsets: dict[str, Any] = {}
     number: int = 0
     moves: tuple[tuple[str, str], ...] = ()
+    claimed: bool = False
 
 
 def kept_in(root: Path, pipeline: str, writer: str) -> Path:

@@ -11,7 +11,8 @@ import pyarrow as pa
 
 from tailrace.adaptors.contract import Changes
 from tailrace.adaptors.file import lines, parquet
-from tailrace.adaptors.file.decoding import csv_rows, is_object, json_rows
+from tailrace.adaptors.file.csvlines import csv_rows, delimiter
+from tailrace.adaptors.file.jsonlines import is_object, json_rows
 from tailrace.adaptors.file.listing import Place
 from tailrace.adaptors.file.tape import Tape, position_of, settled
 from tailrace.errors import BadInput
@@ -68,22 +69,22 @@ class Following:
         size = path.stat().st_size
         if size <= tape.read:
             return
-        quoted = tape.format == "csv"
-        decode = csv_rows if quoted else json_rows
+        between = delimiter(path, tape.format, self._place.settings)
+        decode = json_rows if between is None else csv_rows
         start = past_end(path, tape.read)
         if start > tape.read:
             yield [], start
-        for at, data in lines.blocks(path, start, size, quoted=quoted, rest=True):
-            if lines.last_end(data, quoted) == len(data) or self._is_whole(path, data, quoted):
+        for at, data in lines.blocks(path, start, size, delimiter=between, rest=True):
+            if lines.last_end(data, between) == len(data) or self._is_whole(path, data, between):
                 now = int(self._now() * 1000)
                 yield decode(path, at, data, tape.namespace, self._place.settings, Mode.SYNC, now), at + len(data)
             elif path not in self._waiting:
                 self._waiting[path] = (size, 0.0)
                 _log.warning("%s: the last line has no end, and waits for it; is it complete? follow = false", path)
 
-    def _is_whole(self, path: Path, data: bytes, quoted: bool) -> bool:
+    def _is_whole(self, path: Path, data: bytes, delimiter: str | None) -> bool:
         """Whether a last line without its end is whole: a JSON object is; in CSV, when nobody writes any more."""
-        return self._now() - path.stat().st_mtime > SETTLED if quoted else is_object(data)
+        return is_object(data) if delimiter is None else self._now() - path.stat().st_mtime > SETTLED
 
     # -- Parquet
     def _groups(self, path: Path, tape: Tape) -> Iterator[Step]:

@@ -1,11 +1,13 @@
 """Lines: whole rows of a growing text file, by their byte offsets.
 
-A row ends with its line.  In CSV a line may go on inside quotes: it ends where the quotes before it are even.
+A row ends with its line.  In CSV a value in quotes may have ends of lines in it.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import BinaryIO
 
@@ -16,15 +18,36 @@ LONGEST = 256 * 1024 * 1024
 """Bytes that a row may have."""
 
 
-def last_end(data: bytes, quoted: bool) -> int:
+def row_ends(data: bytes, delimiter: str | None) -> Iterator[int]:
+    """The end of each whole row in some bytes that begin with one; with a delimiter it is CSV."""
+    if delimiter is None or b'"' not in data:
+        at = 0
+        while at := data.find(b"\n", at) + 1:
+            yield at
+        return
+    for token in _tokens(delimiter).finditer(data):
+        if token.group() == b"\n":
+            yield token.end()
+
+
+@cache
+def _tokens(delimiter: str) -> re.Pattern[bytes]:
+    """The end of a line, or a quoted value with all it holds; one without its closing quote goes on to the end.  A
+    quote in the middle of a value is a character like any other."""
+    before = re.escape(delimiter).encode()
+    return re.compile(rb'\n|(?:\A|(?<=\n)|(?<=%s))"[^"]*(?:""[^"]*)*(?:"|\Z)' % before)
+
+
+def last_end(data: bytes, delimiter: str | None) -> int:
     """The end of the last whole row in some bytes that begin with one; 0 if there is none."""
-    end = data.rfind(b"\n") + 1
-    while quoted and end and data.count(b'"', 0, end) % 2:
-        end = data.rfind(b"\n", 0, end - 1) + 1
-    return end
+    if delimiter is None or b'"' not in data:
+        return data.rfind(b"\n") + 1
+    return max(row_ends(data, delimiter), default=0)
 
 
-def blocks(path: Path, start: int, end: int, *, quoted: bool, rest: bool = False) -> Iterator[tuple[int, bytes]]:
+def blocks(
+    path: Path, start: int, end: int, *, delimiter: str | None, rest: bool = False
+) -> Iterator[tuple[int, bytes]]:
     """The whole rows between two offsets: (offset, bytes) again and again.  With `rest` the last may have no end."""
     with path.open("rb") as file:
         file.seek(start)
@@ -32,7 +55,7 @@ def blocks(path: Path, start: int, end: int, *, quoted: bool, rest: bool = False
         while at + len(data) < end:
             more = file.read(min(BLOCK, end - at - len(data)))
             data += more
-            cut = last_end(data, quoted)
+            cut = last_end(data, delimiter)
             if cut:
                 yield at, data[:cut]
                 at, data = at + cut, data[cut:]
@@ -46,13 +69,13 @@ def blocks(path: Path, start: int, end: int, *, quoted: bool, rest: bool = False
             yield at, data
 
 
-def whole(path: Path, *, quoted: bool) -> int:
+def whole(path: Path, *, delimiter: str | None) -> int:
     """The offset after the last whole row."""
     size = path.stat().st_size
-    if not quoted:
+    if delimiter is None:
         return _last_newline(path, size)
     at = 0
-    for offset, data in blocks(path, 0, size, quoted=True):
+    for offset, data in blocks(path, 0, size, delimiter=delimiter):
         at = offset + len(data)
     return at
 
@@ -70,10 +93,10 @@ def _last_newline(path: Path, size: int) -> int:
     return 0
 
 
-def cuts(path: Path, end: int, size: int, *, quoted: bool) -> list[tuple[int, int]]:
+def cuts(path: Path, end: int, size: int, *, delimiter: str | None) -> list[tuple[int, int]]:
     """Ranges of about `size` bytes that begin and end with whole rows, up to an offset."""
-    if quoted:
-        return _even_cuts(path, end, size)
+    if delimiter is not None:
+        return _row_cuts(path, end, size, delimiter)
     out, at = [], 0
     with path.open("rb") as file:
         while at < end:
@@ -83,26 +106,14 @@ def cuts(path: Path, end: int, size: int, *, quoted: bool) -> list[tuple[int, in
     return out
 
 
-def _even_cuts(path: Path, end: int, size: int) -> list[tuple[int, int]]:
+def _row_cuts(path: Path, end: int, size: int, delimiter: str) -> list[tuple[int, int]]:
     out, begin = [], 0
-    for offset, data in blocks(path, 0, end, quoted=True, rest=True):
-        at = 0
-        while offset + len(data) - begin >= size:
-            near = max(at, begin + size - offset)
-            cut = _next_end(data, near)
-            if not cut:
-                break
-            out.append((begin, offset + cut))
-            begin, at = offset + cut, cut
+    for offset, data in blocks(path, 0, end, delimiter=delimiter, rest=True):
+        for cut in row_ends(data, delimiter):
+            if offset + cut - begin >= size:
+                out.append((begin, offset + cut))
+                begin = offset + cut
     return [*out, (begin, end)] if begin < end else out
-
-
-def _next_end(data: bytes, near: int) -> int:
-    """The first end of a whole row at or after a place; the data begins with a whole row."""
-    end = data.find(b"\n", max(0, near - 1)) + 1
-    while end and data.count(b'"', 0, end) % 2:
-        end = data.find(b"\n", end) + 1
-    return end
 
 
 def _line_end(file: BinaryIO, near: int, end: int) -> int:

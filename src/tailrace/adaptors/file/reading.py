@@ -12,8 +12,9 @@ import pyarrow.parquet as pq
 
 from tailrace.adaptors.contract import Changes, Namespace, Piece, Position, Reader
 from tailrace.adaptors.file import lines, parquet
-from tailrace.adaptors.file.decoding import csv_rows, json_rows
+from tailrace.adaptors.file.csvlines import csv_rows, delimiter
 from tailrace.adaptors.file.following import Following
+from tailrace.adaptors.file.jsonlines import json_rows
 from tailrace.adaptors.file.listing import Found, Place
 from tailrace.adaptors.file.settings import FileSource
 from tailrace.adaptors.file.tape import Tape, is_same, position_of, settled, tapes_of
@@ -68,7 +69,7 @@ class FileReader(Reader):
         if found.format == "parquet":
             end = parquet.groups(path)
         elif self._settings.follow:
-            end = lines.whole(path, quoted=found.format == "csv")
+            end = lines.whole(path, delimiter=delimiter(path, found.format, self._settings))
         else:
             end = path.stat().st_size
         return Tape(found.namespace, found.format, copied=end).at(path, end)
@@ -89,7 +90,8 @@ class FileReader(Reader):
             ranges = parquet.cuts(path, tape.copied, rows)
         else:
             size = max(1, int(rows * _row_bytes(path)))
-            ranges = [(a, b, None) for a, b in lines.cuts(path, tape.copied, size, quoted=tape.format == "csv")]
+            between = delimiter(path, tape.format, self._settings)
+            ranges = [(a, b, None) for a, b in lines.cuts(path, tape.copied, size, delimiter=between)]
         return [Piece(tape.namespace, [name, *tape.stored(), a, b], count) for a, b, count in ranges]
 
     def _located(self, name: str, tape: Tape) -> Path:
@@ -115,12 +117,14 @@ class FileReader(Reader):
             yield from parquet.rows(path, start, end, piece.namespace, self._settings, Mode.COPY, now)
             return
         decode = csv_rows if tape.format == "csv" else json_rows
-        for at, data in lines.blocks(path, start, end, quoted=tape.format == "csv", rest=True):
+        between = delimiter(path, tape.format, self._settings)
+        for at, data in lines.blocks(path, start, end, delimiter=between, rest=True):
             yield from decode(path, at, data, piece.namespace, self._settings, Mode.COPY, now)
 
     def follow(self, position: Position, namespaces: Sequence[str], state: Mapping[str, Any]) -> Iterator[Changes]:
         """What comes after a position: lines at the end of files, and new files."""
         self._planned.update(namespaces)
+        self._begun = tapes_of(position)
         return Following(self._place, tapes_of(position), self._planned, self._now).run(self._sleep)
 
     def _count(self, found: Found) -> int:

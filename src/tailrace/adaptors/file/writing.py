@@ -69,6 +69,19 @@ class FileWriter(Writer):
             finishing.roll_forward(self._root, kept, self._disk)
         return {"epoch": kept.epoch, "offsets": kept.offsets}
 
+    def claim(self, who: Who) -> Mapping[str, Any] | None:
+        """The same, and no earlier run can finish anything from now on."""
+        path = finishing.kept_in(self._root, who.pipeline, who.writer)
+        with explained(self._root):
+            self._disk.make_folder(path.parent)
+            with self._disk.locked(path.with_suffix(".lock")):
+                kept = self.restore(who.pipeline, who.writer)
+                before = finishing.read(path) or Finished(number=finishing.next_number(self._root, None) - 1)
+                is_repeat((before.epoch, {}), who, {})
+                now = Finished(who.epoch, before.offsets, before.number, claimed=True)
+                self._disk.replace(path, msgspec.json.encode(now))
+        return kept
+
     def stage(self, rows: Iterable[pa.RecordBatch]) -> Staged:
         """Write a share's part files where nobody looks yet."""
         id = secrets.token_hex(8)
@@ -95,11 +108,11 @@ class FileWriter(Writer):
         before = finishing.read(path)
         if before is not None:
             finishing.roll_forward(self._root, before, self._disk)
-            if is_repeat((before.epoch, before.offsets), who, offsets):
+            if is_repeat((before.epoch, {} if before.claimed else before.offsets), who, offsets):
                 self.discard(staged)
                 return
         gathered = self._gathered(staged)
-        number = finishing.next_number(self._root, before) if gathered or before is None else before.number
+        number = finishing.next_number(self._root, before)
         moves = finishing.moves(gathered, number, who.pipeline, who.writer)
         now = Finished(who.epoch, offsets, number, moves)
         self._disk.replace(path, msgspec.json.encode(now))

@@ -110,6 +110,7 @@ class TopicReader(Reader):
     def follow(self, position: Position, namespaces: Sequence[str], state: Mapping[str, Any]) -> Iterator[Changes]:
         """Records after a position, in order within each partition."""
         self._planned.update(namespaces)
+        self._begun = position or {}
         read: Read = {name: [id, dict(copied), dict(at)] for name, (id, copied, at) in (position or {}).items()}
         readers: dict[str, LogReader] = {}
         looked, offered = 0.0, set[str]()

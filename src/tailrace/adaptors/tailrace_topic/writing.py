@@ -1,6 +1,8 @@
 """Writing topics: tasks put chunks, and one transaction appends them all together with the offsets.
 
-$Sink-<pipeline>.<writer>, 0    seq, epoch, offsets (JSON), id, page
+    $Sink-<pipeline>.<writer>, 0    seq, epoch, offsets (JSON), claimed, id, page
+
+`claimed`: the epoch has begun, and the offsets are still those of the one before.
 """
 
 from __future__ import annotations
@@ -51,7 +53,10 @@ class Offsets:
 
     def action(self, id: str, page: int) -> Update:
         """This batch, and its offsets."""
-        kept = (Set("epoch", self.who.epoch), Set("offsets", self.offsets), Set("id", id), Set("page", page))
+        kept = (
+            Set("epoch", self.who.epoch), Set("offsets", self.offsets), Set("claimed", False), Set("id", id),
+            Set("page", page),
+        )  # fmt: skip
         changes: tuple[Change, ...] = (Add("seq", 1), *kept)
         return Update(self.key, changes, (Equals("seq", self.seen["seq"]),))
 
@@ -100,6 +105,24 @@ class TopicWriter(Writer):
             return None
         return {"epoch": item["epoch"], "offsets": msgspec.json.decode(item["offsets"])}
 
+    def claim(self, who: Who) -> Mapping[str, Any] | None:
+        """The same, and no earlier run can finish anything from now on."""
+        key = sink_key(who.pipeline, who.writer)
+
+        def plan(item: Item | None) -> tuple[Update, ...] | None:
+            assert item is not None
+            is_repeat((item["epoch"], {}), who, {})
+            if item["epoch"] == who.epoch:
+                return None
+            changes = (Add("seq", 1), Set("epoch", who.epoch), Set("claimed", True), Set("id", ""))
+            return (Update(key, changes, (Equals("seq", item["seq"]),)),)
+
+        store = self._home.store
+        store.run(_opened(key))
+        store.run(guard.settle(key, plan))
+        kept = self.restore(who.pipeline, who.writer)
+        return kept if kept is not None and kept["offsets"] else None
+
     def stage(self, rows: Iterable[pa.RecordBatch]) -> Staged:
         """Put chunks, which nobody refers to yet."""
         waiting: dict[str, list[pa.RecordBatch]] = {}
@@ -125,7 +148,8 @@ class TopicWriter(Writer):
         """Append everything and keep the offsets, in one transaction."""
         store = self._home.store
         item = store.run(_opened(sink_key(who.pipeline, who.writer)))
-        if item["epoch"] and is_repeat((item["epoch"], msgspec.json.decode(item["offsets"])), who, offsets):
+        before = {} if item["claimed"] else msgspec.json.decode(item["offsets"])
+        if is_repeat((item["epoch"], before), who, offsets):
             return
         decider = Offsets(who, msgspec.json.encode(offsets).decode(), item)
         try:
@@ -157,7 +181,7 @@ class TopicWriter(Writer):
 def _opened(key: Key) -> Steps[Item]:
     """A writer's item, made if this is its first batch."""
     while (item := (yield from guard.read(key))) is None:
-        fresh = {"seq": 0, "epoch": 0, "offsets": "{}", "id": "", "page": 0}
+        fresh = {"seq": 0, "epoch": 0, "offsets": "{}", "claimed": False, "id": "", "page": 0}
         yield from guard.attempt(Put(key, fresh, (Absent(),)))
     return item
 
