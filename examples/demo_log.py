@@ -83,6 +83,8 @@ def run(home: str, seconds: float) -> None:
     ann, bob = writers
     try:
         print("ann and bob, two processes, append to one topic on disk; each record is durable when acknowledged")
+        while not all(writer.acknowledged or writer.process.poll() is not None for writer in writers):
+            time.sleep(0.01)
         time.sleep(seconds / 2 + random.random())
         bob.end(signal.SIGKILL)
         print(f"kill -9 bob, who was told of {len(bob.acknowledged):,} records; ann goes on as if nothing had happened")
@@ -125,7 +127,7 @@ def main() -> None:
     if sys.argv[1:2] == ["write"]:
         write(*sys.argv[2:4])
         return
-    seconds = float(sys.argv[1]) if sys.argv[1:] else 7.0
+    seconds = float(sys.argv[1]) if sys.argv[1:] else 6.0
     with tempfile.TemporaryDirectory(prefix="tailrace-demo-") as folder, suppress(KeyboardInterrupt):
         run(str(Path(folder) / "home"), seconds)
 

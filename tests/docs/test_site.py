@@ -40,19 +40,29 @@ def test_the_site_is_built_and_no_link_is_broken(docs: ModuleType, tmp_path: Pat
 
 
 def test_a_broken_link_is_noticed(docs: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(docs, "ROOT", tmp_path)
-    (tmp_path / "docs").mkdir()
-    (tmp_path / "README.md").write_text(
+    root = tmp_path / "repository"
+    monkeypatch.setattr(docs, "ROOT", root)
+    (root / "docs").mkdir(parents=True)
+    (tmp_path / "outside").touch()
+    (root / "README.md").write_text(
         "# A\n## B c!\n[here](#b-c) [no](#d) [gone](docs/gone.md) [there](docs/there.md#e) [out](https://example.org/x)\n"
     )
-    (tmp_path / "docs" / "there.md").write_text("# E\n[up](../README.md#b-c) [out](../../etc)\n")
+    (root / "docs" / "there.md").write_text("# E\n[up](../README.md#b-c) [out](../../outside)\n")
     assert docs.troubles(docs.pages()) == [
         "README.md: #d: README.md has no such heading",
         "README.md: docs/gone.md: there is no such file",
-        "docs/there.md: ../../etc: there is no such file",
+        "docs/there.md: ../../outside: there is no such file",
     ]
     with pytest.raises(SystemExit, match="links that lead nowhere"):
         docs.build(tmp_path / "site")
+
+
+def test_links_in_html_lead_to_pages_too(docs: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(docs, "ROOT", tmp_path)
+    (tmp_path / "README.md").write_text('# A\n\n<p><a href="OTHER.md">other</a></p>\n')
+    (tmp_path / "OTHER.md").write_text("# B\n")
+    docs.build(tmp_path / "site")
+    assert '<a href="OTHER.html">other</a>' in (tmp_path / "site" / "index.html").read_text()
 
 
 def test_both_pictures_are_the_same_in_other_colours() -> None:
