@@ -87,6 +87,7 @@ def run(home: str, seconds: float) -> None:
             time.sleep(0.01)
         time.sleep(seconds / 2 + random.random())
         bob.end(signal.SIGKILL)
+        assert bob.process.returncode == -signal.SIGKILL
         print(f"kill -9 bob, who was told of {len(bob.acknowledged):,} records; ann goes on as if nothing had happened")
         time.sleep(seconds / 2)
     finally:
