@@ -6,6 +6,7 @@
     │   ├── BadSetting                   a setting or option, with the nearest right name
     │   ├── BadHome                      a home URL
     │   ├── BadRecord                    a record, its timestamp, its type
+    │   ├── BadEvent                     an event: its type, its data, an append of nothing
     │   └── TooLarge                     over a limit of the storage or the topic
     ├── NotThere (LookupError)           what the caller named does not exist
     │   ├── UnknownTopic · UnknownPartition · UnknownGroup
@@ -14,7 +15,9 @@
     ├── OutOfRange (IndexError)          an offset below the floor or beyond the end
     ├── Conflict                         a condition did not hold; carries the stored item
     │   ├── Fenced                       a newer owner or life of the same name has taken over
-    │   └── Expected                     the next offset was not the expected one
+    │   ├── Expected                     the next offset was not the expected one
+    │   ├── VersionConflict              a stream was not at the expected version
+    │   └── TooManyConflicts             every attempt of a decision met another writer's
     ├── Closed                           the producer, consumer or home was closed
     ├── OutcomeUnknown                   a write without an answer, and its trace is gone
     ├── StorageError (OSError)           the storage could not do it
@@ -28,6 +31,7 @@
     ├── NotReady                         a source or sink is not set up for what is asked; the message says how to
     ├── PositionLost                     a source no longer has what came after a position: copy afresh
     ├── Rejected                         a sink cannot hold a row; names its namespace and id
+    ├── Undecodable                      an event that the codec or an upcaster could not read; names stream and index
     └── Damaged                          bytes are not what was written: names object, position, offsets
 """
 
@@ -68,6 +72,10 @@ class BadHome(BadInput):
 
 class BadRecord(BadInput):
     """A record that cannot be stored: wrong type, timestamp out of range."""
+
+
+class BadEvent(BadInput):
+    """An event that cannot be stored: no type, data that is not bytes, nothing to append."""
 
 
 class TooLarge(BadInput):
@@ -130,6 +138,18 @@ class Expected(Conflict):
         self.actual = dict(actual)
 
 
+class VersionConflict(Conflict):
+    """A stream was not as the writer expected it; `version` is where it is now."""
+
+    def __init__(self, message: str, *, stream: str, version: int) -> None:
+        super().__init__(message)
+        self.stream, self.version = stream, version
+
+
+class TooManyConflicts(Conflict):
+    """A decision met another writer's on every attempt; nothing of it is stored."""
+
+
 class Closed(TailraceError):
     """The producer, consumer or home was closed before this call."""
 
@@ -184,6 +204,14 @@ class Rejected(TailraceError):
     def __init__(self, message: str, *, namespace: str = "", id: str = "") -> None:
         super().__init__(message)
         self.namespace, self.id = namespace, id
+
+
+class Undecodable(TailraceError):
+    """An event that its codec or an upcaster could not read; `stream` and `index` say which."""
+
+    def __init__(self, message: str, *, stream: str, index: int) -> None:
+        super().__init__(message)
+        self.stream, self.index = stream, index
 
 
 class Damaged(TailraceError):

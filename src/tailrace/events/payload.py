@@ -1,0 +1,68 @@
+"""Payloads: the `d` and `m` of an event, and how they are encoded (`D`, `M`).
+
+0 or absent: raw.  1: deflate (RFC 1951, no header).  2: brotli.  Only what gets smaller is encoded, from 48 bytes up.
+"""
+
+from __future__ import annotations
+
+import zlib
+from typing import Any, Literal, TypeAlias, cast
+
+from tailrace.errors import BadSetting, Damaged, NotInstalled
+
+Compression: TypeAlias = Literal["none", "deflate", "brotli"]
+RAW, DEFLATE, BROTLI = 0, 1, 2
+SMALL = 48
+COMPRESSIONS = ("none", "deflate", "brotli")
+
+
+def check_compression(given: str) -> Compression:
+    """Refuse one that is unknown, or not installed."""
+    if given not in COMPRESSIONS:
+        raise BadSetting.unknown("the compression of an event store", str(given), COMPRESSIONS)
+    if given == "brotli":
+        _brotli()
+    return cast(Compression, given)
+
+
+def squeeze(data: bytes, how: Compression) -> tuple[int, bytes]:
+    """The encoding's number and the bytes to store."""
+    if len(data) < SMALL or how == "none":
+        return RAW, data
+    smaller = zlib.compress(data, wbits=-15) if how == "deflate" else _brotli().compress(data, quality=5)
+    if len(smaller) >= len(data):
+        return RAW, data
+    return (DEFLATE if how == "deflate" else BROTLI), smaller
+
+
+def expand(encoding: int, data: bytes, stream: str, index: int) -> bytes:
+    """The bytes that were given, from what is stored."""
+    try:
+        if encoding == RAW:
+            return data
+        if encoding == DEFLATE:
+            return zlib.decompress(data, wbits=-15)
+        if encoding == BROTLI:
+            return bytes(_brotli().decompress(data))
+    except NotInstalled:
+        raise
+    except Exception as error:  # brotli's own is known only where brotli is installed
+        raise Damaged(
+            f"event {index} of stream {stream!r} cannot be unpacked ({error}); restore it from a backup",
+            where=stream,
+            position=index,
+        ) from error
+    raise Damaged(
+        f"event {index} of stream {stream!r} has the encoding {encoding!r}, which this tailrace does not know; "
+        "a newer one may: pip install -U tailrace",
+        where=stream,
+        position=index,
+    )
+
+
+def _brotli() -> Any:
+    try:
+        import brotli
+    except ImportError:
+        raise NotInstalled("brotli is not installed: pip install 'tailrace[events]'") from None
+    return brotli

@@ -1,0 +1,256 @@
+"""Tips: a stream's newest events, what an append and a prune make of them, and when they calve.  Pure.
+
+    <stream>, 2147483647    the Tip: e, c, u, a, n, etag, b as in the document; k: crc32c of its events, from `seed` on;
+                            floor: the lowest index that is not pruned, once something is
+    <stream>, index         a calf: e, c, n, k; its key is the index of its first event; never changes
+
+The first event in any item has the index n - len(e).  The Tip is written by appends under `n` and `etag`, each with a
+new etag; `floor` alone is raised without one, before the calves below it are deleted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from tailrace.coordination.rules import rules
+from tailrace.errors import BadSetting, Damaged, TooLarge
+from tailrace.events.event import Event
+from tailrace.events.payload import Compression
+from tailrace.events.stored import (
+    Stored,
+    at_version,
+    chained,
+    check_unfold,
+    events_size,
+    seed,
+    stored_event,
+    stored_unfold,
+    unfolds_size,
+)
+from tailrace.storage.tables import (
+    MAX_ITEM_BYTES,
+    Absent,
+    Action,
+    Append,
+    Change,
+    Condition,
+    Equals,
+    Item,
+    Key,
+    Put,
+    Set,
+    Update,
+    item_size,
+)
+
+TIP = 2**31 - 1
+_BEYOND = 256
+"""More than what an item counts for an event beyond the document's estimate."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """When a Tip calves: when with the new events it would have more than any of these."""
+
+    max_events: int | None = None
+    max_event_bytes: int = 32 * 1024
+    max_bytes: int = 32 * 1024
+
+    def __post_init__(self) -> None:
+        for name in "max_events", "max_event_bytes", "max_bytes":
+            value = getattr(self, name)
+            if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
+                raise BadSetting(f"{name} of an event store is a number from 1, not {value!r}")
+
+    def exceeded(self, events: int, event_bytes: int, unfold_bytes: int) -> bool:
+        """Whether a Tip with this much has too much."""
+        return (
+            (self.max_events is not None and events > self.max_events)
+            or event_bytes > self.max_event_bytes
+            or event_bytes + unfold_bytes > self.max_bytes
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """What one append brings, as it will be stored."""
+
+    e: list[dict[str, Any]]
+    c: list[str]
+    u: list[dict[str, Any]]
+    bytes: int
+    unfold_bytes: int
+
+    @classmethod
+    def of(
+        cls, events: Sequence[Event], unfolds: Sequence[Event], how: Compression, time: str, new_id: Callable[[], str]
+    ) -> Batch:
+        """Events and unfolds, encoded."""
+        e = [stored_event(event, event.id or new_id(), time, how) for event in events]
+        c = [event.type for event in events]
+        u = [stored_unfold(unfold, time, how) for unfold in unfolds]
+        return cls(e, c, u, events_size(c, e), unfolds_size(u))
+
+    @property
+    def ids(self) -> list[str]:
+        """The ids of its events."""
+        return [one["id"] for one in self.e]
+
+
+@dataclass(frozen=True, slots=True)
+class Tip:
+    """A stream as its Tip shows it; one that does not exist has no events and version 0."""
+
+    stream: str
+    n: int = 0
+    etag: str | None = None
+    b: int = 0
+    e: Sequence[Stored] = ()
+    c: Sequence[str] = ()
+    u: Sequence[Stored] = ()
+    k: int | None = None
+    floor: int = 0
+    exists: bool = False
+    size: int = -1
+
+    @property
+    def first(self) -> int:
+        """The index of the first event in it."""
+        return self.n - len(self.e)
+
+    @property
+    def bytes(self) -> int:
+        """The size of its events."""
+        return self.size if self.size >= 0 else events_size(self.c, self.e)
+
+    @classmethod
+    def of(cls, stream: str, item: Item | None) -> Tip:
+        """A stored Tip (None: there is none), with its checksum looked at."""
+        if item is None:
+            return cls(stream)
+        check_batch(stream, item, TIP)
+        floor, etag, b, k = item.get("floor", 0), item.get("etag"), item.get("b", 0), item.get("k")
+        tip = cls(stream, item["n"], etag, b, item["e"], item["c"], item["u"], k, floor, True)
+        if not isinstance(floor, int) or not 0 <= floor <= tip.first:
+            raise damaged(stream, tip.first, f"its floor is {floor!r}")
+        for unfold in tip.u:
+            check_unfold(stream, unfold)
+        return tip
+
+
+def damaged(stream: str, index: int, why: str) -> Damaged:
+    """What is stored of a stream cannot be what was written."""
+    return Damaged(
+        f"the item of stream {stream!r} with event {index} is not what was written: {why}; restore it from a backup",
+        where=stream,
+        position=index,
+    )
+
+
+def check_batch(stream: str, item: Item, i: int) -> int:
+    """Refuse an item whose events cannot be those that were written; gives the index of the first."""
+    first: int = i if i != TIP else 0
+    try:
+        e, c = item["e"], item["c"]
+        if (item["p"], item["i"]) != (stream, i):
+            raise ValueError(f"it says that it is {item['p']!r}/{item['i']}")
+        if not isinstance(e, list) or not isinstance(c, list) or (i == TIP and not isinstance(item["u"], list)):
+            raise ValueError("a list is missing")
+        first = item["n"] - len(e)
+        if len(e) != len(c) or first < 0 or (i != TIP and (first != i or not e)):
+            raise ValueError(f"it has {len(e)} events and {len(c)} types, up to {item['n']}")
+        if "k" in item and item["k"] != chained(seed(stream, first), c, e):
+            raise ValueError("its checksum differs")
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise damaged(stream, first, repr(error)) from error
+    return first
+
+
+def tip_key(stream: str) -> Key:
+    """Where a stream's Tip is."""
+    return Key(stream, TIP)
+
+
+def as_seen(tip: Tip) -> tuple[Condition, ...]:
+    """The condition that nobody has written since."""
+    if not tip.exists:
+        return (Absent(),)
+    etag = Equals("etag", tip.etag) if tip.etag is not None else Absent("etag")
+    return rules({"events.n": Equals("n", tip.n), "events.etag": etag})
+
+
+def plan(tip: Tip, batch: Batch, limits: Limits, etag: str) -> tuple[tuple[Action, ...], Tip]:
+    """The write that appends a batch to a stream as seen, and the Tip it makes.  With the Tip's action first."""
+    n = tip.n + len(batch.e)
+    if n >= TIP:
+        raise TooLarge(f"stream {tip.stream!r} would have {n:,} events; a stream has at most {TIP - 1:,}")
+    u = [at_version(one, n) for one in batch.u]
+    joined = _joined(tip, batch, u, n, etag)
+    full = limits.exceeded(len(joined.e), joined.bytes, batch.unfold_bytes)
+    if batch.e and tip.e and (full or not _fits(joined)):
+        return _calve(tip, batch, u, n, etag)
+    if not _fits(joined):
+        raise _too_large(joined)
+    if not tip.exists:
+        return (Put(tip_key(tip.stream), _item(joined, len(batch.e)), (Absent(),)),), joined
+    changes: list[Change] = [Set("n", n), Set("etag", etag), Set("a", len(batch.e)), Set("u", u)]
+    if batch.e:
+        changes += [Append("e", batch.e), Append("c", batch.c)]
+        if joined.k is not None:
+            changes.append(Set("k", joined.k))
+    return (Update(tip_key(tip.stream), tuple(changes), as_seen(tip)),), joined
+
+
+def _joined(tip: Tip, batch: Batch, u: list[dict[str, Any]], n: int, etag: str) -> Tip:
+    before = tip.k if tip.exists else seed(tip.stream, 0)
+    k = None if before is None else chained(before, batch.c, batch.e)
+    e, c = [*tip.e, *batch.e], [*tip.c, *batch.c]
+    return replace(tip, n=n, etag=etag, e=e, c=c, u=u, k=k, exists=True, size=tip.bytes + batch.bytes)
+
+
+def _calve(tip: Tip, batch: Batch, u: list[dict[str, Any]], n: int, etag: str) -> tuple[tuple[Action, ...], Tip]:
+    """All that is in the Tip goes to a calf, all that is new to the Tip, in one transaction."""
+    k = chained(seed(tip.stream, tip.n), batch.c, batch.e)
+    after = replace(tip, n=n, etag=etag, b=tip.b + tip.bytes, e=batch.e, c=batch.c, u=u, k=k, size=batch.bytes)
+    if not _fits(after):
+        raise _too_large(after)
+    changes = {name: value for name, value in _item(after, len(batch.e)).items() if name != "floor"}
+    calf: dict[str, Any] = {"e": list(tip.e), "c": list(tip.c), "n": tip.n}
+    if tip.k is not None:
+        calf["k"] = tip.k
+    return (
+        Update(tip_key(tip.stream), tuple(Set(name, value) for name, value in changes.items()), as_seen(tip)),
+        Put(Key(tip.stream, tip.first), calf, (Absent(),)),
+    ), after
+
+
+def _item(tip: Tip, appends: int) -> dict[str, Any]:
+    item = {"n": tip.n, "etag": tip.etag, "a": appends, "b": tip.b, "e": tip.e, "c": tip.c, "u": tip.u, "k": tip.k}
+    return {**item, "floor": tip.floor} if tip.floor else item
+
+
+def _fits(tip: Tip) -> bool:
+    roughly = tip.bytes + unfolds_size(tip.u) + _BEYOND * (len(tip.e) + len(tip.u) + 1) + 4 * len(tip.stream)
+    return roughly <= MAX_ITEM_BYTES or _size(tip) <= MAX_ITEM_BYTES
+
+
+def _size(tip: Tip) -> int:
+    return item_size({**_item(tip, len(tip.e)), "p": tip.stream, "i": TIP, "floor": tip.floor})
+
+
+def _too_large(tip: Tip) -> TooLarge:
+    return TooLarge(
+        f"an append to stream {tip.stream!r} would make an item of {_size(tip):,} bytes; the limit is "
+        f"{MAX_ITEM_BYTES:,}: append less at once, or keep large data in objects"
+    )
+
+
+def trim(tip: Tip, until: int, etag: str) -> tuple[Action, ...]:
+    """The write that removes the Tip's events up to an index, that one included."""
+    gone = until + 1 - tip.first
+    e, c, floor = list(tip.e[gone:]), list(tip.c[gone:]), until + 1
+    k = chained(seed(tip.stream, floor), c, e)
+    changes = {"e": e, "c": c, "etag": etag, "a": 0, "floor": floor, "k": k}
+    return (Update(tip_key(tip.stream), tuple(Set(name, value) for name, value in changes.items()), as_seen(tip)),)
