@@ -15,19 +15,21 @@ from tests.servers import postgres as servers
 from tests.servers.postgres import Postgres
 
 _numbers = itertools.count()
+FAST = {"fsync": "off"}
+"""The tests kill processes, never the machine."""
 
 
 @pytest.fixture(scope="session")
 def postgres18() -> Iterator[Postgres]:
     """PostgreSQL 18."""
-    with started("PostgreSQL 18", servers.postgres) as server:
+    with started("PostgreSQL 18", lambda: servers.postgres(settings=FAST)) as server:
         yield server
 
 
 @pytest.fixture(scope="session")
 def postgres15() -> Iterator[Postgres]:
     """PostgreSQL 15."""
-    with started("PostgreSQL 15", lambda: servers.postgres(servers.debian())) as server:
+    with started("PostgreSQL 15", lambda: servers.postgres(servers.debian(), settings=FAST)) as server:
         yield server
 
 

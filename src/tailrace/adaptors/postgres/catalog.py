@@ -33,11 +33,18 @@ _LEAVES = f"""
     WHERE t.isleaf AND c.relkind = 'r' ORDER BY 1, 2
 """
 _TABLE = """
-    SELECT c.oid, c.relkind = 'p', c.relreplident::text,
-           CASE WHEN c.relkind = 'p' THEN (SELECT string_agg(DISTINCT l.relreplident::text, '')
-                FROM pg_partition_tree(c.oid) t JOIN pg_class l ON l.oid = t.relid WHERE t.isleaf) END
-    FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+    SELECT c.oid, c.relkind = 'p', c.relreplident::text FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
     WHERE n.nspname = %s AND c.relname = %s AND c.relkind IN ('r', 'p')
+"""
+_IDENTITIES = """
+    SELECT asked.n, c.oid, c.relkind = 'p',
+           COALESCE((SELECT string_agg(DISTINCT l.relreplident::text, '') FROM pg_partition_tree(c.oid) t
+                     JOIN pg_class l ON l.oid = t.relid WHERE t.isleaf AND c.relkind = 'p'), c.relreplident::text),
+           EXISTS (SELECT FROM pg_index i WHERE i.indrelid = c.oid
+                   AND CASE WHEN c.relreplident = 'i' THEN i.indisreplident ELSE i.indisprimary END)
+    FROM unnest(%s::text[], %s::text[]) WITH ORDINALITY AS asked(schema, name, n)
+    JOIN pg_namespace n ON n.nspname = asked.schema
+    JOIN pg_class c ON c.relnamespace = n.oid AND c.relname = asked.name AND c.relkind IN ('r', 'p')
 """
 _COLUMNS = """
     SELECT a.attname, a.atttypid, a.atttypmod, a.attgenerated FROM pg_attribute a
@@ -102,17 +109,16 @@ class Column:
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
-    """A table to copy.  `keys` make up the id; none: all columns do.  `identities` has a letter for each replica
-    identity that it or its partitions have, as in pg_class."""
+class Identity:
+    """A table, and how its changes say which row they are about.  `identities` has a letter for each replica identity
+    that it or its partitions have, as in pg_class; `keyed`: there is an index that makes up the id."""
 
     oid: int
     schema: str
     name: str
     partitioned: bool
     identities: str
-    keys: tuple[str, ...]
-    columns: tuple[Column, ...]
+    keyed: bool
 
     @property
     def namespace(self) -> str:
@@ -125,9 +131,26 @@ class Table:
         return names.quote(self.schema, self.name)
 
     @property
-    def identified(self) -> bool:
-        """Whether its updates and deletes say which row they are about: no identity of its partitions prevents that."""
-        return "n" not in self.identities if self.keys else set(self.identities) <= {"f", "i"}
+    def enough(self) -> bool:
+        """Whether its updates and deletes can be followed; the server refuses them else, once it is published."""
+        return "n" not in self.identities if self.keyed else set(self.identities) <= {"f", "i"}
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A table to copy.  `keys` make up the id; none: all columns do."""
+
+    oid: int
+    schema: str
+    name: str
+    partitioned: bool
+    keys: tuple[str, ...]
+    columns: tuple[Column, ...]
+
+    @property
+    def namespace(self) -> str:
+        """Its namespace."""
+        return names.namespace(self.schema, self.name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,15 +190,27 @@ def table(connection: Connection[Any], namespace: str, published: Sequence[str] 
     found = connection.execute(_TABLE, [schema, name]).fetchone()
     if found is None:
         raise NotThere(f"{connection.info.dbname!r} has no table {namespace}")
-    oid, partitioned, identity, of_leaves = found
+    oid, partitioned, identity = found
     made = _columns(connection, oid, published)
-    identities = of_leaves or identity
-    return Table(oid, schema, name, partitioned, identities, keys(connection, oid, identity), made)
+    return Table(oid, schema, name, partitioned, keys(connection, oid, identity), made)
+
+
+def identities(connection: Connection[Any], namespaces: Sequence[str]) -> list[Identity]:
+    """Tables by their namespaces, as far as they are there."""
+    asked = [names.parts(name) for name in namespaces]
+    rows = connection.execute(_IDENTITIES, [[schema for schema, _ in asked], [name for _, name in asked]]).fetchall()
+    return [Identity(oid, asked[n - 1][0], asked[n - 1][1], *rest) for n, oid, *rest in rows]
 
 
 def _columns(connection: Connection[Any], oid: int, published: Sequence[str] | None) -> tuple[Column, ...]:
     found = connection.execute(_COLUMNS, [oid]).fetchall()
-    wanted = [(n, t, m) for n, t, m, generated in found if (not generated if published is None else n in published)]
+    # Before 18 publications list generated columns too, and send none of them.
+    sent = connection.info.server_version >= 180000 and published is not None
+    wanted = [
+        (name, type, modifier)
+        for name, type, modifier, generated in found
+        if (published is None or name in published) and (sent or not generated)
+    ]
     kinds = types(connection, [(type, modifier) for _, type, modifier in wanted])
     return tuple(Column(n, kinds[t, m]) for n, t, m in wanted)
 

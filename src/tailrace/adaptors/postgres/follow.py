@@ -51,6 +51,7 @@ class Follower:
             alive=self._alive,
         )
         self._decoder = Decoder(self._collected)
+        self._types: dict[tuple[int, int], Type] = {}
         self._aside: Connection[Any] | None = None
         self._stream: LogStream | None = None
         self._spoke = self._told = self._looked = self._heard = 0.0
@@ -81,8 +82,7 @@ class Follower:
         settings, where = self._settings, self._database.where
         self._aside = aside = self._database.open()
         slot.kept(aside, where, settings, self._point.lsn)
-        tables = [catalog.table(aside, name) for name in sorted(self._followed & catalog.listing(aside))]
-        publication.publish(aside, settings, tables)
+        publication.publish(aside, settings, catalog.identities(aside, sorted(self._followed)))
         slot.free(aside, where, settings, TAKEN)
         self._know_copied(self._point)
         self._stream = LogStream(self._database, settings.slot, settings.published, self._point.lsn)
@@ -215,8 +215,10 @@ class Follower:
         if relation.namespace not in self._followed or not relation.columns or self._aside is None:
             self._looked = 0.0
             return None
-        kinds = catalog.types(self._aside, [(column.type, column.modifier) for column in relation.columns])
-        columns = tuple(Column(c.name, kinds.get((c.type, c.modifier), GONE)) for c in relation.columns)
+        asked = {(column.type, column.modifier) for column in relation.columns} - self._types.keys()
+        if asked:
+            self._types |= catalog.types(self._aside, asked)
+        columns = tuple(Column(c.name, self._types.get((c.type, c.modifier), GONE)) for c in relation.columns)
         return columns, self._keys(relation)
 
     def _keys(self, relation: Relation) -> tuple[str, ...]:

@@ -96,7 +96,7 @@ def fields(unit: Unit, target: Target, where: Origin) -> list[Field]:
 
 def value(staged: str, kind: str, of: TargetColumn) -> str:
     """A staged value as one of a column's type.  Never with its modifiers: an explicit cast to varchar(3) would cut."""
-    if kind == of.kind and not of.array and of.type.startswith("pg_catalog."):
+    if kind == of.kind != "json" and of.type.startswith("pg_catalog."):
         return staged
     if kind == "json" and of.array:
         inner = f"ARRAY(SELECT pg_catalog.jsonb_array_elements_text({staged}::pg_catalog.jsonb))"

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from tailrace.adaptors.postgres import names
-from tailrace.adaptors.postgres.catalog import Table
+from tailrace.adaptors.postgres.catalog import Identity
 from tailrace.adaptors.postgres.settings import PostgresSource
 from tailrace.adaptors.postgres.trouble import first_line, sqlstate
 from tailrace.errors import NotReady, Unavailable
@@ -53,7 +53,7 @@ def published(connection: Connection[Any], name: str, table: tuple[str, str]) ->
     return (row[0], row[1]) if row else (None, None)
 
 
-def publish(connection: Connection[Any], settings: PostgresSource, tables: Sequence[Table]) -> None:
+def publish(connection: Connection[Any], settings: PostgresSource, tables: Sequence[Identity]) -> None:
     """Make sure that the changes of these tables are sent; a second time changes nothing."""
     name = settings.published
     _identify(connection, settings, tables)
@@ -70,13 +70,13 @@ def publish(connection: Connection[Any], settings: PostgresSource, tables: Seque
         _do(connection, sql, f"adding {len(lacking)} tables to publication {name!r}")
 
 
-def lacks(connection: Connection[Any], name: str, tables: Sequence[Table]) -> list[Table]:
+def lacks(connection: Connection[Any], name: str, tables: Sequence[Identity]) -> list[Identity]:
     """The tables that a publication does not have."""
     rows = connection.execute(_LACKING, [[t.schema for t in tables], [t.name for t in tables], name]).fetchall()
     return [tables[n - 1] for (n,) in rows]
 
 
-def _create(connection: Connection[Any], name: str, tables: Sequence[Table]) -> str:
+def _create(connection: Connection[Any], name: str, tables: Sequence[Identity]) -> str:
     options = "publish_via_partition_root = true"
     if connection.info.server_version >= 180000:
         options += ", publish_generated_columns = stored"
@@ -84,9 +84,9 @@ def _create(connection: Connection[Any], name: str, tables: Sequence[Table]) -> 
     return f"CREATE PUBLICATION {names.quote(name)}{of} WITH ({options})"
 
 
-def _identify(connection: Connection[Any], settings: PostgresSource, tables: Sequence[Table]) -> None:
+def _identify(connection: Connection[Any], settings: PostgresSource, tables: Sequence[Identity]) -> None:
     """No table may be published whose updates and deletes the server would then refuse."""
-    nameless = [table for table in tables if not table.identified]
+    nameless = [table for table in tables if not table.enough]
     orders = [f"ALTER TABLE {leaf} REPLICA IDENTITY FULL;" for table in nameless for leaf in _places(connection, table)]
     if not orders:
         return
@@ -100,7 +100,7 @@ def _identify(connection: Connection[Any], settings: PostgresSource, tables: Seq
         _do(connection, order, "setting a replica identity")
 
 
-def _places(connection: Connection[Any], table: Table) -> list[str]:
+def _places(connection: Connection[Any], table: Identity) -> list[str]:
     """A table and its partitions, in SQL."""
     sql = """SELECT n.nspname, c.relname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
              WHERE c.oid = %(oid)s OR c.oid IN (SELECT relid FROM pg_partition_tree(%(oid)s::oid))"""
@@ -121,7 +121,7 @@ def _do(connection: Connection[Any], sql: str, doing: str) -> None:
         raise NotReady(f"{doing}: {first_line(error)}; as its owner or a superuser: {sql};") from None
 
 
-def wait_for_writers(connection: Connection[Any], name: str, table: Table, patience: float) -> None:
+def wait_for_writers(connection: Connection[Any], name: str, table: Identity, patience: float) -> None:
     """Wait for transactions that wrote to a table before it was published: their changes are in no log, so a copy must
     not begin before they end."""
     joined = connection.execute(_JOINED, {"name": name, "oid": table.oid}).fetchone()

@@ -10,12 +10,12 @@ import pyarrow as pa
 
 from tailrace.adaptors.contract import Changes, Namespace, Piece, Position, Reader
 from tailrace.adaptors.postgres import catalog, copying, names, publication, slot
-from tailrace.adaptors.postgres.catalog import Table
+from tailrace.adaptors.postgres.catalog import Identity, Table
 from tailrace.adaptors.postgres.database import Database, check_version
 from tailrace.adaptors.postgres.follow import Follower
 from tailrace.adaptors.postgres.position import Point
 from tailrace.adaptors.postgres.settings import PostgresSource
-from tailrace.errors import NotReady
+from tailrace.errors import NotReady, NotThere
 
 if TYPE_CHECKING:
     from psycopg import Connection
@@ -57,8 +57,7 @@ class PostgresReader(Reader):
         """Publish the tables and make the slot, in that order; where its log begins."""
         with self._database.connect("beginning") as connection:
             _check_server(connection, self._database.where)
-            tables = [catalog.table(connection, name) for name in namespaces]
-            publication.publish(connection, self._settings, tables)
+            publication.publish(connection, self._settings, _identities(connection, namespaces))
             found = slot.free(connection, self._database.where, self._settings, HELD)
             lsn = found.confirmed if found else slot.create(connection, self._database.where, self._settings)
             return Point(lsn, None).stored()
@@ -68,8 +67,9 @@ class PostgresReader(Reader):
         with self._database.connect(f"planning the copy of {namespace}") as connection:
             table, _ = self._described(connection, namespace)
             if slot.find(connection, self._settings.slot) is not None:
-                publication.publish(connection, self._settings, [table])
-                publication.wait_for_writers(connection, self._settings.published, table, self._settings.patience)
+                (identity,) = _identities(connection, [namespace])
+                publication.publish(connection, self._settings, [identity])
+                publication.wait_for_writers(connection, self._settings.published, identity, self._settings.patience)
             return copying.pieces(connection, table, rows)
 
     def copy(self, piece: Piece) -> Iterator[pa.RecordBatch]:
@@ -97,6 +97,14 @@ class PostgresReader(Reader):
         """Stop following."""
         if self._changes is not None:
             self._changes.close()
+
+
+def _identities(connection: Connection[Any], namespaces: Sequence[str]) -> list[Identity]:
+    found = catalog.identities(connection, namespaces)
+    gone = {*namespaces} - {identity.namespace for identity in found}
+    if gone:
+        raise NotThere(f"{connection.info.dbname!r} has no table {', '.join(sorted(gone)[:10])}")
+    return found
 
 
 def _check_server(connection: Connection[Any], where: str) -> None:

@@ -109,10 +109,11 @@ def from_texts(type: Type, values: Sequence[bytes | None]) -> pa.Array[Any]:
 
 def typed(type: Type, text: pa.Array[Any]) -> pa.Array[Any]:
     """Texts → an array of the type's Arrow type, or the texts themselves if one is out of its range."""
+    arrow = type.arrow
     try:
-        if type.element:
-            return lists(text, lambda values: scalars(type.element, type.arrow.value_type, values), type.arrow)
-        return scalars(type.kind, type.arrow, text)
+        if pa.types.is_list(arrow):
+            return lists(text, lambda values: scalars(type.element, arrow.value_type, values), arrow)
+        return scalars(type.kind, arrow, text)
     except (pa.ArrowInvalid, OverflowError):
         return text
 
