@@ -29,6 +29,11 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
 
 LOWEST = {"max_record_bytes": 1, "retention_ms": 1, "retention_bytes": 1, "tombstone_ms": 0}
 HIGHEST = {"max_record_bytes": 1 << 30}
+_LIMIT = "a whole number, or null for no limit"
+_KINDS = {
+    "compression": "none, lz4 or zstd", "compact": "true or false",
+    "retention_ms": _LIMIT, "retention_bytes": _LIMIT,
+}  # fmt: skip
 
 
 def settings(given: dict[str, Any], base: Settings | None = None) -> Settings:
@@ -40,7 +45,8 @@ def settings(given: dict[str, Any], base: Settings | None = None) -> Settings:
     try:
         made = msgspec.convert({**msgspec.to_builtins(base or Settings()), **given}, Settings)
     except msgspec.ValidationError as error:
-        raise BadSetting(f"a topic's settings: {error}") from None
+        name = str(error).rpartition("$.")[2].strip("`")
+        raise BadSetting(f"a topic's {name} is {_KINDS.get(name, 'a whole number')}, not {given.get(name)!r}") from None
     for name, lowest in LOWEST.items():
         value = getattr(made, name)
         if value is not None and not lowest <= value <= HIGHEST.get(name, 2**62):
