@@ -335,6 +335,15 @@ def test_a_file_that_is_cut_and_grows_beyond_where_it_was(tmp_path: Path) -> Non
     assert follower.next() == docs(*range(10, 20))
 
 
+def test_a_file_that_is_cut_and_begins_as_before(tmp_path: Path) -> None:
+    path = tmp_path / "app.jsonl"
+    add(path, *range(300))
+    follower = Follower(path, reader(path).begin(["app"]), ["app"])
+    os.truncate(path, 0)
+    add(path, *range(200))
+    assert follower.next() == docs(*range(200))
+
+
 def test_a_parquet_file_that_is_another_is_read_anew(tmp_path: Path) -> None:
     path = tmp_path / "t.parquet"
     pq.write_table(pa.table({"id": [1]}), path)

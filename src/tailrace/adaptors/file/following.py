@@ -72,8 +72,6 @@ class Following:
         between = delimiter(path, tape.format, self._place.settings)
         decode = json_rows if between is None else csv_rows
         start = past_end(path, tape.read)
-        if start > tape.read:
-            yield [], start
         for at, data in lines.blocks(path, start, size, delimiter=between, rest=True):
             if lines.last_end(data, between) == len(data) or self._is_whole(path, data, between):
                 now = int(self._now() * 1000)
