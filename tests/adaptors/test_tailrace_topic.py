@@ -201,3 +201,42 @@ def test_a_truncate_is_a_command_in_every_partition(home: Home) -> None:
     writer.command("public.orders", "truncate")
     found = [(r.partition, r.op, r.value) for r in home.topic("public-orders").records()]
     assert sorted(found) == [(q, Op.COMMAND, b"truncate") for q in range(3)]
+
+
+class Overtaken(TopicWriter):
+    """A writer that is stalled between its look at what is finished and its commit, while another finishes."""
+
+    other: TopicWriter
+
+    def _placed(self, staged: Sequence[Staged]) -> list[Any]:
+        self.other.finish(staged, WHO, {"0": 1})
+        return super()._placed(staged)
+
+
+@pytest.mark.parametrize("offset", [1, 2])
+def test_two_that_finish_at_once_do_so_once(home: Home, offset: int) -> None:
+    stalled = Overtaken(TopicSink(home=home.url))
+    stalled.other = TopicWriter(TopicSink(home=home.url))
+    staged = [stalled.stage([rows(3)])]
+    with pytest.raises(tailrace.errors.Fenced, match="another run of the writer 'writer' has finished a batch"):
+        stalled.finish(staged, WHO, {"0": offset})
+    assert sum(1 for _ in home.topic("public-orders").records()) == 3
+    assert stalled.restore("pipeline", "writer") == {"epoch": 1, "offsets": {"0": 1}}
+
+
+def test_a_run_thought_dead_finishes_nothing_more(home: Home) -> None:
+    old, new = TopicWriter(TopicSink(home=home.url)), TopicWriter(TopicSink(home=home.url))
+    assert old.claim(WHO) is None
+    written(old, rows(1), offsets={"0": 5})
+    assert new.claim(WHO._replace(epoch=2)) == {"epoch": 2, "offsets": {"0": 5}}
+    for act in (lambda: written(old, rows(1), offsets={"0": 9}), lambda: old.claim(WHO)):
+        with pytest.raises(tailrace.errors.Fenced, match="another run of the writer 'writer' has begun"):
+            act()
+    new.finish([new.stage([rows(1)])], WHO._replace(epoch=2), {"0": 3})  # an operator has gone back
+    assert sum(1 for _ in home.topic("public-orders").records()) == 2
+
+
+def test_offsets_are_kept_where_nothing_is_appended(home: Home) -> None:
+    writer = TopicWriter(TopicSink(home=home.url))
+    writer.finish([], WHO, {"0": 5})
+    assert writer.restore("pipeline", "writer") == {"epoch": 1, "offsets": {"0": 5}}
