@@ -14,7 +14,7 @@ import secrets
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
 from tailrace.coordination import guard
@@ -25,6 +25,9 @@ from tailrace.log.topic import Topic
 from tailrace.log.transaction import Transaction
 from tailrace.storage.calls import Steps, Store
 from tailrace.storage.tables import Absent, Item, Key, Put
+
+if TYPE_CHECKING:
+    from tailrace.events.store import Events
 
 FORMAT = 1
 DEFAULT = "./.tailrace"
@@ -91,6 +94,14 @@ class Home:
         self._check_open()
         chosen = [self.topic(t) if isinstance(t, str) else t for t in topics]
         return Transaction(self.store, {t.name: (t.log, t.described) for t in chosen})
+
+    # -- events
+    def events(self, **settings: Any) -> Events:
+        """The event store of this home: `home.events().stream("Cart-42")`.  See `Events` for the settings."""
+        from tailrace.events.store import Events
+
+        self._check_open()
+        return Events(self.store, **settings)
 
     # -- life
     def close(self) -> None:

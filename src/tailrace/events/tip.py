@@ -24,6 +24,8 @@ from tailrace.events.stored import (
     chained,
     check_unfold,
     events_size,
+    read_events,
+    read_unfolds,
     seed,
     stored_event,
     stored_unfold,
@@ -114,6 +116,19 @@ class Tip:
     floor: int = 0
     exists: bool = False
     size: int = -1
+
+    @property
+    def version(self) -> int:
+        """How many events the stream has had; the index of the next."""
+        return self.n
+
+    def events(self) -> list[Event]:
+        """The events in it, oldest first."""
+        return read_events(self.stream, self.c, self.e, self.first)
+
+    def unfolds(self) -> list[Event]:
+        """The unfolds of the last write."""
+        return read_unfolds(self.stream, self.u)
 
     @property
     def first(self) -> int:

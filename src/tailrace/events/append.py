@@ -1,0 +1,216 @@
+"""Appending: one guarded write for one stream or for several, answered once however often it is sent.
+
+Each attempt has the condition that its streams are as seen (`n` and `etag`), so of two attempts only one can land.  A
+refusal and a missing answer are compared with what is stored: where the ids of this append stand, it was its own.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import NamedTuple
+
+from tailrace.coordination import guard
+from tailrace.coordination.guard import Outcome, Refused, Unanswered, Written
+from tailrace.errors import BadInput, OutcomeUnknown, TooLarge, VersionConflict
+from tailrace.events.event import Event, check_version, checked
+from tailrace.events.payload import Compression, check_compression
+from tailrace.events.reading import Forward, read_tip, true_tip
+from tailrace.events.tip import Batch, Limits, Tip, as_seen, plan, tip_key
+from tailrace.storage import calls
+from tailrace.storage.calls import Steps
+from tailrace.storage.tables import MAX_ACTIONS, Absent, Action, Check, Equals
+
+
+def written_now() -> str:
+    """This moment, as events are stamped with it."""
+    return datetime.now(UTC).isoformat(timespec="microseconds")
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """How an event store writes: when Tips calve, how data is compressed; where ids and times come from."""
+
+    limits: Limits = field(default_factory=Limits)
+    compression: Compression = "deflate"
+    new_id: Callable[[], str] = lambda: secrets.token_urlsafe(12)
+    now: Callable[[], str] = written_now
+
+    def __post_init__(self) -> None:
+        check_compression(self.compression)
+
+
+@dataclass(slots=True)
+class Part:
+    """What one stream has to do with an append: a batch for it, or (None) only the condition that it is as expected.
+
+    `expected` is a version.  `seen` is a Tip known already; with `strict`, it must be that very one."""
+
+    stream: str
+    batch: Batch | None
+    expected: int | None = None
+    seen: Tip | None = None
+    strict: bool = False
+    given: bool = False
+    """Whether the caller gave ids, so that an earlier process may have stored them."""
+
+    def action(self, tip: Tip, settings: Settings, etag: str) -> tuple[tuple[Action, ...], Tip]:
+        """What to write on a stream as seen, and the Tip that makes."""
+        if self.batch is not None:
+            return plan(tip, self.batch, settings.limits, etag)
+        if not tip.exists:
+            return (Check(tip_key(self.stream), (Absent(),)),), tip
+        return (Check(tip_key(self.stream), as_seen(tip) if self.strict else (Equals("n", tip.n),)),), tip
+
+    def wrong(self, tip: Tip) -> bool:
+        """Whether a stream is not as expected."""
+        if self.strict and self.seen is not None:
+            return (tip.n, tip.etag) != (self.seen.n, self.seen.etag)
+        return self.expected is not None and tip.n != self.expected
+
+
+def part(
+    stream: str,
+    events: Sequence[Event],
+    unfolds: Sequence[Event],
+    settings: Settings,
+    *,
+    expected: int | None = None,
+    seen: Tip | None = None,
+    strict: bool = False,
+) -> Part:
+    """Events for a stream, checked and encoded."""
+    new, derived = checked(stream, events, unfolds)
+    if expected is not None:
+        check_version(stream, expected)
+    batch = Batch.of(new, derived, settings.compression, settings.now(), settings.new_id)
+    return Part(stream, batch, expected, seen, strict, any(event.id for event in new))
+
+
+class Appended(NamedTuple):
+    """An append to one stream that is stored: the stream's version after it, and the Tip as last seen."""
+
+    version: int
+    tip: Tip
+
+
+def commit(parts: Sequence[Part], settings: Settings) -> Steps[list[Appended]]:
+    """Write all parts or none; gives what each part made of its stream.
+
+    `VersionConflict` when a stream is not as expected, `OutcomeUnknown` when an answer was lost and its trace is gone.
+    """
+    if len({p.stream for p in parts}) < len(parts):
+        raise BadInput(f"a stream is named twice in one append: {[p.stream for p in parts]}")
+    tips = []
+    for p in parts:
+        tips.append(p.seen or (yield from read_tip(p.stream)))
+    return (yield from _Attempts(parts, settings, tips, settings.new_id()).run())
+
+
+@dataclass(slots=True)
+class _Attempts:
+    """The attempts of one append."""
+
+    parts: Sequence[Part]
+    settings: Settings
+    tips: list[Tip]
+    etag: str
+    doubt: bool = False
+
+    def run(self) -> Steps[list[Appended]]:
+        """Try until it is written, or cannot be."""
+        if any(p.given for p in self.parts) and (yield from self._stands([p.expected for p in self.parts])):
+            return self._answer([p.expected or 0 for p in self.parts])
+        attempts = 0
+        while True:
+            yield from self._check()
+            planned = [p.action(tip, self.settings, self.etag) for p, tip in zip(self.parts, self.tips, strict=True)]
+            actions = [action for some, _ in planned for action in some]
+            if len(actions) > MAX_ACTIONS:
+                raise TooLarge(
+                    f"an append to {len(self.parts)} streams takes {len(actions)} actions; the limit is {MAX_ACTIONS}: "
+                    "append to fewer streams at once"
+                )
+            outcome = yield from guard.attempt(*actions)
+            if isinstance(outcome, Written):
+                return [Appended(after.n, after) for _, after in planned]
+            starts = [tip.n for tip in self.tips]
+            if (yield from self._landed(outcome, actions)):
+                return self._answer(starts)
+            yield from calls.pause(attempts)
+            attempts += 1
+
+    def _answer(self, starts: Sequence[int]) -> list[Appended]:
+        added = [len(p.batch.e) if p.batch is not None else 0 for p in self.parts]
+        return [Appended(at + k, tip) for at, k, tip in zip(starts, added, self.tips, strict=True)]
+
+    def _check(self) -> Steps[None]:
+        """Raise unless every stream is as expected.  A plain read may be behind, so what seems too low is asked for."""
+        for n, p in enumerate(self.parts):
+            if p.wrong(self.tips[n]) and p.expected is not None and self.tips[n].n < p.expected:
+                self.tips[n] = yield from true_tip(p.stream)
+            if p.wrong(self.tips[n]):
+                raise conflict(p, self.tips[n])
+
+    def _landed(self, outcome: Outcome, actions: Sequence[Action]) -> Steps[bool]:
+        """Look at the streams anew, and whether this append is in them."""
+        before, self.doubt = list(self.tips), self.doubt or isinstance(outcome, Unanswered)
+        for n, p in enumerate(self.parts):
+            told = isinstance(outcome, Refused) and actions[outcome.index].key == tip_key(p.stream)
+            # A refusal shows the truth, where a plain read may still show what was before a transaction.
+            item = outcome.item if isinstance(outcome, Refused) and told else (yield from guard.read(tip_key(p.stream)))
+            self.tips[n] = Tip.of(p.stream, item)
+        if (yield from self._stands([tip.n for tip in before])):
+            return True
+        moved = any((a.n, a.etag) != (b.n, b.etag) for a, b in zip(before, self.tips, strict=True))
+        if moved and self.doubt:
+            self._give_up_if_gone(before)
+            self.doubt = False  # what was sent met another state, and can never land
+        return False
+
+    def _stands(self, starts: Sequence[int | None]) -> Steps[bool]:
+        """Whether this append is stored; beginning at these versions, if it is."""
+        if any(p.batch is not None and tip.etag == self.etag for p, tip in zip(self.parts, self.tips, strict=True)):
+            return True
+        for p, tip, at in zip(self.parts, self.tips, starts, strict=True):
+            if p.batch is not None and p.batch.e and at is not None:
+                return tip.n > at and (yield from _same_ids(p.stream, tip, at, p.batch.ids))
+        return False
+
+    def _give_up_if_gone(self, before: Sequence[Tip]) -> None:
+        """An append without an answer whose trace may be gone: pruned events, unfolds that were replaced."""
+        for p, old, tip in zip(self.parts, before, self.tips, strict=True):
+            if p.batch is not None and p.batch.e:
+                if tip.floor < old.n + len(p.batch.e):
+                    return
+                raise OutcomeUnknown(f"an append to stream {p.stream!r} had no answer, and its events would be pruned")
+        changed = [
+            p.stream for p, a, b in zip(self.parts, before, self.tips, strict=True) if p.batch and a.etag != b.etag
+        ]
+        if changed:
+            raise OutcomeUnknown(
+                f"an append of unfolds to stream {changed[0]!r} had no answer, and another write has come since"
+            )
+
+
+def _same_ids(stream: str, tip: Tip, at: int, ids: Sequence[str]) -> Steps[bool]:
+    """Whether the events with these ids stand at an index and after it."""
+    if at >= tip.first:
+        return [one.get("id") for one in tip.e[at - tip.first : at - tip.first + len(ids)]] == list(ids)
+    reader, found = Forward(stream, at, at + len(ids)), {}
+    while page := (yield from reader.page()):
+        found.update({event.index: event.id for event in page})
+    return bool(found) and all(ids[index - at] == id for index, id in found.items())
+
+
+def conflict(p: Part, tip: Tip) -> VersionConflict:
+    """The error for a stream that is not as expected."""
+    wanted = p.expected if p.expected is not None else p.seen.n if p.seen is not None else 0
+    why = f"is at version {tip.n}, not {wanted}" if tip.n != wanted else f"was written at version {tip.n}"
+    return VersionConflict(
+        f"stream {p.stream!r} {why}: another writer was first; read it again, and decide again",
+        stream=p.stream,
+        version=tip.n,
+    )

@@ -1,0 +1,45 @@
+"""The archive: a second table that is read for calves which were pruned from the first."""
+
+from __future__ import annotations
+
+from tailrace.events.tip import TIP
+from tailrace.storage.tables import LAST, Action, Item, Key, Slice, Table
+
+
+class WithArchive:
+    """Keeps `Table`: writes and Tips are the first table's; calves that are no longer there come from the archive.
+
+    The archive is asked only where the first table has nothing more, so a read that stays above pays nothing."""
+
+    def __init__(self, table: Table, archive: Table) -> None:
+        self._table, self._archive = table, archive
+        self.inline_bytes, self.joins_inline = table.inline_bytes, table.joins_inline
+
+    def get(self, key: Key) -> Item | None:
+        """The item, from the first table."""
+        return self._table.get(key)
+
+    def write(self, *actions: Action) -> tuple[Item | None, ...] | None:
+        """Write to the first table."""
+        return self._table.write(*actions)
+
+    def query(
+        self, p: str, low: int = 0, high: int = LAST, *, descending: bool = False, limit: int | None = None
+    ) -> Slice:
+        """Items of one hash: in an ascending order the archive's first, in a descending one last."""
+        items, more = self._table.query(p, low, high, descending=descending, limit=limit)
+        if descending and items:
+            below = items[-1]["i"]
+            return Slice(items, below if more is None and below > low else more)
+        if items and items[0]["i"] <= low:
+            return Slice(items, more)
+        older = self._archive.query(
+            p, low, min(items[0]["i"] - 1 if items else high, TIP - 1), descending=descending, limit=limit
+        ).items
+        if not older:
+            return Slice(items, more)
+        return Slice(older, older[-1]["i"])
+
+    def close(self) -> None:
+        """Close the first table; the archive is its owner's to close."""
+        self._table.close()

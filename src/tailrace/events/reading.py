@@ -1,0 +1,163 @@
+"""Reading a stream by pages, forwards and backwards, without gaps.
+
+Items of one stream follow on each other: a calf's `n` is the key of the next calf, or the first index of the Tip.  A
+plain read may show one half of a calving transaction before the other.  So where an item is missing that must be there,
+a condition that cannot hold is put to it, which is answered with the truth: there it is, or it was pruned, or is lost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tailrace.coordination import guard
+from tailrace.coordination.guard import Refused
+from tailrace.events.event import Event
+from tailrace.events.stored import read_events
+from tailrace.events.tip import TIP, Tip, check_batch, damaged, tip_key
+from tailrace.storage import calls
+from tailrace.storage.calls import Steps
+from tailrace.storage.tables import Check, Equals, Item, Key
+
+
+def read_tip(stream: str) -> Steps[Tip]:
+    """A stream's Tip, as a plain read shows it."""
+    return Tip.of(stream, (yield from guard.read(tip_key(stream))))
+
+
+def truth(key: Key) -> Steps[Item | None]:
+    """An item as conditions see it, which no transaction under way can hide."""
+    attempts = 0
+    while True:
+        outcome = yield from guard.attempt(Check(key, (Equals("n", -1),)))
+        if isinstance(outcome, Refused):
+            return outcome.item
+        yield from calls.pause(attempts)
+        attempts += 1
+
+
+def true_tip(stream: str) -> Steps[Tip]:
+    """A stream's Tip, as conditions see it."""
+    return Tip.of(stream, (yield from truth(tip_key(stream))))
+
+
+def bridge(stream: str, low: int, high: int) -> Steps[list[Item]]:
+    """The calves from index low to high, which a plain read did not show; without those that were pruned."""
+    found: list[Item] = []
+    while low < high:
+        item = yield from truth(Key(stream, low))
+        if item is not None:
+            check_batch(stream, item, low)
+            found.append(item)
+            low = item["n"]
+        elif (floor := (yield from true_tip(stream)).floor) > low:
+            low = floor
+        else:
+            raise damaged(stream, low, "it is not there")
+    return found
+
+
+def _part(stream: str, c: Sequence[str], e: Sequence[object], first: int, start: int, stop: int) -> list[Event]:
+    """The events of an item with start <= index < stop."""
+    low, high = max(start - first, 0), max(stop - first, 0)
+    return read_events(stream, c[low:high], e[low:high], first + low)  # type: ignore[arg-type]
+
+
+class Forward:
+    """Reads the events with start <= index < stop, oldest first, a page at a time.
+
+    After the last page `tip` is the Tip it came to, if it did not stop before."""
+
+    def __init__(self, stream: str, start: int = 0, stop: int | None = None) -> None:
+        self.stream, self.at, self.stop = stream, start, TIP if stop is None else stop
+        self.tip: Tip | None = None
+        self.done = self.at >= self.stop
+        self._low, self._edge = 0, 0
+
+    def page(self) -> Steps[list[Event]]:
+        """The next events; none at the end."""
+        if self._edge == 0 and self.at > 0 and not self.done:
+            yield from self._seek()
+        while not self.done:
+            items, more = yield from guard.read_range(self.stream, self._low, TIP)
+            events = yield from self._take(items)
+            self.done = self.done or more is None or self.at >= self.stop
+            self._low = 0 if more is None else more + 1
+            if events:
+                return events
+        return []
+
+    def _seek(self) -> Steps[None]:
+        """Find the item to begin with: the last one at or before the index wanted."""
+        items, _ = yield from guard.read_range(self.stream, 0, min(self.at, TIP - 1), descending=True, limit=1)
+        if items:
+            covers = items[0]["n"] > self.at
+            self._low = self._edge = items[0]["i"] if covers else items[0]["n"]
+
+    def _take(self, items: list[Item]) -> Steps[list[Event]]:
+        events: list[Event] = []
+        for item in items:
+            if item["i"] == TIP:
+                self.tip = Tip.of(self.stream, item)
+                first, self.done = self.tip.first, True
+            else:
+                first = check_batch(self.stream, item, item["i"])
+            if first > self._edge:
+                for hidden in (yield from bridge(self.stream, self._edge, first)):
+                    events += self._from(hidden, hidden["i"])
+            events += self._from(item, first)
+        return events
+
+    def _from(self, item: Item, first: int) -> list[Event]:
+        events = _part(self.stream, item["c"], item["e"], first, self.at, self.stop)
+        self.at, self._edge = max(self.at, min(item["n"], self.stop)), max(self._edge, item["n"])
+        return events
+
+
+class Backward:
+    """Reads the events with start <= index < stop, newest first, a page at a time.  `tip` is where it began."""
+
+    def __init__(self, stream: str, start: int = 0, stop: int | None = None, tip: Tip | None = None) -> None:
+        self.stream, self.start, self.stop = stream, start, TIP if stop is None else stop
+        self.tip = tip
+        self.done = self.start >= self.stop
+        self._edge: int | None = None
+
+    def page(self) -> Steps[list[Event]]:
+        """The next events; none at the end."""
+        while not self.done:
+            events = yield from (self._begin() if self._edge is None else self._older(self._edge))
+            if events:
+                return events
+        return []
+
+    def _begin(self) -> Steps[list[Event]]:
+        tip = self.tip = self.tip or (yield from read_tip(self.stream))
+        self._reach(min(tip.first, self.stop))
+        return _part(self.stream, tip.c, tip.e, tip.first, self.start, self.stop)[::-1]
+
+    def _reach(self, edge: int) -> None:
+        self._edge, self.done = edge, edge <= self.start
+
+    def _older(self, edge: int) -> Steps[list[Event]]:
+        """A page of items below an index, and what a plain read did not show between them."""
+        assert self.tip is not None
+        events: list[Event] = []
+        items, _ = yield from guard.read_range(self.stream, 0, edge - 1, descending=True)
+        for item in items:
+            first = check_batch(self.stream, item, item["i"])
+            if item["n"] < edge:
+                events += yield from self._hidden(item["n"], edge)
+            events += _part(self.stream, item["c"], item["e"], first, self.start, min(self.stop, edge))[::-1]
+            self._reach(edge := first)
+            if self.done:
+                return events
+        if not items:
+            self.done = True
+            events += yield from self._hidden(self.tip.floor, edge)
+        return events
+
+    def _hidden(self, low: int, high: int) -> Steps[list[Event]]:
+        events: list[Event] = []
+        for item in (yield from bridge(self.stream, low, high)):
+            events += _part(self.stream, item["c"], item["e"], item["i"], self.start, self.stop)
+        return events[::-1]

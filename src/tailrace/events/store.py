@@ -1,0 +1,163 @@
+"""The event store as people use it: streams, and appends to several of them.
+
+carts = home.events()
+cart = carts.stream("Cart-42")
+cart.append([Event("ItemAdded", b"...")], expected=0)
+for event in cart.read():
+    print(event.index, event.type, event.data)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from itertools import islice
+from typing import Any
+
+from tailrace.errors import BadInput, BadSetting
+from tailrace.events.append import Part, Settings, commit, part
+from tailrace.events.archive import WithArchive
+from tailrace.events.event import Event, check_name, check_version, split_name
+from tailrace.events.payload import check_compression
+from tailrace.events.pruning import Pruned, prune
+from tailrace.events.reading import Backward, Forward, read_tip
+from tailrace.events.tip import TIP, Limits, Tip
+from tailrace.storage.calls import Store
+from tailrace.storage.tables import Table
+
+_SETTINGS = ("max_events", "max_event_bytes", "max_bytes", "compression", "archive")
+
+
+def settings_of(given: dict[str, Any]) -> Settings:
+    """Settings by name; a typo is refused with the nearest right name."""
+    for name in given:
+        if name not in _SETTINGS:
+            raise BadSetting.unknown("an event store", name, _SETTINGS)
+    limits = {name: value for name, value in given.items() if name.startswith("max_")}
+    return Settings(Limits(**limits), check_compression(given.get("compression", "deflate")))
+
+
+class Events:
+    """An event store.  Any thread may use it.
+
+    Settings: `max_events`, `max_event_bytes` and `max_bytes` say when a stream's Tip calves (None, 32 KiB, 32 KiB);
+    `compression` is none, deflate (default) or brotli; `archive` is a table that is read for what was pruned here."""
+
+    def __init__(self, store: Store, *, archive: Table | None = None, **settings: Any) -> None:
+        self.settings = settings_of(settings)
+        self.store = store if archive is None else replace(store, table=WithArchive(store.table, archive))
+
+    def stream(self, name: str) -> Stream:
+        """The stream of this name, `Category-id`; it exists once something is appended."""
+        return Stream(self, check_name(name))
+
+    def append(self, *changes: Change) -> dict[str, int]:
+        """Append to several streams in one transaction, all or nothing; gives the version of each.
+
+        `events.append(a.change([...], expected=3), b.expect(7))` also holds b at 7 without writing it.  A transaction
+        has at most 100 actions: one for a stream, two for one that calves."""
+        parts = [change.part(self.settings) for change in changes]
+        if not any(p.batch for p in parts):
+            raise BadInput("an append changes at least one stream; to look at some, read them")
+        done = self.store.run(commit(parts, self.settings))
+        return {p.stream: appended.version for p, appended in zip(parts, done, strict=True)}
+
+
+class Change:
+    """What one stream has to do with an append to several; made by `stream.change` and `stream.expect`."""
+
+    def __init__(self, stream: str, events: Sequence[Event], unfolds: Sequence[Event], expected: int | None) -> None:
+        self.stream, self._events, self._unfolds, self._expected = stream, events, unfolds, expected
+
+    def part(self, settings: Settings) -> Part:
+        """Checked and encoded."""
+        if self._events or self._unfolds or self._expected is None:
+            return part(self.stream, self._events, self._unfolds, settings, expected=self._expected)
+        return Part(self.stream, None, check_version(self.stream, self._expected))
+
+
+class Stream:
+    """One stream.  It remembers the Tip it saw last, so an append is one call to storage."""
+
+    def __init__(self, events: Events, name: str) -> None:
+        self.name, self._events = name, events
+        self._tip: Tip | None = None
+
+    def __repr__(self) -> str:
+        return f"Stream({self.name!r})"
+
+    @property
+    def category(self) -> str:
+        """What comes before the first '-'."""
+        return split_name(self.name)[0]
+
+    def append(
+        self, events: Sequence[Event] = (), *, expected: int | None = None, unfolds: Sequence[Event] = ()
+    ) -> int:
+        """Append events, all or nothing, and replace the unfolds; gives the stream's version after it.
+
+        With `expected`, a stream at another version is a `VersionConflict`, unless these very events (by their ids)
+        stand there already.  Without it the events go to the end, wherever that is."""
+        settings = self._events.settings
+        new = part(self.name, events, unfolds, settings, expected=expected, seen=self._tip)
+        (done,) = self._events.store.run(commit([new], settings))
+        self._tip = done.tip
+        return done.version
+
+    def change(
+        self, events: Sequence[Event] = (), *, expected: int | None = None, unfolds: Sequence[Event] = ()
+    ) -> Change:
+        """The same, as a part of an append to several streams."""
+        return Change(self.name, events, unfolds, expected)
+
+    def expect(self, version: int) -> Change:
+        """The condition that this stream is at a version, as a part of an append to several streams."""
+        return Change(self.name, (), (), check_version(self.name, version))
+
+    def tip(self) -> Tip:
+        """The stream's Tip: its version, etag, newest events and unfolds."""
+        self._tip = self._events.store.run(read_tip(self.name))
+        return self._tip
+
+    @property
+    def version(self) -> int:
+        """How many events the stream has had."""
+        return self.tip().version
+
+    def read(
+        self, start: int = 0, stop: int | None = None, *, backwards: bool = False, limit: int | None = None
+    ) -> Iterator[Event]:
+        """The events with start <= index < stop, oldest or newest first, at most `limit`; what was pruned is left out.
+
+        Memory holds a page of about a megabyte at a time."""
+        pages = self.pages(start, stop, backwards=backwards)
+        return islice((event for page in pages for event in page), check_limit(limit))
+
+    def pages(self, start: int = 0, stop: int | None = None, *, backwards: bool = False) -> Iterator[list[Event]]:
+        """The same, page by page."""
+        return self._pages(pager(self.name, start, stop, backwards))
+
+    def _pages(self, reader: Forward | Backward) -> Iterator[list[Event]]:
+        while page := self._events.store.run(reader.page()):
+            yield page
+
+    def prune(self, until: int) -> Pruned:
+        """Remove the events up to an index, that one included; see `Pruned`.  The version stays."""
+        if isinstance(until, bool) or not isinstance(until, int):
+            raise BadInput(f"stream {self.name!r} is pruned up to an index, not {until!r}")
+        return self._events.store.run(prune(self.name, until, self._events.settings.new_id))
+
+
+def pager(name: str, start: int, stop: int | None, backwards: bool) -> Forward | Backward:
+    """What reads a range of a stream."""
+    for bound in start, TIP if stop is None else stop:
+        if isinstance(bound, bool) or not isinstance(bound, int) or bound < 0:
+            raise BadInput(f"an index of stream {name!r} is a number from 0, not {bound!r}")
+    return Backward(name, start, stop) if backwards else Forward(name, start, stop)
+
+
+def check_limit(limit: int | None) -> int | None:
+    """Refuse a limit that is not a count."""
+    if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int) or limit < 0):
+        raise BadInput(f"a limit is a number from 0, not {limit!r}")
+    return limit
