@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -167,3 +168,30 @@ def test_types_survive_the_log() -> None:
     whole = b"".join(chunk.parts)
     (back,) = decode(chunk.kind, chunk.runs[0], memoryview(whole), "here")
     assert back.equals(rows, check_metadata=True)
+
+
+# -- the page
+def worked_example() -> str:
+    """The rows of docs/formats/message.md, made by the code."""
+    columns = pa.record_batch(
+        {
+            "id": pa.array([7, 8, 9], pa.int32()),
+            "total": pa.array([Decimal("1.50"), None, None], pa.decimal128(10, 2)),
+            "note": ["a", None, None],
+        }
+    )
+    ops, unset = pa.array([0, 1, 2], pa.uint8()), pa.array([None, b"\x04", b"\x06"], pa.binary())
+    rows = make_rows("public.orders", columns, ["id"], op=ops, mode=Mode.SYNC, timestamp=1_700_000_000_000, unset=unset)
+    named, keys = (rows.schema.metadata[name].decode() for name in (b"namespace", b"keys"))
+    lines = [f"namespace {named!r}, keys {keys!r}, data {rows.schema.field('data').type}"]
+    for row in rows.to_pylist():
+        key = row["key"].decode().replace("\x00", " 00 ")
+        fields = ", ".join(f"{name}: {'null' if value is None else value}" for name, value in row["data"].items())
+        missing = row["unset"].hex() if row["unset"] else "null"
+        lines.append(f"attributes {row['attributes']:02x}  key {key}  data {f'{{{fields}}}':<35}  unset {missing}")
+    return "\n".join(lines) + "\n"
+
+
+def test_the_page_shows_what_is_written() -> None:
+    page = Path(__file__).parents[2] / "docs" / "formats" / "message.md"
+    assert f"```\n{worked_example()}```\n" in page.read_text(), f"it should have\n{worked_example()}"
