@@ -105,10 +105,15 @@ class Run:
         return status if time.time() - status["at"] / 1000 < 10 else None
 
 
-def caught_up(status: dict[str, Any]) -> bool:
-    """Everything copied, and nothing behind."""
+def following(status: dict[str, Any]) -> bool:
+    """Everything is copied, and the writers are close behind."""
     copied = status["sources"] and all(s["phase"] == "sync" for s in status["sources"].values())
-    return bool(copied and status["sinks"] and all(s["lag"] == 0 for s in status["sinks"].values()))
+    return bool(copied and status["sinks"] and all(s["rows"] and s["lag"] < 2000 for s in status["sinks"].values()))
+
+
+def caught_up(status: dict[str, Any]) -> bool:
+    """The writers have all there is."""
+    return following(status) and all(s["lag"] == 0 for s in status["sinks"].values())
 
 
 def rows(database: psycopg.Connection[Any], query: str) -> list[Any]:
@@ -168,13 +173,13 @@ def demonstrate(server: Postgres, folder: Path) -> int:
     trading.start()
     try:
         first = Run(folder, environment)
-        first.wait("having copied the shop", caught_up)
+        first.wait("having copied the shop", following)
         time.sleep(5)
         first.process.kill()
         first.process.wait()
         print("\n\nkill -9: the pipeline is gone in the middle of its work.  Starting it again …\n")
         second = Run(folder, environment)
-        second.wait("following again", caught_up)
+        second.wait("following again", following)
         time.sleep(10)
     finally:
         stop.set()
