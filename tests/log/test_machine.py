@@ -70,6 +70,7 @@ class Machine(RuleBasedStateMachine):
         for id in TOPICS:
             new_log(self.store, id, PARTITIONS)
             self.logs[id, 0], self.logs[id, 1] = view(self.store, id), view(self.store, id)
+        self.seen = (-1, -1)
         self.lives: list[Life] = []
         self.late: list[Call] = []
         self.counts: dict[str, int] = {}
@@ -270,19 +271,25 @@ class Machine(RuleBasedStateMachine):
                 self.acked[(id, q), value] = None if offsets is None else offsets[q] + n
 
     def fetched(self, at: Place, runs: list[Any]) -> None:
+        self.look()
         for run in runs:
             floor = self.head(at[0]).floor[at[1]]
             assert run.offset == self.due[at] or run.offset <= floor, "a reader skipped records"
             self.due[at] = run.end
             values = run.data.column("value").to_pylist()
-            self.look()
             assert values == self.known[at][run.offset : run.end], "a reader was given other records"
 
     @invariant()
     def look(self) -> None:
         """Read everything, as anyone could; nobody's death or delay may stop this."""
-        if not hasattr(self, "store"):
-            return
+        if hasattr(self, "store"):
+            version = (self.store.table.version, self.store.objects.version)  # type: ignore[attr-defined]
+            if version != self.seen:
+                self.read_all()
+            self.seen = version
+            self.judge()
+
+    def read_all(self) -> None:
         for id in TOPICS:
             head = self.head(id)
             reader = Reader(view(self.store, id), dict.fromkeys(range(PARTITIONS), 0), from_floor=True)
@@ -292,7 +299,6 @@ class Machine(RuleBasedStateMachine):
                     self.compare((id, run.partition), run.offset, run.data.column("value").to_pylist())
             assert reader.positions == {q: head.next[q] for q in range(PARTITIONS)}, "not all could be read"
             assert self.clock.monotonic() - before < 1, "a reader had to wait"
-        self.judge()
 
     def compare(self, at: Place, offset: int, values: list[bytes]) -> None:
         known = self.known[at]
