@@ -20,6 +20,7 @@ from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 from tailrace.coordination import guard
 from tailrace.errors import AlreadyThere, BadHome, BadSetting, Closed, HomeError, UnknownTopic
 from tailrace.log import catalog
+from tailrace.log.group import forget
 from tailrace.log.settings import settings as check_settings
 from tailrace.log.topic import Topic
 from tailrace.log.transaction import Transaction
@@ -86,8 +87,9 @@ class Home:
     def delete_topic(self, name: str) -> None:
         """Delete a topic and everything in it.  It is gone at once; if this is cut off, the next call finishes it."""
         self._check_open()
-        self.store.run(catalog.delete(name))
+        id = self.store.run(catalog.delete(name))
         self.store.run(catalog.purge())
+        self.store.run(forget(id))
 
     def transaction(self, *topics: str | Topic) -> Transaction:
         """Records of several topics that become readable together: `with home.transaction("a", "b") as t`."""
