@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 import re
 import subprocess
 import sys
-import tempfile
 from pathlib import Path
 from types import ModuleType
 from xml.etree import ElementTree
@@ -74,13 +74,16 @@ def test_both_pictures_are_the_same_in_other_colours() -> None:
     assert not colours[0] & colours[1]
 
 
-def test_the_demonstration_shows_what_it_says_twice_and_cleans_up() -> None:
-    before = set(Path(tempfile.gettempdir()).glob("tailrace-demo-*"))
+def test_the_demonstration_shows_what_it_says_twice_and_cleans_up(tmp_path: Path) -> None:
     for _ in range(2):
         done = subprocess.run(
-            [sys.executable, ROOT / "examples" / "demo_log.py", "1"], capture_output=True, text=True, timeout=60
+            [sys.executable, ROOT / "examples" / "demo_log.py", "1"],
+            capture_output=True,
+            text=True,
+            timeout=120,
+            env={**os.environ, "TMPDIR": str(tmp_path)},
         )
         assert (done.returncode, done.stderr) == (0, ""), done
         assert done.stdout.count("✓") == 6
         assert "kill -9 bob" in done.stdout
-    assert set(Path(tempfile.gettempdir()).glob("tailrace-demo-*")) <= before
+    assert [*tmp_path.iterdir()] == []
