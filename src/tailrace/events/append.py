@@ -94,6 +94,8 @@ class Appended(NamedTuple):
 
     version: int
     tip: Tip
+    own: bool
+    """Whether the Tip is as this append made it, and nobody has written since."""
 
 
 def commit(parts: Sequence[Part], settings: Settings) -> Steps[list[Appended]]:
@@ -135,7 +137,7 @@ class _Attempts:
                 )
             outcome = yield from guard.attempt(*actions)
             if isinstance(outcome, Written):
-                return [Appended(after.n, after) for _, after in planned]
+                return [Appended(after.n, after, True) for _, after in planned]
             starts = [tip.n for tip in self.tips]
             if (yield from self._landed(outcome, actions)):
                 return self._answer(starts)
@@ -144,7 +146,9 @@ class _Attempts:
 
     def _answer(self, starts: Sequence[int]) -> list[Appended]:
         added = [len(p.batch.e) if p.batch is not None else 0 for p in self.parts]
-        return [Appended(at + k, tip) for at, k, tip in zip(starts, added, self.tips, strict=True)]
+        return [
+            Appended(at + k, tip, tip.etag == self.etag) for at, k, tip in zip(starts, added, self.tips, strict=True)
+        ]
 
     def _check(self) -> Steps[None]:
         """Raise unless every stream is as expected.  A plain read may be behind, so what seems too low is asked for."""

@@ -9,22 +9,32 @@ for event in cart.read():
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import islice
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from tailrace.errors import BadInput, BadSetting
 from tailrace.events.append import Part, Settings, commit, part
 from tailrace.events.archive import WithArchive
+from tailrace.events.cache import Cache, Load
+from tailrace.events.codec import Codec
+from tailrace.events.decider import LATEST, Decider, Deciding, transact
 from tailrace.events.event import Event, check_name, check_version, split_name
+from tailrace.events.loading import Loading
 from tailrace.events.payload import check_compression
 from tailrace.events.pruning import Pruned, prune
 from tailrace.events.reading import Backward, Forward, read_tip
+from tailrace.events.strategy import Strategy, unoptimized
 from tailrace.events.tip import TIP, Limits, Tip
-from tailrace.storage.calls import Store
+from tailrace.storage.calls import Steps, Store
 from tailrace.storage.tables import Table
 
+if TYPE_CHECKING:
+    from tailrace.events.aio import AsyncEvents
+
+E = TypeVar("E")
+S = TypeVar("S")
 _SETTINGS = ("max_events", "max_event_bytes", "max_bytes", "compression", "archive")
 
 
@@ -47,6 +57,13 @@ class Events:
         self.settings = settings_of(settings)
         self.store = store if archive is None else replace(store, table=WithArchive(store.table, archive))
 
+    @property
+    def aio(self) -> AsyncEvents:
+        """The same for asyncio."""
+        from tailrace.events.aio import AsyncEvents
+
+        return AsyncEvents(self)
+
     def stream(self, name: str) -> Stream:
         """The stream of this name, `Category-id`; it exists once something is appended."""
         return Stream(self, check_name(name))
@@ -56,11 +73,43 @@ class Events:
 
         `events.append(a.change([...], expected=3), b.expect(7))` also holds b at 7 without writing it.  A transaction
         has at most 100 actions: one for a stream, two for one that calves."""
+        return self.store.run(self.appending(changes))
+
+    def appending(self, changes: Iterable[Change]) -> Steps[dict[str, int]]:
+        """The steps of `append`."""
         parts = [change.part(self.settings) for change in changes]
         if not any(p.batch for p in parts):
             raise BadInput("an append changes at least one stream; to look at some, read them")
-        done = self.store.run(commit(parts, self.settings))
+        done = yield from commit(parts, self.settings)
         return {p.stream: appended.version for p, appended in zip(parts, done, strict=True)}
+
+    def decider(
+        self,
+        stream: str,
+        codec: Codec[E],
+        fold: Callable[[S, E], S],
+        initial: S,
+        *,
+        strategy: Strategy[E, S] | None = None,
+        cache: Cache | None = None,
+        attempts: int = 3,
+    ) -> Decider[E, S]:
+        """Decisions on one stream: its state is `fold(state, event)` over its events, from `initial`."""
+        loading = Loading(check_name(stream), codec, fold, initial, strategy or unoptimized())
+        return Decider(self.store, Deciding(loading, self.settings, cache, attempts))
+
+    def transact(
+        self, *deciders: Decider[Any, Any], decide: Callable[..., Sequence[Iterable[Any]]], load: Load = LATEST
+    ) -> list[Any]:
+        """One decision over several streams, in one transaction: `decide(state, state…)` gives the events of each.
+
+        A stream with none is only held to be as it was.  Gives the states after it."""
+        steps = transact([d.deciding for d in deciders], lambda states: (None, decide(*states)), load)
+        return self.store.run(steps)[1]
+
+    def project(self, streams: Iterable[str], codec: Codec[E], fold: Callable[[S, E], S], initial: S) -> dict[str, S]:
+        """The states of many streams of one category, by the id in their names."""
+        return {name.partition("-")[2]: self.decider(name, codec, fold, initial).state() for name in streams}
 
 
 class Change:
@@ -98,9 +147,13 @@ class Stream:
 
         With `expected`, a stream at another version is a `VersionConflict`, unless these very events (by their ids)
         stand there already.  Without it the events go to the end, wherever that is."""
+        return self._events.store.run(self.appending(events, expected, unfolds))
+
+    def appending(self, events: Sequence[Event], expected: int | None, unfolds: Sequence[Event]) -> Steps[int]:
+        """The steps of `append`."""
         settings = self._events.settings
         new = part(self.name, events, unfolds, settings, expected=expected, seen=self._tip)
-        (done,) = self._events.store.run(commit([new], settings))
+        (done,) = yield from commit([new], settings)
         self._tip = done.tip
         return done.version
 
@@ -143,9 +196,13 @@ class Stream:
 
     def prune(self, until: int) -> Pruned:
         """Remove the events up to an index, that one included; see `Pruned`.  The version stays."""
+        return self._events.store.run(self.pruning(until))
+
+    def pruning(self, until: int) -> Steps[Pruned]:
+        """The steps of `prune`."""
         if isinstance(until, bool) or not isinstance(until, int):
             raise BadInput(f"stream {self.name!r} is pruned up to an index, not {until!r}")
-        return self._events.store.run(prune(self.name, until, self._events.settings.new_id))
+        return prune(self.name, until, self._events.settings.new_id)
 
 
 def pager(name: str, start: int, stop: int | None, backwards: bool) -> Forward | Backward:

@@ -1,0 +1,134 @@
+"""Deciders: load a state, decide what happens, write it if the stream is still as it was; else decide again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+from tailrace.errors import BadSetting, TooManyConflicts, VersionConflict
+from tailrace.events.append import Part, Settings, commit, part
+from tailrace.events.cache import AssumeEmpty, Cache, Load, RequireLatest
+from tailrace.events.loading import Loaded, Loading
+from tailrace.events.tip import Tip
+from tailrace.storage import calls
+from tailrace.storage.calls import Steps, Store
+
+E = TypeVar("E")
+S = TypeVar("S")
+R = TypeVar("R")
+LATEST = RequireLatest()
+
+
+@dataclass(frozen=True, slots=True)
+class Deciding(Generic[E, S]):
+    """The steps of a decider, for any way of carrying them out."""
+
+    loading: Loading[E, S]
+    settings: Settings
+    cache: Cache | None = None
+    attempts: int = 3
+
+    def __post_init__(self) -> None:
+        if isinstance(self.attempts, bool) or not isinstance(self.attempts, int) or self.attempts < 1:
+            raise BadSetting(f"a decider makes at least one attempt, not {self.attempts!r}")
+
+    def load(self, load: Load) -> Steps[Loaded[S]]:
+        """The state, as new as is asked for."""
+        if isinstance(load, AssumeEmpty):
+            return Loaded(Tip(self.loading.stream), self.loading.initial)
+        cached = self.cache.get(self._key, load) if self.cache is not None else None
+        if cached is None:
+            loaded = yield from self.loading.load()
+        elif self.cache is not None and self.cache.fresh(cached, load):
+            return Loaded(cached.tip, cached.state)
+        else:
+            loaded = yield from self.loading.reload(Loaded(cached.tip, cached.state))
+        self._keep(loaded)
+        return loaded
+
+    def part(self, loaded: Loaded[S], events: Iterable[E]) -> tuple[Part, S]:
+        """What to write for a decision, and the state after it; for no events, that the stream is as it was."""
+        new, stream = list(events), self.loading.stream
+        if not new:
+            return Part(stream, None, seen=loaded.tip, strict=True), loaded.state
+        state = self.loading.folded(loaded.state, new)
+        written, unfolds = self.loading.strategy.transmute(new, state)
+        encoded = [[self.loading.codec.encode(stream, one) for one in some] for some in (written, unfolds)]
+        return part(stream, encoded[0], encoded[1], self.settings, seen=loaded.tip, strict=True), state
+
+    def wrote(self, tip: Tip, version: int, state: S) -> None:
+        """Remember the state after a write, if nobody has come after it."""
+        if tip.n == version:
+            self._keep(Loaded(tip, state))
+
+    @property
+    def _key(self) -> tuple[Any, ...]:
+        return self.loading.stream, self.loading.fold
+
+    def _keep(self, loaded: Loaded[S]) -> None:
+        if self.cache is not None:
+            self.cache.put(self._key, loaded.tip, loaded.state)
+
+
+def transact(
+    deciders: Sequence[Deciding[Any, Any]], decide: Callable[[list[Any]], tuple[R, Sequence[Iterable[Any]]]], load: Load
+) -> Steps[tuple[R, list[Any]]]:
+    """One decision over some streams, written in one transaction; gives its result and the states after it.
+
+    Streams for which nothing happens are only held to be as they were."""
+    for attempt in range(deciders[0].attempts):
+        loaded = []
+        for decider in deciders:
+            loaded.append((yield from decider.load(load if attempt == 0 else LATEST)))
+        result, events = decide([one.state for one in loaded])
+        planned = [d.part(one, new) for d, one, new in zip(deciders, loaded, events, strict=True)]
+        if not any(p.batch for p, _ in planned):
+            return result, [one.state for one in loaded]
+        try:
+            done = yield from commit([p for p, _ in planned], deciders[0].settings)
+        except VersionConflict as conflict:
+            last = conflict
+            yield from calls.pause(attempt)
+            continue
+        for decider, (_, state), appended in zip(deciders, planned, done, strict=True):
+            if appended.own:
+                decider.wrote(appended.tip, appended.version, state)
+        return result, [state for _, state in planned]
+    names = ", ".join(repr(decider.loading.stream) for decider in deciders)
+    raise TooManyConflicts(
+        f"{deciders[0].attempts} attempts to decide on {names} each met another writer; try again later, "
+        "or allow more of them with attempts=…"
+    ) from last
+
+
+class Decider(Generic[E, S]):
+    """A stream, its state, and decisions on it.  Any thread may use it; made by `events.decider`.
+
+    `decide` may be called more than once, so it only decides: it has no other effect."""
+
+    def __init__(self, store: Store, deciding: Deciding[E, S]) -> None:
+        self._store, self.deciding = store, deciding
+
+    def state(self, load: Load = LATEST) -> S:
+        """The stream's state."""
+        return self._store.run(self.deciding.load(load)).state
+
+    def version(self, load: Load = LATEST) -> int:
+        """The stream's version."""
+        return self._store.run(self.deciding.load(load)).tip.version
+
+    def transact(self, decide: Callable[[S], Iterable[E]], load: Load = LATEST) -> S:
+        """Write the events that `decide(state)` gives, on that very state; gives the state after them."""
+        steps = transact([self.deciding], lambda states: (None, [decide(states[0])]), load)
+        state: S = self._store.run(steps)[1][0]
+        return state
+
+    def answer(self, decide: Callable[[S], tuple[R, Iterable[E]]], load: Load = LATEST) -> R:
+        """The same for a `decide` that gives an answer and the events; gives the answer."""
+        return self._store.run(transact([self.deciding], lambda states: paired(decide(states[0])), load))[0]
+
+
+def paired(decision: tuple[R, Iterable[Any]]) -> tuple[R, list[Iterable[Any]]]:
+    """An answer and the events of one stream, as of several."""
+    return decision[0], [decision[1]]

@@ -1,0 +1,204 @@
+"""Deciders: strategies, conflicts, the cache, decisions over several streams."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tailrace.errors import BadSetting, TooManyConflicts, VersionConflict
+from tailrace.events import AllowStale, AnyCachedValue, AssumeEmpty, Cache, Decider, Event, Events
+from tailrace.storage.calls import Store
+from tailrace.testing import ManualClock, SimulatedTable
+from tests.events.counting import CODEC, EXACT, STRATEGIES, ZERO, Added, Counted, fold
+
+NAME = "Counter-1"
+
+
+def counter(store: Store, strategy: str = "unoptimized", name: str = NAME, **more: Any) -> Decider[Any, Any]:
+    settings = {n: more.pop(n) for n in ("max_events",) if n in more}
+    return Events(store, **settings).decider(name, CODEC, fold, ZERO, strategy=STRATEGIES[strategy], **more)
+
+
+def calls_of(store: Store) -> dict[str, int]:
+    assert isinstance(store.table, SimulatedTable)
+    return dict(store.table.calls)
+
+
+def spent(store: Store, before: dict[str, int]) -> dict[str, int]:
+    return {name: n - before.get(name, 0) for name, n in calls_of(store).items() if n > before.get(name, 0)}
+
+
+@pytest.mark.parametrize("cached", [False, True])
+@pytest.mark.parametrize("strategy", [*EXACT, "rolling"])
+def test_every_strategy_counts(store: Store, strategy: str, cached: bool) -> None:
+    cache = Cache() if cached else None
+    for n in range(1, 6):
+        one = counter(store, strategy, cache=cache, max_events=2)
+        assert one.transact(lambda state: [Added(1), Added(10)]) == (11 * n, 2 * n)
+        assert one.state() == counter(store, strategy).state() == (11 * n, 2 * n)
+    kept = [*Events(store).stream(NAME).read()]
+    assert len(kept) == (0 if strategy == "rolling" else 10)
+
+
+def test_latest_known_event_reads_the_newest_alone(memory: Store) -> None:
+    one = counter(memory, "latest", max_events=1)
+    for n in range(4):
+        one.transact(lambda state, n=n: [Added(n)])
+    before = calls_of(memory)
+    assert one.state() == (3, 1)
+    assert spent(memory, before) == {"get": 1}
+
+
+def test_strategies_take_turns(store: Store) -> None:
+    for n in range(12):
+        one = counter(store, EXACT[n % 4], max_events=2)
+        assert one.transact(lambda state: [Added(1)]) == (n + 1, n + 1)
+
+
+@pytest.mark.parametrize("length", [1, 50, 2000])
+def test_a_snapshot_is_one_item_whatever_the_length(memory: Store, length: int) -> None:
+    one = counter(memory, "snapshot", max_events=10)
+    for _ in range(0, length, 50):
+        one.transact(lambda state: [Added(1)] * min(50, length))
+    before = calls_of(memory)
+    assert counter(memory, "snapshot").state()[1] == length
+    assert spent(memory, before) == {"get": 1}
+
+
+def test_a_cached_reload_reads_only_what_is_new(memory: Store) -> None:
+    seen: list[Any] = []
+
+    def watched(state: Any, event: Any) -> Any:
+        seen.append(event)
+        return fold(state, event)
+
+    events, cache = Events(memory, max_events=2), Cache()
+    one = events.decider(NAME, CODEC, watched, ZERO, cache=cache)
+    one.transact(lambda state: [Added(n) for n in range(5)])
+    seen.clear()
+    before = calls_of(memory)
+    one.state()
+    assert (seen, spent(memory, before)) == ([], {"get": 1})
+    other = counter(memory, max_events=2)
+    other.transact(lambda state: [Added(7)])
+    before = calls_of(memory)
+    assert one.state() == (17, 6)
+    assert (seen, spent(memory, before)) == ([Added(7)], {"get": 1})
+    seen.clear()
+    for n in range(6):
+        other.transact(lambda state, n=n: [Added(n)])
+    assert one.state() == (17 + 15, 12)
+    assert seen == [Added(n) for n in range(6)]
+
+
+@pytest.mark.parametrize("strategy", [*EXACT, "rolling"])
+def test_a_stale_cache_meets_a_conflict_and_decides_again(store: Store, strategy: str) -> None:
+    cache, decided = Cache(), []
+    mine, other = counter(store, strategy, cache=cache), counter(store, strategy)
+    mine.transact(lambda state: [Added(1)])
+    other.transact(lambda state: [Added(10)])
+
+    def decide(state: Any) -> list[Any]:
+        decided.append(state)
+        return [Added(100)]
+
+    assert mine.transact(decide, AnyCachedValue()) == (111, 3)
+    assert decided == [(1, 1), (11, 2)]
+    assert other.state() == (111, 3)
+
+
+def test_how_old_a_state_may_be(memory: Store) -> None:
+    clock = ManualClock()
+    cache = Cache(clock=clock.monotonic)
+    mine, other = counter(memory, cache=cache), counter(memory)
+    mine.transact(lambda state: [Added(1)])
+    other.transact(lambda state: [Added(1)])
+    before = calls_of(memory)
+    assert mine.state(AnyCachedValue()) == mine.state(AllowStale(5)) == (1, 1)
+    assert spent(memory, before) == {}
+    assert mine.state(AssumeEmpty()) == ZERO
+    assert spent(memory, before) == {}
+    clock.move(5.1)
+    assert mine.state(AllowStale(5)) == (2, 2)
+    assert spent(memory, before) == {"get": 1}
+    other.transact(lambda state: [Added(1)])
+    assert mine.state(AllowStale(5)) == (2, 2)
+    assert mine.state() == (3, 3)
+
+
+def test_assume_empty_saves_the_read(memory: Store) -> None:
+    one = counter(memory)
+    before = calls_of(memory)
+    one.transact(lambda state: [Added(1)], AssumeEmpty())
+    assert spent(memory, before) == {"write": 1}
+    assert one.transact(lambda state: [Added(1)], AssumeEmpty()) == (2, 2)
+
+
+def test_three_attempts_and_then_an_error(store: Store) -> None:
+    one, tries = counter(store, cache=Cache()), []
+
+    def decide(state: Any) -> list[Any]:
+        tries.append(state)
+        Events(store).stream(NAME).append([CODEC.encode(NAME, Added(1))])
+        return [Added(100)]
+
+    with pytest.raises(TooManyConflicts, match="3 attempts to decide on 'Counter-1'") as caught:
+        one.transact(decide)
+    assert isinstance(caught.value.__cause__, VersionConflict)
+    assert len(tries) == 3
+    assert one.state() == (3, 3)
+    with pytest.raises(BadSetting):
+        counter(store, attempts=0)
+
+
+def test_a_decision_for_nothing_writes_nothing(memory: Store) -> None:
+    before = calls_of(memory)
+    assert counter(memory).transact(lambda state: []) == ZERO
+    assert "write" not in spent(memory, before)
+
+
+def test_an_answer_comes_with_the_events(memory: Store) -> None:
+    assert counter(memory).answer(lambda state: ("yes", [Added(5)])) == "yes"
+    assert counter(memory).answer(lambda state: (state[0], [])) == 5
+
+
+def test_a_transfer_over_two_streams(store: Store) -> None:
+    events = Events(store)
+    a, b, limit = (counter(store, name=f"Account-{name}") for name in ("a", "b", "limit"))
+    a.transact(lambda state: [Added(100)])
+    tries = []
+
+    def decide(left: Any, right: Any, most: Any) -> list[list[Any]]:
+        tries.append((left, right, most))
+        if len(tries) == 1:
+            limit.transact(lambda state: [Added(1)])  # a stream that is only read moves: decide again
+        return [[Added(-30)], [Added(30)], []]
+
+    states = events.transact(a, b, limit, decide=decide)
+    assert [state[0] for state in states] == [70, 30, 1]
+    assert len(tries) == 2
+    assert (a.state()[0], b.state()[0], limit.state()) == (70, 30, (1, 1))
+
+
+def test_a_cache_has_a_size(memory: Store) -> None:
+    cache = Cache(2)
+    for n in range(5):
+        counter(memory, name=f"Counter-{n}", cache=cache).transact(lambda state: [Added(1)])
+    assert len(cache) == 2
+    with pytest.raises(BadSetting):
+        Cache(0)
+
+
+def test_a_category_is_projected(store: Store) -> None:
+    for n in range(3):
+        counter(store, name=f"Counter-{n}").transact(lambda state, n=n: [Added(n)])
+    names = [f"Counter-{n}" for n in range(3)]
+    assert Events(store).project(names, CODEC, fold, ZERO) == {"0": (0, 1), "1": (1, 1), "2": (2, 1)}
+
+
+def test_an_unfold_that_is_no_origin_is_passed_over(memory: Store) -> None:
+    stream = Events(memory).stream(NAME)
+    stream.append([CODEC.encode(NAME, Added(1))], unfolds=[Event("Other", b"{}"), CODEC.encode(NAME, Counted(8, 8))])
+    assert counter(memory, "snapshot").state() == (8, 8)
+    assert counter(memory, "unoptimized").state() == (1, 1)
