@@ -132,6 +132,12 @@ def test_several_namespaces_and_modes_are_several_batches() -> None:
     ]  # fmt: skip
 
 
+def test_documents_without_fields() -> None:
+    (rows,) = rows_of(Message(Op.INSERT, "t", "", {}, n) for n in range(3))
+    rows.validate(full=True)
+    assert [(m.data, m.timestamp) for m in messages_of(rows)] == [({}, 0), ({}, 1), ({}, 2)]
+
+
 # -- the newest state
 def test_last_states() -> None:
     columns = pa.record_batch({"id": [1, 2, 1, 3, 2], "n": [0, 1, 2, 3, 4]})

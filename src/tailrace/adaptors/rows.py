@@ -39,8 +39,12 @@ def make_rows(
     """Rows of a namespace from its columns.  `keys` name the fields of the id; none: all fields together are the id.
 
     `op` is one for all, or an array of numbers; `timestamp` one for all, or an array; `unset` as in the docstring."""
+    if not columns.num_columns:  # Arrow does not know how many rows there are in no columns
+        columns, keys = pa.record_batch({"": pa.nulls(0 if isinstance(op, int) else len(op))}), ()
+        data = pa.array([{}] * columns.num_rows, pa.struct([]))
+    else:
+        data = pa.StructArray.from_arrays(columns.columns, fields=list(columns.schema))
     count = columns.num_rows
-    data = pa.StructArray.from_arrays(columns.columns, fields=list(columns.schema))
     ops = pa.repeat(pa.scalar(attributes(mode, op), pa.uint8()), count) if isinstance(op, int) else _marks(op, mode)
     stamps = pa.repeat(pa.scalar(timestamp, pa.int64()), count) if isinstance(timestamp, int) else timestamp
     arrays = [stamps.cast(pa.int64()).view(STAMP), ops, row_keys(namespace, columns, keys), data]

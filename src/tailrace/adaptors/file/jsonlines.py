@@ -2,28 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import io
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pyarrow as pa
+import pyarrow.json as pa_json
 
 from tailrace.adaptors.file.lines import line_number
 from tailrace.adaptors.file.settings import FileSource
 from tailrace.adaptors.message import Message
-from tailrace.adaptors.rows import rows_of
+from tailrace.adaptors.rows import make_rows, rows_of
 from tailrace.errors import BadInput
 from tailrace.log.record import Mode, Op
 
 _json = msgspec.json.Decoder()
 _object = msgspec.json.Decoder(dict[str, Any])
+SAMPLE = 16 * 1024
+"""Bytes from whose lines the types of all are guessed."""
 
 
 def json_rows(
     path: Path, at: int, data: bytes, namespace: str, settings: FileSource, mode: Mode, now: int
 ) -> list[pa.RecordBatch]:
     """Lines of JSON, one object each; empty lines mean nothing."""
+    alike = alike_columns(data, settings.keys)
+    if alike is not None:
+        return [make_rows(namespace, alike, settings.keys, op=Op.INSERT, mode=mode, timestamp=now)]
     try:
         documents = _json.decode_lines(data)
     except msgspec.DecodeError:
@@ -32,6 +39,23 @@ def json_rows(
         if not isinstance(document, dict) or any(key not in document for key in settings.keys):
             _refuse(path, at, data, n, settings)
     return rows_of(Message(Op.INSERT, namespace, "", d, now, mode, tuple(settings.keys)) for d in documents)
+
+
+def alike_columns(data: bytes, keys: Sequence[str]) -> pa.RecordBatch | None:
+    """Lines that all have the same fields with values of the same types, read by Arrow, many times faster; None where
+    that is not so.  Arrow cannot tell null from unset, so where there is either the slow way decides."""
+    sample = data[: data.rfind(b"\n", 0, SAMPLE) + 1]
+    try:
+        schema = pa.Table.from_pylist(_object.decode_lines(sample)).schema
+        parse = pa_json.ParseOptions(explicit_schema=schema, unexpected_field_behavior="error")
+        read = pa_json.ReadOptions(use_threads=False, block_size=len(data) + 1)
+        table = pa_json.read_json(io.BytesIO(data), read, parse)
+    except (msgspec.DecodeError, pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, OverflowError):
+        return None
+    is_alike = schema.names and not any(column.null_count for column in table.columns)
+    if not is_alike or table.num_rows != data.count(b"\n") or not set(keys) <= set(schema.names):
+        return None
+    return pa.record_batch([column.combine_chunks() for column in table.columns], schema=table.schema)
 
 
 def _lines(data: bytes) -> Iterator[tuple[int, bytes]]:

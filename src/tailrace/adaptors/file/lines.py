@@ -25,17 +25,19 @@ def row_ends(data: bytes, delimiter: str | None) -> Iterator[int]:
         while at := data.find(b"\n", at) + 1:
             yield at
         return
-    for token in _tokens(delimiter).finditer(data):
-        if token.group() == b"\n":
-            yield token.end()
+    row, at = _row(delimiter), 0
+    while match := row.match(data, at):
+        at = match.end()
+        yield at
 
 
 @cache
-def _tokens(delimiter: str) -> re.Pattern[bytes]:
-    """The end of a line, or a quoted value with all it holds; one without its closing quote goes on to the end.  A
-    quote in the middle of a value is a character like any other."""
-    before = re.escape(delimiter).encode()
-    return re.compile(rb'\n|(?:\A|(?<=\n)|(?<=%s))"[^"]*(?:""[^"]*)*(?:"|\Z)' % before)
+def _row(delimiter: str) -> re.Pattern[bytes]:
+    """A whole row: values, in quotes or not, with delimiters between them, and the end of the line.  A quote in the
+    middle of a value is a character like any other."""
+    between = re.escape(delimiter).encode()
+    value = rb'(?>"[^"]*+(?:""[^"]*+)*+"[^D\n]*+|[^"D\n][^D\n]*+|)'.replace(b"D", between)
+    return re.compile(value + rb"(?:" + between + value + rb")*+\n")
 
 
 def last_end(data: bytes, delimiter: str | None) -> int:
