@@ -11,8 +11,8 @@ from typing import NamedTuple
 
 from tailrace.coordination import guard
 from tailrace.coordination.guard import Refused, Written
-from tailrace.events.reading import read_tip
-from tailrace.events.tip import TIP, Tip, check_batch, tip_key, trim
+from tailrace.events.reading import bridge, read_tip
+from tailrace.events.tip import Tip, check_batch, tip_key, trim
 from tailrace.storage import calls
 from tailrace.storage.calls import Steps
 from tailrace.storage.tables import Absent, Action, Delete, Item, Key, Less, Set, Update
@@ -28,20 +28,48 @@ class Pruned(NamedTuple):
 
 def prune(stream: str, until: int, new_id: Callable[[], str]) -> Steps[Pruned]:
     """Remove the events up to an index, that one included."""
-    deleted, low, deferred = 0, 0, 0
-    while low <= until and not deferred:
-        items, more = yield from guard.read_range(stream, low, min(until, TIP - 1))
-        whole = [item for item in items if check_batch(stream, item, item["i"]) <= item["n"] - 1 <= until]
-        deferred = sum(until + 1 - item["i"] for item in items if item["n"] - 1 > until)
-        if whole:
+    tip = yield from read_tip(stream)
+    deleted, etag, attempts = (yield from _finish(stream, tip.floor)), new_id(), 0
+    while tip.floor <= until and tip.floor < tip.n:
+        if tip.floor < tip.first:
+            whole, deferred = yield from _calves(stream, tip, until)
+            if not whole:
+                return Pruned(deleted, deferred, tip.floor)
             yield from _raise_floor(stream, whole[-1]["n"])
-        for item in whole:
+            for item in whole:
+                deleted += yield from _delete(stream, item)
+            tip = yield from read_tip(stream)
+        else:
+            trimmed, tip = yield from _trim(tip, min(until, tip.n - 1), etag)
+            deleted += trimmed
+            if not trimmed:  # the Tip has changed
+                yield from calls.pause(attempts)
+                attempts += 1
+    return Pruned(deleted, 0, tip.floor)
+
+
+def _finish(stream: str, floor: int) -> Steps[int]:
+    """Delete what a prune that was cut off has left below the floor."""
+    deleted = 0
+    while floor and (items := (yield from guard.read_range(stream, 0, floor - 1)).items):
+        for item in items:
             deleted += yield from _delete(stream, item)
-        if more is None:
+    return deleted
+
+
+def _calves(stream: str, tip: Tip, until: int) -> Steps[tuple[list[Item], int]]:
+    """The next calves that are wholly to go; and of the one after, if there is none, how many events would be."""
+    last = min(until, tip.first - 1)
+    items = (yield from guard.read_range(stream, tip.floor, last)).items
+    if not items or items[0]["i"] > tip.floor:
+        items = yield from bridge(stream, tip.floor, items[0]["i"] if items else last + 1)
+    whole: list[Item] = []
+    for item in items:
+        check_batch(stream, item, item["i"])
+        if item["n"] - 1 > until or (whole and item["i"] != whole[-1]["n"]):
             break
-        low = more + 1
-    trimmed, tip = (0, (yield from read_tip(stream))) if deferred else (yield from _trim(stream, until, new_id()))
-    return Pruned(deleted + trimmed, deferred, tip.floor)
+        whole.append(item)
+    return whole, until + 1 - tip.floor
 
 
 def _raise_floor(stream: str, floor: int) -> Steps[None]:
@@ -68,16 +96,10 @@ def _delete(stream: str, item: Item) -> Steps[int]:
         attempts += 1
 
 
-def _trim(stream: str, until: int, etag: str) -> Steps[tuple[int, Tip]]:
+def _trim(tip: Tip, last: int, etag: str) -> Steps[tuple[int, Tip]]:
     """Take the Tip's leading events away, under its etag; gives how many, and the Tip."""
-    tip, attempts = (yield from read_tip(stream)), 0
-    while tip.e and tip.first <= until:
-        last, first = min(until, tip.n - 1), tip.first
-        outcome = yield from guard.attempt(*trim(tip, last, etag))
-        told = outcome.item if isinstance(outcome, Refused) else (yield from guard.read(tip_key(stream)))
-        tip = Tip.of(stream, told)
-        if isinstance(outcome, Written) or tip.etag == etag:
-            return last + 1 - first, tip
-        yield from calls.pause(attempts)
-        attempts += 1
-    return 0, tip
+    outcome = yield from guard.attempt(*trim(tip, last, etag))
+    told = outcome.item if isinstance(outcome, Refused) else (yield from guard.read(tip_key(tip.stream)))
+    now = Tip.of(tip.stream, told)
+    done = isinstance(outcome, Written) or now.etag == etag
+    return (last + 1 - tip.first if done else 0), now

@@ -41,7 +41,7 @@ def true_tip(stream: str) -> Steps[Tip]:
 
 
 def bridge(stream: str, low: int, high: int) -> Steps[list[Item]]:
-    """The calves from index low to high, which a plain read did not show; without those that were pruned."""
+    """The calves from index low to high, which a plain read did not show; if some were pruned, only what is above."""
     found: list[Item] = []
     while low < high:
         item = yield from truth(Key(stream, low))
@@ -50,7 +50,7 @@ def bridge(stream: str, low: int, high: int) -> Steps[list[Item]]:
             found.append(item)
             low = item["n"]
         elif (floor := (yield from true_tip(stream)).floor) > low:
-            low = floor
+            low, found = floor, []
         else:
             raise damaged(stream, low, "it is not there")
     return found
@@ -102,8 +102,11 @@ class Forward:
             else:
                 first = check_batch(self.stream, item, item["i"])
             if first > self._edge:
-                for hidden in (yield from bridge(self.stream, self._edge, first)):
-                    events += self._from(hidden, hidden["i"])
+                hidden = yield from bridge(self.stream, self._edge, first)
+                if not hidden or hidden[0]["i"] > self._edge:
+                    events.clear()  # what came before was pruned as well
+                for one in hidden:
+                    events += self._from(one, one["i"])
             events += self._from(item, first)
         return events
 
@@ -146,18 +149,24 @@ class Backward:
         for item in items:
             first = check_batch(self.stream, item, item["i"])
             if item["n"] < edge:
-                events += yield from self._hidden(item["n"], edge)
+                hidden, pruned = yield from self._hidden(item["n"], edge)
+                events += hidden
+                if pruned:
+                    self.done = True
+                    return events
             events += _part(self.stream, item["c"], item["e"], first, self.start, min(self.stop, edge))[::-1]
             self._reach(edge := first)
             if self.done:
                 return events
         if not items:
+            events += (yield from self._hidden(self.tip.floor, edge))[0]
             self.done = True
-            events += yield from self._hidden(self.tip.floor, edge)
         return events
 
-    def _hidden(self, low: int, high: int) -> Steps[list[Event]]:
+    def _hidden(self, low: int, high: int) -> Steps[tuple[list[Event], bool]]:
+        """What a plain read did not show; and whether all that is older was pruned."""
+        items = yield from bridge(self.stream, low, high)
         events: list[Event] = []
-        for item in (yield from bridge(self.stream, low, high)):
+        for item in items:
             events += _part(self.stream, item["c"], item["e"], item["i"], self.start, self.stop)
-        return events[::-1]
+        return events[::-1], not items or items[0]["i"] > low
