@@ -1,38 +1,38 @@
 """Every error tailrace raises, in one tree.
 
-    TailraceError
-    ├── BadInput (ValueError)            what the caller gave cannot be used; nothing was written
-    │   ├── BadName                      a topic, group or stream name
-    │   ├── BadSetting                   a setting or option, with the nearest right name
-    │   ├── BadHome                      a home URL
-    │   ├── BadRecord                    a record, its timestamp, its type
-    │   ├── BadEvent                     an event: its type, its data, an append of nothing
-    │   └── TooLarge                     over a limit of the storage or the topic
-    ├── NotThere (LookupError)           what the caller named does not exist
-    │   ├── UnknownTopic · UnknownPartition · UnknownGroup
-    │   └── ObjectMissing                an object that should be there is not
-    ├── AlreadyThere                     a topic, an object, a member with this name exists
-    ├── OutOfRange (IndexError)          an offset below the floor or beyond the end
-    ├── Conflict                         a condition did not hold; carries the stored item
-    │   ├── Fenced                       a newer owner or life of the same name has taken over
-    │   ├── Expected                     the next offset was not the expected one
-    │   ├── VersionConflict              a stream was not at the expected version
-    │   └── TooManyConflicts             every attempt of a decision met another writer's
-    ├── Closed                           the producer, consumer or home was closed
-    ├── OutcomeUnknown                   a write without an answer, and its trace is gone
-    ├── StorageError (OSError)           the storage could not do it
-    │   ├── TimedOut (TimeoutError)      sent, no answer: it may have happened, or may yet
-    │   ├── Throttled                    refused for now; nothing happened
-    │   ├── Unavailable                  cannot be reached, or refused for too long; nothing happened
-    │   ├── DiskFull                     no space left; nothing happened
-    │   └── Broken                       failed for good (EIO on fsync): open the home again
-    ├── HomeError                        the home cannot be opened: permissions, credentials, version
-    ├── NotInstalled (ImportError)       something this needs, Java or pyspark, is missing or too old
-    ├── NotReady                         a source or sink is not set up for what is asked; the message says how to
-    ├── PositionLost                     a source no longer has what came after a position: copy afresh
-    ├── Rejected                         a sink cannot hold a row; names its namespace and id
-    ├── Undecodable                      an event that the codec or an upcaster could not read; names stream and index
-    └── Damaged                          bytes are not what was written: names object, position, offsets
+TailraceError
+├── BadInput (ValueError)            what the caller gave cannot be used; nothing was written
+│   ├── BadName                      a topic, group or stream name
+│   ├── BadSetting                   a setting or option, with the nearest right name
+│   ├── BadHome                      a home URL
+│   ├── BadRecord                    a record, its timestamp, its type
+│   ├── BadEvent                     an event: its type, its data, an append of nothing
+│   └── TooLarge                     over a limit of the storage or the topic
+├── NotThere (LookupError)           what the caller named does not exist
+│   ├── UnknownTopic · UnknownPartition · UnknownGroup
+│   └── ObjectMissing                an object that should be there is not
+├── AlreadyThere                     a topic, an object, a member with this name exists
+├── OutOfRange (IndexError)          an offset below the floor or beyond the end
+├── Conflict                         a condition did not hold; carries the stored item
+│   ├── Fenced                       a newer owner or life of the same name has taken over
+│   ├── Expected                     the next offset was not the expected one
+│   ├── VersionConflict              a stream was not at the expected version
+│   └── TooManyConflicts             every attempt of a decision met another writer's
+├── Closed                           the producer, consumer or home was closed
+├── OutcomeUnknown                   a write without an answer, and its trace is gone
+├── StorageError (OSError)           the storage could not do it
+│   ├── TimedOut (TimeoutError)      sent, no answer: it may have happened, or may yet
+│   ├── Throttled                    refused for now; nothing happened
+│   ├── Unavailable                  cannot be reached, or refused for too long; nothing happened
+│   ├── DiskFull                     no space left; nothing happened
+│   └── Broken                       failed for good (EIO on fsync): open the home again
+├── HomeError                        the home cannot be opened: permissions, credentials, version
+├── NotInstalled (ImportError)       something this needs, Java or pyspark, is missing or too old
+├── NotReady                         a source or sink is not set up for what is asked; the message says how to
+├── PositionLost                     a source no longer has what came after a position: copy afresh
+├── Rejected                         a sink cannot hold a row; names its namespace and id
+├── Undecodable                      an event that the codec or an upcaster could not read; names stream and index
+└── Damaged                          bytes are not what was written: names object, position, offsets
 """
 
 from __future__ import annotations
