@@ -53,7 +53,7 @@ MUTANTS: dict[str, tuple[Mutant, str]] = {
     ),
     "an own write not recognised": (_patched(append._Attempts, "_stands", _never), "append"),
     "unfolds in doubt written again": (
-        _patched(append._Attempts, "_give_up_if_gone", lambda self, before: None),
+        _patched(append._Attempts, "_give_up_if_gone", lambda self, stands: None),
         "roll",
     ),
     "the floor not raised before": (_patched(pruning, "_raise_floor", _no_floor), "append"),

@@ -166,47 +166,43 @@ class _Attempts:
             # A refusal shows the truth, where a plain read may still show what was before a transaction.
             item = outcome.item if isinstance(outcome, Refused) and told else (yield from guard.read(tip_key(p.stream)))
             self.tips[n] = Tip.of(p.stream, item)
-        if (yield from self._stands([tip.n for tip in before])):
-            return True
+        stands = yield from self._stands([tip.n for tip in before])
         moved = any((a.n, a.etag) != (b.n, b.etag) for a, b in zip(before, self.tips, strict=True))
-        if moved and self.doubt:
-            self._give_up_if_gone(before)
+        if moved and self.doubt and not stands:
+            self._give_up_if_gone(stands)
             self.doubt = False  # what was sent met another state, and can never land
-        return False
+        return bool(stands)
 
-    def _stands(self, starts: Sequence[int | None]) -> Steps[bool]:
-        """Whether this append is stored; beginning at these versions, if it is."""
+    def _stands(self, starts: Sequence[int | None]) -> Steps[bool | None]:
+        """Whether this append is stored, beginning at these versions; None where no trace of it could be left."""
         if any(p.batch is not None and tip.etag == self.etag for p, tip in zip(self.parts, self.tips, strict=True)):
             return True
         for p, tip, at in zip(self.parts, self.tips, starts, strict=True):
-            if p.batch is not None and p.batch.e and at is not None:
-                return tip.n > at and (yield from _same_ids(p.stream, tip, at, p.batch.ids))
-        return False
+            if p.batch is None or not p.batch.e or at is None:
+                continue
+            same = (yield from _same_ids(p.stream, tip, at, p.batch.ids)) if tip.n > at else False
+            if same is not None:
+                return same
+        return None
 
-    def _give_up_if_gone(self, before: Sequence[Tip]) -> None:
-        """An append without an answer whose trace may be gone: pruned events, unfolds that were replaced."""
-        for p, old, tip in zip(self.parts, before, self.tips, strict=True):
-            if p.batch is not None and p.batch.e:
-                if tip.floor < old.n + len(p.batch.e):
-                    return
-                raise OutcomeUnknown(f"an append to stream {p.stream!r} had no answer, and its events would be pruned")
-        changed = [
-            p.stream for p, a, b in zip(self.parts, before, self.tips, strict=True) if p.batch and a.etag != b.etag
-        ]
-        if changed:
+    def _give_up_if_gone(self, stands: bool | None) -> None:
+        """An append without an answer whose trace may be gone: its events pruned, its unfolds replaced."""
+        if stands is None:
+            names = ", ".join(repr(p.stream) for p in self.parts)
             raise OutcomeUnknown(
-                f"an append of unfolds to stream {changed[0]!r} had no answer, and another write has come since"
+                f"an append to {names} had no answer, and what would tell is gone: its events were pruned, or its "
+                "unfolds replaced, by others; read the stream, and decide again"
             )
 
 
-def _same_ids(stream: str, tip: Tip, at: int, ids: Sequence[str]) -> Steps[bool]:
-    """Whether the events with these ids stand at an index and after it."""
+def _same_ids(stream: str, tip: Tip, at: int, ids: Sequence[str]) -> Steps[bool | None]:
+    """Whether the events with these ids stand at an index and after it; None if those were pruned."""
     if at >= tip.first:
         return [one.get("id") for one in tip.e[at - tip.first : at - tip.first + len(ids)]] == list(ids)
-    reader, found = Forward(stream, at, at + len(ids)), {}
+    reader, found = Forward(stream, at, at + len(ids)), dict[int, str]()
     while page := (yield from reader.page()):
         found.update({event.index: event.id for event in page})
-    return bool(found) and all(ids[index - at] == id for index, id in found.items())
+    return all(ids[index - at] == id for index, id in found.items()) if found else None
 
 
 def conflict(p: Part, tip: Tip) -> VersionConflict:

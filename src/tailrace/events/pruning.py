@@ -53,6 +53,7 @@ def _finish(stream: str, floor: int) -> Steps[int]:
     deleted = 0
     while floor and (items := (yield from guard.read_range(stream, 0, floor - 1)).items):
         for item in items:
+            check_batch(stream, item)
             deleted += yield from _delete(stream, item)
     return deleted
 
@@ -61,11 +62,11 @@ def _calves(stream: str, tip: Tip, until: int) -> Steps[tuple[list[Item], int]]:
     """The next calves that are wholly to go; and of the one after, if there is none, how many events would be."""
     last = min(until, tip.first - 1)
     items = (yield from guard.read_range(stream, tip.floor, last)).items
-    if not items or items[0]["i"] > tip.floor:
-        items = yield from bridge(stream, tip.floor, items[0]["i"] if items else last + 1)
+    firsts = [check_batch(stream, item) for item in items]
+    if not items or firsts[0] > tip.floor:
+        items = yield from bridge(stream, tip.floor, firsts[0] if items else last + 1)
     whole: list[Item] = []
     for item in items:
-        check_batch(stream, item, item["i"])
         if item["n"] - 1 > until or (whole and item["i"] != whole[-1]["n"]):
             break
         whole.append(item)

@@ -46,7 +46,7 @@ def bridge(stream: str, low: int, high: int) -> Steps[list[Item]]:
     while low < high:
         item = yield from truth(Key(stream, low))
         if item is not None:
-            check_batch(stream, item, low)
+            check_batch(stream, item)
             found.append(item)
             low = item["n"]
         elif (floor := (yield from true_tip(stream)).floor) > low:
@@ -90,17 +90,17 @@ class Forward:
         """Find the item to begin with: the last one at or before the index wanted."""
         items, _ = yield from guard.read_range(self.stream, 0, min(self.at, TIP - 1), descending=True, limit=1)
         if items:
-            covers = items[0]["n"] > self.at
-            self._low = self._edge = items[0]["i"] if covers else items[0]["n"]
+            first = check_batch(self.stream, items[0])
+            self._low = self._edge = first if items[0]["n"] > self.at else items[0]["n"]
 
     def _take(self, items: list[Item]) -> Steps[list[Event]]:
         events: list[Event] = []
         for item in items:
-            if item["i"] == TIP:
+            if item.get("i") == TIP:
                 self.tip = Tip.of(self.stream, item)
                 first, self.done = self.tip.first, True
             else:
-                first = check_batch(self.stream, item, item["i"])
+                first = check_batch(self.stream, item)
             if first > self._edge:
                 hidden = yield from bridge(self.stream, self._edge, first)
                 if not hidden or hidden[0]["i"] > self._edge:
@@ -147,7 +147,7 @@ class Backward:
         events: list[Event] = []
         items, _ = yield from guard.read_range(self.stream, 0, edge - 1, descending=True)
         for item in items:
-            first = check_batch(self.stream, item, item["i"])
+            first = check_batch(self.stream, item)
             if item["n"] < edge:
                 hidden, pruned = yield from self._hidden(item["n"], edge)
                 events += hidden

@@ -145,7 +145,8 @@ class Tip:
         """A stored Tip (None: there is none), with its checksum looked at."""
         if item is None:
             return cls(stream)
-        check_batch(stream, item, TIP)
+        if check_batch(stream, item) < 0 or item["i"] != TIP:
+            raise damaged(stream, 0, f"the Tip says that it is item {item['i']}")
         floor, etag, b, k = item.get("floor", 0), item.get("etag"), item.get("b", 0), item.get("k")
         tip = cls(stream, item["n"], etag, b, item["e"], item["c"], item["u"], k, floor, True)
         if not isinstance(floor, int) or not 0 <= floor <= tip.first:
@@ -164,16 +165,16 @@ def damaged(stream: str, index: int, why: str) -> Damaged:
     )
 
 
-def check_batch(stream: str, item: Item, i: int) -> int:
+def check_batch(stream: str, item: Item) -> int:
     """Refuse an item whose events cannot be those that were written; gives the index of the first."""
-    first: int = i if i != TIP else 0
+    first = 0
     try:
-        e, c = item["e"], item["c"]
-        if (item["p"], item["i"]) != (stream, i):
-            raise ValueError(f"it says that it is {item['p']!r}/{item['i']}")
+        e, c, i = item["e"], item["c"], item["i"]
+        if item["p"] != stream or not isinstance(i, int):
+            raise ValueError(f"it says that it is {item['p']!r}/{i!r}")
         if not isinstance(e, list) or not isinstance(c, list) or (i == TIP and not isinstance(item["u"], list)):
             raise ValueError("a list is missing")
-        first = item["n"] - len(e)
+        first = int(item["n"] - len(e))
         if len(e) != len(c) or first < 0 or (i != TIP and (first != i or not e)):
             raise ValueError(f"it has {len(e)} events and {len(c)} types, up to {item['n']}")
         if "k" in item and item["k"] != chained(seed(stream, first), c, e):

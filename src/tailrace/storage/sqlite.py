@@ -13,7 +13,7 @@ from typing import Any
 
 import apsw
 
-from tailrace.errors import BadName, Closed, Conflict
+from tailrace.errors import BadName, Closed, Conflict, Damaged
 from tailrace.storage.capture import ROLL_RECORDS, ROLL_SECONDS, Capture, switch_on
 from tailrace.storage.changes import View
 from tailrace.storage.database import Database, fetch
@@ -55,7 +55,7 @@ class SqliteTable:
         self._insert = f"INSERT INTO {name} (p, i, body) VALUES (?, ?, ?)"
         self._update = f"UPDATE {name} SET body = ? WHERE n = ?"
         self._delete = f"DELETE FROM {name} WHERE n = ?"
-        self._range = f"SELECT body FROM {name} WHERE p = ? AND i BETWEEN ? AND ? ORDER BY i"
+        self._range = f"SELECT i, body FROM {name} WHERE p = ? AND i BETWEEN ? AND ? ORDER BY i"
         if not database.read(_has_table, name):
             database.write(_make_table, name)
         database.join()
@@ -65,7 +65,7 @@ class SqliteTable:
         self._check_open()
         check_key(key)
         rows = self.database.read(fetch, self._select, (key.p, key.i))
-        return unpack(rows[0][1]) if rows else None
+        return _unpacked(rows[0][1], key.p, key.i) if rows else None
 
     def query(
         self, p: str, low: int = 0, high: int = LAST, *, descending: bool = False, limit: int | None = None
@@ -111,7 +111,7 @@ class SqliteTable:
         key = action.key
         rows = fetch(cursor, self._select, (key.p, key.i))
         number, body = rows[0] if rows else (None, b"")
-        old = unpack(body) if rows else None
+        old = _unpacked(body, key.p, key.i) if rows else None
         if not holds(old, action.when):
             raise Conflict(f"item {key.p!r}/{key.i} does not meet the condition", index=index, item=old)
         if isinstance(action, Check):
@@ -140,16 +140,27 @@ def _packed(action: Action, body: bytes, old: Item | None, new: Item) -> bytes:
     return repack(body, old, new) if isinstance(action, Update) else pack(new)
 
 
+def _unpacked(body: bytes, p: str, i: int) -> Item:
+    try:
+        return unpack(body)
+    except (ValueError, ArithmeticError, RecursionError) as error:
+        raise Damaged(
+            f"item {p!r}/{i} is not what was written ({error}); restore it from a backup", where=p, position=i
+        ) from error
+
+
 def _page(cursor: apsw.Cursor, sql: str, bindings: tuple[str, int, int, int]) -> Slice:
     items: list[Item] = []
-    size = 0
+    size, last = 0, None
     for row in cursor.execute(sql, bindings):
-        body: Any = row[0]
+        i: Any = row[0]
+        body: Any = row[1]
         size += len(body)
         if size > PAGE_BYTES and items:
-            return Slice(items, items[-1]["i"])
-        items.append(unpack(body))
-    return Slice(items, items[-1]["i"] if len(items) == bindings[3] else None)
+            return Slice(items, last)
+        items.append(_unpacked(body, bindings[0], i))
+        last = i
+    return Slice(items, last if len(items) == bindings[3] else None)
 
 
 def _has_table(cursor: apsw.Cursor, name: str) -> bool:
