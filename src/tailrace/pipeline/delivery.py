@@ -8,7 +8,7 @@ exception: Spark would only try the same again.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -24,6 +24,9 @@ from tailrace.log.record import Op
 from tailrace.pipeline.deadletters import Trouble, bury
 from tailrace.pipeline.offsets import Mark, stored
 from tailrace.pipeline.places import open_home, open_topic
+
+GROUP = 65_536
+"""Rows that a function gets at a time where they are grouped."""
 
 Function = Callable[[pa.RecordBatch], Sequence[pa.RecordBatch]]
 """What a branch does with rows: each batch becomes none, one or more."""
@@ -81,12 +84,12 @@ class Failed(TailraceError):
         self.trouble = trouble
 
 
-def deliver(branch: Branch, ranges: Sequence[Range]) -> Outcome:
-    """A task's share of a batch, staged in the sink."""
+def deliver(branch: Branch, ranges: Sequence[Range], *, grouped: bool = False) -> Outcome:
+    """A task's share of a batch, staged in the sink.  `grouped`: functions get many rows of a namespace at a time."""
     outcome = Outcome()
     writer = branch.writer()
     try:
-        outcome.staged = writer.stage(_through(branch, ranges, outcome))
+        outcome.staged = writer.stage(_through(branch, ranges, outcome, grouped))
     except Failed as failed:
         outcome.trouble = failed.trouble
     except Unavailable as error:
@@ -98,10 +101,11 @@ def deliver(branch: Branch, ranges: Sequence[Range]) -> Outcome:
     return outcome
 
 
-def _through(branch: Branch, ranges: Sequence[Range], outcome: Outcome) -> Iterator[pa.RecordBatch]:
+def _through(branch: Branch, ranges: Sequence[Range], outcome: Outcome, grouped: bool) -> Iterator[pa.RecordBatch]:
     """The rows of some ranges that the branch wants, after its functions."""
     for part in ranges:
-        for fetched in _read(branch, part, outcome):
+        read = _read(branch, part, outcome)
+        for fetched in _grouped(read) if grouped else read:
             for batch in _transformed(branch, fetched, outcome):
                 outcome.rows += batch.num_rows
                 yield batch
@@ -129,6 +133,23 @@ def _read(branch: Branch, part: Range, outcome: Outcome) -> Iterator[Fetched]:
                     outcome.commands[part.partition] = (namespace, "truncate")
                     return
             outcome.reached[part.partition] = min(fetched.end, part.end)
+
+
+def _grouped(some: Iterable[Fetched]) -> Iterator[Fetched]:
+    """Runs of the same namespace and schema as one, up to so many rows; order is kept within a namespace."""
+    waiting: dict[str, list[Fetched]] = {}
+    for fetched in some:
+        run = waiting.setdefault(rowform.namespace_of(fetched.data), [])
+        alike = not run or run[0].data.schema.equals(fetched.data.schema, check_metadata=True)
+        if not alike or sum(one.data.num_rows for one in run) >= GROUP:
+            yield _joined(run)
+            run.clear()
+        run.append(fetched)
+    yield from (_joined(run) for run in waiting.values() if run)
+
+
+def _joined(run: Sequence[Fetched]) -> Fetched:
+    return replace(run[0], data=pa.concat_batches([one.data for one in run]))
 
 
 def _pending(part: Range, fetched: Fetched) -> Iterator[Fetched]:

@@ -19,6 +19,7 @@ from tailrace.pipeline import offsets
 from tailrace.pipeline.commitlog import CommitLog
 from tailrace.pipeline.deadletters import Trouble
 from tailrace.pipeline.delivery import Branch, Outcome, Range, deliver, deliver_singly
+from tailrace.pipeline.functions.frames import has_frames
 from tailrace.pipeline.functions.namespaces import destination
 from tailrace.pipeline.offsets import Mark, restored, stored
 from tailrace.pipeline.status import Sink, Status
@@ -140,6 +141,8 @@ class Outlet:
             self._singly(ranges)
 
     def _tasks(self, ranges: Sequence[Range]) -> list[Outcome]:
+        if has_frames(self.branch.functions):
+            return [deliver(self.branch, list(ranges), grouped=True)]
         shares = [list(ranges)]
         if sum(r.end - r.start for r in ranges) > FEW:
             shares = [list(ranges[n :: self._parallel]) for n in range(min(self._parallel, len(ranges)))]
@@ -178,9 +181,10 @@ class Outlet:
         """The batch again, one message at a time, in one task."""
         self.shown.state = "one at a time"
         work = [(self.branch, list(ranges), self._who(), self.marks)]
-        outcome: Outcome = (
-            self._spark.sparkContext.parallelize(work, 1).map(lambda some: deliver_singly(*some)).collect()[0]
-        )
+        if has_frames(self.branch.functions):
+            outcome = deliver_singly(*work[0])
+        else:
+            outcome = self._spark.sparkContext.parallelize(work, 1).map(lambda some: deliver_singly(*some)).collect()[0]
         for q, reached in outcome.reached.items():
             self.marks[q].acknowledge(reached - 1)
         self._account([outcome])

@@ -30,7 +30,7 @@ Read = dict[str, list[Any]]
 
 
 class TopicReader(Reader):
-    """Reads topics.  Those that pipelines keep for themselves, their commit logs and dead letters, are left out."""
+    """Reads topics.  Those that pipelines keep for themselves, commit logs, dead letters, ledgers, are left out."""
 
     follows: ClassVar[bool] = True
 
@@ -58,7 +58,7 @@ class TopicReader(Reader):
 
     def _is_internal(self, name: str) -> bool:
         pipeline, _, kind = name.rpartition("-")
-        if kind not in ("log", "dead") or not pipeline:
+        if kind not in ("log", "dead", "actions") or not pipeline:
             return False
         item = self._home.store.run(guard.read(reader_key(pipeline)))
         return item is not None and "begun" in item

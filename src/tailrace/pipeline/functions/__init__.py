@@ -1,11 +1,12 @@
 """Functions: what a branch does with messages on their way to a writer.
 
 A function takes rows, an Arrow record batch of one namespace, and gives none, one or several such batches.  It can be
-pickled, and each branch has its own.  `each` and `batch` make one of anybody's own function.
+pickled, and each branch has its own.  `each`, `batch` and `frame` make one of anybody's own function.
 """
 
 from tailrace.pipeline.functions.calls import batch, each
 from tailrace.pipeline.functions.fields import omit, pick, rename
+from tailrace.pipeline.functions.frames import frame
 from tailrace.pipeline.functions.named import FUNCTIONS, function
 from tailrace.pipeline.functions.namespaces import destination, remap
 from tailrace.pipeline.functions.opfilter import opfilter
@@ -13,6 +14,6 @@ from tailrace.pipeline.functions.pretty import pretty
 from tailrace.pipeline.functions.skip import skip
 
 __all__ = [
-    "FUNCTIONS", "batch", "destination", "each", "function", "omit", "opfilter", "pick", "pretty", "remap", "rename",
-    "skip",
+    "FUNCTIONS", "batch", "destination", "each", "frame", "function", "omit", "opfilter", "pick", "pretty", "remap",
+    "rename", "skip",
 ]  # fmt: skip

@@ -110,15 +110,16 @@ def _still_unset(batch: pa.RecordBatch, result: pa.RecordBatch) -> pa.Array[Any]
 
 def each(function: OfMessage) -> Each:
     """A function over messages, one at a time: it gives a message, the same or another, or None to leave it out."""
-    return Each(_callable("each", function))
+    return Each(checked("each", function))
 
 
 def batch(function: OfColumns) -> Batch:
     """A function over Arrow record batches with the documents' fields as columns."""
-    return Batch(_callable("batch", function))
+    return Batch(checked("batch", function))
 
 
-def _callable(what: str, function: Any) -> Any:
+def checked(what: str, function: Any) -> Any:
+    """Refuse what cannot be called."""
     if not callable(function):
         raise BadSetting(f"{what} takes a function, not a {type(function).__name__}")
     return function

@@ -10,6 +10,7 @@ from tailrace.errors import BadSetting
 from tailrace.pipeline.functions.calls import batch, each
 from tailrace.pipeline.functions.fields import omit, pick, rename
 from tailrace.pipeline.functions.files import function_at, is_reference
+from tailrace.pipeline.functions.frames import frame
 from tailrace.pipeline.functions.namespaces import remap
 from tailrace.pipeline.functions.opfilter import opfilter
 from tailrace.pipeline.functions.pretty import pretty
@@ -17,7 +18,7 @@ from tailrace.pipeline.functions.skip import skip
 
 FUNCTIONS: dict[str, Callable[..., Any]] = {
     "omit": omit, "pick": pick, "rename": rename, "remap": remap, "pretty": pretty, "skip": skip,
-    "opfilter": opfilter, "each": each, "batch": batch,
+    "opfilter": opfilter, "each": each, "batch": batch, "frame": frame,
 }  # fmt: skip
 
 _OF_MAPPING = ("rename", "remap")
