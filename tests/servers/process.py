@@ -70,6 +70,7 @@ def running(
     log: Path,
     env: Mapping[str, str] | None = None,
     grace: float = 5,
+    patience: float = 60,
 ) -> Iterator[int]:
     """Start a command, wait until it is ready, give its pid; at the end ask it to stop, and kill it after `grace`."""
     # A test run that is killed cannot stop its servers; the kernel then does.
@@ -79,14 +80,14 @@ def running(
             [*guard, *command], stdin=subprocess.DEVNULL, stdout=out, stderr=out, env=env, cwd=log.parent
         )
     try:
-        _wait(process, ready, log, Path(command[0]).name)
+        _wait(process, ready, log, Path(command[0]).name, patience)
         yield process.pid
     finally:
         _stop(process, grace)
 
 
-def _wait(process: subprocess.Popen[bytes], ready: Callable[[], bool], log: Path, name: str) -> None:
-    deadline = time.monotonic() + 60
+def _wait(process: subprocess.Popen[bytes], ready: Callable[[], bool], log: Path, name: str, patience: float) -> None:
+    deadline = time.monotonic() + patience
     while not ready():
         if process.poll() is not None or time.monotonic() > deadline:
             tail = log.read_text(errors="replace")[-2000:]

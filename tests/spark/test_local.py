@@ -14,10 +14,11 @@ from pyspark.sql import SparkSession
 from pyspark.sql.functions import udf
 from pyspark.sql.streaming.query import StreamingQuery
 
+import tailrace.spark
 from tailrace.home import Home
 from tests.spark.direct import fill, values
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
 
 
 def read(spark: SparkSession, home: Home, **options: Any) -> Any:
@@ -101,6 +102,11 @@ def test_a_stream_from_topic_to_topic(spark: SparkSession, home: Home, tmp_path:
     fill(source, {0: 50, 1: 20}, 50)
     query = done(copying(spark, home, tmp_path, subscribe="orders", minPartitions=5))  # a restart, split otherwise
     assert values(out) == values(source)
+    assert tailrace.spark.lag(query, home=home.url)[0] == ("orders", 0, 50, 100, 0, 0.0)
+    fill(source, {0: 4}, 100)
+    found = tailrace.spark.lag(query, home=home.url)[0]
+    assert found[:5] == ("orders", 0, 50, 100, 4)
+    assert 0 < found.seconds < 60
     (progress,) = query.lastProgress.sources
     assert json.loads(progress.endOffset)["orders"] == {"id": source.id, "0": 100, "1": 40, "2": 30}
 
@@ -158,8 +164,6 @@ def test_errors_are_told_before_any_task(spark: SparkSession, home: Home, tmp_pa
 
 
 def test_the_home_of_the_session_is_the_one_that_is_meant(spark: SparkSession, home: Home) -> None:
-    import tailrace.spark
-
     fill(home.topic("orders", partitions=1), {0: 3})
     tailrace.spark.register(spark, home=home.url)
     assert spark.read.format("tailrace").option("subscribe", "orders").load().count() == 3

@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from tailrace._version import __version__
-from tailrace.cli import append, doctor, group, home, operate, pipeline, reading, run, topic, transfer
+from tailrace.cli import append, doctor, events, group, home, operate, pipeline, reading, run, spark, topic, transfer
 from tailrace.cli.options import HomeOption
 from tailrace.errors import TailraceError
 
@@ -27,7 +27,9 @@ reading.register(topic.app)
 transfer.register(topic.app)
 app.add_typer(topic.app, name="topic")
 app.add_typer(group.app, name="group")
+app.add_typer(events.app, name="events")
 app.add_typer(home.app, name="home")
+app.add_typer(spark.app, name="spark")
 pipeline.register(app)
 run.register(app)
 operate.register(app)

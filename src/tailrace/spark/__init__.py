@@ -12,6 +12,7 @@ from tailrace.spark.installed import check_pyspark
 check_pyspark()
 
 from tailrace.spark.format import Tailrace  # noqa: E402
+from tailrace.spark.lag import Lag, lag  # noqa: E402
 from tailrace.spark.session import register, session  # noqa: E402
 
-__all__ = ["Tailrace", "register", "session"]
+__all__ = ["Lag", "Tailrace", "lag", "register", "session"]

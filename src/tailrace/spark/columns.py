@@ -19,7 +19,8 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from tailrace.errors import BadInput, BadSetting
+from tailrace.errors import BadSetting
+from tailrace.log.interchange import plain
 from tailrace.log.reader import Fetched
 from tailrace.log.record import Mode, Op
 
@@ -69,11 +70,8 @@ def arrow_schema(schema: StructType) -> pa.Schema:
 
 
 def as_batch(topic: str, some: Sequence[Fetched], schema: pa.Schema) -> pa.RecordBatch:
-    """Fetched records as one batch for Spark."""
-    if any("value" not in f.data.schema.names for f in some):
-        raise BadInput(
-            f"topic {topic!r} holds typed rows, as a pipeline writes them, not values of bytes; read it by a pipeline"
-        )
+    """Fetched records as one batch for Spark; the typed rows of a pipeline have their columns as JSON for a value."""
+    some = [plain(f) for f in some]
     rows = sum(f.data.num_rows for f in some)
     return pa.RecordBatch.from_arrays([_MAKE[f.name](topic, some, rows, f.type) for f in schema], schema=schema)
 

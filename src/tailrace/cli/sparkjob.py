@@ -1,0 +1,98 @@
+"""A Spark job as people see it: a quiet start, a bar while it runs, and one line when it fails."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+import tempfile
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, TypeVar
+
+from tailrace.errors import BadInput, TailraceError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+T = TypeVar("T")
+
+
+@contextmanager
+def session(master: str, home: str | None) -> Iterator[SparkSession]:
+    """Spark for the length of a block."""
+    import tailrace.spark
+
+    with _aside():
+        spark = tailrace.spark.session(master, home=home or None)
+    try:
+        yield spark
+    finally:
+        spark.stop()
+
+
+@contextmanager
+def _aside() -> Iterator[None]:
+    """Java, started in here, writes what it has to say to a file; what concerns people comes as an error."""
+    if "TAILRACE_SPARK_LOGS" in os.environ:
+        yield
+        return
+    sys.stderr.flush()
+    kept = os.dup(2)
+    with tempfile.TemporaryFile() as log:
+        os.dup2(log.fileno(), 2)
+        try:
+            yield
+        finally:
+            os.dup2(kept, 2)
+            os.close(kept)
+
+
+@contextmanager
+def explained() -> Iterator[None]:
+    """An error of tailrace's that Spark has wrapped comes out again; of one of Spark's, its first line."""
+    from pyspark.errors import PySparkException
+
+    try:
+        yield
+    except PySparkException as error:
+        found = re.findall(r"tailrace\.errors\.\w+: (.*)", str(error))
+        if found:
+            raise TailraceError(found[-1]) from None
+        raise BadInput(str(error).strip().split("\n", 1)[0]) from None
+
+
+def run(spark: SparkSession, what: str, work: Callable[[], T]) -> T:
+    """Do some work in Spark, with a bar that shows how many of its tasks are done."""
+    done = threading.Event()
+    # The work stays in this thread: Spark looks formats up in the session of the thread that asks.
+    watcher = threading.Thread(target=_watch, args=(spark, what, done), daemon=True)
+    if sys.stderr.isatty():
+        watcher.start()
+    try:
+        with explained():
+            return work()
+    finally:
+        done.set()
+        if watcher.is_alive():
+            watcher.join()
+
+
+def _watch(spark: SparkSession, what: str, done: threading.Event) -> None:
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("tasks"))
+    with Progress(*columns, TimeElapsedColumn(), console=Console(stderr=True), transient=True) as shown:
+        bar = shown.add_task(what, total=None)
+        while not done.wait(0.2):
+            finished, total = _tasks(spark)
+            shown.update(bar, completed=finished, total=total or None)
+
+
+def _tasks(spark: SparkSession) -> tuple[int, int]:
+    """How many tasks of the stages at work are done, and how many they have."""
+    tracker = spark.sparkContext.statusTracker()
+    stages = [found for id in tracker.getActiveStageIds() if (found := tracker.getStageInfo(id)) is not None]
+    return sum(s.numCompletedTasks for s in stages), sum(s.numTasks for s in stages)
