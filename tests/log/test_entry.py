@@ -7,7 +7,7 @@ from contextlib import suppress
 
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tailrace.errors import Damaged
@@ -122,6 +122,7 @@ def test_a_slice_of_a_larger_batch_is_encoded_alone() -> None:
     assert bytes(joined(entries.slice(3, 4))) == bytes(joined(encode(whole.slice(3, 4))))
 
 
+unhurried = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 ROWS = st.lists(
     st.tuples(
         st.integers(0, 2**63 - 1),
@@ -135,6 +136,7 @@ ROWS = st.lists(
 ).map(lambda rows: sorted(rows, key=lambda row: row[0]))
 
 
+@unhurried
 @given(ROWS)
 def test_what_is_encoded_is_decoded(rows: list[tuple[int, int, int, bytes | None, bytes | None]]) -> None:
     data = bytes_of(*rows)
@@ -142,6 +144,7 @@ def test_what_is_encoded_is_decoded(rows: list[tuple[int, int, int, bytes | None
     assert decode(data) == (batch(*rows), len(data))
 
 
+@unhurried
 @given(ROWS, st.data())
 def test_a_cut_anywhere_keeps_every_whole_entry(
     rows: list[tuple[int, int, int, bytes | None, bytes | None]], pick: st.DataObject
@@ -155,6 +158,7 @@ def test_a_cut_anywhere_keeps_every_whole_entry(
     assert at == ([0, *ends])[whole]
 
 
+@unhurried
 @given(st.data())
 def test_one_changed_byte_is_damage_or_other_content_never_a_lost_entry(pick: st.DataObject) -> None:
     """There is no checksum, but the lengths hold each other: a changed byte cannot make entries vanish in silence."""
