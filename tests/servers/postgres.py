@@ -60,11 +60,15 @@ def debian() -> Path:
 
 @contextlib.contextmanager
 def postgres(
-    binaries: Path | None = None, data: Path | None = None, settings: Mapping[str, str] | None = None
+    binaries: Path | None = None,
+    data: Path | None = None,
+    settings: Mapping[str, str] | None = None,
+    port: int | None = None,
 ) -> Iterator[Postgres]:
-    """A PostgreSQL on a free port, ready for logical replication.  A folder that is given is kept, and used again."""
+    """A PostgreSQL on a free port, ready for logical replication.  A folder that is given is kept, and used again; with
+    the port that it had, a server that was killed comes back where it was."""
     binaries = binaries or embedded()
-    (port,) = free_ports(1)
+    port = port or free_ports(1)[0]
     with folder(data) as home:
         cluster = initialised(binaries, home)
         options = {**SETTINGS, "port": str(port), **(settings or {})}

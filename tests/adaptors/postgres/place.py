@@ -25,8 +25,13 @@ class Place:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.hang_up()
+
+    def hang_up(self) -> None:
+        """Give up the test's own connection."""
         if self._connection is not None:
             self._connection.close()
+            self._connection = None
 
     @property
     def connection(self) -> psycopg.Connection[Any]:

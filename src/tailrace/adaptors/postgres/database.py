@@ -27,6 +27,7 @@ SESSION = {
     "search_path": "",
     "standard_conforming_strings": "on",
     "statement_timeout": "0",
+    "lock_timeout": "60s",
     "idle_in_transaction_session_timeout": "0",
     # A table that hides rows from us must be an error, never a copy without them.
     "row_security": "off",

@@ -106,7 +106,9 @@ class Decoder:
 
     def _stream_start(self, data: bytes, at: int) -> None:
         (xid,) = u32(data, at + 1)
-        self._streaming = self._streams.setdefault(xid, Streamed())
+        if xid not in self._streams:
+            self._streams[xid] = Streamed()
+        self._streaming = self._streams[xid]
 
     def _stream_abort(self, data: bytes, at: int) -> None:
         xid, part = struct.unpack_from(">II", data, at + 1)

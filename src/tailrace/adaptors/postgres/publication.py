@@ -19,10 +19,10 @@ from tailrace.errors import NotReady, Unavailable
 if TYPE_CHECKING:
     from psycopg import Connection
 
-_LACKING = """
-    SELECT asked.n FROM unnest(%s::text[], %s::text[]) WITH ORDINALITY AS asked(schema, name, n)
-    WHERE NOT EXISTS (SELECT FROM pg_publication_tables t
-                      WHERE t.pubname = %s AND t.schemaname = asked.schema AND t.tablename = asked.name)
+_HAS = """
+    SELECT c.oid FROM pg_class c, pg_publication p WHERE p.pubname = %s AND c.oid = ANY (%s) AND (
+        p.puballtables OR EXISTS (SELECT FROM pg_publication_rel r WHERE r.prpubid = p.oid AND r.prrelid = c.oid)
+        OR EXISTS (SELECT FROM pg_publication_namespace n WHERE n.pnpubid = p.oid AND n.pnnspid = c.relnamespace))
 """
 _JOINED = """
     SELECT max(age) FROM (
@@ -72,8 +72,9 @@ def publish(connection: Connection[Any], settings: PostgresSource, tables: Seque
 
 def lacks(connection: Connection[Any], name: str, tables: Sequence[Identity]) -> list[Identity]:
     """The tables that a publication does not have."""
-    rows = connection.execute(_LACKING, [[t.schema for t in tables], [t.name for t in tables], name]).fetchall()
-    return [tables[n - 1] for (n,) in rows]
+    # The view pg_publication_tables would wait for whoever is altering one of them.
+    has = {oid for (oid,) in connection.execute(_HAS, [name, [table.oid for table in tables]]).fetchall()}
+    return [table for table in tables if table.oid not in has]
 
 
 def _create(connection: Connection[Any], name: str, tables: Sequence[Identity]) -> str:

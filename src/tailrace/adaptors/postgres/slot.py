@@ -20,7 +20,7 @@ _SLOT = """
     FROM pg_replication_slots s WHERE slot_name = %s
 """
 _OLDEST = """
-    SELECT pid, date_trunc('second', now() - xact_start)::text FROM pg_stat_activity
+    SELECT pid, extract(epoch FROM now() - xact_start)::int FROM pg_stat_activity
     WHERE backend_xid IS NOT NULL AND pid <> pg_backend_pid() ORDER BY xact_start LIMIT 1
 """
 
@@ -89,7 +89,7 @@ def create(connection: Connection[Any], where: str, settings: PostgresSource) ->
     except psycopg.errors.QueryCanceled:
         oldest = connection.execute(_OLDEST).fetchone()
         blamed = (
-            f": pid {oldest[0]} for {oldest[1]}, SELECT pg_terminate_backend({oldest[0]}) ends it" if oldest else ""
+            f": pid {oldest[0]} for {oldest[1]} s, SELECT pg_terminate_backend({oldest[0]}) ends it" if oldest else ""
         )
         raise Unavailable(
             f"PostgreSQL at {where} makes slot {settings.slot!r} only when transactions under way have ended{blamed}"

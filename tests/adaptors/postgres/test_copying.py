@@ -1,0 +1,121 @@
+"""Copying, and what happens meanwhile."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+import psycopg
+import pytest
+
+from tailrace.adaptors.postgres.catalog import Leaf
+from tailrace.adaptors.postgres.copying import cut
+from tailrace.adaptors.rows import messages_of
+from tailrace.errors import Unavailable
+from tests.adaptors.postgres.driver import Drive
+from tests.adaptors.postgres.place import Place
+from tests.adaptors.postgres.workload import SETUP, TABLES, Workload
+
+
+class TestPieces:
+    def test_an_empty_table_is_one_piece(self) -> None:
+        assert cut([Leaf("s", "t", 0, 0)], 100) == [([("s", "t", 0, None)], 0)]
+
+    def test_no_partitions_at_all_are_one_piece(self) -> None:
+        assert cut([], 100) == [([], 0)]
+
+    def test_a_large_one_is_cut_into_blocks(self) -> None:
+        parts = [part for some, _ in cut([Leaf("s", "t", 10, 350)], 100) for part in some]
+        assert parts == [("s", "t", 0, 2), ("s", "t", 2, 5), ("s", "t", 5, 7), ("s", "t", 7, None)]
+
+    def test_never_more_pieces_than_blocks(self) -> None:
+        assert len(cut([Leaf("s", "t", 2, 1000)], 1)) == 2
+
+    def test_small_partitions_share_a_piece(self) -> None:
+        leaves = [Leaf("s", f"p{n}", 1, 40) for n in range(5)]
+        assert [len(some) for some, _ in cut(leaves, 100)] == [2, 2, 1]
+
+
+@pytest.mark.server
+class TestMeanwhile:
+    @pytest.mark.parametrize("seed", [0, *(pytest.param(n, marks=pytest.mark.soak) for n in range(1, 20))])
+    def test_everything_changes(self, source: Place, sink: Place, seed: int) -> None:
+        source.run(SETUP)
+        with Drive(source, sink, [f"public.{t}" for t in TABLES], reader={"batch_rows": 50}) as drive:
+            with Workload(source, seed) as work:
+                drive.begin()
+                drive.copy(rows=200)
+                for _ in range(3):
+                    end = time.monotonic() + 0.7
+                    while time.monotonic() < end:
+                        drive.step()
+                    drive.stop()
+            drive.follow(seconds=120)
+        assert work.done > 50
+        for table in TABLES:
+            columns = ", ".join(name for (name,) in source.ask(COLUMNS, table))
+            assert sink.texts(table, columns) == source.texts(table, columns), table
+
+    def test_a_row_that_moves_between_pieces(self, source: Place, sink: Place) -> None:
+        """No piece has it, and its change lacks a large value: that is read from the table."""
+        source.run("CREATE TABLE t (id int PRIMARY KEY, v int, pad text, big text)")
+        source.run("ALTER TABLE t ALTER big SET STORAGE EXTERNAL, ALTER pad SET STORAGE PLAIN")
+        source.run("INSERT INTO t SELECT n, 0, repeat('p', 1500), repeat('b', 9000) FROM generate_series(1, 40) n")
+        source.run("ANALYZE t")
+        reader = source.reader()
+        with Drive(source, sink, ["public.t"]) as drive:
+            drive.begin()
+            first, second = reader.pieces("public.t", 20)
+            rows = list(reader.copy(first))
+            source.run("DELETE FROM t WHERE id <= 8")
+            source.run("VACUUM t")
+            source.run("UPDATE t SET v = 1 WHERE id > 36")
+            moved = source.ask(
+                "SELECT id FROM t WHERE v = 1 AND ctid < %s::text::tid", f"({second.bounds['parts'][0][2]},0)"
+            )
+            assert moved
+            rows += list(reader.copy(second))
+            assert not {n for (n,) in moved} & {m.data["id"] for batch in rows for m in messages_of(batch)}
+            drive._write(rows)
+            drive.follow()
+        assert sink.texts("t") == source.texts("t")
+
+    def test_a_writer_from_before_it_was_published(self, source: Place, sink: Place) -> None:
+        """Its changes are in no log: the copy waits for it."""
+        source.run("CREATE TABLE a (id int PRIMARY KEY); CREATE TABLE b (id int PRIMARY KEY)")
+        with Drive(source, sink, ["public.a"]) as drive:
+            drive.begin()
+            with psycopg.connect(source.uri) as early, psycopg.connect(source.uri) as late:
+                early.execute("INSERT INTO b VALUES (1)")
+                with pytest.raises(Unavailable, match=f"pg_terminate_backend.{early.info.backend_pid}"):
+                    source.reader(patience=0.3).pieces("public.b", 100)
+                late.execute("INSERT INTO b VALUES (2)")
+                threading.Timer(0.5, early.commit).start()
+                drive.namespaces.append("public.b")
+                drive.copy(["public.b"])
+                late.commit()
+            source.run("INSERT INTO b VALUES (3)")
+            drive.follow()
+        assert sink.texts("b") == ["(1)", "(2)", "(3)"]
+
+    def test_a_long_transaction_when_it_begins(self, source: Place) -> None:
+        source.run("CREATE TABLE t (id int PRIMARY KEY)")
+        with psycopg.connect(source.uri) as other:
+            other.execute("INSERT INTO t VALUES (1)")
+            with pytest.raises(Unavailable, match=f"pid {other.info.backend_pid} for [0-9]+ s"):
+                source.reader(patience=0.3).begin(["public.t"])
+
+    def test_a_publication_of_somebody_else(self, source: Place, sink: Place) -> None:
+        source.run("CREATE TABLE t (id int PRIMARY KEY, secret text, v int)")
+        source.run("INSERT INTO t SELECT n, 'secret', n FROM generate_series(1, 10) n")
+        source.run("CREATE PUBLICATION theirs FOR TABLE t (id, v) WHERE (id > 3)")
+        with Drive(source, sink, ["public.t"], reader={"publication": "theirs"}) as drive:
+            drive.begin()
+            drive.copy()
+            source.run("INSERT INTO t VALUES (1000, 'secret', 1), (2, 'secret', 1) ON CONFLICT (id) DO NOTHING")
+            source.run("UPDATE t SET v = 0 WHERE id IN (3, 4)")
+            drive.follow()
+        assert sink.texts("t", "*") == source.texts("t WHERE id > 3", "id, v")
+
+
+COLUMNS = "SELECT attname FROM pg_attribute WHERE attrelid = %s::regclass AND attnum > 0 AND NOT attisdropped"
