@@ -12,7 +12,6 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-import tailrace
 from tailrace.spark.format import Tailrace
 from tailrace.spark.homes import one_host, settled
 from tailrace.spark.installed import check_pyspark
@@ -89,7 +88,7 @@ def _bound(home: str | None, near: bool) -> type[Tailrace]:
 
 def _packed() -> Path:
     """This package as a file that Python can import from."""
-    folder = Path(tailrace.__file__).parent
+    folder = Path(__file__).parents[1]
     path = Path(tempfile.mkdtemp(prefix="tailrace-")) / "tailrace.zip"
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as out:
         for file in sorted(folder.rglob("*.py")):
