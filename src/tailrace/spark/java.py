@@ -66,7 +66,7 @@ def version_of(java: Path) -> int:
         text = release.read_text() if release.exists() else _asked(java)
     except (OSError, subprocess.SubprocessError):
         return 0
-    found = re.search(r'(?:JAVA_VERSION=|version )"(?:1\\.)?(\d+)', text)
+    found = re.search(r'(?:JAVA_VERSION=|version )"(?:1\.)?(\d+)', text)
     return int(found[1]) if found else 0
 
 
@@ -94,7 +94,9 @@ def shim(java: Path, cache: Path) -> Path:
     home = cache / f"java-{hashlib.sha256(text.encode()).hexdigest()[:16]}"
     program = home / "bin" / "java"
     if not program.exists():
-        program.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        cache.parent.mkdir(parents=True, exist_ok=True)
+        for folder in (cache, home, program.parent):
+            folder.mkdir(mode=0o700, exist_ok=True)
         half = program.with_name(f"java.{os.getpid()}")
         half.write_text(text)
         half.chmod(0o700)

@@ -1,0 +1,65 @@
+"""Homes in Spark's processes, and who can reach them."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from tailrace.errors import BadSetting
+from tailrace.spark.format import Tailrace
+from tailrace.spark.homes import check_reach, home_at, one_host, settled
+
+
+def test_a_home_is_made_absolute_where_it_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("TAILRACE_HOME", raising=False)
+    assert settled(None) == str(tmp_path / ".tailrace")
+    assert settled("./here") == str(tmp_path / "here")
+    assert settled("s3://bucket/x?table=t") == "s3://bucket/x?table=t"
+    monkeypatch.setenv("TAILRACE_HOME", "there")
+    assert settled(None) == str(tmp_path / "there")
+
+
+@pytest.mark.parametrize(
+    ("master", "near"),
+    [
+        ("local[*]", True),
+        ("local-cluster[2,1,1024]", True),
+        ("spark://127.0.0.1:7077", True),
+        ("spark://localhost:7077", True),
+        ("spark://10.0.0.1:7077", False),
+        ("yarn", False),
+        ("k8s://https://example:443", False),
+        ("", False),
+    ],
+)
+def test_which_masters_have_one_machine(master: str, near: bool) -> None:
+    assert one_host(master) is near
+
+
+def test_a_folder_is_refused_on_several_machines(tmp_path: Path) -> None:
+    class Far(Tailrace):
+        one_host = False
+
+    with pytest.raises(BadSetting, match=r"a folder of one machine.*sharedHome"):
+        Far({"home": str(tmp_path), "subscribe": "orders"}).schema()
+    check_reach("s3://bucket/x?table=t", False)
+    check_reach(str(tmp_path), True)
+    with pytest.raises(BadSetting, match="sharedHome"):
+        check_reach(f"file://{tmp_path}", False, "another-machine")
+    check_reach(f"file://{tmp_path}", False, os.uname().nodename)
+
+
+def test_a_home_is_opened_once_per_process(tmp_path: Path) -> None:
+    url = str(tmp_path / "home")
+    assert home_at(url) is home_at(url)
+    child = os.fork()
+    if child == 0:  # what was open before the fork is not used after it
+        try:
+            home_at(url).topics()
+        except Exception as error:
+            os._exit(7 if "forked" in str(error) else 1)
+        os._exit(0)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
