@@ -2,9 +2,25 @@
 
 from __future__ import annotations
 
+import contextlib
+import datetime
+import pickle
+import time
+from collections.abc import Iterator, Sequence
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
 import pytest
 
+from tailrace.adaptors.contract import Staged, Who
+from tailrace.adaptors.postgres.settings import PostgresSink
+from tailrace.adaptors.postgres.state import ORPHANED
+from tailrace.adaptors.postgres.unit import new_table
 from tailrace.adaptors.postgres.writer import PostgresWriter
+from tailrace.adaptors.rows import make_rows
+from tailrace.errors import BadInput, NotReady, Rejected
+from tailrace.log.record import Mode, Op
 from tailrace.testing.readercontract import Document
 from tailrace.testing.writercontract import WriterContract
 from tests.adaptors.postgres.place import Place
@@ -32,3 +48,228 @@ class TestContract(WriterContract):
     @pytest.fixture
     def sink(self, sink: Place) -> Documents:
         return Documents(sink)
+
+
+NAMESPACE = "public.t"
+FEW, MANY = 10, 5000
+"""Rows that travel with the answer, and rows that are staged in a table."""
+
+
+def rows(columns: dict[str, Any], keys: Sequence[str] = ("id",), **more: Any) -> pa.RecordBatch:
+    return make_rows(NAMESPACE, pa.RecordBatch.from_pydict(columns), keys, mode=Mode.SYNC, **more)
+
+
+def write(place: Place, *batches: pa.RecordBatch, offset: int = 1, **settings: Any) -> list[Staged]:
+    with contextlib.closing(place.writer(**settings)) as writer:
+        staged = [writer.stage(batches)]
+        writer.finish(staged, WHO, {"0": offset})
+    return staged
+
+
+WHO = Who("pipeline", "writer", 1)
+
+
+class TestMaking:
+    def test_a_missing_table(self, sink18: Place) -> None:
+        batch = rows({"id": pa.array([1], pa.int32()), "at": pa.array([0], pa.timestamp("us", "UTC"))})
+        with pytest.raises(NotReady, match="create = true") as caught:
+            write(sink18, batch)
+        sink18.run(str(caught.value).rsplit("or: ", 1)[1])
+        write(sink18, batch)
+        assert sink18.texts("t") == ['(1,"1970-01-01 00:00:00+00")']
+
+    def test_a_missing_column(self, sink18: Place) -> None:
+        sink18.run("CREATE TABLE t (id int PRIMARY KEY)")
+        batch = rows({"id": [1], "more": pa.array([Decimal("1.5")], pa.decimal128(5, 2))})
+        with pytest.raises(NotReady, match="has no column more; set alter = true, or: ") as caught:
+            write(sink18, batch)
+        sink18.run(str(caught.value).rsplit("or: ", 1)[1])
+        write(sink18, batch)
+        assert sink18.texts("t") == ["(1,1.50)"]
+
+    def test_types_of_other_sources(self, sink18: Place) -> None:
+        columns = {
+            "id": pa.array([1, 2], pa.uint8()),
+            "i8": pa.array([-1, None], pa.int8()),
+            "u64": pa.array([2**64 - 1, None], pa.uint64()),
+            "f16": pa.array([1.5, None], pa.float16()),
+            "large": pa.array(["x", None], pa.large_string()),
+            "fixed": pa.array([b"ab", None], pa.binary(2)),
+            "d64": pa.array([datetime.date(2024, 1, 1), None], pa.date64()),
+            "t32": pa.array([datetime.time(1, 2, 3), None], pa.time32("s")),
+            "ns": pa.array([1_000_000_001, None], pa.timestamp("ns")),
+            "took": pa.array([1500, None], pa.duration("ms")),
+            "span": pa.array([pa.MonthDayNano([1, 2, 3000]), None], pa.month_day_nano_interval()),
+            "list": pa.array([[1, None], None], pa.list_(pa.int64())),
+            "lists": pa.array([[["a"], []], None], pa.list_(pa.list_(pa.string()))),
+            "struct": pa.array([{"a": 1, "b": "x"}, None]),
+            "doc": pa.array(['{"a": 1}', None], pa.json_()),
+            "uuid": pa.array([b"0123456789abcdef", None], pa.uuid()),
+            "dict": pa.array(["x", None]).dictionary_encode(),
+            "big": pa.array([Decimal("1e50"), None], pa.decimal256(60, 2)),
+            "null": pa.nulls(2),
+        }
+        for offset, repeat in enumerate((1, 2000)):
+            some = {name: pa.concat_arrays([array] * repeat) for name, array in columns.items()}
+            some["id"] = pa.array(range(2 * repeat), pa.int32())
+            sink18.run("DROP TABLE IF EXISTS t")
+            staged = write(sink18, rows(some), offset=offset, create=True)
+            assert bool(staged[0].detail[0].table) == (repeat > 1)
+            text = sink18.ask("SELECT to_jsonb(t) - 'id' FROM t WHERE id = 0")[0][0]
+            assert text == {
+                "i8": -1, "u64": 2**64 - 1, "f16": 1.5, "large": "x", "fixed": "\\x6162", "d64": "2024-01-01",
+                "t32": "01:02:03", "ns": "1970-01-01T00:00:01", "took": "00:00:01.5",
+                "span": "1 mon 2 days 00:00:00.000003",
+                "list": [1, None], "lists": [["a"], []], "struct": {"a": 1, "b": "x"}, "doc": {"a": 1},
+                "uuid": "30313233-3435-3637-3839-616263646566", "dict": "x", "big": 1e50, "null": None,
+            }  # fmt: skip
+            nulls = sink18.ask("SELECT num_nonnulls(t.*) FROM (SELECT * FROM t WHERE id = 1) t")
+            assert nulls == [(1,)]
+
+    def test_another_schema(self, sink18: Place) -> None:
+        write(sink18, rows({"id": [1]}), schema="other", create=True)
+        assert sink18.ask("SELECT count(*) FROM other.t") == [(1,)]
+        with contextlib.closing(sink18.writer(schema="other")) as writer:
+            writer.command(NAMESPACE, "truncate")
+        assert sink18.ask("SELECT count(*) FROM other.t") == [(0,)]
+
+    def test_a_name_that_would_be_cut(self, sink18: Place) -> None:
+        batch = make_rows("public." + "x" * 64, pa.RecordBatch.from_pydict({"id": [1]}), ["id"])
+        with pytest.raises(BadInput, match="at most 63 bytes"):
+            write(sink18, batch, create=True)
+
+
+class TestMerging:
+    def test_a_table_without_an_index_on_the_key(self, sink18: Place) -> None:
+        sink18.run("CREATE TABLE t (id int, v text)")
+        write(sink18, rows({"id": [1, 2], "v": ["a", "b"]}), offset=1)
+        write(sink18, rows({"id": [2, 3], "v": ["c", "d"]}), offset=2)
+        assert sink18.texts("t") == ["(1,a)", "(2,c)", "(3,d)"]
+
+    def test_nothing_but_a_key(self, sink18: Place) -> None:
+        for offset in range(2):
+            write(sink18, rows({"id": [1, 2]}), offset=offset, create=True)
+        assert sink18.texts("t") == ["(1)", "(2)"]
+
+    def test_swapped_unique_values(self, sink18: Place) -> None:
+        sink18.run("CREATE TABLE t (id int PRIMARY KEY, email text UNIQUE DEFERRABLE)")
+        write(sink18, rows({"id": [1, 2], "email": ["a", "b"]}), offset=1)
+        write(sink18, rows({"id": [1, 2], "email": ["b", "a"]}), offset=2)
+        assert sink18.texts("t") == ["(1,b)", "(2,a)"]
+
+    def test_columns_of_its_own(self, sink18: Place) -> None:
+        sink18.run("CREATE TABLE t (id int PRIMARY KEY, v text, mine text DEFAULT 'default')")
+        write(sink18, rows({"id": [1], "v": ["a"]}), offset=1)
+        sink18.run("UPDATE t SET mine = 'changed'")
+        write(sink18, rows({"id": [1, 2], "v": ["b", "c"]}), offset=2)
+        assert sink18.texts("t") == ["(1,b,changed)", "(2,c,default)"]
+
+    def test_columns_in_json_go_into_arrays(self, sink18: Place) -> None:
+        sink18.run("CREATE TABLE t (id int PRIMARY KEY, tags text[], n numeric[], doc jsonb)")
+        columns = {"id": [1, 2], "tags": [["a", None], None], "n": [[1, 2], []], "doc": [[1], [2]]}
+        write(sink18, rows(columns))
+        assert sink18.texts("t") == ['(1,"{a,NULL}","{1,2}",[1])', "(2,,{},[2])"]
+
+    def test_truncating_what_others_refer_to(self, sink18: Place) -> None:
+        sink18.run(
+            "CREATE TABLE t (id int PRIMARY KEY); CREATE TABLE u (id int REFERENCES t); INSERT INTO t VALUES (1)"
+        )
+        with contextlib.closing(sink18.writer()) as writer:
+            writer.command(NAMESPACE, "truncate")
+            writer.command("public.nothing", "truncate")
+            with pytest.raises(BadInput, match="no command 'vacuum'"):
+                writer.command(NAMESPACE, "vacuum")
+        assert sink18.texts("t") == []
+
+    def test_orphans_are_cleaned(self, sink18: Place) -> None:
+        writer = sink18.writer(create=True)
+        staged = writer.stage([rows({"id": range(MANY), "v": ["x" * 20] * MANY})])
+        (unit,) = staged.detail
+        old = new_table(int(time.time()) - 2 * ORPHANED)
+        sink18.run(f"CREATE TABLE tailrace.{old} (n int); CREATE TABLE tailrace.stage_mine (n int)")
+        assert sink18.writer().restore("p", "w") is None
+        left = {name for (name,) in sink18.ask("SELECT relname FROM pg_class WHERE relname LIKE 'stage%'")}
+        assert left == {unit.table, "stage_mine"}
+        writer.finish([staged], WHO, {"0": 1})
+        left = {name for (name,) in sink18.ask("SELECT relname FROM pg_class WHERE relname LIKE 'stage%'")}
+        assert left == {"stage_mine"}
+        writer.close()
+
+    def test_a_failed_stage_leaves_nothing(self, sink18: Place) -> None:
+        def batches() -> Iterator[pa.RecordBatch]:
+            yield rows({"id": range(MANY), "v": ["x" * 100] * MANY})
+            yield rows({"id": range(MANY), "other": ["x" * 100] * MANY})
+            raise ZeroDivisionError
+
+        writer = sink18.writer()
+        with pytest.raises(ZeroDivisionError):
+            writer.stage(batches())
+        assert sink18.ask("SELECT relname FROM pg_class WHERE relname LIKE 'stage%'") == []
+
+    def test_a_command_is_not_a_row(self, sink18: Place) -> None:
+        batch = rows({"command": ["truncate"]}, (), op=Op.COMMAND)
+        with pytest.raises(BadInput, match="a command is not a row"):
+            sink18.writer().stage([batch])
+
+
+@pytest.mark.parametrize("count", [FEW, MANY])
+class TestRefusals:
+    """Each names table, column and id, and leaves the sink as it was."""
+
+    @pytest.mark.parametrize(
+        ("column", "good", "bad", "why"),
+        [
+            ("v int", "1", "x", "invalid input syntax for type integer"),
+            ("v varchar(3)", "abc", "abcd", "value too long for type character varying"),
+            ("v char(3)", "abc", "abcd", "value too long for type character"),
+            ("v numeric(4,2)", "1.5", "123.4", "numeric field overflow"),
+            ("v text NOT NULL", "x", None, "null value in column"),
+            ("v int CHECK (v < 10)", "1", "11", "violates check constraint"),
+            ("v date", "2024-01-01", "2024-02-30", "out of range"),
+            ("v jsonb", "{}", "{", "invalid input syntax for type json"),
+            ("v text", "x", "a\0b", "0x00"),
+            ("v smallint", "1", "40000", "out of range for type smallint"),
+        ],
+    )
+    def test_values(self, sink18: Place, count: int, column: str, good: str, bad: str | None, why: str) -> None:
+        sink18.run(f"CREATE TABLE t (id int PRIMARY KEY, {column})")
+        values = [bad if n == count - 3 else good for n in range(count)]
+        pad = ["x" * 20] * count
+        sink18.run("ALTER TABLE t ADD pad text")
+        with pytest.raises(Rejected) as caught:
+            write(sink18, rows({"id": range(count), "v": values, "pad": pad}))
+        assert caught.value.namespace == NAMESPACE
+        assert caught.value.id == str(count - 3)
+        assert "column v" in str(caught.value) or "CHECK" in column
+        assert why in str(caught.value)
+        assert sink18.texts("t") == []
+        assert sink18.writer().restore(WHO.pipeline, WHO.writer) is None
+        again = pickle.loads(pickle.dumps(caught.value))
+        assert (again.namespace, again.id, str(again)) == (NAMESPACE, caught.value.id, str(caught.value))
+        write(sink18, rows({"id": range(count), "v": [good] * count, "pad": pad}))
+        assert len(sink18.texts("t")) == count
+
+    def test_a_unique_constraint(self, sink18: Place, count: int) -> None:
+        sink18.run("CREATE TABLE t (id int PRIMARY KEY, email text UNIQUE, pad text)")
+        emails = [f"e{n}" for n in range(count - 1)] + ["e0"]
+        with pytest.raises(Rejected, match="duplicate key value") as caught:
+            write(sink18, rows({"id": range(count), "email": emails, "pad": ["x" * 20] * count}))
+        assert caught.value.id == str(count - 1)
+
+    def test_a_type_that_does_not_match(self, sink18: Place, count: int) -> None:
+        sink18.run("CREATE TABLE t (id int PRIMARY KEY, v timestamptz, pad text)")
+        with pytest.raises(Rejected, match="column v, id 0"):
+            write(sink18, rows({"id": range(count), "v": [True] * count, "pad": ["x" * 20] * count}))
+
+
+class TestRights:
+    def test_no_right_to_keep_offsets(self, sink18: Place) -> None:
+        name = f"poor_{sink18.name}"
+        sink18.run(f"CREATE ROLE {name} LOGIN PASSWORD 'x'")
+        poor = PostgresWriter(PostgresSink(uri=sink18.server.uri(sink18.name, user=name, password="x")))
+        with pytest.raises(NotReady, match="GRANT CREATE ON DATABASE"):
+            poor.check()
+        sink18.run(f"GRANT CREATE ON DATABASE {sink18.name} TO {name}")
+        poor.check()
+        assert sink18.ask("SELECT to_regnamespace('tailrace')") == [(None,)]
+        sink18.run(f"DROP OWNED BY {name}; DROP ROLE {name}")

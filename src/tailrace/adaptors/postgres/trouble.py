@@ -65,11 +65,12 @@ def failed(error: BaseException, where: str, doing: str, namespace: str = "") ->
     said = f"PostgreSQL at {where}, {doing}: {text}"
     if state == "53400":
         return NotReady(f"{said}; raise the setting it names, and restart the server")
-    if not state or state.startswith(PASSING):
-        return Unavailable(said)
-    if state.startswith(ABOUT_DATA):
+    kind = type(error).__name__
+    if state.startswith(ABOUT_DATA) or (not state and kind == "DataError"):
         return Rejected(said, namespace=namespace)
-    return NotReady(f"{said} (SQLSTATE {state}){_hint(error, state)}")
+    if state.startswith(PASSING) or (not state and kind in ("OperationalError", "InterfaceError", "InternalError")):
+        return Unavailable(said)
+    return NotReady(f"{said}{f' (SQLSTATE {state})' if state else ''}{_hint(error, state)}")
 
 
 def _hint(error: BaseException, state: str) -> str:
