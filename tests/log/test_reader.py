@@ -15,7 +15,7 @@ from tailrace.log.append import commit, place, roll
 from tailrace.log.cleaning import clean
 from tailrace.log.head import Page
 from tailrace.log.merging import merge
-from tailrace.log.reader import Reader, offset_at
+from tailrace.log.reader import Reader, offset_at, seek
 from tailrace.log.retention import drop_pages, raise_floor
 from tailrace.log.topic import Topic
 from tailrace.storage.calls import Get, GetObject, Query, Store, Write
@@ -115,6 +115,18 @@ def test_a_page_that_is_merged_under_a_reader_is_found_again() -> None:
     while fetched := store.run(reader.poll(1)):
         seen += [v for run in fetched for v in run.data.column("value").to_pylist()]
     assert seen == [b"0:%d" % n for n in range(1, 6)]
+
+
+def test_every_offset_is_found_on_its_page() -> None:
+    store = filled("objects", 60, (0, 1, 2, 5, 9, 10, 11, 12, 20, 21, 30, 40, 41, 42, 43, 50))
+    for merged in (None, slice(3, 6), slice(0, 2), slice(-4, None)):
+        if merged is not None:
+            assert store.run(merge(view(store), pages(store)[merged]))
+        head = store.run(view(store).head())
+        for offset in range(head.own.base[0]):
+            page = store.run(seek(view(store), head, 0, offset))
+            assert page is not None
+            assert page.base[0] <= offset < page.end[0], offset
 
 
 # --- below the floor
