@@ -66,19 +66,20 @@ def _folded(flat: pa.RecordBatch, groups: pa.Array[Any]) -> pa.RecordBatch:
     places = pa.arange(0, len(flat))
     nothing = pa.scalar(None, pa.int64())
     whole = pc.is_null(flat.column("unset"))
-    since = _greatest(groups, pc.if_else(whole, places, nothing)).take(groups)
-    counts = pc.greater_equal(places, pc.fill_null(since, -1))
+    since = _greatest(groups, pc.if_else(whole, places, nothing))
+    counts = pc.greater_equal(places, pc.fill_null(since.take(groups), -1))
     last = _greatest(groups, places)
-    taken = [flat.column("op").take(last)]
+    # After a delete, changes of single fields have nothing to change: it stays one.
+    ops = flat.column("op").take(pc.coalesce(since, last))
     sources = [
         _greatest(groups, pc.if_else(pc.and_(counts, _is_set(flat, n)), places, nothing))
         if _ever_unset(flat, n)
         else last
         for n in range(flat.num_columns - 2)
     ]
-    taken.append(_bitmaps(sources))
-    taken += [flat.column(n + 2).take(source) for n, source in enumerate(sources)]
-    return pa.RecordBatch.from_arrays(taken, schema=flat.schema)
+    unset = pc.if_else(pc.equal(ops, int(Op.DELETE)), pa.scalar(None, pa.binary()), _bitmaps(sources))
+    taken = [flat.column(n + 2).take(source) for n, source in enumerate(sources)]
+    return pa.RecordBatch.from_arrays([ops, unset, *taken], schema=flat.schema)
 
 
 def _ever_unset(flat: pa.RecordBatch, n: int) -> bool:
