@@ -155,3 +155,5 @@ def test_tailrace_pipeline_is_callable_whatever_was_imported_before() -> None:
         subprocess.run([sys.executable, "-c", code], check=True)
     code = "import tailrace, sys; assert not {'pyspark', 'pyarrow'} & set(sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True)
+    code = "import tailrace, sys; tailrace.pipeline('x').source('file', path='a').save('stdout').definition()"
+    subprocess.run([sys.executable, "-c", f"{code}; assert 'pyspark' not in sys.modules"], check=True)

@@ -5,11 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, TypeAlias, get_args
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
 from tailrace.errors import BadSetting
 from tailrace.log.catalog import check_name
-from tailrace.pipeline.delivery import Function
+
+if TYPE_CHECKING:  # what delivers needs Spark, what is only written does not
+    from tailrace.pipeline.delivery import Function
 
 OnError: TypeAlias = Literal["stop", "dead_letter", "skip"]
 
