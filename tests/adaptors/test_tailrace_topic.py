@@ -20,6 +20,7 @@ from tailrace.adaptors.tailrace_topic.writing import TopicWriter
 from tailrace.errors import PositionLost
 from tailrace.home import Home
 from tailrace.log.record import Mode, Op
+from tailrace.log.retention import raise_floor
 from tailrace.pipeline.commitlog import CommitLog
 from tailrace.testing.adaptorcontract import ReaderContract, WriterContract
 from tailrace.testing.readercontract import Following
@@ -240,3 +241,17 @@ def test_offsets_are_kept_where_nothing_is_appended(home: Home) -> None:
     writer = TopicWriter(TopicSink(home=home.url))
     writer.finish([], WHO, {"0": 5})
     assert writer.restore("pipeline", "writer") == {"epoch": 1, "offsets": {"0": 5}}
+
+
+def test_records_that_retention_has_removed(home: Home) -> None:
+    """A copy goes without them; to follow from before them is to lose them, and is said."""
+    topic = home.topic("orders", 1)
+    topic.append([(None, b"%d" % n) for n in range(5)])
+    reader = TopicReader(TopicSource(home=home.url, poll_seconds=0.01))
+    pieces = reader.pieces("orders", 2)
+    position = {"orders": [topic.id, {}, {"0": 1}]}
+    home.store.run(raise_floor(topic.log, {0: 3}))
+    values = [m.data["value"] for p in pieces for b in reader.copy(p) for m in messages_of(b)]
+    assert values == [b"3", b"4"]
+    with pytest.raises(PositionLost, match=r"offset 1 .* was removed.*only a fresh copy"):
+        list(zip(range(5), reader.follow(position, ["orders"], {}), strict=False))
