@@ -4,7 +4,7 @@ BIN := .venv/bin
 LOCK := uv pip compile --quiet --generate-hashes --no-emit-index-url --universal --python-version 3.11
 
 .DEFAULT_GOAL := help
-.PHONY: help setup test check unit bench soak docs demo shop lock clean
+.PHONY: help setup test check unit spark bench soak docs demo shop lock clean
 
 help:            ## show this list
 	@grep -hE '^[a-z]+: .*##|^[a-z]+:  *##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -28,7 +28,11 @@ check: .venv/.ready   ## ruff, mypy --strict, import-linter
 
 # What fails is run once more by itself: a busy machine can make a test of real processes and servers late, not wrong.
 unit: .venv/.ready    ## pytest without the soaks
-	$(BIN)/pytest -m "not soak" || $(BIN)/pytest -m "not soak" --last-failed --last-failed-no-failures=none
+	$(BIN)/pytest -m "not soak" --ignore tests/spark || \
+		$(BIN)/pytest -m "not soak" --ignore tests/spark --last-failed --last-failed-no-failures=none
+
+spark: .venv/.ready   ## pytest of the Spark format, on local[2] and on a cluster of its own
+	$(BIN)/pytest -m "not soak" tests/spark
 
 soak: .venv/.ready    ## the long runs: many schedules, many kills
 	$(BIN)/pytest -m soak --timeout 0 -s
