@@ -11,7 +11,19 @@ from pathlib import Path
 
 from rich.console import Console
 
-from benchmarks import append, growth, latency, memory, read, report, threads
+from benchmarks import (
+    append,
+    growth,
+    latency,
+    memory,
+    read,
+    report,
+    spark_cycle,
+    spark_memory,
+    spark_read,
+    spark_write,
+    threads,
+)
 from benchmarks.harness import ask
 from benchmarks.machine import describe
 
@@ -23,6 +35,10 @@ QUESTIONS = {
     "threads": threads.question,
     "growth": growth.question,
     "memory": memory.question,
+    "spark_read": spark_read.question,
+    "spark_write": spark_write.question,
+    "spark_cycle": spark_cycle.question,
+    "spark_memory": spark_memory.question,
 }
 
 
