@@ -39,8 +39,8 @@ def question(quick: bool) -> Question:
     return Question(
         name="spark_read",
         title="rows a second that Spark reads",
-        note=f"{load.count:,} rows of 216 bytes, on {sparkjobs.CORES} cores, warm; all sides in one Spark session. Each "
-        "side is counted once before the clock starts.",
+        note=f"{load.count:,} rows of 216 bytes, on {sparkjobs.CORES} cores, warm; all sides in one Spark session. "
+        "Each side is counted once before the clock starts.",
         sides=[Side(name, mode, partial(opened, make, load), name == PARQUET) for name, (make, mode) in sides.items()],
         figures=[RATE],
         base=PAIRS,

@@ -37,8 +37,8 @@ def question(quick: bool) -> Question:
     return Question(
         name="spark_write",
         title="rows a second that Spark streams into a sink",
-        note=f"{load.count:,} rows of 216 bytes from {FILES} Parquet files, in batches of two files, on {sparkjobs.CORES} "
-        "cores; a whole query, from its start to its end, with its checkpoint.",
+        note=f"{load.count:,} rows of 216 bytes from {FILES} Parquet files, in batches of two files, on "
+        f"{sparkjobs.CORES} cores; a whole query, from its start to its end, with its checkpoint.",
         sides=[
             Side(name, mode, partial(opened, sink, count, load), name == PARQUET)
             for name, (sink, count, mode) in sides.items()

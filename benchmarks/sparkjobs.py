@@ -85,7 +85,7 @@ class TupleReader(DataSourceReader):
 
 
 class Still(DataSource):
-    """A stream that always has ten more rows, and a sink that forgets them: what Spark and Python cost by themselves."""
+    """A stream that always has ten more rows, and a sink that forgets them: what Spark and Python cost alone."""
 
     @classmethod
     def name(cls) -> str:
