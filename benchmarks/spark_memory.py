@@ -28,7 +28,8 @@ def question(quick: bool) -> Question:
         name="spark_memory",
         title="memory of Spark's Python workers",
         note=f"A topic of {load.size * copies / 1e9:.1f} GB, {load.count * copies:,} records, on "
-        f"{sparkjobs.CORES} cores with Spark's default memory; the highest resident memory of any Python worker, files that it maps included.",
+        f"{sparkjobs.CORES} cores with Spark's default memory; the highest resident memory of any Python worker, "
+        "files that it maps included.",
         sides=[
             Side(READ, "into noop", partial(opened, load, copies, False)),
             Side(WRITE, "into another topic, one batch write", partial(opened, load, copies, True)),
