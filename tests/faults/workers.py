@@ -94,7 +94,8 @@ def tidying(home: tailrace.Home, name: str, note: Note) -> None:
     while True:
         run(roll(topic.log, run(topic.log.head())))
         found = run(guard.read_all(heads.head_key(topic.log.id).p, 0, LAST - 1))
-        run(merge(topic.log, [Page.of(item) for item in found[-3:-1]]))
+        if len(found) > 2:
+            run(merge(topic.log, [Page.of(item) for item in found[-3:-1]]))
         run(clean(topic.log))
         time.sleep(0.02)
 
