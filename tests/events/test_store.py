@@ -119,6 +119,15 @@ def test_a_stale_handle_without_an_expectation_goes_to_the_end(store: Store) -> 
     assert [e.type for e in one.read()] == ["One", "Two"] * 4
 
 
+def test_a_stale_handle_tells_where_the_stream_is_now(store: Store) -> None:
+    stale, other = Events(store).stream(NAME), Events(store).stream(NAME)
+    stale.append(some(2))
+    other.append(some(3, 2))
+    with pytest.raises(VersionConflict) as caught:
+        stale.append([Event("A")], expected=1)
+    assert caught.value.version == 5
+
+
 def test_the_same_ids_are_answered_not_doubled(store: Store) -> None:
     stream = filled(store, 3, 2, max_events=3)
     again = Events(store).stream(NAME)

@@ -151,9 +151,9 @@ class _Attempts:
         ]
 
     def _check(self) -> Steps[None]:
-        """Raise unless every stream is as expected.  A plain read may be behind, so what seems too low is asked for."""
+        """Raise unless every stream is as expected.  What was remembered or plainly read may be behind: ask first."""
         for n, p in enumerate(self.parts):
-            if p.wrong(self.tips[n]) and p.expected is not None and self.tips[n].n < p.expected:
+            if p.wrong(self.tips[n]) and not p.strict:
                 self.tips[n] = yield from true_tip(p.stream)
             if p.wrong(self.tips[n]):
                 raise conflict(p, self.tips[n])
