@@ -75,8 +75,12 @@ class Crowd:
             for _ in range(rounds):
                 self.round()
         finally:
-            for slot in list(self.running):
-                self.kill(slot)
+            ended = [CROWD[slot] for slot, process in self.running.items() if process.poll() is not None]
+            for process in self.running.values():
+                process.kill()
+                process.wait()
+            self.deaths += len(self.running)
+        assert not ended, f"{ended} ended by themselves: {self._error()}"
 
 
 def check(folder: Path) -> dict[str, int]:
