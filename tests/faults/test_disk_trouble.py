@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -190,14 +191,14 @@ def filled(tmp_path: Path) -> Iterator[tuple[Home, Topic]]:
         for n in range(6):
             with topic.transaction() as t:
                 for q in (0, 1):
-                    t.send(None, b"%d" % n + os.urandom(LARGE), partition=q)
+                    t.send(None, b"chunk %d" % n + os.urandom(LARGE), partition=q)
         yield home, topic
 
 
 def chunks(home: Home) -> list[Path]:
-    """The files of the chunks, oldest first."""
+    """The files of the chunks, oldest first; their times can be the same."""
     files = [path for path in (Path(home.url) / "objects").rglob("*") if path.is_file()]
-    return sorted(files, key=lambda path: path.stat().st_mtime_ns)
+    return sorted(files, key=lambda path: re.findall(rb"chunk \d", path.read_bytes()))
 
 
 def flip(path: Path) -> None:
