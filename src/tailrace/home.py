@@ -20,6 +20,7 @@ from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 from tailrace.coordination import guard
 from tailrace.errors import AlreadyThere, BadHome, BadSetting, Closed, HomeError, UnknownTopic
 from tailrace.log import catalog
+from tailrace.log.catalog import Described
 from tailrace.log.group import forget
 from tailrace.log.settings import settings as check_settings
 from tailrace.log.topic import Topic
@@ -71,6 +72,7 @@ class Home:
                 f"topic {name!r} has {described.partitions} partitions, not {partitions}; the count is fixed when a "
                 f"topic is made, `tailrace topic grow {name} {partitions}` adds some"
             )
+        _check_same(described, settings)
         return Topic(self.store, described)
 
     def create_topic(self, name: str, partitions: int = 1, **settings: Any) -> Topic:
@@ -164,6 +166,16 @@ def _split(url: str) -> SplitResult:
         return urlsplit(url)
     except ValueError as error:
         raise BadHome(f"what was given cannot be a URL ({error}); a home is ./path or s3://…?table=NAME") from None
+
+
+def _check_same(described: Described, settings: Mapping[str, Any]) -> None:
+    """Refuse settings that a topic was not made with: to look at it must not change it."""
+    for name, wanted in settings.items():
+        if (has := getattr(described.settings, name)) != wanted:
+            raise BadSetting(
+                f"topic {described.name!r} has {name}={has!r}, not {wanted!r}; open it without settings, or change "
+                f"them with topic.configure({name}={wanted!r}) or `tailrace topic set {described.name} {name}={wanted}`"
+            )
 
 
 def _settle_format(url: str) -> Steps[Item]:

@@ -297,3 +297,15 @@ def test_two_changes_at_once_both_count() -> None:
                 one.step()
     assert store.run(catalog.describe("t")).settings == Settings(retention_ms=7, compression="lz4")
     assert len(store.run(catalog.history(described.id))) == 3
+
+
+def test_settings_that_a_topic_was_not_made_with() -> None:
+    """To open a topic does not change it, and says so."""
+    home, _ = simulated_home()
+    home.topic("t", 1, compression="lz4")
+    assert home.topic("t", 1, compression="lz4", compact=False).settings.compression == "lz4"
+    with pytest.raises(
+        BadSetting, match=r"has compression='lz4', not 'zstd'; .*`tailrace topic set t compression=zstd`"
+    ):
+        home.topic("t", 1, compression="zstd")
+    assert home.topic("t").settings.compression == "lz4"

@@ -12,6 +12,7 @@ from tailrace.log.aioconsumer import AsyncConsumer
 from tailrace.log.aioproducer import AsyncProducer
 from tailrace.log.group import offsets
 from tailrace.log.inbox import Consuming
+from tailrace.log.linger import Linger
 from tailrace.log.reader import POLL_BYTES, Fetched, Reader
 from tailrace.log.record import Record
 from tailrace.log.topic import Position, Topic, as_arrow, as_records
@@ -27,11 +28,9 @@ class AsyncTopic:
     def producer(self, *, linger: float | None = None, max_bytes: int = 64 * 1024 * 1024) -> AsyncProducer:
         """A producer: `async with topic.aio.producer() as out`.  See `topic.producer` for its settings."""
         local = self._topic.log.joins_inline
-        linger = (0.0 if local else 0.1) if linger is None else linger
+        wait, puts = Linger.of(linger, local=local), 2 if local else 4
         log, described = self._topic.log, self._topic.described
-        return AsyncProducer(
-            self._store, log, described, linger=linger, max_bytes=max_bytes, puts=2 if local else 4, wall=self._wall
-        )
+        return AsyncProducer(self._store, log, described, linger=wait, max_bytes=max_bytes, puts=puts, wall=self._wall)
 
     def consumer(self, group: str, **settings: Any) -> AsyncConsumer:
         """A member of a consumer group: `async for record in topic.aio.consumer("billing")`.  See `topic.consumer`."""

@@ -17,6 +17,7 @@ from tailrace.log.append import Appended, Log, Placed, commit, place
 from tailrace.log.batch import Batch, BatchAck, Span
 from tailrace.log.buffer import Headers, rows
 from tailrace.log.catalog import Described
+from tailrace.log.linger import Linger
 from tailrace.log.producer import CHUNK_BYTES, Records, pieces
 from tailrace.log.record import attributes, milliseconds
 from tailrace.storage.calls import Store
@@ -27,8 +28,8 @@ class AsyncBatch(Batch):
 
     __slots__ = ("settled",)
 
-    def __init__(self, topic: str, partitions: int, max_record_bytes: int) -> None:
-        super().__init__(topic, partitions, max_record_bytes)
+    def __init__(self, topic: str, partitions: int, max_record_bytes: int, number: int = 0) -> None:
+        super().__init__(topic, partitions, max_record_bytes, number)
         self.settled = asyncio.Event()
 
     def finish(self, appended: Appended | None, error: Exception | None) -> None:
@@ -82,18 +83,19 @@ class AsyncProducer:
         log: Log,
         described: Described,
         *,
-        linger: float = 0.0,
+        linger: Linger | None = None,
         max_bytes: int = 64 * 1024 * 1024,
         puts: int = 2,
         wall: Callable[[], float] = time.time,
     ) -> None:
-        if max_bytes < 1 or linger < 0:
-            raise BadSetting("a producer's max_bytes is at least 1 and its linger at least 0")
+        if max_bytes < 1:
+            raise BadSetting(f"a producer's max_bytes is at least 1, not {max_bytes}")
         self._store, self._log, self._topic, self._wall = store, log, described, wall
-        self._linger, self._max_bytes, self._puts = linger, max_bytes, puts
+        self._linger, self._max_bytes, self._puts = linger or Linger(), max_bytes, puts
+        self._outstanding = self._batches = 0
         self._open, self._full = self._batch(), deque[AsyncBatch]()
         self._waiting: deque[tuple[AsyncBatch, asyncio.Task[Placed]]] = deque()
-        self._outstanding, self._closing = 0, False
+        self._closing = False
         self._failed: Exception | None = None
         self._lost = deque[AsyncBatch](maxlen=1000)
         self._work, self._room = asyncio.Event(), asyncio.Event()
@@ -151,13 +153,15 @@ class AsyncProducer:
             self._close_batch()
 
     def _batch(self) -> AsyncBatch:
-        return AsyncBatch(self._log.name, self._topic.partitions, self._topic.settings.max_record_bytes)
+        self._batches += 1
+        return AsyncBatch(self._log.name, self._topic.partitions, self._topic.settings.max_record_bytes, self._batches)
 
     def _close_batch(self) -> list[AsyncBatch]:
         """Let what is buffered be committed now; gives all that is not yet."""
         if self._open.buffer.count:
             self._full.append(self._open)
             self._open = self._batch()
+            self._linger.begin()
         self._work.set()
         return [*(batch for batch, _ in self._waiting), *self._full]
 
@@ -208,13 +212,18 @@ class AsyncProducer:
         if not self._outstanding and not self._closing:
             await self._work.wait()
         self._work.clear()
-        if self._linger and not self._full and not self._closing:
+        began = time.monotonic()
+        while self._linger.seconds and not self._full and not self._closing:
+            left = self._linger.left(time.monotonic() - began, self._open.buffer.count)
+            if not left:
+                return
             with suppress(TimeoutError):
-                async with asyncio.timeout(self._linger):
+                async with asyncio.timeout(left):
                     await self._work.wait()
+            self._work.clear()
 
     async def _place(self, batch: AsyncBatch) -> Placed:
-        chunk = await asyncio.to_thread(batch.buffer.encode, self._topic.settings.compression)
+        chunk = await asyncio.to_thread(batch.encode, self._topic.settings.compression)
         return await self._store.arun(place(self._log, chunk))
 
     async def _finish(self) -> None:

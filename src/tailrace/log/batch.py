@@ -11,6 +11,7 @@ import msgspec
 from tailrace.errors import OutcomeUnknown, TimedOut
 from tailrace.log.append import Appended
 from tailrace.log.buffer import Buffer
+from tailrace.log.chunk import Chunk, Compression
 
 
 class Span(NamedTuple):
@@ -24,11 +25,26 @@ class Span(NamedTuple):
 class Batch:
     """Records that are committed together."""
 
-    __slots__ = ("_done", "_finished", "_told", "_trace", "appended", "began", "buffer", "error", "records", "topic")
+    __slots__ = (
+        "_done",
+        "_encoding",
+        "_finished",
+        "_told",
+        "_trace",
+        "appended",
+        "began",
+        "buffer",
+        "chunk",
+        "error",
+        "records",
+        "topic",
+    )  # fmt: skip
 
-    def __init__(self, topic: str, partitions: int, max_record_bytes: int) -> None:
+    def __init__(self, topic: str, partitions: int, max_record_bytes: int, number: int = 0) -> None:
         self.topic = topic
-        self.buffer = Buffer(partitions, max_record_bytes)
+        self.buffer = Buffer(partitions, max_record_bytes, number)
+        self.chunk: Chunk | None = None
+        self._encoding = threading.Lock()
         self.began = 0.0
         self.appended: Appended | None = None
         self.error: Exception | None = None
@@ -38,13 +54,20 @@ class Batch:
         self._finished = False
         self._done = threading.Event()
 
+    def encode(self, compression: Compression) -> Chunk:
+        """Its records as a chunk, by whoever comes first."""
+        with self._encoding:
+            if self.chunk is None:
+                self.chunk = self.buffer.encode(compression)
+            return self.chunk
+
     def finish(self, appended: Appended | None, error: Exception | None) -> None:
         """Tell everyone who waits."""
         self.appended, self.error = appended, error
         if error is not None:
             self._trace, self.records = error.__traceback__, self.buffer.count
             self.buffer = Buffer(self.buffer.partitions, self.buffer.max_record_bytes)
-        self.buffer.bins = {}
+        self.buffer.bins, self.chunk = {}, None
         self._finished = True
         self._done.set()
 

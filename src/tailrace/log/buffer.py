@@ -18,6 +18,9 @@ Headers: TypeAlias = Mapping[str, bytes] | Sequence[tuple[str, bytes]]
 FEW = 64
 """So many loose rows are quicker sorted one by one."""
 
+SAMPLE = 1024
+"""So many keys show whether most of them are different."""
+
 OVERHEAD = 24
 """Bytes counted for a record beside its key and value."""
 
@@ -97,11 +100,12 @@ class Buffer:
     together, which costs a fraction of doing it one by one."""
 
     __slots__ = (
+        "_batched",
         "_keys",
         "_stamps",
         "_values",
         "bins",
-        "count",
+        "first",
         "max_record_bytes",
         "partitions",
         "rows",
@@ -109,12 +113,14 @@ class Buffer:
         "size",
     )  # fmt: skip
 
-    def __init__(self, partitions: int, max_record_bytes: int) -> None:
+    def __init__(self, partitions: int, max_record_bytes: int, first: int = 0) -> None:
         self.partitions, self.max_record_bytes = partitions, max_record_bytes
+        self.first = first % partitions
+        """The partition that records without a key go to while all have as many bytes."""
         self.bins: dict[int, Bin] = {}
-        self.size = self.count = self.rows = 0
+        self.size = self.rows = self._batched = 0
         self.segments: list[Segment] = []
-        self._keys: list[bytes | None] = []
+        self._keys: list[bytes] = []
         self._values: list[bytes | None] = []
         self._stamps: list[int] = []
 
@@ -128,54 +134,51 @@ class Buffer:
         partition: int | None = None,
     ) -> int:
         """One record; gives its row number, for `place`."""
-        size = OVERHEAD
-        if key.__class__ is bytes:
-            size += len(key)
-        else:
-            check_bytes("key", key)
-            size += len(key or b"")
-        if value.__class__ is bytes:
-            size += len(value)
-        else:
-            check_bytes("value", value)
-            size += len(value or b"")
-        pairs = header_pairs(headers) if headers else ()
-        for name, data in pairs:
-            size += len(name.encode()) + len(data)
-        if size - OVERHEAD > self.max_record_bytes:
-            self._too_large(size - OVERHEAD)
         row = self.rows
-        if key is None or pairs or attributes or partition is not None:
-            self._add_special(key, value, stamp, pairs, attributes, partition, size)
-        else:
+        if key.__class__ is value.__class__ is bytes and not headers and not attributes and partition is None:
+            size = len(key) + len(value)
+            if size > self.max_record_bytes:
+                self._too_large(size)
             self._keys.append(key)
             self._values.append(value)
             self._stamps.append(stamp)
+            self.size += size + OVERHEAD
+        else:
+            self._add_special(key, value, stamp, headers, attributes, partition)
         self.rows = row + 1
-        self.size += size
-        self.count += 1
         return row
+
+    @property
+    def count(self) -> int:
+        """How many records there are."""
+        return self.rows + self._batched
 
     def _add_special(
         self,
         key: bytes | None,
         value: bytes | None,
         stamp: int,
-        headers: tuple[tuple[str, bytes], ...],
+        headers: Headers | None,
         attributes: int,
         partition: int | None,
-        size: int,
     ) -> None:
+        check_bytes("key", key)
+        check_bytes("value", value)
+        pairs = header_pairs(headers) if headers else ()
+        size = len(key or b"") + len(value or b"") + sum(len(name.encode()) + len(data) for name, data in pairs)
+        if size > self.max_record_bytes:
+            self._too_large(size)
         self.settle()
         if partition is None:
             partition = self.roomiest() if key is None else partition_of(key, self.partitions)
         bin = self._bin(partition)
         if attributes:
             bin.attributes[len(bin.keys)] = attributes
-        if headers:
-            bin.headers[len(bin.keys)] = headers
+        if pairs:
+            bin.headers[len(bin.keys)] = pairs
         self.segments.append(Segment(self.rows, [partition], {partition: bin.count}))
-        bin.add_row(key, value, stamp, size)
+        bin.add_row(key, value, stamp, size + OVERHEAD)
+        self.size += size + OVERHEAD
 
     def settle(self) -> None:
         """Sort the loose rows into their partitions."""
@@ -184,10 +187,10 @@ class Buffer:
         rows = len(self._keys)
         start, before = self.rows - rows, {q: bin.count for q, bin in self.bins.items()}
         if rows <= FEW:
-            where = [partition_of(key, self.partitions) for key in self._keys if key is not None]
+            where = [partition_of(key, self.partitions) for key in self._keys]
             for q, key, value, stamp in zip(where, self._keys, self._values, self._stamps, strict=True):
                 bin = self.bins.get(q) or self._bin(q)
-                bin.add_row(key, value, stamp, OVERHEAD + len(key or b"") + len(value or b""))
+                bin.add_row(key, value, stamp, OVERHEAD + len(key) + len(value or b""))
         else:
             batch = batch_of(self._keys, self._values, self._stamps)
             where = partitions_of(batch.column(2), self.partitions, 0)
@@ -211,7 +214,7 @@ class Buffer:
             placed.append((q, bin.count, part.num_rows))
             bin.add(part, part.nbytes)
             self.size += part.nbytes
-            self.count += part.num_rows
+            self._batched += part.num_rows
         return placed
 
     def _split(self, batch: pa.RecordBatch, partition: int | None) -> Iterable[tuple[int, pa.RecordBatch]]:
@@ -231,9 +234,8 @@ class Buffer:
 
     def roomiest(self) -> int:
         """The partition with the least buffered bytes: where records without a key go."""
-        if len(self.bins) < self.partitions:
-            return next(q for q in range(self.partitions) if q not in self.bins)
-        return min(self.bins, key=lambda q: self.bins[q].size)
+        sizes = {q: bin.size for q, bin in self.bins.items()}
+        return min(range(self.partitions), key=lambda q: (sizes.get(q, 0), (q - self.first) % self.partitions))
 
     def _too_large(self, size: int) -> None:
         raise TooLarge(
@@ -281,7 +283,9 @@ _ZERO, _THREE = pa.scalar(0, pa.uint8()), pa.scalar(3, pa.uint8())
 
 
 def partitions_of(keys: pa.Array[Any], partitions: int, nulls_to: int) -> pa.Array[Any]:
-    """The partition of each key; each distinct key is hashed once."""
+    """The partition of each key; each distinct key is hashed once, unless most are."""
+    if not keys.null_count and len(set(keys.slice(0, SAMPLE).to_pylist())) > min(SAMPLE, len(keys)) * 0.9:
+        return pa.array(hashed(keys.to_pylist(), partitions), pa.uint8())
     encoded = keys.dictionary_encode()
     of_distinct = pa.array(hashed(encoded.dictionary.to_pylist(), partitions), pa.uint8())
     where = of_distinct.take(encoded.indices)

@@ -1,8 +1,9 @@
 """Producers: records in, acknowledgements out, one group commit after the other.
 
 A commit begins at once when none is under way, else when that one returns, or at 4 MiB.  While one chunk is committed
-the next are encoded and put.  Chunks are committed in the order they were filled, so records of one producer keep their
-order in each partition.
+the next are encoded and put.  Whoever fills a chunk encodes it: a thread that sends without a pause would not let
+another one at the interpreter.  Chunks are committed in the order they were filled, so records of one producer keep
+their order in each partition.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from datetime import datetime
 from typing import TypeAlias
 
@@ -23,6 +25,7 @@ from tailrace.log.batch import Ack, Batch, BatchAck
 from tailrace.log.buffer import Headers, rows
 from tailrace.log.catalog import Described
 from tailrace.log.chunk import Chunk
+from tailrace.log.linger import Linger
 from tailrace.log.record import attributes, check_bytes, milliseconds
 from tailrace.storage.calls import Store
 
@@ -33,7 +36,7 @@ Records: TypeAlias = pa.Table | pa.RecordBatch | Iterable[tuple[bytes | None, by
 class Producer:
     """Appends records to a topic, from any thread.  Use it in a `with` block, or close it.
 
-    `linger` is how long to wait for company before a commit (seconds); `max_bytes` bounds what is buffered and in
+    `linger` is how long to wait for company before a commit; `max_bytes` bounds what is buffered and in
     flight: `send` waits when that is reached.  A failed commit fails everything sent before the failure was seen; the
     next `flush` or `close` raises it too, unless each acknowledgement has.  The producer goes on with what is sent
     after it, except when the outcome is unknown: then order could break, so it closes."""
@@ -44,19 +47,19 @@ class Producer:
         log: Log,
         described: Described,
         *,
-        linger: float = 0.0,
+        linger: Linger | None = None,
         max_bytes: int = 64 * 1024 * 1024,
         puts: int = 2,
         wall: Callable[[], float] = time.time,
     ) -> None:
-        if max_bytes < 1 or linger < 0:
-            raise BadSetting("a producer's max_bytes is at least 1 and its linger at least 0")
+        if max_bytes < 1:
+            raise BadSetting(f"a producer's max_bytes is at least 1, not {max_bytes}")
         self._store, self._log, self._topic, self._wall = store, log, described, wall
-        self._linger, self._max_bytes = linger, max_bytes
+        self._linger, self._max_bytes = linger or Linger(), max_bytes
         self._lock = threading.Lock()
         self._work, self._room = threading.Condition(self._lock), threading.Condition(self._lock)
+        self._outstanding = self._batches = 0
         self._open, self._full = self._batch(), deque[Batch]()
-        self._outstanding = 0
         self._idle = self._closing = False
         self._failed: Exception | None = None
         self._lost = deque[Batch](maxlen=1000)
@@ -88,10 +91,11 @@ class Producer:
             before = buffer.size
             row = buffer.add(key, value, stamp, headers, marks, partition)
             self._outstanding += buffer.size - before
-            if buffer.size >= CHUNK_BYTES:
-                self._close_batch()
-            elif self._idle:
-                self._work.notify()
+            full = buffer.size >= CHUNK_BYTES
+            if full or self._idle:
+                self._took(full)
+        if full:
+            self._encode(batch)
         return Ack(batch, row)
 
     def send_batch(self, records: Records, *, partition: int | None = None) -> BatchAck:
@@ -107,11 +111,23 @@ class Producer:
                 before = open.buffer.size
                 ack.parts += [(open, *place) for place in open.buffer.add_batch(batch, partition)]
                 self._outstanding += open.buffer.size - before
-                if open.buffer.size >= CHUNK_BYTES:
-                    self._close_batch()
-                elif self._idle:
-                    self._work.notify()
+                full = open.buffer.size >= CHUNK_BYTES
+                self._took(full)
+            if full:
+                self._encode(open)
         return ack
+
+    def _took(self, full: bool) -> None:
+        """Wake the producer's thread, if there is work for it."""
+        if full:
+            self._close_batch()
+        elif self._idle:
+            self._idle = False
+            self._work.notify()
+
+    def _encode(self, batch: Batch) -> None:
+        with suppress(Exception):  # the producer's thread meets it too, and fails the batch
+            batch.encode(self._topic.settings.compression)
 
     def _wait_for_room(self) -> None:
         while True:
@@ -121,16 +137,18 @@ class Producer:
                 raise Closed(f"this producer of {self._log.name!r} is closed")
             if self._outstanding < self._max_bytes:
                 return
-            if self._linger and self._open.buffer.count:
+            if self._linger.seconds and self._open.buffer.count:
                 self._close_batch()
             self._room.wait()
 
     def _batch(self) -> Batch:
-        return Batch(self._log.name, self._topic.partitions, self._topic.settings.max_record_bytes)
+        self._batches += 1
+        return Batch(self._log.name, self._topic.partitions, self._topic.settings.max_record_bytes, self._batches)
 
     def _close_batch(self) -> None:
         self._full.append(self._open)
         self._open = self._batch()
+        self._linger.begin()
         self._work.notify()
 
     def flush(self, timeout: float | None = None) -> None:
@@ -191,29 +209,32 @@ class Producer:
         """The next batch to put; None if there is none and one under way should be finished, or it is time to end."""
         with self._lock:
             while True:
-                if self._full or (self._open.buffer.count and not self._waiting and self._ripe()):
-                    if not self._full:
-                        self._close_batch()
+                left = self._left()
+                if left == 0 and not self._full and not self._waiting:
+                    self._close_batch()
+                if self._full:
                     self._waiting.append((self._full.popleft(), Future()))
                     return self._waiting[-1]
-                if self._waiting or (self._closing and not self._open.buffer.count):
+                if self._waiting or (self._closing and left is None):
                     return None
-                self._idle = True
-                self._work.wait(self._linger - self._age() if self._open.buffer.count else None)
+                self._idle = left is None
+                self._work.wait(left)
                 self._idle = False
 
-    def _ripe(self) -> bool:
-        return not self._linger or self._closing or self._age() >= self._linger
-
-    def _age(self) -> float:
+    def _left(self) -> float | None:
+        """Seconds until what is buffered should be committed; None if nothing is."""
+        if not (count := self._open.buffer.count):
+            return None
+        if self._full or self._waiting or self._closing or not self._linger.seconds:
+            return 0.0
         now = time.monotonic()
         self._open.began = self._open.began or now
-        return now - self._open.began
+        return self._linger.left(now - self._open.began, count)
 
     def _start(self, batch: Batch, placed: Future[Placed]) -> None:
         """Encode a batch, and put its bytes: here when they go with the head, else beside the commits."""
         try:
-            chunk = batch.buffer.encode(self._topic.settings.compression)
+            chunk = batch.encode(self._topic.settings.compression)
         except Exception as error:
             placed.set_exception(error)
             return

@@ -16,6 +16,7 @@ from tailrace.log.append import Log
 from tailrace.log.batch import Span
 from tailrace.log.catalog import Described
 from tailrace.log.group import offsets
+from tailrace.log.linger import Linger
 from tailrace.log.named import NamedProducer
 from tailrace.log.producer import Producer, Records
 from tailrace.log.reader import POLL_BYTES, Fetched, Reader
@@ -77,12 +78,11 @@ class Topic:
 
     # -- writing
     def producer(self, *, linger: float | None = None, max_bytes: int = 64 * 1024 * 1024) -> Producer:
-        """A producer for many records.  `linger`: seconds to wait for company (0 on disk, 0.1 in the cloud)."""
+        """A producer for many records.  `linger`: seconds to wait for company; without it none on disk, and in the
+        cloud 0.1 to 1, the more the longer records keep coming."""
         local = self.log.joins_inline
-        linger = (0.0 if local else 0.1) if linger is None else linger
-        return Producer(
-            self.store, self.log, self.described, linger=linger, max_bytes=max_bytes, puts=2 if local else 4
-        )
+        wait = Linger.of(linger, local=local)
+        return Producer(self.store, self.log, self.described, linger=wait, max_bytes=max_bytes, puts=2 if local else 4)
 
     def named_producer(self, name: str) -> NamedProducer:
         """A producer whose numbered batches are stored once, however often and by whichever life they are sent."""
