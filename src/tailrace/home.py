@@ -13,18 +13,20 @@ import os
 import secrets
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
 from tailrace.coordination import guard
-from tailrace.errors import AlreadyThere, BadHome, BadSetting, Closed, HomeError, UnknownTopic
+from tailrace.errors import AlreadyThere, BadHome, BadSetting, Closed, HomeError, ObjectMissing, UnknownTopic
 from tailrace.log import catalog
 from tailrace.log.catalog import Described
 from tailrace.log.group import forget
 from tailrace.log.settings import settings as check_settings
 from tailrace.log.topic import Topic
 from tailrace.log.transaction import Transaction
+from tailrace.storage import calls
 from tailrace.storage.calls import Steps, Store
 from tailrace.storage.tables import Absent, Item, Key, Put
 
@@ -191,9 +193,17 @@ def _settle_format(url: str) -> Steps[Item]:
             )
         return None
 
+    if (yield from guard.read(_HOME)) is None:
+        yield from _reach_objects()
     item = yield from guard.settle(_HOME, plan)
     assert item is not None
     return item
+
+
+def _reach_objects() -> Steps[None]:
+    """Before a home is made: a bucket that is not there is better known now than when the first record is large."""
+    with suppress(ObjectMissing):
+        yield from guard.persist(lambda: calls.get_object("home"), patience=5)
 
 
 def folder_of(url: str) -> Path | None:

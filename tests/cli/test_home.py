@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.runs import Cli
-from tests.servers.aws import new_bucket
+from tests.servers.aws import new_bucket, new_table
 from tests.servers.process import Server
 
 
@@ -84,3 +84,13 @@ def test_a_missing_bucket_says_how_to_make_it(s3: Cli, seaweedfs: Server) -> Non
         "there is no bucket for s3://tailrace-missing/home; make it (on S3: `aws s3 mb s3://tailrace-missing`)" in err
     )
     assert "there is no table" in s3.fails("topic", "list", **keys(seaweedfs)).err, "no table before its bucket"
+
+
+@pytest.mark.server
+def test_a_missing_bucket_is_known_before_the_first_record(seaweedfs: Server, dynoxide: Server) -> None:
+    """Also where the table is there, and nothing of this home is in it yet."""
+    query = f"table={new_table(dynoxide)}&region=us-east-1&endpoint={seaweedfs.url}&table_endpoint={dynoxide.url}"
+    missing = Cli(f"s3://tailrace-missing/home?{query}")
+    err = missing.fails("topic", "create", "orders", **keys(seaweedfs)).err
+    assert "there is no bucket for s3://tailrace-missing/home" in err
+    assert "`aws s3 mb s3://tailrace-missing`" in err

@@ -20,6 +20,7 @@ from tailrace.testing.simulation import Move, Simulation, Violation
 
 if TYPE_CHECKING:
     from tailrace.testing.changescontract import ChangesContract
+    from tailrace.testing.leasecontract import LeaseContract
     from tailrace.testing.objectscontract import ObjectsContract
     from tailrace.testing.tablecontract import TableContract
 
@@ -29,6 +30,7 @@ __all__ = [
     "ChangesContract",
     "Explored",
     "Faults",
+    "LeaseContract",
     "Life",
     "ManualClock",
     "Move",
