@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 import tailrace
+from tailrace.pipeline import ledger
 from tailrace.pipeline.changes import changes, described
 from tailrace.pipeline.functions import omit, pick
+from tailrace.pipeline.pipeline import load
 
 
 def of(
@@ -72,6 +78,35 @@ def test_writers_that_come_and_go() -> None:
     assert "'pond' is new: it is filled from the start" in texts[1]
     assert "it is 'lake' under another name" in texts[1]
     assert not any(c.loses for c in changes(of(name="lake"), of(name="pond")))
+
+
+FILE = """
+import tailrace
+
+def known(message):
+    return message if message.id in {"a", "b", "c", "d"} else None
+
+pipeline = tailrace.pipeline("shop").source("file", path="x").transform(known, lambda m: m).save("stdout")
+"""
+SHOWN = """
+import json, sys
+from tailrace.pipeline.changes import described
+from tailrace.pipeline.pipeline import load
+print(json.dumps(described(load(sys.argv[1]))))
+"""
+
+
+def test_the_same_file_is_the_same_in_every_process(tmp_path: Path) -> None:
+    (tmp_path / "shop.py").write_text(FILE)
+    seen = set()
+    for seed in ("1", "2"):
+        env = {**os.environ, "PYTHONHASHSEED": seed}
+        command = [sys.executable, "-c", SHOWN, str(tmp_path / "shop.py")]
+        seen.add(subprocess.run(command, env=env, check=True, capture_output=True, text=True).stdout)
+    assert len(seen) == 1
+    with tailrace.open("memory://") as home:
+        ledger.remember(home, load(tmp_path / "shop.py"))
+        assert ledger.remembered(home, "shop") == json.loads(seen.pop())
 
 
 def test_no_secret_is_kept() -> None:

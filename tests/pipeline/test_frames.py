@@ -25,13 +25,6 @@ from tailrace.pipeline.runner import run
 pytestmark = pytest.mark.spark
 
 
-@pytest.fixture(scope="module")
-def spark() -> SparkSession:
-    from tailrace.spark.session import session
-
-    return session("local[2]")
-
-
 def data(batches: Any) -> list[dict[str, Any]]:
     return [m.data for b in batches for m in messages_of(b)]
 

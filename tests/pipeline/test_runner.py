@@ -5,63 +5,19 @@ from __future__ import annotations
 import threading
 import time
 from pathlib import Path
-from typing import Any
 
-import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
 import tailrace
-from tailrace.adaptors.rows import make_rows
-from tailrace.errors import HomeError, TailraceError
-from tailrace.log.record import Mode
+from tailrace.errors import BadSetting, HomeError, TailraceError
 from tailrace.pipeline import ledger, operator
-from tailrace.pipeline.commitlog import CommitLog
-from tailrace.pipeline.definition import Definition, SinkDefinition, SourceDefinition
-from tailrace.pipeline.offsets import Mark, override
+from tailrace.pipeline.offsets import Mark
 from tailrace.pipeline.runner import Runner
-from tests.pipeline.toys import batches, rows
+from tests.pipeline.shop import definition, filled, flat, ids, sink
+from tests.pipeline.toys import rows
 
 pytestmark = pytest.mark.spark
-
-
-@pytest.fixture(scope="module")
-def spark() -> SparkSession:
-    from tailrace.spark.session import session
-
-    return session("local[2]")
-
-
-def definition(path: Path, *sinks: SinkDefinition, partitions: int = 2, **source: Any) -> Definition:
-    end = SourceDefinition("tests.pipeline.toys:source", source)
-    return Definition("shop", str(path / "home"), end, sinks, partitions=partitions, piece_rows=100)
-
-
-def sink(
-    path: Path, name: str = "c0", namespace: str = ".*", on_error: Any = "stop", **settings: Any
-) -> SinkDefinition:
-    given = {"path": str(path / name), **settings}
-    return SinkDefinition(name, "tests.pipeline.toys:sink", given, namespace, (), on_error)
-
-
-def filled(path: Path, keys: str, **marks: int) -> None:
-    """A commit log of one partition with a message for each letter, which is its namespace; and where writers are."""
-    with tailrace.open(path / "home") as home:
-        log = CommitLog(home, "shop", partitions=1)
-        log.begin(0)
-        for n, key in enumerate(keys):
-            columns = pa.record_batch({"id": pa.array([n]), "v": pa.array([key])})
-            log.take_in([make_rows(key, columns, ["id"], mode=Mode.SYNC, timestamp=1000 + n)], 0)
-        for writer, low in marks.items():
-            home.store.run(override("shop", writer, 0, Mark(low)))
-
-
-def ids(path: Path) -> list[list[int]]:
-    return [[int(row[1]) for row in batch] for batch in batches(path)]
-
-
-def flat(path: Path) -> list[int]:
-    return [id for batch in ids(path) for id in batch]
 
 
 def test_copies_follows_and_filters(spark: SparkSession, tmp_path: Path) -> None:
@@ -168,3 +124,28 @@ def test_one_run_at_a_time(spark: SparkSession, tmp_path: Path, monkeypatch: pyt
     work.join(60)
     assert not work.is_alive()
     Runner(made, spark).run(once=True)
+
+
+def test_a_run_says_what_has_changed(spark: SparkSession, tmp_path: Path) -> None:
+    made, told = definition(tmp_path, sink(tmp_path), rows=10, tables=("shop.orders",)), list[str]()
+    Runner(made, spark, told.append).run(once=True)
+    Runner(made, spark, told.append).run(once=True)
+    assert told == []
+    Runner(definition(tmp_path, sink(tmp_path, on_error="skip"), rows=10), spark, told.append).run(once=True)
+    assert told == [
+        "changed since the last run: the source has another tables",
+        "changed since the last run: on_error of the writer 'c0' was 'stop', is 'skip'",
+    ]
+
+
+def test_a_run_that_would_lose_data_is_refused(spark: SparkSession, tmp_path: Path) -> None:
+    narrow = definition(tmp_path, sink(tmp_path, namespace="items$"), rows=10)
+    Runner(narrow, spark).run(once=True)
+    for made, why in [
+        (definition(tmp_path, sink(tmp_path), rows=10), "of shop.orders it has passed over what is in the commit log"),
+        (definition(tmp_path, sink(tmp_path), partitions=3, rows=10), "partitions was 2, is 3"),
+    ]:
+        with pytest.raises(BadSetting, match=why):
+            Runner(made, spark).run(once=True)
+    assert len(rows(tmp_path / "c0")) == 10
+    Runner(narrow, spark).run(once=True)

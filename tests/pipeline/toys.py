@@ -11,9 +11,10 @@ from typing import Any
 
 import pyarrow as pa
 
+from tailrace import errors
 from tailrace.adaptors.contract import Adaptor, Changes, Namespace, Piece, Reader, Settings, Staged, Who, Writer
 from tailrace.adaptors.rows import make_rows, messages_of
-from tailrace.errors import Unavailable
+from tailrace.errors import Fenced, Unavailable
 from tailrace.log.record import Mode, Op
 
 
@@ -69,19 +70,24 @@ class ToySource(Reader):
 
 
 class SinkSettings(Settings):
-    """Where to write, and what to fail at: batches of several rows (`bulk`), rows with this id (`bad`), or all while
-    the file `away` is there."""
+    """Where to write, and what to fail at: staging several rows (`bulk`), rows with this id (`bad`), every nth finish
+    of several rows (`every`), or everything while the file `away` is there.  The files `before` and `after` make
+    one finish fail, before or after it has happened, with the error they name."""
 
     path: str
     bulk: bool = False
     bad: int = -1
+    every: int = 0
     exact: bool = False
+    silent: bool = False
 
 
 class ToySink(Writer):
-    """Each finished batch is one file; with `exact` the offsets are in it, so that a batch is there once."""
+    """Each finished batch is one file; with `exact` the offsets are in it, so that a batch is there once;
+    with `silent` nothing is kept."""
 
     guarantee = "at least once"
+    calls = 0
 
     def __init__(self, settings: SinkSettings) -> None:
         self._settings, self._path = settings, Path(settings.path)
@@ -93,6 +99,10 @@ class ToySink(Writer):
         kept = [json.loads(p.read_text())["offsets"] for p in delivered_files(self._path)]
         return {"epoch": 0, "offsets": kept[-1]} if self._settings.exact and kept else None
 
+    def claim(self, who: Who) -> Mapping[str, Any] | None:
+        (self._path / "epoch").write_text(str(who.epoch))
+        return self.restore(who.pipeline, who.writer)
+
     def stage(self, rows: Iterable[pa.RecordBatch]) -> Staged:
         if (self._path / "away").exists():
             raise Unavailable("the toy is away")
@@ -102,10 +112,27 @@ class ToySink(Writer):
         for m in messages:
             if m.data.get("id") == self._settings.bad:
                 raise ValueError(f"cannot hold id {m.id}")
+        if self._settings.silent:
+            return Staged(len(messages), [])
         return Staged(len(messages), [[m.namespace, m.id, m.op.name, m.data.get("v")] for m in messages])
 
     def finish(self, staged: Sequence[Staged], who: Who, offsets: Mapping[str, Any]) -> None:
-        self._keep({"rows": [row for s in staged for row in s.detail], "offsets": offsets})
+        if who.epoch < int((self._path / "epoch").read_text()):
+            raise Fenced("another run has begun")
+        self._fault("before")
+        rows = [row for s in staged for row in s.detail]
+        ToySink.calls += len(rows) > 1
+        if self._settings.every and len(rows) > 1 and ToySink.calls % self._settings.every == 0:
+            raise ValueError("one of many refused")
+        if not self._settings.silent:
+            self._keep({"rows": rows, "offsets": offsets})
+        self._fault("after")
+
+    def _fault(self, when: str) -> None:
+        if (self._path / when).exists():
+            error = (self._path / when).read_text()
+            (self._path / when).unlink()
+            raise getattr(errors, error, ValueError)("made to fail")
 
     def command(self, namespace: str, name: str) -> None:
         self._keep({"rows": [[namespace, "", name, None]], "offsets": {}})

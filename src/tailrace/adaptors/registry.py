@@ -18,27 +18,52 @@ S = TypeVar("S", bound=Settings)
 _ENV = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 
 
+OURS = {
+    "file": "tailrace.adaptors.file:FILE",
+    "postgres": "tailrace.adaptors.postgres:adaptor",
+    "stdout": "tailrace.adaptors.stdout:STDOUT",
+    "tailrace": "tailrace.adaptors.tailrace_topic:TAILRACE",
+}
+"""Known without an installed package: a Spark worker elsewhere may have tailrace as a file only."""
+
+
 @cache
+def places() -> dict[str, str]:
+    """Where the adaptors are ("package.module:name"), by name: ours, and those of every installed package."""
+    return {**{point.name: point.value for point in entry_points(group="tailrace.adaptors")}, **OURS}
+
+
 def adaptors() -> dict[str, Adaptor]:
-    """All adaptors, by name: those of every installed package."""
-    found = (point.load() for point in entry_points(group="tailrace.adaptors"))
-    return {adaptor.name: adaptor for adaptor in found}
+    """All adaptors that can be loaded, by name; `broken` says why others cannot."""
+    return {name: found for name in places() if isinstance(found := _tried(name), Adaptor)}
+
+
+def broken() -> dict[str, str]:
+    """Adaptors that cannot be loaded, and why: one of them does not take the others with it."""
+    return {name: str(found) for name in places() if isinstance(found := _tried(name), BadSetting)}
 
 
 def adaptor(name: str) -> Adaptor:
     """The adaptor of this name, or at this place ("package.module:name"); a typo is answered with the nearest one."""
     if ":" in name:
         return _at(name)
-    if name not in adaptors():
-        raise BadSetting.unknown("tailrace", name, adaptors())
-    return adaptors()[name]
+    if name not in places():
+        raise BadSetting.unknown("tailrace", name, places())
+    return _at(places()[name])
+
+
+def _tried(name: str) -> Adaptor | BadSetting:
+    try:
+        return adaptor(name)
+    except BadSetting as error:
+        return error
 
 
 def _at(place: str) -> Adaptor:
     try:
         found = EntryPoint("", place, "").load()
-    except (ImportError, AttributeError) as error:
-        raise BadSetting(f"there is no adaptor at {place!r}: {error}") from None
+    except Exception as error:  # whatever a package of somebody else's may do when it is imported
+        raise BadSetting(f"there is no adaptor at {place!r}: {type(error).__name__}: {error}") from None
     if not isinstance(found, Adaptor):
         raise BadSetting(f"what is at {place!r} is not an Adaptor")
     return found

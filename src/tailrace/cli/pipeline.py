@@ -133,7 +133,7 @@ def about(
         tailrace about
         tailrace about postgres
     """
-    from tailrace.adaptors.registry import adaptor, adaptors
+    from tailrace.adaptors.registry import adaptor, adaptors, broken
 
     found = list(adaptors().values()) if name is None else [adaptor(name)]
     if as_json:
@@ -143,6 +143,8 @@ def about(
         shown = map(described, found)
         rows = [(d["name"], yes[d["reads"]], yes[d["follows"]], d["guarantee"] or "", d["about"]) for d in shown]
         print_table(("adaptor", "reads", "follows", "writes", "about"), rows)
+        for other, why in broken().items():
+            note(f"{other} cannot be used: {why}")
     else:
         _print(found[0])
 

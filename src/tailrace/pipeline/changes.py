@@ -160,5 +160,11 @@ def _code(function: Any) -> Any:
 
 
 def _instructions(code: CodeType) -> list[Any]:
-    constants = [_instructions(c) if isinstance(c, CodeType) else repr(c) for c in code.co_consts]
-    return [code.co_code.hex(), constants, list(code.co_names)]
+    return [code.co_code.hex(), [_constant(c) for c in code.co_consts], list(code.co_names)]
+
+
+def _constant(value: Any) -> Any:
+    if isinstance(value, CodeType):
+        return _instructions(value)
+    # the order of a set is another in every process
+    return sorted(map(repr, value)) if isinstance(value, frozenset) else repr(value)

@@ -83,7 +83,11 @@ class CommitLog:
     def __init__(self, home: Home, pipeline: str, *, partitions: int = PARTITIONS, **settings: Any) -> None:
         self.home, self.pipeline, self._store = home, pipeline, home.store
         self.topic: Topic = home.topic(log_name(pipeline), partitions=partitions, **settings)
-        self.item = self._store.run(open_reader(pipeline, None))
+        self.refresh()
+
+    def refresh(self) -> None:
+        """Know what is stored: at the start, and after an error that left it open."""
+        self.item = self._store.run(open_reader(self.pipeline, None))
 
     # -- phases
     @property

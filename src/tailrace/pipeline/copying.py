@@ -7,6 +7,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from contextlib import suppress
 from threading import Event
 from typing import Any
 
@@ -14,22 +15,30 @@ from pyspark import SparkContext
 
 from tailrace.adaptors.contract import Piece, Reader
 from tailrace.adaptors.registry import make_reader
-from tailrace.errors import ObjectMissing
+from tailrace.errors import Closed, ObjectMissing, TailraceError
 from tailrace.log.parcel import Parcel, pack_up
 from tailrace.pipeline.commitlog import CommitLog
 from tailrace.pipeline.definition import Definition
 from tailrace.pipeline.places import open_topic
+from tailrace.pipeline.sparkjob import LOSSES, Lost, in_tasks
 from tailrace.pipeline.status import Source, Status
+from tailrace.pipeline.trouble import Trouble, trouble_of
+
+PAUSE = 1.0
+"""Seconds before something that is away is asked again."""
 
 
-def copy_piece(home: str, topic: str, adaptor: str, settings: Mapping[str, Any], piece: Piece) -> Parcel:
+def copy_piece(home: str, topic: str, adaptor: str, settings: Mapping[str, Any], piece: Piece) -> Parcel | Trouble:
     """In a task: read one piece, and put it."""
-    opened = open_topic(home, topic)
-    reader = make_reader(adaptor, settings)
     try:
-        return pack_up(opened.store, opened.log, opened.described, reader.copy(piece))
-    finally:
-        reader.close()
+        opened = open_topic(home, topic)
+        reader = make_reader(adaptor, settings)
+        try:
+            return pack_up(opened.store, opened.log, opened.described, reader.copy(piece))
+        finally:
+            reader.close()
+    except Exception as error:
+        return trouble_of(error)
 
 
 class Copying:
@@ -74,13 +83,31 @@ class Copying:
                     going[pool.submit(self._read, next_one[2])] = next_one
                 done, _ = wait(going, timeout=0.5, return_when=FIRST_COMPLETED)
                 for future in done:
-                    self._commit(*going.pop(future), future.result())
+                    with suppress(Closed):
+                        self._commit(*going.pop(future), future.result())
 
     def _read(self, piece: Piece) -> Parcel:
+        """One piece; again while what it needs is away.  `Closed` if told to stop meanwhile."""
+        losses = 0
+        while not self._stop.is_set():
+            try:
+                found = self._job(piece)
+                losses = 0
+            except Lost as error:
+                losses += 1
+                found = Trouble(str(error), "away" if losses < LOSSES else "setup")
+            if isinstance(found, Parcel):
+                return found
+            if found.cause != "away":
+                raise TailraceError(f"copying {piece.namespace}: {found.error}")
+            self._status.error = found.error
+            self._stop.wait(PAUSE)
+        raise Closed("the copy was stopped; the next run goes on with it")
+
+    def _job(self, piece: Piece) -> Parcel | Trouble:
         source, log = self._definition.source, self._log.topic
         arguments = (self._definition.home, log.name, source.adaptor, dict(source.settings), piece)
-        found: list[Parcel] = self._spark.parallelize([arguments], 1).map(lambda some: copy_piece(*some)).collect()
-        return found[0]
+        return in_tasks(self._spark, copy_piece, [arguments])[0]
 
     def _commit(self, namespace: str, number: int, piece: Piece, parcel: Parcel) -> None:
         try:
@@ -89,6 +116,7 @@ class Copying:
             parcel = self._read(piece)
             self._log.commit_piece(number, [parcel])
         with self._status.lock:
+            self._status.error = ""
             self._status.sources[namespace].done += 1
             self._status.sources[namespace].copied += parcel.records
             self._status.records += parcel.records

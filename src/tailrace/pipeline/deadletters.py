@@ -6,31 +6,18 @@ The message itself stays in the commit log; a dead letter says where."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import msgspec
 
 from tailrace.errors import UnknownTopic
 from tailrace.home import Home
+from tailrace.pipeline.trouble import Trouble
 
 
 def dead_name(pipeline: str) -> str:
     """The name of the topic with a pipeline's dead letters."""
     return f"{pipeline}-dead"
-
-
-@dataclass(slots=True)
-class Trouble:
-    """A message, or a whole share, that could not be delivered."""
-
-    error: str
-    partition: int = -1
-    offset: int = -1
-    namespace: str = ""
-    id: str = ""
-    passing: bool = False
-    """Whether the cause is outside the data: the sink cannot be reached."""
 
 
 def bury(home: Home, pipeline: str, writer: str, trouble: Trouble) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -18,12 +19,13 @@ import pyarrow.compute as pc
 from tailrace.adaptors import rows as rowform
 from tailrace.adaptors.contract import Staged, Who, Writer
 from tailrace.adaptors.registry import make_writer
-from tailrace.errors import TailraceError, Unavailable
+from tailrace.errors import TailraceError
 from tailrace.log.reader import Fetched, Reader
 from tailrace.log.record import Op
-from tailrace.pipeline.deadletters import Trouble, bury
+from tailrace.pipeline.deadletters import bury
 from tailrace.pipeline.offsets import Mark, stored
 from tailrace.pipeline.places import open_home, open_topic
+from tailrace.pipeline.trouble import Trouble, cause_of, trouble_of
 
 GROUP = 65_536
 """Rows that a function gets at a time where they are grouped."""
@@ -92,10 +94,8 @@ def deliver(branch: Branch, ranges: Sequence[Range], *, grouped: bool = False) -
         outcome.staged = writer.stage(_through(branch, ranges, outcome, grouped))
     except Failed as failed:
         outcome.trouble = failed.trouble
-    except Unavailable as error:
-        outcome.trouble = Trouble(str(error), passing=True)
     except Exception as error:
-        outcome.trouble = Trouble(f"{type(error).__name__}: {error}")
+        outcome.trouble = trouble_of(error)
     finally:
         writer.close()
     return outcome
@@ -185,7 +185,7 @@ def _blame(fetched: Fetched, error: Exception) -> Trouble:
     row = min(getattr(error, "row", 0), fetched.data.num_rows - 1)
     id = fetched.data.column("key")[row].as_py()[len(namespace.encode()) + 1 :].decode(errors="replace")
     what = f"{type(error).__name__}: {error}"
-    return Trouble(what, fetched.partition, fetched.offset + row, namespace, id, isinstance(error, Unavailable))
+    return Trouble(what, cause_of(error), fetched.partition, fetched.offset + row, namespace, id)
 
 
 def deliver_singly(branch: Branch, ranges: Sequence[Range], who: Who, marks: Mapping[int, Mark]) -> Outcome:
@@ -198,6 +198,8 @@ def deliver_singly(branch: Branch, ranges: Sequence[Range], who: Who, marks: Map
                 _singly(branch, writer, fetched, who, marks, outcome)
                 if outcome.trouble is not None:
                     return outcome
+    except Exception as error:
+        outcome.trouble = trouble_of(error)
     finally:
         writer.close()
     return outcome
@@ -211,27 +213,30 @@ def _singly(
         one = Fetched(fetched.partition, fetched.offset + n, fetched.data.slice(n, 1))
         outcome.reached[one.partition] = one.offset
         trouble = _single(branch, writer, one, who, marks)
-        if trouble is not None and (trouble.passing or branch.on_error == "stop"):
+        if trouble is not None and (trouble.cause != "data" or branch.on_error == "stop"):
             outcome.trouble = trouble
             return
         if trouble is not None:
             outcome.skipped.append(trouble)
             if branch.on_error == "dead_letter":  # before it counts as done
                 bury(open_home(branch.home), branch.pipeline, branch.name, trouble)
-        marks[one.partition].acknowledge(one.offset, rowform.namespace_of(one.data))
+        marks[one.partition].acknowledge(one.offset)
         outcome.reached[one.partition] = one.end
         outcome.rows += 1
 
 
 def _single(branch: Branch, writer: Writer, one: Fetched, who: Who, marks: Mapping[int, Mark]) -> Trouble | None:
     after = marks[one.partition].copy()
-    after.acknowledge(one.offset, rowform.namespace_of(one.data))
+    after.acknowledge(one.offset)
+    staged: list[Staged] = []
     try:
         batches = _transformed(branch, one, Outcome())
-        staged = [writer.stage(batches)] if batches else []
+        staged += [writer.stage(batches)] if batches else []
         writer.finish(staged, who, stored({**marks, one.partition: after}))
     except Failed as failed:
         return failed.trouble
     except Exception as error:
+        with suppress(Exception):
+            writer.discard(staged)
         return _blame(one, error)
     return None

@@ -90,6 +90,7 @@ class Following:
             raise Fenced(f"another run of {self._log.pipeline!r} reads the source now; this one must stop")
         self._done = group[-1].position
         with self._status.lock:
+            self._status.error = ""
             self._status.position = str(self._done)
             if group[-1].committed_at:
                 self._status.delay = max(0.0, time.time() - group[-1].committed_at / 1000)

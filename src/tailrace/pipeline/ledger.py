@@ -1,7 +1,7 @@
 """The ledger: which pipelines a home has, what they were when they last ran, how they are, and what operators did.
 
 $Pipelines, bucket     names{pipeline: ""}: for listing
-$Pipeline-<name>, 0    snapshot: JSON of the definition as it last ran, without settings that may be secrets
+$Pipeline-<name>, 0    snapshot: JSON of the definition as it last ran (see changes.described)
 $Status-<name>, 0      status: JSON, at: written by the run every two seconds
 topic <name>-actions   one JSON record for each thing an operator did: what, who, why
 """
@@ -19,28 +19,12 @@ from tailrace.coordination import guard
 from tailrace.errors import NotThere, UnknownTopic
 from tailrace.home import Home
 from tailrace.log.catalog import bucket_key, listing
+from tailrace.pipeline.changes import described
 from tailrace.pipeline.definition import Definition
 from tailrace.storage.calls import Steps
 from tailrace.storage.tables import Absent, Action, Item, Key, Put, Set, Update
 
 _json = msgspec.json.Encoder(enc_hook=repr).encode
-
-
-def snapshot(definition: Definition) -> dict[str, Any]:
-    """A definition without its settings' values: names, namespaces, functions, what happens on an error."""
-    return {
-        "source": {"adaptor": definition.source.adaptor, "namespace": definition.source.namespace},
-        "partitions": definition.partitions,
-        "sinks": {
-            sink.name: {
-                "adaptor": sink.adaptor,
-                "namespace": sink.namespace,
-                "functions": [repr(function) for function in sink.functions],
-                "on_error": sink.on_error,
-            }
-            for sink in definition.sinks
-        },
-    }
 
 
 def pipelines(home: Home) -> list[str]:
@@ -56,7 +40,7 @@ def remembered(home: Home, name: str) -> dict[str, Any] | None:
 
 def remember(home: Home, definition: Definition) -> None:
     """Note what a pipeline is now."""
-    text = _json(snapshot(definition)).decode()
+    text = _json(described(definition)).decode()
     home.store.run(_keep(Key(f"$Pipeline-{definition.name}"), {"snapshot": text}))
     bucket = bucket_key("$Pipelines", definition.name)
     home.store.run(guard.settle(bucket, lambda item: _listed(bucket, definition.name, item)))

@@ -1,10 +1,11 @@
 """Offsets: what each writer has acknowledged in the commit log, per partition and namespace.
 
-    $Offsets-<pipeline>.<writer>, partition    epoch, low, ahead{namespace: offset}
+    $Offsets-<pipeline>.<writer>, partition    epoch, low, ahead{namespace: offset}, word
 
 `low`: everything up to it is acknowledged.  `ahead`: of this namespace everything up to there, kept only where it is
 above `low`, so that a quiet namespace costs nothing.  A message is pending if its offset is above both.  A lower value
-never replaces a higher one, except by an operator, who raises the epoch and so fences the run under way.
+never replaces a higher one, except by an operator, who raises the epoch and so fences the run under way.  `word` counts
+how often one has: what a sink kept under an earlier word says nothing any more, however many runs have begun since.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from tailrace.coordination import guard
 from tailrace.coordination.guard import Refused, Written
 from tailrace.errors import Fenced
 from tailrace.storage.calls import Steps
-from tailrace.storage.tables import Absent, AtMost, Equals, Item, Key, Put, Remove, Set, Update
+from tailrace.storage.tables import Absent, AtMost, Equals, Item, Key, Put, Set, Update
 
 
 @dataclass(slots=True)
@@ -27,6 +28,7 @@ class Mark:
 
     low: int = -1
     ahead: dict[str, int] = field(default_factory=dict)
+    word: int = field(default=0, compare=False)
 
     def pending(self, namespace: str, offset: int) -> bool:
         """Whether this message is still to be delivered."""
@@ -47,7 +49,7 @@ class Mark:
 
     def copy(self) -> Mark:
         """One that can be changed without changing this."""
-        return Mark(self.low, dict(self.ahead))
+        return Mark(self.low, dict(self.ahead), self.word)
 
     @property
     def resume(self) -> int:
@@ -57,12 +59,20 @@ class Mark:
 
 def stored(marks: Mapping[int, Mark]) -> dict[str, Any]:
     """Marks as they are kept in a sink: anything that JSON can hold."""
-    return {str(q): {"low": mark.low, "ahead": mark.ahead} for q, mark in sorted(marks.items())}
+    return {str(q): {"low": m.low, "ahead": m.ahead, "word": m.word} for q, m in sorted(marks.items())}
 
 
 def restored(kept: Mapping[str, Any]) -> dict[int, Mark]:
     """Marks that a sink kept."""
-    return {int(q): Mark(mark["low"], dict(mark["ahead"])) for q, mark in kept.items()}
+    return {int(q): Mark(mark["low"], dict(mark["ahead"]), mark["word"]) for q, mark in kept.items()}
+
+
+def reconciled(marks: Mapping[int, Mark], kept: Mapping[int, Mark]) -> dict[int, Mark]:
+    """Where to go on: by the offset log, or by what a sink kept with its data where that is further.
+
+    A batch of which all was filtered leaves no trace in the sink, and an operator's word counts more than its trace."""
+    further = {q: m for q, m in kept.items() if q in marks and m.word == marks[q].word and m.low >= marks[q].low}
+    return {**marks, **further}
 
 
 def offsets_key(pipeline: str, writer: str, partition: int) -> Key:
@@ -75,13 +85,17 @@ def load(pipeline: str, writer: str, partitions: int) -> Steps[tuple[int, dict[i
     items = yield from guard.read_all(offsets_key(pipeline, writer, 0).p)
     marks = {q: Mark() for q in range(partitions)}
     for item in items:
-        marks[item["i"]] = Mark(item["low"], dict(item["ahead"]))
+        marks[item["i"]] = Mark(item["low"], dict(item["ahead"]), item["word"])
     return max((item["epoch"] for item in items), default=0), marks
 
 
-def take(pipeline: str, writer: str, partitions: int) -> Steps[tuple[int, dict[int, Mark]]]:
-    """Begin a run: an epoch above every one before, in all partitions; gives it and the marks."""
+def take(pipeline: str, writer: str, partitions: int, held: int | None = None) -> Steps[tuple[int, dict[int, Mark]]]:
+    """Begin a run: an epoch above every one before, in all partitions; gives it and the marks.
+
+    `held`: only if this is still the newest, for a run that begins anew in the middle."""
     epoch, _ = yield from load(pipeline, writer, partitions)
+    if held is not None and epoch != held:
+        raise Fenced(f"the writer {writer!r} of {pipeline!r} was taken over by another run or an operator")
     epoch += 1
     for q in range(partitions):
         yield from guard.settle(offsets_key(pipeline, writer, q), partial(_taken, pipeline, writer, q, epoch))
@@ -92,14 +106,12 @@ def take(pipeline: str, writer: str, partitions: int) -> Steps[tuple[int, dict[i
 def _taken(pipeline: str, writer: str, q: int, epoch: int, item: Item | None) -> tuple[Put | Update, ...] | None:
     key = offsets_key(pipeline, writer, q)
     if item is None:
-        return (Put(key, {"epoch": epoch, "low": -1, "ahead": {}}, (Absent(),)),)
+        return (Put(key, {"epoch": epoch, "low": -1, "ahead": {}, "word": 0}, (Absent(),)),)
     if item["epoch"] > epoch:
         raise Fenced(f"another run of the writer {writer!r} of {pipeline!r} has begun; this one must stop")
-    return (
-        None
-        if item["epoch"] == epoch
-        else (Update(key, (Set("epoch", epoch), Remove("by")), (Equals("epoch", item["epoch"]),)),)
-    )
+    if item["epoch"] == epoch:
+        return None
+    return (Update(key, (Set("epoch", epoch),), (Equals("epoch", item["epoch"]),)),)
 
 
 def save(pipeline: str, writer: str, epoch: int, marks: Mapping[int, Mark]) -> Steps[None]:
@@ -121,26 +133,19 @@ def save(pipeline: str, writer: str, epoch: int, marks: Mapping[int, Mark]) -> S
 def override(pipeline: str, writer: str, partition: int, mark: Mark) -> Steps[int]:
     """An operator's word: this mark, higher or lower; raises the epoch, which fences the run under way."""
     key = offsets_key(pipeline, writer, partition)
-    while True:
-        item = yield from guard.read(key)
-        if item is not None and (item["low"], item["ahead"]) == (mark.low, mark.ahead) and item.get("by"):
-            return int(item["epoch"])
-        if item is None:
-            made = {"epoch": 1, "low": mark.low, "ahead": dict(mark.ahead), "by": True}
-            yield from guard.attempt(Put(key, made, (Absent(),)))
-            continue
-        changes = (
-            Set("epoch", item["epoch"] + 1),
-            Set("low", mark.low),
-            Set("ahead", dict(mark.ahead)),
-            Set("by", True),
-        )
-        outcome = yield from guard.attempt(Update(key, changes, (Equals("epoch", item["epoch"]),)))
-        if isinstance(outcome, Written):
-            return int(item["epoch"]) + 1
+    before = yield from guard.read(key)
+    plan = partial(_overridden, key, mark, before["word"] if before else 0)
+    item = yield from guard.settle(key, plan, before, known=True)
+    assert item is not None
+    return int(item["epoch"])
 
 
-def overridden(pipeline: str, writer: str) -> Steps[set[int]]:
-    """The partitions whose mark an operator has set since the last run began."""
-    items = yield from guard.read_all(offsets_key(pipeline, writer, 0).p)
-    return {item["i"] for item in items if item.get("by")}
+def _overridden(key: Key, mark: Mark, heard: int, item: Item | None) -> tuple[Put | Update, ...] | None:
+    new = {"low": mark.low, "ahead": dict(mark.ahead)}
+    if item is None:
+        return (Put(key, {"epoch": 1, "word": 1, **new}, (Absent(),)),)
+    if item["word"] > heard and (item["low"], item["ahead"]) == (mark.low, mark.ahead):
+        return None
+    risen = {"epoch": item["epoch"] + 1, "word": item["word"] + 1}
+    changes = tuple(Set(name, value) for name, value in {**new, **risen}.items())
+    return (Update(key, changes, (Equals("epoch", item["epoch"]),)),)

@@ -5,12 +5,10 @@ Each thing that changes something is recorded in the ledger, with who did it and
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from functools import partial
 from typing import Any, NamedTuple
 
 from tailrace.adaptors.message import Message
 from tailrace.adaptors.rows import messages_of, namespace_of
-from tailrace.coordination import guard
 from tailrace.errors import BadInput, NotThere
 from tailrace.home import Home
 from tailrace.log.topic import Topic
@@ -19,7 +17,6 @@ from tailrace.pipeline.commitlog import log_name
 from tailrace.pipeline.deadletters import dead_letters
 from tailrace.pipeline.ledger import note, pipelines, remembered
 from tailrace.pipeline.offsets import Mark
-from tailrace.storage.tables import Delete, Equals, Item, Key
 
 
 class Logged(NamedTuple):
@@ -91,16 +88,10 @@ def mark(
 
 
 def forget(home: Home, pipeline: str, writer: str, why: str) -> None:
-    """Delete a writer's offsets: it starts again from the beginning of the commit log."""
-    topic = commit_log(home, pipeline)
-    for q in range(topic.partitions):
-        key = offsets.offsets_key(pipeline, writer, q)
-        home.store.run(guard.settle(key, partial(_gone, key)))
+    """Forget a writer's offsets, its sink's too: it starts again from the beginning of the commit log."""
+    for q in marks(home, pipeline, writer):
+        home.store.run(offsets.override(pipeline, writer, q, Mark()))
     note(home, pipeline, "delete offsets", why, writer=writer)
-
-
-def _gone(key: Key, item: Item | None) -> tuple[Delete, ...] | None:
-    return None if item is None else (Delete(key, (Equals("epoch", item["epoch"]),)),)
 
 
 def dead(home: Home, pipeline: str) -> list[dict[str, Any]]:

@@ -2,14 +2,20 @@
 
 Whenever the log has grown a job delivers what is new.  The truth about progress is the offset log, and where a sink
 keeps offsets with its data, the sink.  A batch that fails is delivered again one message at a time; what still fails
-is a matter of the branch's policy."""
+is a matter of the branch's policy.
+
+A batch without an answer may have been finished, or may yet be.  So after any error the outlet begins anew, under a
+higher epoch: what was under way can no longer be finished, and the sink says what was.
+"""
 
 from __future__ import annotations
 
 import re
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from threading import Event, Thread
+from typing import Any, TypeVar
 
 from pyspark.sql import SparkSession
 
@@ -17,22 +23,27 @@ from tailrace.adaptors.contract import Who
 from tailrace.errors import TailraceError
 from tailrace.pipeline import offsets
 from tailrace.pipeline.commitlog import CommitLog
-from tailrace.pipeline.deadletters import Trouble
 from tailrace.pipeline.delivery import Branch, Outcome, Range, deliver, deliver_singly
 from tailrace.pipeline.functions.frames import has_frames
 from tailrace.pipeline.functions.namespaces import destination
-from tailrace.pipeline.offsets import Mark, restored, stored
+from tailrace.pipeline.offsets import Mark, reconciled, restored, stored
+from tailrace.pipeline.sparkjob import LOSSES, Lost, in_tasks
 from tailrace.pipeline.status import Sink, Status
+from tailrace.pipeline.trouble import Trouble, cause_of, trouble_of, worst
 
+T = TypeVar("T")
 FEW = 20_000
 """Up to so many records a batch is one task."""
 
 MOST = 500_000
 """At most so many records of a partition go into one batch."""
 
+PAUSE = 1.0
+"""Seconds before something that is away is asked again."""
+
 
 class Stuck(TailraceError):
-    """A writer has stopped at a message; the operator's help is needed."""
+    """A writer has stopped; the operator's help is needed."""
 
 
 class Outlet:
@@ -54,23 +65,20 @@ class Outlet:
         self.shown = status.sinks.setdefault(branch.name, Sink())
         self._store = log.home.store
         self._writer = branch.writer()
-        self._waiting: dict[int, tuple[str, str]] = {}
-        self._grown = Event()
-        self.epoch, self.marks = self._take()
+        self._grown, self._losses = Event(), 0
+        self._writer.check()
+        self._begin(None)
         self.problem: Trouble | None = None
 
-    def _take(self) -> tuple[int, dict[int, Mark]]:
-        """Where to go on: what the sink itself kept, unless an operator has said otherwise since."""
+    def _begin(self, held: int | None) -> None:
+        """Under a new epoch, from where the sink itself says, unless an operator has said otherwise since."""
         names = (self.branch.pipeline, self.branch.name)
-        self._writer.check()
-        overridden = self._store.run(offsets.overridden(*names))
-        epoch, marks = self._store.run(offsets.take(*names, self._log.topic.partitions))
-        kept = self._writer.claim(Who(*names, epoch))
-        if kept is not None:
-            for q, mark in restored(kept["offsets"]).items():
-                if q not in overridden and mark.low >= marks[q].low:
-                    marks[q] = mark
-        return epoch, marks
+        self.epoch, marks = self._store.run(offsets.take(*names, self._log.topic.partitions, held))
+        kept = self._writer.claim(self._who())
+        self.marks: dict[int, Mark] = reconciled(marks, restored(kept["offsets"] if kept is not None else {}))
+        self._waiting: dict[int, tuple[str, str]] = {}
+        self._careful: dict[int, int] = {}
+        self._doubtful = False
 
     # -- its thread
     def start(self) -> None:
@@ -83,14 +91,31 @@ class Outlet:
         context = self._spark.sparkContext
         context.setJobGroup(f"{self.branch.pipeline}/{self.branch.name}", f"tailrace: into {self.branch.name}")
         self.shown.state = "running"
-        try:
-            while not self._stop.is_set() and self.problem is None:
-                self.catch_up()
-                self._grown.wait(1.0)
-                self._grown.clear()
-        except Exception as error:
-            self.problem = Trouble(f"{type(error).__name__}: {error}")
-            self.shown.state, self.shown.error = "stopped", f"the writer {self.branch.name!r}: {error}"
+        while not self._stop.is_set() and self.problem is None:
+            try:
+                self._once()
+            except Stuck as stuck:
+                self.shown.state, self.shown.error = "stopped", str(stuck)
+            except Exception as error:
+                self._troubled(error)
+
+    def _once(self) -> None:
+        if self._doubtful:
+            careful = self._careful
+            self._begin(self.epoch)
+            self._careful = careful
+        self.catch_up()
+        self._grown.wait(1.0)
+        self._grown.clear()
+
+    def _troubled(self, error: Exception) -> None:
+        """The home, the log or the sink failed outside of a batch."""
+        self._doubtful = True
+        if cause_of(error) == "away":
+            self._wait(trouble_of(error))
+            return
+        self.problem = trouble_of(error)
+        self.shown.state, self.shown.error = "stopped", f"the writer {self.branch.name!r}: {self.problem.error}"
 
     @property
     def working(self) -> bool:
@@ -102,43 +127,55 @@ class Outlet:
         self._grown.set()
         self._notifier.close()
         self._thread.join(seconds)
-        self.save(force=True)
-        self._writer.close()
-        if self.problem is None:
-            self.shown.state = "ended"
+        try:
+            self.save(force=True)
+        finally:
+            self._writer.close()
+            if self.problem is None:
+                self.shown.state = "ended"
 
     # -- batches
     def catch_up(self) -> None:
-        """Deliver everything that is in the log now."""
-        while not self._stop.is_set() and (ranges := self._ranges()):
-            try:
-                self._deliver(ranges)
-            except Stuck as stuck:
-                self.shown.state, self.shown.error = "stopped", str(stuck)
-                break
+        """Deliver everything that is in the log now; less if something is in the way."""
+        while not (self._stop.is_set() or self._doubtful) and (ranges := self._ranges()):
+            if self._careful:
+                self._singly(ranges)
+            else:
+                self._bulk(ranges)
+            if not self._doubtful:
+                self._commands()
             self.save()
         self.save(force=True)
 
     def _ranges(self) -> list[Range]:
+        """What is pending; where a batch failed, up to its end."""
         ends = {q: end for q, (_, end) in self._log.topic.ends().items()}
         self.shown.lag = sum(ends[q] - mark.resume for q, mark in self.marks.items())
+        careful = {q: end for q, end in self._careful.items() if q not in self._waiting}
+        self._careful = {q: end for q, end in careful.items() if self.marks[q].resume < end}
+        ends = self._careful or ends
         return [
             Range(q, mark.resume, min(ends[q], mark.resume + MOST), mark)
             for q, mark in self.marks.items()
-            if mark.resume < ends[q] and q not in self._waiting
+            if q in ends and mark.resume < ends[q] and q not in self._waiting
         ]
 
-    def _deliver(self, ranges: Sequence[Range]) -> None:
-        outcomes = self._tasks(ranges)
-        troubles = [o.trouble for o in outcomes if o.trouble is not None]
-        if not troubles:
-            self._finish(outcomes)
+    def _bulk(self, ranges: Sequence[Range]) -> None:
+        outcomes: list[Outcome] = []
+        try:
+            outcomes = self._tasks(ranges)
+            trouble = worst([o.trouble for o in outcomes if o.trouble is not None]) or self._finish(outcomes)
+        except Lost as error:
+            trouble = self._lost(error)
+        if trouble is None:
             return
-        self._writer.discard([o.staged for o in outcomes if o.staged is not None])
-        if any(t.passing for t in troubles):
-            self._wait(troubles[0])
+        with suppress(Exception):  # who cannot be reached keeps it for now, and tidies up later
+            self._writer.discard([o.staged for o in outcomes if o.staged is not None])
+        if trouble.cause == "data":
+            self._careful = {part.partition: part.end for part in ranges}
+            self.shown.state = "one at a time"
         else:
-            self._singly(ranges)
+            self._face(trouble)
 
     def _tasks(self, ranges: Sequence[Range]) -> list[Outcome]:
         if has_frames(self.branch.functions):
@@ -146,25 +183,67 @@ class Outlet:
         shares = [list(ranges)]
         if sum(r.end - r.start for r in ranges) > FEW:
             shares = [list(ranges[n :: self._parallel]) for n in range(min(self._parallel, len(ranges)))]
-        work = [(self.branch, share) for share in shares]
-        found: list[Outcome] = (
-            self._spark.sparkContext.parallelize(work, len(work)).map(lambda some: deliver(*some)).collect()
-        )
+        return self._job(deliver, [(self.branch, share) for share in shares])
+
+    def _job(self, function: Callable[..., T], work: Sequence[tuple[Any, ...]]) -> list[T]:
+        found = in_tasks(self._spark.sparkContext, function, work)
+        self._losses = 0
         return found
 
-    def _finish(self, outcomes: Sequence[Outcome]) -> None:
+    def _lost(self, error: Lost) -> Trouble:
+        """A worker may have died: again.  If every one does, it is not the worker."""
+        self._losses += 1
+        return Trouble(str(error), "away" if self._losses < LOSSES else "setup")
+
+    def _finish(self, outcomes: Sequence[Outcome]) -> Trouble | None:
+        """Make a batch visible, with its offsets."""
         after = {q: mark.copy() for q, mark in self.marks.items()}
         for outcome in outcomes:
             for q, reached in outcome.reached.items():
                 after[q].acknowledge(reached - 1)
         staged = [o.staged for o in outcomes if o.staged is not None and o.staged.rows]
         if staged:
-            self._writer.finish(staged, self._who(), stored(after))
+            try:
+                self._writer.finish(staged, self._who(), stored(after))
+            except Exception as error:
+                self._doubtful = True
+                return trouble_of(error)
         self.marks = after
         self._account(outcomes)
-        for outcome in outcomes:
-            self._waiting |= outcome.commands
-        self._commands()
+        return None
+
+    def _singly(self, ranges: Sequence[Range]) -> None:
+        """A batch that failed, one message at a time, in one task."""
+        self.shown.state = "one at a time"
+        work = (self.branch, list(ranges), self._who(), self.marks)
+        try:
+            if has_frames(self.branch.functions):
+                outcome = deliver_singly(*work)
+            else:
+                (outcome,) = self._job(deliver_singly, [work])
+        except Lost as error:
+            outcome = Outcome(trouble=self._lost(error))
+        for q, reached in outcome.reached.items():
+            self.marks[q].acknowledge(reached - 1)
+        self._account([outcome])
+        self.shown.skipped += len(outcome.skipped)
+        if outcome.trouble is not None:
+            self._face(outcome.trouble)
+
+    def _face(self, trouble: Trouble) -> None:
+        """Wait, or stop.  Either way it is not known what the sink has."""
+        self._doubtful = True
+        if trouble.cause == "away":
+            self._wait(trouble)
+            return
+        self.save(force=True)
+        self.problem = trouble
+        raise Stuck(_told(self.branch, trouble))
+
+    def _wait(self, trouble: Trouble) -> None:
+        """Something cannot be reached: nothing is lost by waiting."""
+        self.shown.state, self.shown.error = "waiting", trouble.error
+        self._stop.wait(PAUSE)
 
     def _commands(self) -> None:
         """Once every partition stands before the command, all rows before it are in: carry it out."""
@@ -177,36 +256,12 @@ class Outlet:
             self.marks[q].acknowledge(self.marks[q].resume)
         self._waiting = {}
 
-    def _singly(self, ranges: Sequence[Range]) -> None:
-        """The batch again, one message at a time, in one task."""
-        self.shown.state = "one at a time"
-        work = [(self.branch, list(ranges), self._who(), self.marks)]
-        if has_frames(self.branch.functions):
-            outcome = deliver_singly(*work[0])
-        else:
-            outcome = self._spark.sparkContext.parallelize(work, 1).map(lambda some: deliver_singly(*some)).collect()[0]
-        for q, reached in outcome.reached.items():
-            self.marks[q].acknowledge(reached - 1)
-        self._account([outcome])
-        self._waiting |= outcome.commands
-        self.shown.skipped += len(outcome.skipped)
-        if outcome.trouble is not None and outcome.trouble.passing:
-            self._wait(outcome.trouble)
-        elif outcome.trouble is not None:
-            self.problem = outcome.trouble
-            raise Stuck(_told(self.branch, outcome.trouble))
-        self._commands()
-        self.shown.state = "running"
-
-    def _wait(self, trouble: Trouble) -> None:
-        """The sink cannot be reached: nothing is lost by waiting."""
-        self.shown.state, self.shown.error = "waiting", trouble.error
-        self._stop.wait(1.0)
-
     def _who(self) -> Who:
         return Who(self.branch.pipeline, self.branch.name, self.epoch)
 
     def _account(self, outcomes: Sequence[Outcome]) -> None:
+        for outcome in outcomes:
+            self._waiting |= outcome.commands
         self.shown.rows += sum(o.rows for o in outcomes)
         self.shown.filtered += sum(o.filtered for o in outcomes)
         self.shown.offset = sum(mark.low + 1 for mark in self.marks.values()) - 1
@@ -224,6 +279,8 @@ class Outlet:
 
 
 def _told(branch: Branch, trouble: Trouble) -> str:
+    if trouble.partition < 0 or trouble.cause == "setup":
+        return f"the writer {branch.name!r} stopped: {trouble.error}; mend the cause and run again"
     where = f"message {trouble.partition}:{trouble.offset} ({trouble.namespace}, id {trouble.id})"
     return (
         f"the writer {branch.name!r} stopped at {where}: {trouble.error}; mend the cause and run again, or "

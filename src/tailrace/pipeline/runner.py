@@ -7,10 +7,11 @@ One run at a time holds the pipeline's lease.  A slow or stopped writer holds no
 
 from __future__ import annotations
 
+import logging
 import re
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 
 from pyspark.sql import SparkSession
@@ -18,27 +19,33 @@ from pyspark.sql import SparkSession
 from tailrace.adaptors.contract import Reader
 from tailrace.adaptors.registry import make_reader
 from tailrace.coordination.lease import TTL, Lease
-from tailrace.errors import HomeError, TailraceError
+from tailrace.errors import BadSetting, HomeError, StorageError, TailraceError
 from tailrace.home import Home
+from tailrace.log.intake import open_reader
+from tailrace.pipeline.changes import changes, described
 from tailrace.pipeline.commitlog import CommitLog
 from tailrace.pipeline.copying import Copying
 from tailrace.pipeline.definition import Definition, SinkDefinition
 from tailrace.pipeline.delivery import Branch
 from tailrace.pipeline.following import Following
-from tailrace.pipeline.ledger import remember, report
+from tailrace.pipeline.ledger import remember, remembered, report
 from tailrace.pipeline.outlet import Outlet
 from tailrace.pipeline.places import open_home
 from tailrace.pipeline.status import Source, Status
+from tailrace.pipeline.trouble import cause_of
 
+_log = logging.getLogger("tailrace")
 LEASE_WAIT = 1.5 * TTL
+PAUSE = 1.0
+"""Seconds before something that is away is asked again."""
 
 
 class Runner:
     """One run of a pipeline.  `run` blocks; `stop` may be called from another thread or a signal handler."""
 
-    def __init__(self, definition: Definition, spark: SparkSession) -> None:
+    def __init__(self, definition: Definition, spark: SparkSession, tell: Callable[[str], None] = _log.warning) -> None:
         definition.check()
-        self.definition, self._spark = definition, spark
+        self.definition, self._spark, self._tell = definition, spark, tell
         self.status = Status(definition.name)
         self._stop = threading.Event()
         self._outlets: list[Outlet] = []
@@ -62,16 +69,40 @@ class Runner:
                 )
             self.status.state = "starting"
             stack.callback(lease.release)
+            self._lease = lease
+            self._compare(home)
             log = CommitLog(home, self.definition.name, partitions=self.definition.partitions)
-            reader = make_reader(self.definition.source.adaptor, self.definition.source.settings)
-            stack.callback(reader.close)
+            reader = self._reader()
+            stack.callback(self._close_source)
             reader.check()
             self._begin(reader, log)
             remember(home, self.definition)
             stack.enter_context(self._reporting(home))
-            self._outlets = [self._outlet(log, sink) for sink in self.definition.sinks]
             stack.callback(self._close)
-            self._work(reader, log, once)
+            for sink in self.definition.sinks:
+                self._outlets.append(self._outlet(log, sink))
+            self._work(log, once)
+
+    def _reader(self) -> Reader:
+        self._source = make_reader(self.definition.source.adaptor, self.definition.source.settings)
+        return self._source
+
+    def _close_source(self) -> None:
+        self._source.close()
+
+    def _compare(self, home: Home) -> None:
+        """Say what has changed since the last run; refuse what would lose data."""
+        before = remembered(home, self.definition.name)
+        if before is None:
+            return
+        known = home.store.run(open_reader(self.definition.name, None)).get("phases", {})
+        found = changes(before, described(self.definition), known)
+        if refused := [change.text for change in found if change.loses]:
+            raise BadSetting(
+                f"the pipeline {self.definition.name!r} has changed since it last ran; {'; '.join(refused)}"
+            )
+        for change in found:
+            self._tell(f"changed since the last run: {change.text}")
 
     @contextmanager
     def _reporting(self, home: Home) -> Iterator[None]:
@@ -111,24 +142,51 @@ class Runner:
         flush = self.definition.flush_seconds
         return Outlet(self._spark, log, branch, self.status, self._stop, parallel=self._parallel, flush=flush)
 
-    def _work(self, reader: Reader, log: CommitLog, once: bool) -> None:
+    def _work(self, log: CommitLog, once: bool) -> None:
         for outlet in self._outlets:
             outlet.start()
-        self.status.state = "copying"
-        context = self._spark.sparkContext
-        copying = Copying(context, self.definition, log, self.status, self._stop, self._parallel)
-        copying.run(copying.plan(reader))
-        self.status.state = "following"
-        if reader.follows and not self._stop.is_set():
-            follow = lambda names: copying.run(copying.plan(reader, names))  # noqa: E731
-            Following(reader, log, self.status, self._stop, follow).run(once)
-        elif not once:
-            self._stop.wait()
+        while not self._stop.is_set():
+            try:
+                self._read(self._source, log, once)
+                break
+            except Exception as error:
+                self._away(error, log)
         if once:
             self._catch_up(log)
         problems = [o.shown.error for o in self._outlets if o.shown.state == "stopped"]
         if problems:
             raise TailraceError("; ".join(problems))
+
+    def _read(self, reader: Reader, log: CommitLog, once: bool) -> None:
+        """Copy what is not copied, then follow."""
+        self._now("copying")
+        copying = Copying(self._spark.sparkContext, self.definition, log, self.status, self._stop, self._parallel)
+        copying.run(copying.plan(reader))
+        self._now("following")
+        if reader.follows and not self._stop.is_set():
+            follow = lambda names: copying.run(copying.plan(reader, names))  # noqa: E731
+            Following(reader, log, self.status, self._stop, follow).run(once)
+        elif not once:
+            self._stop.wait()
+
+    def _now(self, state: str) -> None:
+        if not self._stop.is_set():
+            self.status.state = state
+
+    def _away(self, error: Exception, log: CommitLog) -> None:
+        """The source or the home cannot be reached: wait, and go on from what is stored.  Anything else is raised."""
+        if cause_of(error) != "away" or not self._lease.held:
+            raise error
+        self._now("waiting")
+        self.status.error = str(error)
+        with suppress(Exception):
+            self._close_source()
+        self._stop.wait(PAUSE)
+        try:
+            log.refresh()
+            self._reader().begun(log.position)
+        except StorageError:
+            return
 
     def _catch_up(self, log: CommitLog) -> None:
         """Wait until every writer that works has what the log has."""
@@ -144,12 +202,12 @@ class Runner:
         self._stop.set()
         deadline = time.monotonic() + self.definition.stop_seconds
         for outlet in self._outlets:
-            with suppress(Exception):
+            with suppress(Exception):  # one that has not started, or can store nothing any more
                 outlet.finish(max(0.0, deadline - time.monotonic()))
 
 
 def run(definition: Definition, spark: SparkSession, *, once: bool = False) -> Status:
-    """Run a pipeline to its end; gives its last status."""
+    """Run a pipeline to its end; gives its last status.  What changed since its last run is logged."""
     runner = Runner(definition, spark)
     runner.run(once)
     return runner.status

@@ -1,0 +1,41 @@
+"""Spark jobs of a run: a function called in tasks, and a job that is lost told from an answer.
+
+What a function has to say about its work, good or bad, it gives back.  A job fails only when a worker dies, or Spark
+cannot run it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+from pyspark import SparkContext
+from pyspark.errors import PySparkException
+
+from tailrace.errors import Unavailable
+
+T = TypeVar("T")
+LOSSES = 5
+"""After so many jobs lost one after another the cause is not a worker that died."""
+
+
+class Lost(Unavailable):
+    """A Spark job did not come to its end; nothing is known of what it did."""
+
+
+def in_tasks(spark: SparkContext, function: Callable[..., T], work: Sequence[tuple[Any, ...]]) -> list[T]:
+    """Call a function with each of these arguments, in a task each; gives what it gave, in order."""
+    try:
+        found: list[T] = spark.parallelize(work, len(work)).map(lambda some: function(*some)).collect()
+    except (PySparkException, Py4JError, ConnectionError, EOFError) as error:
+        raise Lost(f"a Spark job was lost: {_line(error)}") from error
+    return found
+
+
+def _line(error: Exception) -> str:
+    """What happened, of a trace of many lines."""
+    java = getattr(error, "java_exception", None)
+    text = str(java.getMessage()) if java is not None else str(error)
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    told = [line for line in lines if not line.startswith(("at ", "File ", "Traceback"))]
+    return (told or lines or [type(error).__name__])[0][:300]
