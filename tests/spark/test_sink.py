@@ -41,6 +41,7 @@ from tailrace.log.chunk import MANIFEST
 from tailrace.log.cleaning import clean
 from tailrace.log.retention import drop_pages, raise_floor
 from tailrace.spark import sink, writing
+from tailrace.spark.homes import home_at
 from tests.spark.direct import batch, fill, source, travelled, values, write
 
 
@@ -241,6 +242,15 @@ def test_rows_keep_the_order_of_the_tasks_however_large_they_are(home: Home) -> 
     assert all(entry.gen == 0 for entry in chunks(home))
 
 
+@pytest.mark.parametrize("compression", ["none", "zstd"])
+def test_what_is_left_after_large_chunks_is_stored_too(home: Home, compression: str) -> None:
+    home.topic("orders", partitions=1, compression=compression)
+    tasks = [[numbered(0, 4200, 1000), numbered(4200, 5)], [numbered(4205, 4200, 1000), numbered(8405, 5)]]
+    write(home, tasks, VALUE, topic="orders")
+    assert numbers(home) == list(range(8410))
+    assert not any(entry.inline for entry in chunks(home))
+
+
 def test_many_chunks_go_through_a_manifest(home: Home) -> None:
     topic = home.topic("orders", partitions=1)
     fill(topic, {0: 1})
@@ -259,6 +269,24 @@ def test_many_chunks_go_through_a_manifest(home: Home) -> None:
     home.store.run(roll(topic.log, home.store.run(topic.log.head())))
     home.store.run(drop_pages(topic.log))
     assert list(home.store.objects.list("topics/")) == []
+
+
+def test_a_commit_of_very_many_chunks_is_one_small_write(home: Home) -> None:
+    topic = home.topic("orders", partitions=1)
+    tasks = 1000
+    with patch.object(writing, "SMALL", 0):  # each task puts an object
+        writer = source(home, topic="orders", writeId="w").writer(VALUE, False)
+        messages = [writer.write(iter([numbered(n, 1)])) for n in range(tasks)]
+    table = home_at(home.url).store.table
+    with patch.object(table, "write", wraps=table.write) as written:
+        writer.commit(messages)
+    named, made = (call.args for call in written.mock_calls)  # the first makes the item of the writeId
+    assert len(named) == 1
+    assert len(repr(made)) < 4000
+    (entry,) = chunks(home)
+    assert entry.kind == MANIFEST
+    assert numbers(home) == list(range(tasks))
+    assert topic.ends() == {0: (0, tasks)}
 
 
 def test_a_write_overtaken_by_cleaning_takes_other_names(home: Home) -> None:

@@ -7,7 +7,7 @@ import time
 from collections import deque
 from collections.abc import Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 from pyspark.sql.datasource import WriterCommitMessage
@@ -49,7 +49,7 @@ class Filling:
 
     def __init__(self, home: Home, name: str) -> None:
         self._store, self._topic = home.store, home.topic(name)
-        self._log = self._topic.log
+        self._log = replace(self._topic.log, inline_bytes=0)  # objects only: what is in a task's memory ends with it
         self._store.run(self._log.head())  # the newest gen: an old one would cost the driver a copy
         self._buffer = self._empty()
         self._next = random.randrange(self._topic.partitions)
