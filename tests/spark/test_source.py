@@ -3,17 +3,25 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from typing import Any
+from unittest.mock import patch
 
+import pyarrow as pa
 import pytest
-from pyspark.sql.datasource import EqualTo, GreaterThan, GreaterThanOrEqual, In, LessThan
+from pyspark.sql.datasource import EqualTo, Filter, GreaterThan, GreaterThanOrEqual, In, LessThan
 from pyspark.sql.types import IntegerType, StructType
 
 from tailrace import Mode, Op
+from tailrace.adaptors.rows import make_rows
 from tailrace.errors import BadHome, BadSetting, OutOfRange, UnknownPartition, UnknownTopic
 from tailrace.home import Home
+from tailrace.log.append import commit, place
+from tailrace.log.chunk import encode
 from tailrace.log.retention import drop_pages, raise_floor
+from tailrace.spark import columns
 from tailrace.spark.format import Tailrace
 from tailrace.spark.homes import home_at
 from tests.spark.direct import batch, fill, parts, source
@@ -55,9 +63,18 @@ def test_only_named_columns_are_given(home: Home) -> None:
         {"value": b"0.0", "offset": 0},
         {"value": b"0.1", "offset": 1},
     ]
-    for columns, said in {"value,kye": "did you mean 'key'", "key,key": "named twice"}.items():
+    for named, said in {"value,kye": "did you mean 'key'", "key,key": "named twice"}.items():
         with pytest.raises(BadSetting, match=said):
-            source(home, subscribe="orders", columns=columns).schema()
+            source(home, subscribe="orders", columns=named).schema()
+
+
+def test_columns_that_are_not_named_are_not_made(home: Home) -> None:
+    topic = home.topic("orders", partitions=1)
+    typed = make_rows("shop", pa.record_batch({"id": [1, 2]}), ["id"])
+    home.store.run(commit([home.store.run(place(topic.log, encode({0: [typed]})))]))
+    assert [row["value"] for row in batch(home, subscribe="orders")] == [b'{"id":1}', b'{"id":2}']
+    with patch.object(columns, "plain", side_effect=AssertionError("the rows were made into JSON")):
+        assert [row["offset"] for row in batch(home, subscribe="orders", columns="offset,key")] == [0, 1]
 
 
 def test_a_schema_of_the_callers_is_checked(home: Home) -> None:
@@ -129,24 +146,63 @@ def test_filters_leave_out_what_cannot_match(home: Home) -> None:
     assert batch(home, EqualTo(("value",), b"x"), subscribe="a") != []  # not ours to judge
 
 
-def test_chunks_of_another_time_are_not_fetched(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+@contextmanager
+def gets(home: Home) -> Iterator[list[tuple[str, int]]]:
+    """What is fetched from the home's objects meanwhile: names, and bytes of each."""
+    objects = home_at(home.url).store.objects
+    found: list[tuple[str, int]] = []
+    get = objects.get_ranges
+
+    def counted(name: str, ranges: Any) -> Any:
+        got = get(name, ranges)
+        found.append((name, sum(map(len, got))))
+        return got
+
+    with patch.object(objects, "get_ranges", counted):
+        yield found
+
+
+def test_chunks_of_another_time_are_not_fetched(home: Home) -> None:
     topic = home.topic("orders", partitions=1)
     for n in (0, 5, 2, 9, 1):  # time need not rise with the offset
         topic.append(_rows(DAY + timedelta(hours=n), 2000))
-    objects = home_at(home.url).store.objects
-    fetched, get = [], objects.get_ranges
-    monkeypatch.setattr(objects, "get_ranges", lambda name, ranges: fetched.append(name) or get(name, ranges))
     since = DAY + timedelta(hours=2)
     bounds = GreaterThanOrEqual(("timestamp",), since), LessThan(("timestamp",), since + timedelta(hours=4))
-    rows = batch(home, *bounds, subscribe="orders")
+    with gets(home) as fetched:
+        rows = batch(home, *bounds, subscribe="orders")
     assert {row["timestamp"].hour for row in rows} == {5, 2}
     assert len(rows) == 4000
     assert len(fetched) == 3  # one of them when the beginning was looked for
 
 
-def _rows(when: datetime, count: int) -> Any:
-    import pyarrow as pa
+CUTS: dict[str, tuple[dict[str, str], tuple[Filter, ...], int, float]] = {
+    "everything": ({}, (), 12_000, 1),
+    "offsets": ({"startingOffsets": '{"orders": {"0": 1000}}', "endingOffsets": '{"orders": {"0": 2500, "1": 0}}'},
+                (), 1500, 2 / 12),
+    "one offset": ({}, (EqualTo(("offset",), 2500),), 2, 2 / 12),
+    "a partition": ({"assign": '{"orders": [1]}'}, (), 6000, 1 / 2),
+    "a partition by a filter": ({}, (EqualTo(("partition",), 0),), 6000, 1 / 2),
+    "nothing": ({"startingOffsets": "latest"}, (), 0, 0),
+}  # fmt: skip
 
+
+@pytest.mark.parametrize("case", CUTS)
+def test_chunks_outside_the_range_are_not_fetched(home: Home, case: str) -> None:
+    topic = home.topic("orders", partitions=2)
+    for _ in range(6):  # six chunks of two runs, a thousand records each
+        with topic.transaction() as out:
+            for n in range(2000):
+                out.send(None, b"x" * 200, partition=n % 2)
+    everything = sum(o.size for o in home.store.objects.list("topics/"))
+    options, filters, count, share = CUTS[case]
+    named = {} if "assign" in options else {"subscribe": "orders"}
+    with gets(home) as fetched:
+        rows = batch(home, *filters, **named, **options)
+    assert len(rows) == count
+    assert sum(size for _, size in fetched) == pytest.approx(everything * share, rel=0.02)
+
+
+def _rows(when: datetime, count: int) -> Any:
     stamps = pa.array([when] * count, pa.timestamp("ms", "UTC"))
     return pa.table({"value": pa.array([b"x" * 50] * count, pa.binary()), "timestamp": stamps})
 

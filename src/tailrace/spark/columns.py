@@ -71,7 +71,8 @@ def arrow_schema(schema: StructType) -> pa.Schema:
 
 def as_batch(topic: str, some: Sequence[Fetched], schema: pa.Schema) -> pa.RecordBatch:
     """Fetched records as one batch for Spark; the typed rows of a pipeline have their columns as JSON for a value."""
-    some = [plain(f) for f in some]
+    if "value" in schema.names:
+        some = [plain(f) for f in some]
     rows = sum(f.data.num_rows for f in some)
     return pa.RecordBatch.from_arrays([_MAKE[f.name](topic, some, rows, f.type) for f in schema], schema=schema)
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import atexit
+import functools
 import os
+import shutil
 import sys
 import tempfile
 import zipfile
@@ -86,10 +89,12 @@ def _bound(home: str | None, near: bool) -> type[Tailrace]:
     return type("Tailrace", (Tailrace,), {"default_home": home, "one_host": near, "__qualname__": "_bound.Tailrace"})
 
 
+@functools.cache
 def _packed() -> Path:
-    """This package as a file that Python can import from."""
+    """This package as a file that Python can import from.  Spark serves it to workers as long as this process lives."""
     folder = Path(__file__).parents[1]
     path = Path(tempfile.mkdtemp(prefix="tailrace-")) / "tailrace.zip"
+    atexit.register(shutil.rmtree, path.parent, ignore_errors=True)
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as out:
         for file in sorted(folder.rglob("*.py")):
             out.write(file, Path("tailrace") / file.relative_to(folder))
