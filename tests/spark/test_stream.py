@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import UTC, datetime, timedelta
 from typing import Any
 from unittest.mock import patch
 
@@ -185,14 +186,30 @@ def test_a_topic_deleted_or_made_again_is_noticed(home: Home) -> None:
     assert rows(easy, start, end) == [("orders", 0, n) for n in range(9)]
 
 
-def test_the_end_is_reported(home: Home) -> None:
-    fill(home.topic("orders", partitions=1), {0: 9})
+def test_the_end_and_the_distance_to_it_are_reported(home: Home) -> None:
+    topic = home.topic("orders", partitions=2)
+    ages = [30, 20, 10]
+    for n, age in enumerate(ages):
+        with topic.transaction() as out:
+            for _ in range(3):
+                out.send(None, b"%d" % n, timestamp=datetime.now(UTC) - timedelta(seconds=age), partition=0)
+        if n == 0:
+            home.store.run(roll(topic.log, home.store.run(topic.log.head())))
     reader = reading(home, maxOffsetsPerTrigger=2)
     assert reader.reportLatestOffset() is None
-    reader.latestOffset(reader.initialOffset(), reader.getDefaultReadLimit())
-    latest = reader.reportLatestOffset()
-    assert latest is not None
-    assert counted(latest) == {"orders": {0: 9}}
+    at, seen = reader.initialOffset(), []
+    for _ in range(6):
+        at = reader.latestOffset(at, reader.getDefaultReadLimit())
+        latest = reader.reportLatestOffset()
+        assert latest is not None
+        assert counted(latest) == {"orders": {0: 9, 1: 0}}
+        assert latest["orders"]["behind"]["1"] == {"records": 0, "seconds": 0.0}
+        json.dumps(latest)
+        seen.append(latest["orders"]["behind"]["0"])
+    assert [one["records"] for one in seen] == [7, 5, 3, 1, 0, 0]
+    assert [one["seconds"] for one in seen] == pytest.approx([30, 20, 10, 10, 0, 0], abs=5)
+    again = reading(home, startingOffsets=json.dumps(reader.reportLatestOffset()))  # it may be copied from there
+    assert counted(again.initialOffset()) == {"orders": {0: 9, 1: 0}}
 
 
 @pytest.mark.parametrize(

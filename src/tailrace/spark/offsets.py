@@ -2,6 +2,7 @@
 
     {"orders": {"id": "5f…", "0": 12, "1": 7}}    the next offset of each partition; the id of the topic it was read of
 
+What a query reports as the end of its topics has in `behind`, too, how far from there it is (see lag).
 Spark compares offsets as texts, so topics and partitions are always in the same order.
 """
 
@@ -11,6 +12,7 @@ from collections.abc import Mapping
 from typing import Any, TypeAlias
 
 Json: TypeAlias = dict[str, dict[str, Any]]
+NOT_OFFSETS = ("id", "behind")
 Spans: TypeAlias = dict[tuple[str, int], tuple[int, int]]
 """By topic and partition: from where to where."""
 
@@ -25,7 +27,7 @@ def to_json(ids: Mapping[str, str], next: Mapping[tuple[str, int], int]) -> Json
 
 def numbers(offsets: Mapping[str, Any]) -> dict[int, int]:
     """The partitions and offsets of one topic."""
-    return {int(q): n for q, n in offsets.items() if q != "id"}
+    return {int(q): n for q, n in offsets.items() if q not in NOT_OFFSETS}
 
 
 def shared(spans: Spans, most: int) -> dict[tuple[str, int], int]:

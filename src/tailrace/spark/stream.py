@@ -24,6 +24,7 @@ from tailrace.errors import OutOfRange, UnknownTopic
 from tailrace.log.skimming import skim
 from tailrace.spark import topics
 from tailrace.spark.homes import home_at
+from tailrace.spark.lag import Distance
 from tailrace.spark.offsets import Json, Spans, numbers, shared, to_json
 from tailrace.spark.options import Reading, seconds
 from tailrace.spark.ranges import Range, Slice, slices
@@ -40,7 +41,8 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self.delay = seconds(reading.max_trigger_delay)
         self.target: dict[str, Extent] | None = None
         self.waiting_since = time.monotonic()
-        self.latest: Json | None = None
+        self.distance = Distance(url)
+        self.chosen: tuple[dict[str, Extent], Json] | None = None
 
     # -- where it is
     def initialOffset(self) -> Json:
@@ -67,7 +69,11 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def latestOffset(self, start: Json, limit: ReadLimit) -> Json:
         """Where the next batch ends."""
         known = self._known()
-        self.latest = to_json(_ids(known), {(e.name, q): n for e in known.values() for q, n in e.next.items()})
+        end = self._end(start, limit, known)
+        self.chosen = known, end
+        return end
+
+    def _end(self, start: Json, limit: ReadLimit, known: dict[str, Extent]) -> Json:
         spans = self._spans(start, known)
         waiting = sum(end - at for at, end in spans.values())
         if not waiting or (self._may_wait(limit) and waiting < (self.reading.min_offsets_per_trigger or 0)):
@@ -148,8 +154,11 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self.target = self._known()
 
     def reportLatestOffset(self) -> Json | None:
-        """The end of the topics, for the query's progress."""
-        return self.latest
+        """The end of the topics, and how far the query is from there; for its progress."""
+        if self.chosen is None:
+            return None
+        known, end = self.chosen
+        return self.distance.report(known.values(), end, time.time())
 
     # -- reading
     def partitions(self, start: Json, end: Json) -> list[Slice]:

@@ -11,7 +11,9 @@ from typing import Any
 from tailrace.errors import BadSetting, OutOfRange, UnknownPartition, UnknownTopic
 from tailrace.home import Home
 from tailrace.log.append import Log
+from tailrace.log.head import Head
 from tailrace.log.reader import offset_at
+from tailrace.spark.offsets import NOT_OFFSETS
 from tailrace.spark.options import Reading, moment
 
 EARLIEST, LATEST = -2, -1
@@ -26,6 +28,7 @@ class Extent:
     id: str
     floor: Mapping[int, int]
     next: Mapping[int, int]
+    head: Head
 
 
 def log_of(home: Home, name: str, id: str) -> Log:
@@ -77,7 +80,7 @@ def _extent(home: Home, name: str, partitions: list[int] | None = None) -> Exten
     for q in chosen:
         if q not in head.next:
             raise UnknownPartition(f"topic {name!r} has no partition {q!r}; it has 0 to {len(head.next) - 1}")
-    return Extent(name, topic.id, {q: head.floor[q] for q in chosen}, {q: head.next[q] for q in chosen})
+    return Extent(name, topic.id, {q: head.floor[q] for q in chosen}, {q: head.next[q] for q in chosen}, head)
 
 
 def _assigned(text: str) -> dict[str, list[int]]:
@@ -106,7 +109,7 @@ def parse_offsets(name: str, text: str) -> dict[str, dict[int, int]] | str:
     out = {}
     for topic, offsets in _json(name, text, example).items():
         try:
-            out[topic] = {int(q): int(n) for q, n in offsets.items() if q != "id"}
+            out[topic] = {int(q): int(n) for q, n in offsets.items() if q not in NOT_OFFSETS}
         except (AttributeError, TypeError, ValueError):
             raise BadSetting(f"{name} is as in {example}, not {text!r}") from None
     return out
