@@ -21,12 +21,15 @@ class Load:
 
     count: int
     seed: int = 1
+    entities: int = 0
+    """How many different keys there are; 0: each record has another."""
 
     @cached_property
     def keys(self) -> list[bytes]:
         """A random key of 16 characters for each record."""
         draw = random.Random(self.seed)
-        return [b"%016x" % draw.getrandbits(64) for _ in range(self.count)]
+        keys = [b"%016x" % draw.getrandbits(64) for _ in range(self.entities or self.count)]
+        return draw.choices(keys, k=self.count) if self.entities else keys
 
     @cached_property
     def values(self) -> list[bytes]:

@@ -13,6 +13,8 @@ from rich.console import Console
 
 from benchmarks import (
     append,
+    events,
+    events_growth,
     growth,
     latency,
     memory,
@@ -35,6 +37,8 @@ QUESTIONS = {
     "threads": threads.question,
     "growth": growth.question,
     "memory": memory.question,
+    "events": events.question,
+    "events_growth": events_growth.question,
     "spark_read": spark_read.question,
     "spark_write": spark_write.question,
     "spark_cycle": spark_cycle.question,
