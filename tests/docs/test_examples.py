@@ -1,4 +1,4 @@
-"""Every example in README.md and docs/guide is run, in an empty folder, and must print what the page says.
+"""Every example in README.md, docs/guide and docs/formats/tip.md is run, in an empty folder, and must print what the page says.
 
     ```python    the blocks of a page share their names, like one program; a ```text block right after one is its output
     ```console   lines after `$ ` are commands, the lines below one its output; one without any may print what it likes;
@@ -25,7 +25,7 @@ from typing import Any
 import pytest
 
 ROOT = Path(__file__).parents[2]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs" / "guide").glob("*.md"))]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs" / "guide").glob("*.md")), ROOT / "docs" / "formats" / "tip.md"]
 FENCE = re.compile(r"^(?P<skip><!-- not run: .+ -->\n)?```(?P<kind>\w+)\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
