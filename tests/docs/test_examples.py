@@ -1,4 +1,4 @@
-"""Every example in README.md, docs/guide and docs/formats/tip.md is run, in an empty folder, and must print what is there.
+"""Every example of README.md, docs/guide and docs/formats/tip.md is run in an empty folder and prints what is there.
 
     ```python    the blocks of a page share their names, like one program; a ```text block right after one is its output
     ```console   lines after `$ ` are commands, the lines below one its output; one without any may print what it likes;
