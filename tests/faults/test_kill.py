@@ -13,7 +13,7 @@ import pytest
 import tailrace
 from tests.faults.workers import PARTITIONS, WORKERS, read_notes
 
-CROWD = ("small", "large", "numbered", "small", "reading", "tidying", "transacting")
+CROWD = ("small", "large", "numbered", "small", "reading", "consuming", "consuming", "tidying", "transacting")
 """Who is at work at the same time."""
 
 
@@ -31,7 +31,8 @@ class Crowd:
         kind = CROWD[slot]
         self.lives += 1
         name = f"{kind}-{slot}-{self.lives}"
-        notes = self.folder / (f"reading-{slot}" if kind == "reading" else f"acked-{name}")
+        known = {"reading": f"reading-{slot}", "consuming": f"consumed-{name}"}
+        notes = self.folder / known.get(kind, f"acked-{name}")
         errors = (self.folder / f"errors-{name}").open("wb")
         command = [sys.executable, "-m", "tests.faults.workers", kind, str(self.folder / "home"), name, str(notes)]
         self.notes[slot] = notes
@@ -105,7 +106,18 @@ def check(folder: Path) -> dict[str, int]:
     read = 0
     for path in folder.glob("reading-*"):
         read += _read_on(found, read_notes(path))
-    return {"acked": len(acked), "read": read, "there": len(values), "numbered": len(numbered)}
+    consumed = _consumed(found, [note for path in folder.glob("consumed-*") for note in read_notes(path)])
+    return {"acked": len(acked), "read": read, "there": len(values), "numbered": len(numbered), "consumed": consumed}
+
+
+def _consumed(found: dict[tuple[int, int], str], notes: list[tuple[int, int, str]]) -> int:
+    """All members together have handled each record up to some place; some twice, none never."""
+    for q in range(PARTITIONS):
+        handled = {offset for p, offset, _ in notes if p == q}
+        assert handled == set(range(max(handled, default=-1) + 1)), f"a gap in what was handled of partition {q}"
+    for q, offset, value in notes:
+        assert found[q, offset] == value, f"a member was given {value} at {q}/{offset}"
+    return len(notes)
 
 
 def _short(value: bytes | None) -> str:

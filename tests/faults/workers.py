@@ -91,6 +91,13 @@ def reading(home: tailrace.Home, name: str, note: Note) -> None:
         time.sleep(0.01)
 
 
+def consuming(home: tailrace.Home, name: str, note: Note) -> None:
+    """A member of a group, whose positions are committed behind what it has noted."""
+    with topic_of(home).consumer("g", ttl=1.0, commit_interval=0.05) as consumer:
+        for record in consumer:
+            note(record.partition, record.offset, ((record.value or b"").rpartition(b".")[0] + b".").decode())
+
+
 def tidying(home: tailrace.Home, name: str, note: Note) -> None:
     """Merges and cleans all the time."""
     topic, run = topic_of(home), home.store.run
@@ -108,6 +115,7 @@ WORKERS: dict[str, Callable[[tailrace.Home, str, Note], None]] = {
     "large": large,
     "numbered": numbered,
     "transacting": transacting,
+    "consuming": consuming,
     "reading": reading,
     "tidying": tidying,
 }
