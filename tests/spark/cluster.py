@@ -1,4 +1,7 @@
-"""A real standalone cluster from the installed pyspark: one master and two workers, on loopback."""
+"""A real standalone cluster from the installed pyspark: one master and two workers, on loopback.
+
+Each worker has an address of its own: Spark never runs a task a second time on the host where it already runs.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,6 @@ import os
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 import urllib.request
 from collections.abc import Iterator
@@ -22,6 +24,9 @@ from tailrace.spark.java import java_home
 from tests.servers.process import HOST, answers, folder, free_ports, running
 
 MEMORY = "600m"
+WORKERS = {"one": "127.0.0.1", "two": "127.0.0.2"}
+SHORT_LIVED = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
+"""For a Java that ends before it would have compiled anything twice."""
 
 
 @dataclass
@@ -47,10 +52,10 @@ class Cluster:
     def add(self, name: str) -> None:
         """Start a worker with one core."""
         (port,) = free_ports(1)
-        options = ["--host", HOST, "--cores", "1", "--memory", MEMORY, "--webui-port", str(port)]
+        options = ["--host", WORKERS[name], "--cores", "1", "--memory", MEMORY, "--webui-port", str(port)]
         options += ["--work-dir", str(self.place / name), self.master]
-        before = self.alive()
-        worker = started("worker.Worker", options, self.place / f"{name}.log", lambda: self.alive() > before)
+        before, log = self.alive(), self.place / f"{name}.log"
+        worker = started("worker.Worker", options, log, lambda: self.alive() > before, WORKERS[name])
         self.workers[name] = self.stack.enter_context(worker)
 
     def kill(self, name: str) -> None:
@@ -68,10 +73,10 @@ def kill_all(pid: int) -> None:
 
 
 @contextlib.contextmanager
-def started(main: str, options: list[str], log: Path, ready: Any) -> Iterator[int]:
+def started(main: str, options: list[str], log: Path, ready: Any, host: str = HOST) -> Iterator[int]:
     home = Path(pyspark.__file__).parent
-    env = {**os.environ, "SPARK_HOME": str(home), "SPARK_LOCAL_IP": HOST, "JAVA_HOME": java_home()}
-    env |= {"SPARK_DAEMON_MEMORY": "256m", "SPARK_DAEMON_JAVA_OPTS": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"}
+    env = {**os.environ, "SPARK_HOME": str(home), "SPARK_LOCAL_IP": host, "JAVA_HOME": java_home()}
+    env |= {"SPARK_DAEMON_MEMORY": "256m", "SPARK_DAEMON_JAVA_OPTS": SHORT_LIVED}
     command = [str(home / "bin" / "spark-class"), f"org.apache.spark.deploy.{main}", *options]
     with running(command, ready, log=log, env=env, patience=240) as pid:
         yield pid
@@ -86,7 +91,7 @@ def cluster() -> Iterator[Cluster]:
         made = Cluster(f"spark://{HOST}:{port}", f"http://{HOST}:{status}", place, stack)
         ready = lambda: answers(f"{made.status}/json/")  # noqa: E731
         stack.enter_context(started("master.Master", options, place / "master.log", ready))
-        for name in ("one", "two"):
+        for name in WORKERS:
             made.add(name)
         yield made
 
@@ -119,8 +124,3 @@ def wait_for(what: Any, process: subprocess.Popen[bytes] | None, log: Path, pati
         code = process and process.returncode
         assert not over, f"it did not come to that (exit code {code}):\n{log.read_text(errors='replace')[-4000:]}"
         time.sleep(0.05)
-
-
-def scratch() -> Path:
-    """A folder for checkpoints."""
-    return Path(tempfile.mkdtemp(prefix="tailrace-checkpoint-"))

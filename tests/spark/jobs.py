@@ -13,26 +13,34 @@ from pyspark.sql import SparkSession
 from pyspark.sql.functions import udf
 
 import tailrace.spark
+from tailrace.spark.session import SETTINGS
+from tests.spark.cluster import SHORT_LIVED
 
+QUIET = SETTINGS["spark.driver.extraJavaOptions"]
 CONFIG = {
+    "spark.driver.extraJavaOptions": f"{QUIET} {SHORT_LIVED}",
     "spark.executor.memory": "500m",
     "spark.executor.cores": "1",
-    "spark.executor.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
+    "spark.executor.extraJavaOptions": SHORT_LIVED,
     "spark.sql.shuffle.partitions": "2",
     "spark.sql.execution.arrow.maxRecordsPerBatch": "5000",
     "spark.task.maxFailures": "8",
+    "spark.speculation": "true",
+    "spark.speculation.interval": "100ms",
+    "spark.speculation.quantile": "0.25",
+    "spark.speculation.multiplier": "1.1",
+    "spark.speculation.minTaskRuntime": "2s",
 }
 
 
-def session(master: str, home: str, **config: str) -> SparkSession:
+def session(master: str, home: str) -> SparkSession:
     # Executors on real clusters have a role; these get the keys of a test's server.
     keys = {f"spark.executorEnv.{name}": os.environ[name] for name in os.environ if name.startswith("AWS_")}
-    return tailrace.spark.session(master, home=home, config={**CONFIG, **keys, **config})
+    return tailrace.spark.session(master, home=home, config={**CONFIG, **keys})
 
 
-def copy(master: str, home: str, checkpoint: str, most: int, delay: float = 0) -> None:
-    """Stream the topic `orders` into `out`, in many batches; slowly, so that it can be killed in the middle."""
-    spark = session(master, home)
+def stream(spark: SparkSession, checkpoint: str, most: int, delay: float = 0) -> None:
+    """Copy the topic `orders` into `out`, in many batches; slowly, so that it can be killed in the middle."""
     rows = spark.readStream.format("tailrace").option("subscribe", "orders")
     rows = rows.options(startingOffsets="earliest", maxOffsetsPerTrigger=most, maxRecordsPerPartition=most // 4).load()
 
@@ -48,16 +56,8 @@ def copy(master: str, home: str, checkpoint: str, most: int, delay: float = 0) -
         raise SystemExit(str(query.exception()))
 
 
-def bulk(master: str, home: str, rows: int, report: str) -> None:
+def bulk(spark: SparkSession, rows: int) -> list[int]:
     """Write, with tasks that fail, tasks that are run twice and tasks that hang; then read all of it."""
-    speculation = {
-        "spark.speculation": "true",
-        "spark.speculation.interval": "100ms",
-        "spark.speculation.quantile": "0.25",
-        "spark.speculation.multiplier": "1.1",
-        "spark.speculation.minTaskRuntime": "100ms",
-    }
-    spark = session(master, home, **speculation)
     each = rows // 4
 
     def value(id: int) -> bytes:
@@ -67,19 +67,32 @@ def bulk(master: str, home: str, rows: int, report: str) -> None:
             if task.partitionId() == 1:
                 raise RuntimeError("a task that fails when it has given its rows")
             if task.partitionId() == 3:
-                time.sleep(600)  # until another attempt has won
+                time.sleep(3600)  # until another attempt has won
         return b"%d" % id + b"." * 400
 
     made = spark.range(0, rows, 1, 4).select(udf(value, "binary", useArrow=False)("id").alias("value"))
-    made.write.format("tailrace").mode("append").options(topic="orders").save()
-    read = spark.read.format("tailrace").options(subscribe="orders", minPartitions=3).load()
+    made.write.format("tailrace").mode("append").options(topic="bulk").save()
+    read = spark.read.format("tailrace").options(subscribe="bulk", minPartitions=3).load()
     found: Any = read.selectExpr("count(*)", "count(distinct value)", "max(offset)").collect()[0]
+    return list(found)
+
+
+def begin(master: str, home: str, checkpoint: str, most: int) -> None:
+    """A stream that takes its time."""
+    stream(session(master, home), checkpoint, most, delay=0.003)
+
+
+def resume(master: str, home: str, checkpoint: str, most: int, rows: int, report: str) -> None:
+    """The rest of the stream, and then a batch write and read."""
+    spark = session(master, home)
+    stream(spark, checkpoint, most)
+    found = bulk(spark, rows)
     with open(report, "w") as out:
-        json.dump(list(found), out)
+        json.dump(found, out)
     spark.stop()
 
 
-JOBS = {"copy": copy, "bulk": bulk}
+JOBS = {"begin": begin, "resume": resume}
 
 if __name__ == "__main__":
     JOBS[sys.argv[1]](**json.loads(sys.argv[2]))

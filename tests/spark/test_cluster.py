@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,13 +10,14 @@ import pytest
 
 import tailrace
 from tailrace.home import Home
+from tailrace.log.topic import Topic
 from tests.servers.aws import new_bucket, new_table
 from tests.servers.process import Server
-from tests.spark.cluster import Cluster, cluster, finished, job, kill_all, scratch, wait_for
+from tests.spark.cluster import Cluster, cluster, finished, job, kill_all, wait_for
 from tests.spark.direct import values
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(1500)]
-RECORDS = 3000
+RECORDS, ROWS = 3000, 80_000
 
 
 @pytest.fixture(scope="module")
@@ -55,16 +55,19 @@ def ended(home: Home) -> int:
 
 @pytest.mark.server
 @pytest.mark.parametrize("kind", ["disk", "cloud"])
-def test_a_worker_and_a_driver_killed_in_the_middle_of_a_stream(
+def test_a_stream_and_a_batch_on_a_cluster_where_things_die(
     standing: Cluster, kind: str, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
     home: Home = request.getfixturevalue(kind)
     source, out = home.topic("orders", partitions=3), home.topic("out", partitions=3)
+    bulk = home.topic("bulk", partitions=1)
     for start in range(0, RECORDS, 500):
         source.append([(b"%d" % n, b"%d" % n) for n in range(start, start + 500)])
-    log, checkpoint = tmp_path / "driver.log", scratch()
-    arguments = {"master": standing.master, "home": home.url, "checkpoint": str(checkpoint), "most": 400}
-    with job("copy", log, delay=0.003, **arguments) as driver:
+    log, report = tmp_path / "driver.log", tmp_path / "report"
+    arguments = {
+        "master": standing.master, "home": home.url, "checkpoint": str(tmp_path / "checkpoint"), "most": 400,
+    }  # fmt: skip
+    with job("begin", log, **arguments) as driver:
         wait_for(lambda: ended(home) > 0, driver, log)
         standing.kill("two")
         at = ended(home)
@@ -73,20 +76,15 @@ def test_a_worker_and_a_driver_killed_in_the_middle_of_a_stream(
     assert at < ended(home) < RECORDS, "the job was too quick to be killed in its middle"
     standing.add("two")
     wait_for(lambda: standing.applications() == 0, None, log)
-    with job("copy", log, **arguments) as driver:
+    with job("resume", log, **arguments, rows=ROWS, report=str(report)) as driver:
         finished(driver, log)
     assert values(out) == values(source)
-    shutil.rmtree(checkpoint)
+    assert json.loads(report.read_text()) == [ROWS, ROWS, ROWS - 1]
+    assert [int(v.rstrip(b".")) for v in values(bulk)[0] if v] == list(range(ROWS))
+    assert len(lost(home, bulk)) >= 2, "a task that failed and one that hung had put something"
 
 
-def test_tasks_that_fail_hang_and_run_twice(standing: Cluster, disk: Home, tmp_path: Path) -> None:
-    topic = disk.topic("orders", partitions=1)
-    rows, report, log = 80_000, tmp_path / "report", tmp_path / "driver.log"
-    arguments = {"master": standing.master, "home": disk.url, "rows": rows, "report": str(report)}
-    with job("bulk", log, **arguments) as driver:
-        finished(driver, log)
-    assert json.loads(report.read_text()) == [rows, rows, rows - 1]
-    assert [int(v.rstrip(b".")) for v in values(topic)[0] if v] == list(range(rows))
-    listed = {o.name.rpartition("/")[2] for o in disk.store.objects.list("topics/")}
-    referred = {entry.id for entry in disk.store.run(topic.log.head()).own.entries}
-    assert len(listed - referred) >= 2, "both losers had put something"
+def lost(home: Home, topic: Topic) -> set[str]:
+    """The objects of a topic that nothing refers to."""
+    listed = {o.name.rpartition("/")[2] for o in home.store.objects.list(f"topics/{topic.id}/")}
+    return listed - {entry.id for entry in home.store.run(topic.log.head()).own.entries}
