@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import os
 from pathlib import Path
 
 import pytest
+from pyspark.sql import SparkSession
 
 from tailrace.errors import BadSetting
 from tailrace.spark.format import Tailrace
@@ -63,3 +65,14 @@ def test_a_home_is_opened_once_per_process(tmp_path: Path) -> None:
             os._exit(7 if "forked" in str(error) else 1)
         os._exit(0)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+
+
+def test_workers_do_not_look_through_all_modules_after_every_task(spark: SparkSession, tmp_path: Path) -> None:
+    def frozen(url: str) -> int:
+        home_at(url)
+        return gc.get_freeze_count()
+
+    url = str(tmp_path / "home")
+    (there,) = spark.sparkContext.parallelize([url], 1).map(frozen).collect()
+    assert there > 10_000
+    assert frozen(url) == 0
