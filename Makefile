@@ -4,10 +4,10 @@ BIN := .venv/bin
 LOCK := uv pip compile --quiet --generate-hashes --no-emit-index-url --universal --python-version 3.11
 
 .DEFAULT_GOAL := help
-.PHONY: help setup test check unit spark bench soak docs demo shop lock clean
+.PHONY: help setup test check unit spark bench soak docs demo demo-log lock clean
 
 help:            ## show this list
-	@grep -hE '^[a-z]+: .*##|^[a-z]+:  *##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+	@grep -hE '^[a-z-]+: .*##|^[a-z-]+:  *##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
 
 setup: .venv/.ready   ## create .venv from the lock
 
@@ -28,10 +28,10 @@ check: .venv/.ready   ## ruff, mypy --strict, import-linter
 
 # What fails is run once more by itself: a busy machine can make a test of real processes and servers late, not wrong.
 unit: .venv/.ready    ## pytest without the soaks
-	$(BIN)/pytest -m "not soak" --ignore tests/spark || \
-		$(BIN)/pytest -m "not soak" --ignore tests/spark --last-failed --last-failed-no-failures=none
+	$(BIN)/pytest -m "not soak" || \
+		$(BIN)/pytest -m "not soak" --last-failed --last-failed-no-failures=none
 
-spark: .venv/.ready   ## pytest of the Spark format, on local[2] and on a cluster of its own
+spark: .venv/.ready   ## of these only the Spark format's, on local[2] and on a cluster of its own
 	$(BIN)/pytest -m "not soak" tests/spark
 
 soak: .venv/.ready    ## the long runs: many schedules, many kills
@@ -46,11 +46,11 @@ bench: .venv-bench/.ready   ## side by side with the peers: make bench ARGS="app
 	.venv-bench/bin/pip install --quiet --disable-pip-version-check --no-deps -e .
 	@touch $@
 
-demo: .venv/.ready    ## two writers, one killed with -9, all that was acknowledged read back: 10 s
-	@$(BIN)/python examples/demo_log.py
-
-shop: .venv/.ready    ## PostgreSQL into PostgreSQL and Parquet on Spark, killed with -9 in between: 2 min
+demo: .venv/.ready    ## a shop in PostgreSQL copied and followed on Spark, kill -9 in between: 1-2 min
 	@$(BIN)/python -m examples.demo_shop
+
+demo-log: .venv/.ready   ## two writers, one killed with -9, all that was acknowledged read back: 10 s
+	@$(BIN)/python examples/demo_log.py
 
 docs: .venv/.ready    ## the documentation as HTML in build/docs, links checked
 	@$(BIN)/python tools/docs.py

@@ -1,6 +1,6 @@
 """Two processes append to one topic, one of them is killed with -9, and everything they were told is kept is there.
 
-make demo, or: python examples/demo_log.py [SECONDS]
+make demo-log, or: python examples/demo_log.py [SECONDS]
 """
 
 # ruff: noqa: T201

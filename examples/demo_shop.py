@@ -1,6 +1,6 @@
 """A shop's database, copied and followed into another database and into Parquet, on Spark, with a kill -9 in between.
 
-make demo, or: python -m examples.demo_shop
+make demo, or: python -m examples.demo_shop [SECONDS]
 """
 
 # ruff: noqa: T201
@@ -38,6 +38,11 @@ pipeline = (
     .branch(namespace=r"orders$").save("file", path="./orders", format="parquet")
 )
 '''
+NEXT = """
+Try next:
+  tailrace init postgres file      a pipeline of your own, with every setting explained
+  tailrace about postgres          what an adaptor can do
+  docs/guide/pipelines.md          the guide"""
 
 
 def fill(shop: psycopg.Connection[Any]) -> None:
@@ -81,7 +86,29 @@ class Run:
 
     def __init__(self, folder: Path, environment: dict[str, str]) -> None:
         command = [str(Path(sys.executable).parent / "tailrace"), "run", "pipeline.py"]
-        self._home, self.process = folder / "home", subprocess.Popen(command, cwd=folder, env=environment)
+        print("$ tailrace run pipeline.py", flush=True)
+        self._home, self._began = folder / "home", time.time()
+        self.process = subprocess.Popen(command, cwd=folder, env=environment)
+
+    def __enter__(self) -> Run:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        if self.process.poll() is None:
+            self.kill()
+
+    def kill(self) -> None:
+        """Without a word; the cursor, which the live view had hidden, comes back."""
+        self.process.kill()
+        self.process.wait()
+        print("\x1b[?25h" if sys.stdout.isatty() else "", flush=True)
+
+    def stop(self) -> None:
+        """As Ctrl-C does."""
+        self.process.send_signal(signal.SIGINT)
+        code = self.process.wait(60)
+        if code:
+            sys.exit(f"the pipeline ended with {code}")
 
     def wait(self, what: str, ready: Any, seconds: float = 240) -> None:
         """Until its status says so."""
@@ -93,7 +120,6 @@ class Run:
             if status is not None and ready(status):
                 return
             time.sleep(0.5)
-        self.process.kill()
         sys.exit(f"the pipeline did not come to {what} in {seconds:.0f} s")
 
     def _status(self) -> dict[str, Any] | None:
@@ -102,7 +128,7 @@ class Run:
                 status = ledger.reported(home, "shop")
         except tailrace.TailraceError:
             return None
-        return status if time.time() - status["at"] / 1000 < 10 else None
+        return status if status["at"] / 1000 > self._began else None
 
 
 def following(status: dict[str, Any]) -> bool:
@@ -152,52 +178,57 @@ def compare(shop: psycopg.Connection[Any], warehouse: psycopg.Connection[Any], f
 
 def main() -> int:
     """The whole story; 0 if all is the same in the end."""
-    with postgres() as server, tempfile.TemporaryDirectory(prefix="tailrace-demo-") as place:
-        return demonstrate(server, Path(place))
+    seconds = float(sys.argv[1]) if len(sys.argv) > 1 else 10.0
+    with tempfile.TemporaryDirectory(prefix="tailrace-demo-") as place, postgres() as server:
+        return demonstrate(server, Path(place), seconds)
 
 
-def demonstrate(server: Postgres, folder: Path) -> int:
+def demonstrate(server: Postgres, folder: Path, seconds: float) -> int:
+    """Copy and follow a shop; kill -9 after so many seconds of following, and once more so many after the restart."""
     with psycopg.connect(server.uri(), autocommit=True) as admin:
         admin.execute("CREATE DATABASE shop")
         admin.execute("CREATE DATABASE warehouse")
     (folder / "pipeline.py").write_text(PIPELINE)
+    with (
+        psycopg.connect(server.uri("shop"), autocommit=True) as shop,
+        psycopg.connect(server.uri("warehouse"), autocommit=True) as warehouse,
+    ):
+        fill(shop)
+        size = f"{CUSTOMERS:,} customers and {ORDERS:,} orders"
+        print(f"A shop with {size} in PostgreSQL {server.version}, which come and go all the time.")
+        print(f"A pipeline copies it, and follows, into a warehouse and into Parquet:\n\n{PIPELINE}")
+        counts = watch(server, folder, seconds)
+        made = ", ".join(f"{n:,} {kind}" for kind, n in counts.items())
+        print(f"\n{sum(counts.values()):,} changes while it ran ({made}).  Source and sinks, row by row:")
+        same = compare(shop, warehouse, folder / "orders")
+    print(NEXT if same else "\nNOT THE SAME")
+    return 0 if same else 1
+
+
+def watch(server: Postgres, folder: Path, seconds: float) -> dict[str, int]:
+    """The pipeline at work, while orders come, are paid and are cancelled; how many did."""
     environment = {**os.environ, "SHOP": server.uri("shop"), "WAREHOUSE": server.uri("warehouse")}
-    shop = psycopg.connect(server.uri("shop"), autocommit=True)
-    warehouse = psycopg.connect(server.uri("warehouse"), autocommit=True)
-    fill(shop)
-    print(
-        f"a shop with {CUSTOMERS:,} customers and {ORDERS:,} orders, in PostgreSQL {server.version}; they come and go\n"
-    )
     stop, counts = threading.Event(), dict[str, int]()
     trading = threading.Thread(target=trade, args=(server.uri("shop"), stop, counts))
     trading.start()
     try:
-        first = Run(folder, environment)
-        first.wait("having copied the shop", following)
-        time.sleep(5)
-        first.process.kill()
-        first.process.wait()
-        print("\n\nkill -9: the pipeline is gone in the middle of its work.  Starting it again …\n")
-        second = Run(folder, environment)
-        second.wait("following again", following)
-        time.sleep(10)
+        with Run(folder, environment) as run:
+            run.wait("having copied the shop", following)
+            time.sleep(seconds)
+            run.kill()
+        print("kill -9: the pipeline is gone in the middle of its work.  Again:\n")
+        with Run(folder, environment) as run:
+            run.wait("following again", following)
+            time.sleep(seconds)
+            stop.set()
+            trading.join()
+            time.sleep(3)
+            run.wait("the end", caught_up)
+            run.stop()
     finally:
         stop.set()
         trading.join()
-    time.sleep(3)
-    second.wait("the end", caught_up)
-    second.process.send_signal(signal.SIGINT)
-    second.process.wait()
-    print(f"\n{sum(counts.values()):,} changes while it ran: {', '.join(f'{n:,} {k}' for k, n in counts.items())}")
-    same = compare(shop, warehouse, folder / "orders")
-    shop.close()
-    warehouse.close()
-    print(
-        "\nnext: tailrace init postgres file · tailrace about postgres · docs/guide/pipelines.md"
-        if same
-        else "\nNOT THE SAME"
-    )
-    return 0 if same else 1
+    return counts
 
 
 if __name__ == "__main__":

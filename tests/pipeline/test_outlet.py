@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,11 +10,13 @@ import pytest
 from pyspark.sql import SparkSession
 
 import tailrace
+from tailrace.adaptors.message import Message
 from tailrace.errors import Fenced, TailraceError
 from tailrace.pipeline import operator
-from tailrace.pipeline.definition import Definition
+from tailrace.pipeline.functions import each
 from tailrace.pipeline.offsets import Mark
 from tailrace.pipeline.runner import Runner
+from tests.pipeline.runs import going, until
 from tests.pipeline.shop import definition, filled, flat, ids, sink
 from tests.pipeline.toys import rows
 
@@ -30,37 +29,7 @@ def faulty(path: Path, when: str, error: str) -> None:
     (path / "c0" / when).write_text(error)
 
 
-@contextmanager
-def going(made: Definition, spark: SparkSession) -> Iterator[Runner]:
-    """A run that follows; stopped at the end, and raised what it raised."""
-    runner, failed = Runner(made, spark), list[BaseException]()
-
-    def work() -> None:
-        try:
-            runner.run()
-        except BaseException as error:
-            failed.append(error)
-
-    thread = threading.Thread(target=work)
-    thread.start()
-    try:
-        yield runner
-    finally:
-        runner.stop()
-        thread.join(60)
-        assert not thread.is_alive()
-    if failed:
-        raise failed[0]
-
-
-def until(what: Callable[[], object], seconds: float = 60) -> None:
-    deadline = time.monotonic() + seconds
-    while not what():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-
-
-@pytest.mark.parametrize("error", ["Unavailable", "TimedOut", "DiskFull"])
+@pytest.mark.parametrize("error", ["Unavailable", "DiskFull", "ValueError"])
 @pytest.mark.parametrize("when", ["before", "after"])
 def test_a_finish_without_an_answer_is_waited_for_and_never_doubled(
     spark: SparkSession, tmp_path: Path, when: str, error: str
@@ -125,13 +94,63 @@ def test_an_operator_fences_the_run_and_the_next_obeys(spark: SparkSession, tmp_
     assert flat(tmp_path / "c0")[8:] == [0, 1, 2, 3, 4, 5]
 
 
-def test_a_sink_thought_dead_is_fenced_in_the_middle(spark: SparkSession, tmp_path: Path) -> None:
-    filled(tmp_path, "A" * 4)
-    made = definition(tmp_path, sink(tmp_path), partitions=1, tables=())
-    with going(made, spark) as runner:
-        until(lambda: len(flat(tmp_path / "c0")) == 4)
-        (outlet,) = runner._outlets
-        old = outlet._who()
-        outlet._begin(outlet.epoch)
-        with pytest.raises(Fenced):
-            outlet._writer.finish([], old, {})
+def test_a_message_without_an_answer_is_not_doubled_either(spark: SparkSession, tmp_path: Path) -> None:
+    filled(tmp_path, "A" * 6)
+    faulty(tmp_path, "after", "Unavailable")
+    Runner(definition(tmp_path, sink(tmp_path, bulk=True, exact=True), partitions=1, tables=()), spark).run(once=True)
+    assert ids(tmp_path / "c0") == [[0], [1], [2], [3], [4], [5]]
+
+
+def test_what_was_under_way_cannot_be_finished_after_a_new_beginning(spark: SparkSession, tmp_path: Path) -> None:
+    runner = Runner(definition(tmp_path, sink(tmp_path), partitions=1, tables=()), spark)
+    runner.run(once=True)
+    (outlet,) = runner._outlets
+    old = outlet._who()
+    outlet._begin(outlet.epoch)
+    with pytest.raises(Fenced):
+        outlet._writer.finish([], old, {})
+
+
+def broken_at_17(message: Message) -> Message:
+    if message.id == "17":
+        raise KeyError("no customer")
+    return message
+
+
+@pytest.mark.parametrize("policy", ["stop", "skip", "dead_letter"])
+def test_a_function_that_raises(spark: SparkSession, tmp_path: Path, policy: str) -> None:
+    filled(tmp_path, "A" * 20)
+    broken = sink(tmp_path, on_error=policy, functions=(each(broken_at_17),))
+    made = definition(tmp_path, broken, partitions=1, tables=())
+    if policy == "stop":
+        with pytest.raises(TailraceError, match=r"stopped at message 0:17 \(A, id 17\): KeyError: 'no customer'"):
+            Runner(made, spark).run(once=True)
+        assert flat(tmp_path / "c0") == list(range(17)), "all before it"
+        made = definition(tmp_path, sink(tmp_path), partitions=1, tables=())
+        Runner(made, spark).run(once=True)
+        assert flat(tmp_path / "c0") == list(range(20)), "the same again when the cause is gone"
+        return
+    runner = Runner(made, spark)
+    runner.run(once=True)
+    assert flat(tmp_path / "c0") == [n for n in range(20) if n != 17]
+    assert runner.status.sinks["c0"].skipped == 1
+    with tailrace.open(tmp_path / "home") as home:
+        buried = [(d["offset"], d["error"]) for d in operator.dead(home, "shop")]
+    assert buried == ([(17, "KeyError: 'no customer'")] if policy == "dead_letter" else [])
+
+
+def test_twenty_thousand_one_at_a_time(spark: SparkSession, tmp_path: Path) -> None:
+    """A loop inside one task, not a job for each."""
+    made = definition(tmp_path, sink(tmp_path, bulk=True, silent=True), rows=20_000, tables=("shop.orders",))
+    runner, began = Runner(replace(made, piece_rows=20_000), spark), time.monotonic()
+    runner.run(once=True)
+    assert time.monotonic() - began < 120
+    assert runner.status.sinks["c0"].rows == 20_000
+
+
+def test_a_new_writer_is_filled_from_the_log(spark: SparkSession, tmp_path: Path) -> None:
+    Runner(definition(tmp_path, sink(tmp_path), rows=100, changes=3), spark).run(once=True)
+    both = definition(tmp_path, sink(tmp_path), sink(tmp_path, "c1"), rows=100, changes=3)
+    Runner(both, spark).run(once=True)
+    assert sorted(map(str, rows(tmp_path / "c1"))) == sorted(map(str, rows(tmp_path / "c0")))
+    assert len(rows(tmp_path / "c0")) == 203

@@ -71,7 +71,8 @@ class ToySource(Reader):
 
 class SinkSettings(Settings):
     """Where to write, and what to fail at: staging several rows (`bulk`), rows with this id (`bad`), every nth finish
-    of several rows (`every`), or everything while the file `away` is there.  The files `before` and `after` make
+    of several rows (`every`), or everything while the file `away` is there.  While `slow` is there a finish does not
+    end.  The files `before` and `after` make
     one finish fail, before or after it has happened, with the error they name."""
 
     path: str
@@ -119,6 +120,8 @@ class ToySink(Writer):
     def finish(self, staged: Sequence[Staged], who: Who, offsets: Mapping[str, Any]) -> None:
         if who.epoch < int((self._path / "epoch").read_text()):
             raise Fenced("another run has begun")
+        while (self._path / "slow").exists():
+            time.sleep(0.1)
         self._fault("before")
         rows = [row for s in staged for row in s.detail]
         ToySink.calls += len(rows) > 1

@@ -1,4 +1,4 @@
-"""`tailrace status`, `xlog`, `offset`, `dead`: a pipeline's operator at work."""
+"""`tailrace status`, `xlog`, `offset`, `dead`, `actions`: a pipeline's operator at work."""
 
 from __future__ import annotations
 
@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from tailrace.cli import redeliver
 from tailrace.cli.command import command
 from tailrace.cli.options import HomeOption, JsonOption, YesOption
+from tailrace.cli.redeliver import WhyOption, WriterArgument
 from tailrace.cli.session import confirm, note, opened
 from tailrace.cli.show import print_json, print_table, time_of
 from tailrace.errors import BadInput
@@ -18,8 +20,6 @@ if TYPE_CHECKING:
     from tailrace.home import Home
 
 PipelineArgument = Annotated[str, typer.Argument(metavar="PIPELINE", help="The pipeline's name.")]
-WriterArgument = Annotated[str, typer.Argument(metavar="WRITER", help="The writer's name.")]
-WhyOption = Annotated[str, typer.Option("--why", metavar="TEXT", help="Why; kept with the pipeline.", prompt=True)]
 PlaceArgument = Annotated[str, typer.Argument(metavar="PARTITION:OFFSET", help="Which message.")]
 
 xlog = typer.Typer(no_args_is_help=True, help="The commit log of a pipeline: every message it has read.")
@@ -30,9 +30,11 @@ dead = typer.Typer(no_args_is_help=True, help="Messages that a writer could not 
 def register(app: typer.Typer) -> None:
     """Add the commands."""
     command(app, "status")(status)
+    command(app, "actions")(actions)
     app.add_typer(xlog, name="xlog")
     app.add_typer(offset, name="offset")
     app.add_typer(dead, name="dead")
+    redeliver.register(app, dead)
 
 
 def place(text: str) -> tuple[int, int]:
@@ -69,6 +71,34 @@ def status(
         for name, sink in s["sinks"].items()
     ]
     print_table(("pipeline", "state", "seen", "writer", "is", "rows", "behind", "trouble"), rows)
+
+
+def actions(pipeline: PipelineArgument, home: HomeOption = None, as_json: JsonOption = False) -> None:
+    """List what operators have done to a pipeline: who, and why.
+
+    Examples:
+
+        tailrace actions shop
+    """
+    from tailrace.pipeline import ledger, operator
+
+    with opened(home) as here:
+        operator.commit_log(here, pipeline)
+        found = ledger.notes(here, pipeline)
+    if as_json:
+        print_json(found)
+        return
+    rows = [
+        (
+            time_of(n["at"]),
+            n["who"],
+            n["what"],
+            ", ".join(f"{k} {v}" for k, v in n.items() if k not in ("at", "who", "what", "why") and v is not None),
+            n["why"],
+        )
+        for n in found
+    ]
+    print_table(("at", "who", "did", "to", "why"), rows)
 
 
 def _ago(at: int) -> str:
@@ -115,8 +145,9 @@ def show(
     first: Annotated[str, typer.Argument(metavar="FROM", help="PARTITION:OFFSET of the first.")],
     last: Annotated[str | None, typer.Argument(metavar="[TO]", help="PARTITION:OFFSET of the last.")] = None,
     home: HomeOption = None,
+    as_json: JsonOption = False,
 ) -> None:
-    """Print messages of the commit log, one JSON object a line.
+    """Print messages of the commit log, one JSON object a line; with --json as one array.
 
     Examples:
 
@@ -129,8 +160,12 @@ def show(
     if other != partition or end < start:
         raise BadInput(f"from {first} to {last}: both are of one partition, and the second is not before the first")
     with opened(home) as here:
-        for logged in messages(here, pipeline, {partition: start}, {partition: end + 1}):
-            print(json.dumps(_shown(logged), default=str, ensure_ascii=False))
+        found = (_shown(m) for m in messages(here, pipeline, {partition: start}, {partition: end + 1}))
+        if as_json:
+            print(json.dumps(list(found), default=str, indent=2, ensure_ascii=False))
+            return
+        for shown in found:
+            print(json.dumps(shown, default=str, ensure_ascii=False))
 
 
 def _shown(logged: Any) -> dict[str, Any]:
@@ -204,6 +239,7 @@ def mark(
     namespace: Annotated[str | None, typer.Option("--namespace", help="Only of this namespace.")] = None,
     yes: YesOption = False,
     home: HomeOption = None,
+    as_json: JsonOption = False,
 ) -> None:
     """Count everything up to a message as delivered, without sending it; or, if lower, deliver again from there.
 
@@ -220,13 +256,21 @@ def mark(
         before = operator.marks(here, pipeline, writer).get(partition)
         if before is not None and at < before.low:
             confirm(f"Deliver {before.low - at:,} messages of partition {partition} to {writer!r} again?", yes)
-        operator.mark(here, pipeline, writer, partition, at, why, namespace)
-    note(f"{writer}: everything up to {message} counts as delivered")
+        after = operator.mark(here, pipeline, writer, partition, at, why, namespace)
+    if as_json:
+        print_json({str(partition): {"low": after.low, "ahead": after.ahead}})
+    else:
+        note(f"{writer}: everything up to {message} counts as delivered")
 
 
 @command(offset, "delete")
 def delete_offset(
-    pipeline: PipelineArgument, writer: WriterArgument, why: WhyOption, yes: YesOption = False, home: HomeOption = None
+    pipeline: PipelineArgument,
+    writer: WriterArgument,
+    why: WhyOption,
+    yes: YesOption = False,
+    home: HomeOption = None,
+    as_json: JsonOption = False,
 ) -> None:
     """Forget what a writer has acknowledged: the next run delivers the whole commit log to it.
 
@@ -240,6 +284,9 @@ def delete_offset(
         operator.marks(here, pipeline, writer)
         confirm(f"Deliver everything in the commit log of {pipeline!r} to {writer!r} again?", yes)
         operator.forget(here, pipeline, writer, why)
+        after = operator.marks(here, pipeline, writer)
+    if as_json:
+        print_json({str(q): {"low": m.low, "ahead": m.ahead} for q, m in after.items()})
 
 
 # --- dead letters -----------------------------------------------------------------------------------------------------
@@ -289,8 +336,9 @@ def show_dead(
     pipeline: PipelineArgument,
     number: Annotated[int, typer.Argument(metavar="NUMBER", help="As `dead list` prints it.")],
     home: HomeOption = None,
+    as_json: JsonOption = False,
 ) -> None:
-    """Print a dead letter, and the message it is about.
+    """Print a dead letter and the message it is about, as JSON.
 
     Examples:
 

@@ -24,7 +24,7 @@ def session(master: str, home: str | None) -> Iterator[SparkSession]:
     """Spark for the length of a block."""
     import tailrace.spark
 
-    with _aside():
+    with aside():
         spark = tailrace.spark.session(master, home=home or None)
     try:
         yield spark
@@ -33,7 +33,7 @@ def session(master: str, home: str | None) -> Iterator[SparkSession]:
 
 
 @contextmanager
-def _aside() -> Iterator[None]:
+def aside() -> Iterator[None]:
     """Java, started in here, writes what it has to say to a file; what concerns people comes as an error."""
     if "TAILRACE_SPARK_LOGS" in os.environ:
         yield

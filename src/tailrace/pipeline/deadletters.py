@@ -1,6 +1,6 @@
 """Dead letters: messages that a writer could not take, kept with the reason.
 
-    topic <pipeline>-dead    key: writer, value: JSON {writer, partition, offset, namespace, id, error}
+    topic <pipeline>-dead    key: writer, value: JSON {writer, partition, offset, namespace, id, error}, or {settled}
 
 The message itself stays in the commit log; a dead letter says where."""
 
@@ -31,7 +31,7 @@ def bury(home: Home, pipeline: str, writer: str, trouble: Trouble) -> None:
 
 
 def dead_letters(home: Home, pipeline: str) -> list[dict[str, Any]]:
-    """All of a pipeline, oldest first: {number, at, writer, partition, offset, namespace, id, error}."""
+    """All of a pipeline that are not settled, oldest first: {number, at, writer, partition, offset, …, error}."""
     try:
         topic = home.topic(dead_name(pipeline))
     except UnknownTopic:
@@ -39,5 +39,13 @@ def dead_letters(home: Home, pipeline: str) -> list[dict[str, Any]]:
     found: dict[tuple[str, int, int], dict[str, Any]] = {}
     for record in topic.records():
         letter = {"number": record.offset, "at": record.timestamp, **msgspec.json.decode(record.value or b"{}")}
-        found.setdefault((letter["writer"], letter["partition"], letter["offset"]), letter)
+        if "settled" in letter:
+            found = {place: one for place, one in found.items() if one["number"] != letter["settled"]}
+        else:
+            found.setdefault((letter["writer"], letter["partition"], letter["offset"]), letter)
     return list(found.values())
+
+
+def settle(home: Home, pipeline: str, number: int) -> None:
+    """A dead letter has been delivered after all, or needs no delivering any more."""
+    home.topic(dead_name(pipeline)).append([(b"", msgspec.json.encode({"settled": number}))])

@@ -212,7 +212,7 @@ def _singly(
     for n in range(fetched.data.num_rows):
         one = Fetched(fetched.partition, fetched.offset + n, fetched.data.slice(n, 1))
         outcome.reached[one.partition] = one.offset
-        trouble = _single(branch, writer, one, who, marks)
+        trouble = _single(branch, writer, one, who, marks, outcome)
         if trouble is not None and (trouble.cause != "data" or branch.on_error == "stop"):
             outcome.trouble = trouble
             return
@@ -222,15 +222,16 @@ def _singly(
                 bury(open_home(branch.home), branch.pipeline, branch.name, trouble)
         marks[one.partition].acknowledge(one.offset)
         outcome.reached[one.partition] = one.end
-        outcome.rows += 1
 
 
-def _single(branch: Branch, writer: Writer, one: Fetched, who: Who, marks: Mapping[int, Mark]) -> Trouble | None:
+def _single(
+    branch: Branch, writer: Writer, one: Fetched, who: Who, marks: Mapping[int, Mark], outcome: Outcome
+) -> Trouble | None:
     after = marks[one.partition].copy()
     after.acknowledge(one.offset)
     staged: list[Staged] = []
     try:
-        batches = _transformed(branch, one, Outcome())
+        batches = _transformed(branch, one, outcome)
         staged += [writer.stage(batches)] if batches else []
         writer.finish(staged, who, stored({**marks, one.partition: after}))
     except Failed as failed:
@@ -239,4 +240,5 @@ def _single(branch: Branch, writer: Writer, one: Fetched, who: Who, marks: Mappi
         with suppress(Exception):
             writer.discard(staged)
         return _blame(one, error)
+    outcome.rows += sum(batch.num_rows for batch in batches)
     return None

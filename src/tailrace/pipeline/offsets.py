@@ -15,10 +15,11 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
+from tailrace.adaptors.contract import Who, Writer
 from tailrace.coordination import guard
 from tailrace.coordination.guard import Refused, Written
 from tailrace.errors import Fenced
-from tailrace.storage.calls import Steps
+from tailrace.storage.calls import Steps, Store
 from tailrace.storage.tables import Absent, AtMost, Equals, Item, Key, Put, Set, Update
 
 
@@ -112,6 +113,17 @@ def _taken(pipeline: str, writer: str, q: int, epoch: int, item: Item | None) ->
     if item["epoch"] == epoch:
         return None
     return (Update(key, (Set("epoch", epoch),), (Equals("epoch", item["epoch"]),)),)
+
+
+def begun(
+    store: Store, sink: Writer, names: tuple[str, str], partitions: int, held: int | None = None
+) -> tuple[int, dict[int, Mark]]:
+    """Begin under a new epoch, in the offset log and in the sink: from now on no earlier one can finish anything.
+
+    Gives the epoch and where to go on: as the sink itself says, unless an operator has said otherwise since."""
+    epoch, marks = store.run(take(*names, partitions, held))
+    kept = sink.claim(Who(*names, epoch))
+    return epoch, reconciled(marks, restored(kept["offsets"] if kept is not None else {}))
 
 
 def save(pipeline: str, writer: str, epoch: int, marks: Mapping[int, Mark]) -> Steps[None]:

@@ -26,7 +26,7 @@ from tailrace.pipeline.commitlog import CommitLog
 from tailrace.pipeline.delivery import Branch, Outcome, Range, deliver, deliver_singly
 from tailrace.pipeline.functions.frames import has_frames
 from tailrace.pipeline.functions.namespaces import destination
-from tailrace.pipeline.offsets import Mark, reconciled, restored, stored
+from tailrace.pipeline.offsets import begun, stored
 from tailrace.pipeline.sparkjob import LOSSES, Lost, in_tasks
 from tailrace.pipeline.status import Sink, Status
 from tailrace.pipeline.trouble import Trouble, cause_of, trouble_of, worst
@@ -71,11 +71,9 @@ class Outlet:
         self.problem: Trouble | None = None
 
     def _begin(self, held: int | None) -> None:
-        """Under a new epoch, from where the sink itself says, unless an operator has said otherwise since."""
-        names = (self.branch.pipeline, self.branch.name)
-        self.epoch, marks = self._store.run(offsets.take(*names, self._log.topic.partitions, held))
-        kept = self._writer.claim(self._who())
-        self.marks: dict[int, Mark] = reconciled(marks, restored(kept["offsets"] if kept is not None else {}))
+        """Anew, after any error: what was under way can no longer be finished, and the sink says what was."""
+        names, partitions = (self.branch.pipeline, self.branch.name), self._log.topic.partitions
+        self.epoch, self.marks = begun(self._store, self._writer, names, partitions, held)
         self._waiting: dict[int, tuple[str, str]] = {}
         self._careful: dict[int, int] = {}
         self._doubtful = False

@@ -1,0 +1,148 @@
+"""Steps: an operator delivers messages one at a time, looking at each; and dead letters once more.
+
+While a run is at work nobody steps: both hold the pipeline's lease.  Each step begins anew in the sink, under a higher
+epoch, so what a run thought dead had under way cannot be finished any more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from tailrace.adaptors.contract import Who
+from tailrace.coordination.lease import Lease
+from tailrace.errors import HomeError, NotThere
+from tailrace.home import Home
+from tailrace.log.topic import Topic
+from tailrace.pipeline import offsets
+from tailrace.pipeline.commitlog import log_name
+from tailrace.pipeline.deadletters import dead_letters, settle
+from tailrace.pipeline.definition import Definition
+from tailrace.pipeline.delivery import Branch, Outcome, Range, deliver_singly
+from tailrace.pipeline.functions.namespaces import destination
+from tailrace.pipeline.ledger import note
+from tailrace.pipeline.offsets import Mark, begun
+from tailrace.pipeline.operator import Logged, messages
+from tailrace.pipeline.places import open_home
+
+WAIT = 15.0
+"""Seconds to wait for a run that may be dead."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stepped:
+    """What became of one message: "delivered", "filtered", "done before", "overtaken", "carried out" or "failed"."""
+
+    logged: Logged
+    outcome: str
+    error: str = ""
+
+
+@contextmanager
+def alone(definition: Definition) -> Iterator[Home]:
+    """The pipeline's home, while no run is at work."""
+    home = open_home(definition.home)
+    with Lease(home.store, f"pipeline-{definition.name}") as lease:
+        if not lease.acquire(WAIT):
+            raise HomeError(
+                f"the pipeline {definition.name!r} is running; stop it before messages are delivered by hand"
+            )
+        yield home
+
+
+def branch_of(definition: Definition, writer: str) -> Branch:
+    """A writer's branch; errors stop it, whatever its policy: somebody is looking."""
+    for sink in definition.sinks:
+        if sink.name == writer:
+            names = (definition.name, sink.name, definition.home, log_name(definition.name))
+            return Branch(*names, sink.adaptor, dict(sink.settings), sink.namespace, sink.functions, "stop")
+    raise NotThere(
+        f"{definition.name!r} has no writer {writer!r}; it has: {', '.join(s.name for s in definition.sinks)}"
+    )
+
+
+def step(definition: Definition, writer: str, count: int, why: str) -> Iterator[Stepped]:
+    """Deliver the next pending messages, one after another; ends after one that fails, or when none is pending."""
+    branch = branch_of(definition, writer)
+    with alone(definition) as home:
+        note(home, definition.name, "step", why, writer=writer, count=count)
+        topic = home.topic(branch.topic)
+        with closing(branch.writer()) as sink:
+            epoch, marks = begun(home.store, sink, (branch.pipeline, branch.name), topic.partitions)
+        while count > 0 and (stepped := _next(home, topic, branch, epoch, marks)) is not None:
+            home.store.run(offsets.save(branch.pipeline, branch.name, epoch, marks))
+            yield stepped
+            count = 0 if stepped.outcome == "failed" else count - 1
+
+
+def _next(home: Home, topic: Topic, branch: Branch, epoch: int, marks: dict[int, Mark]) -> Stepped | None:
+    """The first pending message of the first partition that can go on; a command when all stand before it."""
+    ends, standing = topic.ends(), list[Logged]()
+    for q, mark in marks.items():
+        if mark.resume < ends[q][1]:
+            logged = next(messages(home, branch.pipeline, {q: mark.resume}, {q: mark.resume + 1}))
+            outcome = _single(branch, logged, epoch, marks)
+            if not outcome.commands:
+                return _told(logged, outcome)
+            standing.append(logged)
+    return _command(branch, standing, marks) if len(standing) == len(marks) else None
+
+
+def _single(branch: Branch, logged: Logged, epoch: int, marks: dict[int, Mark]) -> Outcome:
+    part = Range(logged.partition, logged.offset, logged.offset + 1, marks[logged.partition])
+    outcome = deliver_singly(branch, [part], Who(branch.pipeline, branch.name, epoch), marks)
+    for q, reached in outcome.reached.items():
+        marks[q].acknowledge(reached - 1)
+    return outcome
+
+
+def _told(logged: Logged, outcome: Outcome) -> Stepped:
+    if outcome.trouble is not None:
+        return Stepped(logged, "failed", outcome.trouble.error)
+    return Stepped(logged, "delivered" if outcome.rows else "filtered" if outcome.filtered else "done before")
+
+
+def _command(branch: Branch, standing: list[Logged], marks: dict[int, Mark]) -> Stepped:
+    with closing(branch.writer()) as sink:
+        sink.command(destination(branch.functions, standing[0].message.namespace), "truncate")
+    for logged in standing:
+        marks[logged.partition].acknowledge(logged.offset)
+    return Stepped(standing[0], "carried out")
+
+
+def retry(definition: Definition, numbers: list[int], why: str) -> Iterator[Stepped]:
+    """Deliver dead letters once more: these, or all.  One whose document has been delivered since is left as it is:
+    what is newer must not be overwritten by what is older."""
+    with alone(definition) as home:
+        letters = {letter["number"]: letter for letter in dead_letters(home, definition.name)}
+        for number in numbers or list(letters):
+            if number not in letters:
+                raise NotThere(f"{definition.name!r} has no dead letter {number}; `tailrace dead list` lists them")
+            note(home, definition.name, "retry", why, number=number)
+            stepped = _again(home, definition, letters[number])
+            if stepped.outcome != "failed":
+                settle(home, definition.name, number)
+            yield stepped
+
+
+def _again(home: Home, definition: Definition, letter: dict[str, Any]) -> Stepped:
+    branch, q, at = branch_of(definition, letter["writer"]), letter["partition"], letter["offset"]
+    logged = next(messages(home, definition.name, {q: at}, {q: at + 1}))
+    with closing(branch.writer()) as sink:
+        epoch, marks = begun(home.store, sink, (branch.pipeline, branch.name), home.topic(branch.topic).partitions)
+    later = messages(home, definition.name, {q: at + 1}, {q: marks[q].resume})
+    same = (m for m in later if (m.message.namespace, m.message.id) == (logged.message.namespace, logged.message.id))
+    if (newer := next(same, None)) is not None:
+        return Stepped(logged, "overtaken", f"by {newer.partition}:{newer.offset}")
+    return _told(logged, _out_of_turn(branch, logged, epoch, marks))
+
+
+def _out_of_turn(branch: Branch, logged: Logged, epoch: int, marks: dict[int, Mark]) -> Outcome:
+    """Deliver a message that the writer has passed: offsets stay what they are."""
+    who, part = (
+        Who(branch.pipeline, branch.name, epoch),
+        Range(logged.partition, logged.offset, logged.offset + 1, Mark()),
+    )
+    return deliver_singly(branch, [part], who, marks)

@@ -1,0 +1,146 @@
+"""`tailrace run` as people run it: in a process of its own, watched from another, stopped by signals."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import time
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from tailrace.cli.metrics import rendered
+from tailrace.cli.runview import Rates, RunView
+from tailrace.pipeline.status import Sink, Source, Status
+from tests.cli.runs import PROGRAM, Cli
+from tests.cli.terminal import Terminal
+from tests.pipeline.runs import until
+from tests.pipeline.toys import rows
+from tests.servers.process import free_ports
+
+FILE = """
+import tailrace
+
+pipeline = (
+    tailrace.pipeline("shop", home="{folder}/home", partitions=2)
+    .source("tests.pipeline.toys:source", tables=("shop.orders",), rows=50, changes=5)
+    .save("tests.pipeline.toys:sink", name="c0", path="{folder}/c0")
+)
+"""
+
+
+# -- what is shown
+def status() -> Status:
+    made = Status("shop", "copying", records=1200, delay=0.25)
+    made.sources = {"public.orders": Source("copy", pieces=8, done=2, copied=1000), "public.items": Source("sync")}
+    made.sinks = {"lake": Sink("running", rows=900, offset=899, lag=300, delay=1.5)}
+    return made
+
+
+def drawn(shown: Any) -> str:
+    console = Console(width=100, force_terminal=False)
+    with console.capture() as captured:
+        console.print(shown)
+    return captured.get()
+
+
+def test_the_live_view() -> None:
+    now, made = [0.0], status()
+    view = RunView(lambda: now[0])
+    view.live(made.shown())
+    now[0], made.records, made.sources["public.orders"].done, made.sinks["lake"].rows = 2.0, 1400, 4, 1000
+    seen = drawn(view.live(made.shown()))
+    assert "shop  copying  1,400 messages, 100/s  read 0.2 s after it happened" in seen
+    assert "██████████░░░░░░░░░░  50% 4 s left" in seen
+    assert ["lake", "running", "1,000", "50", "899", "300", "1.5", "s"] in [line.split() for line in seen.splitlines()]
+
+
+def test_trouble_is_shown() -> None:
+    made = status()
+    made.error, made.sinks["lake"].error = "the source is away", "disk full"
+    assert "the source is away\ndisk full" in drawn(RunView().live(made.shown()))
+    assert RunView().line(made.shown(), False).startswith("copying (the source is away): 1,000 copied")
+
+
+def test_rates_are_of_the_last_seconds() -> None:
+    now = [0.0]
+    rates = Rates(5.0, lambda: now[0])
+    assert rates("a", 0) == 0
+    for now[0], count in ((1.0, 10), (4.0, 40), (8.0, 40), (12.0, 40)):
+        last = rates("a", count)
+    assert last == 0
+
+
+def test_metrics() -> None:
+    made = Status('sh"op', records=7, delay=0.5)
+    made.sinks = {"lake": Sink("running", rows=5, lag=2), "pond": Sink("stopped")}
+    lines = rendered(made.shown()).splitlines()
+    assert r'tailrace_messages_total{pipeline="sh\"op"} 7' in lines
+    assert r'tailrace_source_delay_seconds{pipeline="sh\"op"} 0.500' in lines
+    assert r'tailrace_writer_rows_total{pipeline="sh\"op",writer="lake"} 5' in lines
+    assert r'tailrace_writer_lag{pipeline="sh\"op",writer="lake"} 2' in lines
+    assert r'tailrace_writer_up{pipeline="sh\"op",writer="lake"} 1' in lines
+    assert r'tailrace_writer_up{pipeline="sh\"op",writer="pond"} 0' in lines
+
+
+# -- processes
+@pytest.fixture
+def shop(tmp_path: Path) -> Path:
+    (tmp_path / "shop.py").write_text(FILE.format(folder=tmp_path))
+    return tmp_path
+
+
+@contextmanager
+def run(folder: Path, *options: str) -> Iterator[subprocess.Popen[str]]:
+    with (folder / "said").open("w") as said:
+        made = subprocess.Popen([PROGRAM, "run", "shop.py", *options], cwd=folder, stdout=said, stderr=said, text=True)
+    try:
+        yield made
+    finally:
+        if made.poll() is None:
+            made.kill()
+        made.wait()
+
+
+@pytest.mark.spark
+def test_watched_from_elsewhere_and_stopped(shop: Path) -> None:
+    (port,) = free_ports(1)
+    with run(shop, "--json", "--metrics", str(port)) as process:
+        until(lambda: process.poll() is not None or len(rows(shop / "c0")) == 55, 200)
+        cli = Cli(shop / "home")
+        until(lambda: cli("status", "shop", "--json").json["sinks"]["c0"]["lag"] == 0)
+        shown = cli("status", "shop", "--json").json
+        assert (shown["state"], shown["sinks"]["c0"]["rows"], shown["records"]) == ("following", 55, 55)
+        assert cli("status").rows[1][:2] == ["shop", "following"]
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
+            assert answer.headers["Content-Type"].startswith("text/plain")
+            assert 'tailrace_writer_rows_total{pipeline="shop",writer="c0"} 55' in answer.read().decode()
+        process.send_signal(signal.SIGTERM)
+        began = time.monotonic()
+        assert process.wait(30) == 0, (shop / "said").read_text()
+        assert time.monotonic() - began < 30
+    assert cli("status", "shop", "--json").json["state"] == "stopped"
+    lines = [json.loads(line) for line in (shop / "said").read_text().splitlines() if line.startswith("{")]
+    assert lines[-1]["sinks"]["c0"]["state"] == "ended"
+    assert cli("offset", "list", "shop", "--json").json == [{"writer": "c0", "acknowledged": 55, "pending": 0}]
+
+
+@pytest.mark.spark
+def test_ctrl_c_waits_for_a_writer_and_a_second_does_not(shop: Path) -> None:
+    (shop / "c0").mkdir()
+    (shop / "c0" / "slow").touch()
+    with Terminal([PROGRAM, "run", shop / "shop.py"], Cli(shop / "home").env(), columns=100) as terminal:
+        terminal.wait_for("following", 200)
+        terminal.interrupt()
+        terminal.wait_for("stopping: writers finish what they have begun", 30)
+        time.sleep(1)
+        assert terminal.process.poll() is None, "the writer is in the middle of a batch"
+        terminal.interrupt()
+        assert terminal.end(10) == 130
+    assert rows(shop / "c0") == []
