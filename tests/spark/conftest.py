@@ -11,6 +11,10 @@ from pyspark.sql import SparkSession
 import tailrace
 import tailrace.spark
 from tailrace.home import Home
+from tailrace.spark.session import SETTINGS
+from tests.spark.cluster import SHORT_LIVED
+
+SHORT = {"spark.driver.extraJavaOptions": f"{SETTINGS['spark.driver.extraJavaOptions']} {SHORT_LIVED}"}
 
 
 @pytest.fixture
@@ -21,8 +25,10 @@ def home(tmp_path: Path) -> Iterator[Home]:
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
-    """A session on two cores."""
-    config = {"spark.sql.shuffle.partitions": "2", "spark.sql.execution.arrow.maxRecordsPerBatch": "5000"}
+    """A session on two cores, where a task may fail three times.  Other tests may have left one where none may."""
+    if (other := SparkSession.getActiveSession()) is not None:
+        other.stop()
+    config = {"spark.sql.shuffle.partitions": "2", "spark.sql.execution.arrow.maxRecordsPerBatch": "5000", **SHORT}
     made = tailrace.spark.session("local[2,3]", config=config)
     yield made
     made.stop()

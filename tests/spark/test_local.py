@@ -98,6 +98,10 @@ def test_a_stream_from_topic_to_topic(spark: SparkSession, home: Home, tmp_path:
     fill(source, {0: 50, 1: 20, 2: 30})
     query = done(copying(spark, home, tmp_path, subscribe="orders", maxOffsetsPerTrigger=30))
     assert [p.numInputRows for p in query.recentProgress] == [30, 30, 30, 10]
+    left = [json.loads(p.sources[0].latestOffset)["orders"]["behind"] for p in query.recentProgress]
+    assert [sum(one["records"] for one in by.values()) for by in left] == [70, 40, 10, 0]
+    assert 0 < left[0]["0"]["seconds"] < 300
+    assert left[-1]["0"] == {"records": 0, "seconds": 0.0}
     assert values(out) == values(source)
     fill(source, {0: 50, 1: 20}, 50)
     query = done(copying(spark, home, tmp_path, subscribe="orders", minPartitions=5))  # a restart, split otherwise
