@@ -140,10 +140,18 @@ def test_a_gibibyte_costs_less_than_a_thousandth_of_an_object_for_each_event(clo
 
 # --- what is missing
 def test_a_bucket_that_is_missing(dynoxide: Server, seaweedfs: Server) -> None:
-    with cloud_on(dynoxide, seaweedfs, "tailrace-there-is-none") as cloud:
+    missing = "there is no bucket for s3://tailrace-there-is-none/home; make it"
+    with pytest.raises(HomeError, match=missing), cloud_on(dynoxide, seaweedfs, "tailrace-there-is-none"):
+        pass
+
+
+def test_a_bucket_that_was_removed(dynoxide: Server, seaweedfs: Server) -> None:
+    bucket = aws.new_bucket(seaweedfs)
+    with cloud_on(dynoxide, seaweedfs, bucket) as cloud:
         topic = cloud.home.create_topic("t")
+        aws.session_of(seaweedfs).client("s3", endpoint_url=seaweedfs.url).delete_bucket(Bucket=bucket)
         began = time.monotonic()
-        with pytest.raises(HomeError, match="there is no bucket for s3://tailrace-there-is-none/home; make it"):
+        with pytest.raises(HomeError, match=f"there is no bucket for s3://{bucket}/home; make it"):
             topic.append([(b"k", b"x" * 10_000)])
         assert time.monotonic() - began < 20
         topic.append([(b"k", b"small")])

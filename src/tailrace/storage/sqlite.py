@@ -22,11 +22,13 @@ from tailrace.storage.tables import (
     LAST,
     MAX_ITEM_BYTES,
     PAGE_BYTES,
+    Absent,
     Action,
     Check,
     Delete,
     Item,
     Key,
+    Put,
     Slice,
     Update,
     changed,
@@ -37,6 +39,7 @@ from tailrace.storage.tables import (
     same,
 )
 
+_NEW = (Absent(),)
 SURELY_FITS = MAX_ITEM_BYTES // COUNTED_PER_BYTE
 
 
@@ -53,6 +56,7 @@ class SqliteTable:
         self._open = True
         self._select = f"SELECT n, body FROM {name} WHERE p = ? AND i = ?"
         self._insert = f"INSERT INTO {name} (p, i, body) VALUES (?, ?, ?)"
+        self._insert_new = f"{self._insert} ON CONFLICT DO NOTHING RETURNING n"
         self._update = f"UPDATE {name} SET body = ? WHERE n = ?"
         self._delete = f"DELETE FROM {name} WHERE n = ?"
         self._range = f"SELECT i, body FROM {name} WHERE p = ? AND i BETWEEN ? AND ? ORDER BY i"
@@ -109,6 +113,8 @@ class SqliteTable:
 
     def _act(self, cursor: apsw.Cursor, index: int, action: Action) -> Item | None:
         key = action.key
+        if type(action) is Put and action.when == _NEW:
+            return self._add(cursor, index, action)
         rows = fetch(cursor, self._select, (key.p, key.i))
         number, body = rows[0] if rows else (None, b"")
         old = _unpacked(body, key.p, key.i) if rows else None
@@ -121,6 +127,19 @@ class SqliteTable:
             return None
         new = changed(old, action) or {}
         self._store(cursor, key, number, new, _packed(action, body, old, new))
+        return new
+
+    def _add(self, cursor: apsw.Cursor, index: int, action: Put) -> Item:
+        """An item that must be new: the insert itself finds out."""
+        key, new = action.key, changed(None, action) or {}
+        body = pack(new)
+        if len(body) > SURELY_FITS:
+            check_size(key, new)
+        if not fetch(cursor, self._insert_new, (key.p, key.i, body)):
+            ((_, old),) = fetch(cursor, self._select, (key.p, key.i))
+            raise Conflict(
+                f"item {key.p!r}/{key.i} does not meet the condition", index=index, item=_unpacked(old, key.p, key.i)
+            )
         return new
 
     def _store(self, cursor: apsw.Cursor, key: Key, number: int | None, new: Item, body: bytes) -> None:

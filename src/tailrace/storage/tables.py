@@ -312,6 +312,8 @@ _GIVEN = {Set: "value", Add: "value", Append: "values", Include: "members"}
 
 def size_of(value: Value) -> int:
     """The size DynamoDB counts for a value."""
+    if type(value) is bytes:
+        return len(value)
     if isinstance(value, str):
         return len(value) if value.isascii() else len(value.encode())
     if value is None or isinstance(value, bool):
