@@ -219,6 +219,15 @@ def test_a_batch_of_a_query_is_there_once(home: Home) -> None:
     assert numbers(home) == list(range(20))
 
 
+def test_a_batch_of_nobody_knows_which_query_is_refused(home: Home) -> None:
+    topic = home.topic("orders", partitions=1)
+    messages = stream(home, "q", 0, [numbered(0, 5)])
+    messages[0].query = None
+    with pytest.raises(BadInput, match="which query batch 7 is of"):
+        settle(home, 7, messages)
+    assert topic.ends() == {0: (0, 0)}
+
+
 # --- chunks
 def chunks(home: Home) -> list[Any]:
     topic = home.topic("orders")

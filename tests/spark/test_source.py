@@ -243,6 +243,11 @@ BAD: dict[str, tuple[dict[str, str], type[Exception], str]] = {
     "bad number": ({"subscribe": "orders", "minPartitions": "0"}, BadSetting, "minPartitions"),
     "bad bool": ({"subscribe": "orders", "failOnDataLoss": "perhaps"}, BadSetting, "failOnDataLoss"),
     "bad offsets": ({"subscribe": "orders", "startingOffsets": "[1]"}, BadSetting, "startingOffsets is as in"),
+    "below all": (
+        {"subscribe": "orders", "startingOffsets": '{"orders": {"0": -3}}'},
+        BadSetting,
+        "startingOffsets is as in",
+    ),
     "offsets of another": ({"subscribe": "orders", "startingOffsets": '{"x": {"0": 1}}'}, BadSetting, "not read here"),
     "both": (
         {"subscribe": "orders", "startingOffsets": "latest", "startingTimestamp": "5"},

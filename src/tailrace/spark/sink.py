@@ -14,6 +14,7 @@ import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
+from tailrace.errors import BadInput
 from tailrace.spark.committing import settle
 from tailrace.spark.homes import check_reach, home_at
 from tailrace.spark.options import Writing
@@ -50,6 +51,9 @@ class StreamSink(Sink, DataSourceStreamArrowWriter):
 
     def commit(self, messages: Sequence[Written | None], batchId: int) -> None:
         """Append what the tasks have stored, unless this batch is in the log already."""
-        query = next((m.query for m in messages if m is not None and m.query), None)
-        name = None if query is None else f"query.{query}"
-        settle(home_at(self.url), messages, name, batchId + 1)
+        wrote = [m for m in messages if m is not None and m.parts]
+        if not wrote:
+            return
+        if wrote[0].query is None:
+            raise BadInput(f"Spark does not say which query batch {batchId} is of, so it could not be written once")
+        settle(home_at(self.url), wrote, f"query.{wrote[0].query}", batchId + 1)

@@ -110,6 +110,8 @@ def parse_offsets(name: str, text: str) -> dict[str, dict[int, int]] | str:
     for topic, offsets in _json(name, text, example).items():
         try:
             out[topic] = {int(q): int(n) for q, n in offsets.items() if q not in NOT_OFFSETS}
+            if any(n < EARLIEST for n in out[topic].values()):
+                raise ValueError
         except (AttributeError, TypeError, ValueError):
             raise BadSetting(f"{name} is as in {example}, not {text!r}") from None
     return out
