@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import time
@@ -96,10 +97,16 @@ def shop(tmp_path: Path) -> Path:
     return tmp_path
 
 
+def environment() -> dict[str, str]:
+    """In which the toys can be imported, by Spark's workers too."""
+    return {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+
+
 @contextmanager
 def run(folder: Path, *options: str) -> Iterator[subprocess.Popen[str]]:
     with (folder / "said").open("w") as said:
-        made = subprocess.Popen([PROGRAM, "run", "shop.py", *options], cwd=folder, stdout=said, stderr=said, text=True)
+        command = [PROGRAM, "run", "shop.py", *options]
+        made = subprocess.Popen(command, cwd=folder, stdout=said, stderr=said, text=True, env=environment())
     try:
         yield made
     finally:
@@ -113,6 +120,7 @@ def test_watched_from_elsewhere_and_stopped(shop: Path) -> None:
     (port,) = free_ports(1)
     with run(shop, "--json", "--metrics", str(port)) as process:
         until(lambda: process.poll() is not None or len(rows(shop / "c0")) == 55, 200)
+        assert process.poll() is None, (shop / "said").read_text()
         cli = Cli(shop / "home")
         until(lambda: cli("status", "shop", "--json").json["sinks"]["c0"]["lag"] == 0)
         shown = cli("status", "shop", "--json").json
@@ -135,7 +143,7 @@ def test_watched_from_elsewhere_and_stopped(shop: Path) -> None:
 def test_ctrl_c_waits_for_a_writer_and_a_second_does_not(shop: Path) -> None:
     (shop / "c0").mkdir()
     (shop / "c0" / "slow").touch()
-    with Terminal([PROGRAM, "run", shop / "shop.py"], Cli(shop / "home").env(), columns=100) as terminal:
+    with Terminal([PROGRAM, "run", shop / "shop.py"], environment(), columns=100) as terminal:
         terminal.wait_for("following", 200)
         terminal.interrupt()
         terminal.wait_for("stopping: writers finish what they have begun", 30)

@@ -202,7 +202,8 @@ def test_the_disk_is_full(spark: SparkSession, server: Postgres, tmp_path: Path,
         it.check()
 
 
-@pytest.mark.parametrize("rounds", [5, pytest.param(50, marks=pytest.mark.soak)])
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("rounds", [5, pytest.param(50, marks=[pytest.mark.soak, pytest.mark.timeout(0)])])
 def test_the_run_is_killed(server: Postgres, tmp_path: Path, rounds: int) -> None:
     """At any point: while it starts, copies, follows."""
     rng = random.Random(rounds)

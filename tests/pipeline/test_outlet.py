@@ -6,13 +6,17 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
 import tailrace
 from tailrace.adaptors.message import Message
-from tailrace.errors import Fenced, TailraceError
+from tailrace.adaptors.rows import make_rows
+from tailrace.errors import Fenced, NotReady, TailraceError
 from tailrace.pipeline import operator
+from tailrace.pipeline.commitlog import CommitLog
+from tailrace.pipeline.copying import _addressed
 from tailrace.pipeline.functions import each
 from tailrace.pipeline.offsets import Mark
 from tailrace.pipeline.runner import Runner
@@ -154,3 +158,36 @@ def test_a_new_writer_is_filled_from_the_log(spark: SparkSession, tmp_path: Path
     Runner(both, spark).run(once=True)
     assert sorted(map(str, rows(tmp_path / "c1"))) == sorted(map(str, rows(tmp_path / "c0")))
     assert len(rows(tmp_path / "c0")) == 203
+
+
+def test_a_new_writer_is_filled_by_a_fresh_copy(spark: SparkSession, tmp_path: Path) -> None:
+    Runner(definition(tmp_path, sink(tmp_path), rows=100, changes=3), spark).run(once=True)
+    fresh = replace(sink(tmp_path, "c1"), fill="copy")
+    for changes in (3, 5):  # it is filled once
+        both = definition(tmp_path, sink(tmp_path), fresh, rows=100, changes=changes)
+        Runner(both, spark).run(once=True)
+    found = rows(tmp_path / "c1")
+    assert {(ns, int(id)) for ns, id, _, v in found if v == "copied"} == {
+        (ns, n) for ns in ("shop.orders", "shop.items") for n in range(100)
+    }
+    assert [v for _, _, _, v in found if v != "copied"] == ["change 4", "change 5"], (
+        "what the log had before is not sent"
+    )
+    assert len(found) == 202
+    assert len(rows(tmp_path / "c0")) == 205, "the copy was not for this one"
+
+
+def test_a_fresh_copy_goes_on_after_a_crash(spark: SparkSession, tmp_path: Path) -> None:
+    Runner(definition(tmp_path, sink(tmp_path), rows=100), spark).run(once=True)
+    with tailrace.open(tmp_path / "home") as home:
+        CommitLog(home, "shop", partitions=2).fill("c1")
+    both = definition(tmp_path, sink(tmp_path), replace(sink(tmp_path, "c1"), fill="copy"), rows=100)
+    Runner(both, spark).run(once=True)
+    assert len(rows(tmp_path / "c1")) == 200
+    assert len(rows(tmp_path / "c0")) == 200
+
+
+def test_what_has_no_key_is_not_copied_afresh() -> None:
+    keyless = make_rows("A", pa.record_batch({"n": pa.array([1])}), [])
+    with pytest.raises(NotReady, match=r'A has no key: .* fill the writer \'c1\' from the log: fill="log"'):
+        _addressed(keyless, "c1")

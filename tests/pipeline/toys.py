@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -19,10 +20,12 @@ from tailrace.log.record import Mode, Op
 
 
 class SourceSettings(Settings):
-    """`rows` rows in each of `tables`; then `changes` updates of the first table, `truncate` after so many."""
+    """`rows` rows, `width` bytes wider, in each of `tables`; then `changes` updates of the first, `truncate` after
+    so many."""
 
     tables: tuple[str, ...] = ("shop.orders", "shop.items")
     rows: int = 0
+    width: int = 0
     changes: int = 0
     truncate: int = -1
 
@@ -48,8 +51,13 @@ class ToySource(Reader):
 
     def copy(self, piece: Piece) -> Iterator[pa.RecordBatch]:
         a, b = piece.bounds
-        columns = pa.record_batch({"id": pa.array(range(a, b)), "v": pa.array(["copied"] * (b - a))})
-        yield make_rows(piece.namespace, columns, ["id"], timestamp=1000)
+        step = max(1, 16_000_000 // self._settings.width) if self._settings.width else b - a
+        for first in range(a, b, step or 1):
+            count = min(step, b - first)
+            columns = {"id": pa.array(range(first, first + count)), "v": pa.array(["copied"] * count)}
+            if self._settings.width:
+                columns["wide"] = pa.array([random.randbytes(self._settings.width) for _ in range(count)])
+            yield make_rows(piece.namespace, pa.record_batch(columns), ["id"], timestamp=1000)
 
     def follow(self, position: int, namespaces: Sequence[str], state: Mapping[str, Any]) -> Iterator[Changes]:
         while True:

@@ -4,7 +4,8 @@
     key         namespace, 0x00, id          data         a struct: the document's fields, typed as in the source
     unset       a bitmap of the fields that the source did not send; null: all were sent
 
-The schema's metadata has the namespace and the names of the id's fields, so a batch says by itself what it is.
+The schema's metadata has the namespace and the names of the id's fields, so a batch says by itself what it is; and
+perhaps `only`, the one writer that it is for.
 See docs/formats/message.md.
 """
 
@@ -95,6 +96,17 @@ def id_text(column: pa.Array[Any], *, alone: bool) -> pa.Array[Any]:
 def namespace_of(batch: pa.RecordBatch) -> str:
     """The namespace that a batch of rows belongs to."""
     return str(batch.schema.metadata[b"namespace"].decode())
+
+
+def meant_for(batch: pa.RecordBatch, writer: str) -> pa.RecordBatch:
+    """The same rows, for one writer of a pipeline alone."""
+    return batch.replace_schema_metadata({**batch.schema.metadata, b"only": writer.encode()})
+
+
+def is_meant_for(batch: pa.RecordBatch, writer: str) -> bool:
+    """Whether rows concern a writer: they are for all, or for it."""
+    only = batch.schema.metadata.get(b"only")
+    return only is None or bool(only.decode() == writer)
 
 
 def keys_of(batch: pa.RecordBatch) -> tuple[str, ...]:

@@ -13,7 +13,7 @@ from tailrace.cli.options import HomeOption, JsonOption
 from tailrace.cli.run import FileArgument, loaded
 from tailrace.cli.session import note
 from tailrace.cli.show import print_facts, print_json, print_table
-from tailrace.errors import AlreadyThere
+from tailrace.errors import AlreadyThere, BadInput
 
 if TYPE_CHECKING:
     from tailrace.adaptors.contract import Adaptor
@@ -188,19 +188,19 @@ def try_out(file: FileArgument, home: HomeOption = None, as_json: JsonOption = F
     """
     definition = loaded(file, home)
     definition.check()
-    found = sampled(definition)
+    count, found = sampled(definition)
     if as_json:
         print_json(found)
         return
     for sink, messages in found.items():
-        print(f"{sink}: {len(messages)} of {SAMPLE} sampled messages would be written")
+        print(f"{sink}: {len(messages)} of {count} sampled messages would be written")
         for message in messages:
             print("  " + json.dumps(message, default=str, ensure_ascii=False))
     note("both ends answer; nothing was written")
 
 
-def sampled(definition: Definition) -> dict[str, list[dict[str, Any]]]:
-    """What would reach each writer, of the first messages that the source has."""
+def sampled(definition: Definition) -> tuple[int, dict[str, list[dict[str, Any]]]]:
+    """The first messages that the source has: how many, and what of them would reach each writer."""
     import re
 
     from tailrace.adaptors.registry import make_reader, make_writer
@@ -220,13 +220,25 @@ def sampled(definition: Definition) -> dict[str, list[dict[str, Any]]]:
         wanted = re.compile(sink.namespace)
         rows = [b for b in batches if wanted.search(b.schema.metadata[b"namespace"].decode())]
         for function in sink.functions:
-            rows = [result for batch in rows for result in function(batch)]
+            rows = [result for batch in rows for result in _passed(sink.name, function, batch)]
         out[sink.name] = [
             {"namespace": m.namespace, "id": m.id, "op": m.op.name.lower(), "data": m.data}
             for batch in rows
             for m in messages_of(batch)
         ]
-    return out
+    return sum(batch.num_rows for batch in batches), out
+
+
+def _passed(writer: str, function: Any, batch: Any) -> Any:
+    """What a function makes of some messages; what it raises, with the message."""
+    from tailrace.adaptors.rows import messages_of
+
+    try:
+        return function(batch)
+    except Exception as error:
+        at = list(messages_of(batch))[min(getattr(error, "row", 0), batch.num_rows - 1)]
+        what = f"{type(error).__name__}: {error}"
+        raise BadInput(f"a function of the writer {writer!r} fails at {at.namespace}, id {at.id}: {what}") from error
 
 
 def _some(reader: Any, wanted: Any) -> list[Any]:

@@ -44,7 +44,7 @@ def described(definition: Definition) -> dict[str, Any]:
 def _sink(sink: SinkDefinition) -> dict[str, Any]:
     functions = [[_shown(f), _mark(_code(f))] for f in sink.functions]
     kept = {"adaptor": sink.adaptor, "namespace": sink.namespace, "on_error": sink.on_error, "functions": functions}
-    return {**kept, "settings": _marks(sink.settings)}
+    return {**kept, "settings": _marks(sink.settings), "fill": sink.fill}
 
 
 def changes(old: Mapping[str, Any], new: Mapping[str, Any], namespaces: Iterable[str] = ()) -> list[Change]:
@@ -86,7 +86,8 @@ def _of_sinks(old: Mapping[str, Any], new: Mapping[str, Any], known: list[str]) 
         if name not in before:
             renamed = [n for n in before if n not in after and before[n] == after[name]]
             hint = f" (it is {renamed[0]!r} under another name, and starts anew)" if renamed else ""
-            yield Change(f"the writer {name!r} is new: it is filled from the start of the commit log{hint}")
+            start = "by a fresh copy" if after[name]["fill"] == "copy" else "from the start of the commit log"
+            yield Change(f"the writer {name!r} is new: it is filled {start}{hint}")
         else:
             yield from _of_sink(name, before[name], after[name], known)
 

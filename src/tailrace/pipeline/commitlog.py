@@ -1,7 +1,8 @@
 """The commit log: a pipeline's own topic, and how far its source has been read.
 
     topic <pipeline>-log          every message, partitioned by namespace + id
-    $Reader-<pipeline>, 0         seq, position, id, page (see log/intake), begun, next, phases{namespace: {phase, …}}
+    $Reader-<pipeline>, 0         seq, position, id, page (see log/intake), begun, next, phases{namespace: {phase, …}},
+                                  fills{writer: {starts{partition: offset}, phases{…}}}
     $Pieces-<pipeline>, n         namespace, bounds, rows, done, records, id, page: a part of a copy
 
 A piece is done when the same transaction that appends its chunks says so, under the condition that it was not: whoever
@@ -106,11 +107,28 @@ class CommitLog:
         phases: Mapping[str, Mapping[str, Any]] = self.item.get("phases", {})
         return phases
 
+    def phases_for(self, writer: str | None) -> Mapping[str, Mapping[str, Any]]:
+        """The same of a fresh copy for one writer."""
+        return self.phases if writer is None else self.item["fills"][writer]["phases"]
+
     def begin(self, position: Position) -> None:
         """Fix the position to follow from, before anything is copied."""
-        self._change(Set("position", _json(position).decode()), Set("begun", True), Set("phases", {}), Set("next", 0))
+        fixed = (Set("position", _json(position).decode()), Set("begun", True))
+        self._change(*fixed, Set("phases", {}), Set("fills", {}), Set("next", 0))
 
-    def plan(self, namespace: str, pieces: Sequence[Piece]) -> None:
+    def starts(self, writer: str) -> dict[int, int] | None:
+        """Where in the log a fresh copy for a writer began, while it is not complete; None if there is none."""
+        fill = self.item["fills"].get(writer)
+        if fill is None or (fill["phases"] and all(p["phase"] == "sync" for p in fill["phases"].values())):
+            return None
+        return {int(q): at for q, at in fill["starts"].items()}
+
+    def fill(self, writer: str) -> None:
+        """Begin a fresh copy for a writer, after everything that is in the log now."""
+        starts = {str(q): end for q, (_, end) in self.topic.ends().items()}
+        self._change(Set(("fills", writer), {"starts": starts, "phases": {}}))
+
+    def plan(self, namespace: str, pieces: Sequence[Piece], writer: str | None = None) -> None:
         """Note the pieces of a namespace.  If this is cut off the next call notes them anew, and these are nobody's."""
         first = self._reserve(len(pieces))
         for n, piece in enumerate(pieces, first):
@@ -121,15 +139,16 @@ class CommitLog:
             self._store.run(
                 guard.settle(piece_key(self.pipeline, n), partial(_noted, piece_key(self.pipeline, n), item))
             )
-        self.set_phase(namespace, {"phase": "copy", "first": first, "count": len(pieces)})
+        self.set_phase(namespace, {"phase": "copy", "first": first, "count": len(pieces)}, writer)
 
-    def set_phase(self, namespace: str, phase: Mapping[str, Any]) -> None:
+    def set_phase(self, namespace: str, phase: Mapping[str, Any], writer: str | None = None) -> None:
         """A namespace's phase from now on."""
-        self._change(Set(("phases", namespace), dict(phase)))
+        path = ("phases", namespace) if writer is None else ("fills", writer, "phases", namespace)
+        self._change(Set(path, dict(phase)))
 
-    def pieces(self, namespace: str) -> list[tuple[int, Piece, bool]]:
+    def pieces(self, namespace: str, writer: str | None = None) -> list[tuple[int, Piece, bool]]:
         """The pieces of a namespace: (number, piece, whether it is done)."""
-        phase = self.phases[namespace]
+        phase = self.phases_for(writer)[namespace]
         low, high = phase["first"], phase["first"] + phase["count"] - 1
         items = self._store.run(guard.read_all(piece_key(self.pipeline, 0).p, low, high))
         return [(i["i"], Piece(namespace, msgspec.json.decode(i["bounds"]), i["rows"]), i["done"]) for i in items]

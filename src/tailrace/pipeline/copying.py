@@ -11,11 +11,13 @@ from contextlib import suppress
 from threading import Event
 from typing import Any
 
+import pyarrow as pa
 from pyspark import SparkContext
 
 from tailrace.adaptors.contract import Piece, Reader
 from tailrace.adaptors.registry import make_reader
-from tailrace.errors import Closed, ObjectMissing, TailraceError
+from tailrace.adaptors.rows import keys_of, meant_for, namespace_of
+from tailrace.errors import Closed, NotReady, ObjectMissing, TailraceError
 from tailrace.log.parcel import Parcel, pack_up
 from tailrace.pipeline.commitlog import CommitLog
 from tailrace.pipeline.definition import Definition
@@ -28,51 +30,76 @@ PAUSE = 1.0
 """Seconds before something that is away is asked again."""
 
 
-def copy_piece(home: str, topic: str, adaptor: str, settings: Mapping[str, Any], piece: Piece) -> Parcel | Trouble:
-    """In a task: read one piece, and put it."""
+def copy_piece(
+    home: str, topic: str, adaptor: str, settings: Mapping[str, Any], piece: Piece, writer: str | None = None
+) -> Parcel | Trouble:
+    """In a task: read one piece, and put it; perhaps for one writer alone."""
     try:
         opened = open_topic(home, topic)
         reader = make_reader(adaptor, settings)
         try:
-            return pack_up(opened.store, opened.log, opened.described, reader.copy(piece))
+            batches = reader.copy(piece)
+            batches = batches if writer is None else (_addressed(batch, writer) for batch in batches)
+            return pack_up(opened.store, opened.log, opened.described, batches)
         finally:
             reader.close()
     except Exception as error:
         return trouble_of(error)
 
 
+def _addressed(batch: pa.RecordBatch, writer: str) -> pa.RecordBatch:
+    if not keys_of(batch):
+        raise NotReady(
+            f"{namespace_of(batch)} has no key: changes that the commit log has after a fresh copy of it would count "
+            f'twice; fill the writer {writer!r} from the log: fill="log"'
+        )
+    return meant_for(batch, writer)
+
+
 class Copying:
-    """Copies namespaces, several pieces at a time."""
+    """Copies namespaces, several pieces at a time: for all writers, or afresh for one that came later."""
 
     def __init__(
-        self, spark: SparkContext, definition: Definition, log: CommitLog, status: Status, stop: Event, parallel: int
+        self,
+        spark: SparkContext,
+        definition: Definition,
+        log: CommitLog,
+        status: Status,
+        stop: Event,
+        parallel: int,
+        writer: str | None = None,
     ) -> None:
-        self._spark, self._definition, self._log = spark, definition, log
+        self._spark, self._definition, self._log, self._writer = spark, definition, log, writer
         self._status, self._stop, self._parallel = status, stop, parallel
 
     def plan(self, reader: Reader, namespaces: Sequence[str] | None = None) -> list[str]:
         """Note the pieces of all namespaces that match and are not known yet; gives those still to be copied."""
         wanted = re.compile(self._definition.source.namespace)
         for namespace in reader.namespaces():
-            new = namespace.name not in self._log.phases
+            new = namespace.name not in self._log.phases_for(self._writer)
             if wanted.search(namespace.name) and new and (namespaces is None or namespace.name in namespaces):
-                self._log.plan(namespace.name, reader.pieces(namespace.name, self._definition.piece_rows))
-                self._status.sources[namespace.name] = Source(rows=namespace.rows)
-        return [name for name, phase in self._log.phases.items() if phase["phase"] == "copy"]
+                pieces = reader.pieces(namespace.name, self._definition.piece_rows)
+                self._log.plan(namespace.name, pieces, self._writer)
+                self._status.sources[self._shown(namespace.name)] = Source(rows=namespace.rows)
+        return [name for name, p in self._log.phases_for(self._writer).items() if p["phase"] == "copy"]
+
+    def _shown(self, namespace: str) -> str:
+        return namespace if self._writer is None else f"{namespace} → {self._writer}"
 
     def run(self, namespaces: Sequence[str]) -> None:
         """Copy what is not done of these, then let them be followed."""
         waiting: list[tuple[str, int, Piece]] = []
         for name in namespaces:
-            pieces = self._log.pieces(name)
-            shown = self._status.sources.setdefault(name, Source())
+            pieces = self._log.pieces(name, self._writer)
+            shown = self._status.sources.setdefault(self._shown(name), Source())
             shown.pieces, shown.done = len(pieces), sum(done for _, _, done in pieces)
             waiting += [(name, number, piece) for number, piece, done in pieces if not done]
         self._all(waiting)
         for name in namespaces:
             if not self._stop.is_set():
-                self._log.set_phase(name, {**self._log.phases[name], "phase": "sync"})
-                self._status.sources[name].phase = "sync"
+                phase = self._log.phases_for(self._writer)[name]
+                self._log.set_phase(name, {**phase, "phase": "sync"}, self._writer)
+                self._status.sources[self._shown(name)].phase = "sync"
 
     def _all(self, waiting: list[tuple[str, int, Piece]]) -> None:
         with ThreadPoolExecutor(self._parallel, "tailrace-copy") as pool:
@@ -106,7 +133,7 @@ class Copying:
 
     def _job(self, piece: Piece) -> Parcel | Trouble:
         source, log = self._definition.source, self._log.topic
-        arguments = (self._definition.home, log.name, source.adaptor, dict(source.settings), piece)
+        arguments = (self._definition.home, log.name, source.adaptor, dict(source.settings), piece, self._writer)
         return in_tasks(self._spark, copy_piece, [arguments])[0]
 
     def _commit(self, namespace: str, number: int, piece: Piece, parcel: Parcel) -> None:
@@ -117,6 +144,6 @@ class Copying:
             self._log.commit_piece(number, [parcel])
         with self._status.lock:
             self._status.error = ""
-            self._status.sources[namespace].done += 1
-            self._status.sources[namespace].copied += parcel.records
+            self._status.sources[self._shown(namespace)].done += 1
+            self._status.sources[self._shown(namespace)].copied += parcel.records
             self._status.records += parcel.records

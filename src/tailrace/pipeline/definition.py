@@ -14,6 +14,7 @@ if TYPE_CHECKING:  # what delivers needs Spark, what is only written does not
     from tailrace.pipeline.delivery import Function
 
 OnError: TypeAlias = Literal["stop", "dead_letter", "skip"]
+Fill: TypeAlias = Literal["log", "copy"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +36,8 @@ class SinkDefinition:
     namespace: str = ".*"
     functions: tuple[Function, ...] = ()
     on_error: OnError = "stop"
+    fill: Fill = "log"
+    """What a writer that comes later starts with: everything in the commit log, or a fresh copy of the source."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +64,8 @@ class Definition:
             check_regex(f"the writer {sink.name!r}", sink.namespace)
             if sink.on_error not in get_args(OnError):
                 raise BadSetting.unknown(f"on_error of the writer {sink.name!r}", sink.on_error, get_args(OnError))
+            if sink.fill not in get_args(Fill):
+                raise BadSetting.unknown(f"fill of the writer {sink.name!r}", sink.fill, get_args(Fill))
         names = [sink.name for sink in self.sinks]
         if len(set(names)) < len(names):
             raise BadSetting(f"two writers of {self.name!r} have the same name; give each its own: .save(…, name=…)")

@@ -123,7 +123,7 @@ def _read(branch: Branch, part: Range, outcome: Outcome) -> Iterator[Fetched]:
                 command = _command(piece)
                 if command is not None:
                     piece = replace(piece, data=piece.data.slice(0, command))
-                if not wanted.search(namespace):
+                if not (wanted.search(namespace) and rowform.is_meant_for(piece.data, branch.name)):
                     outcome.filtered += piece.data.num_rows
                 elif piece.data.num_rows:
                     outcome.latest = max(outcome.latest, pc.max(piece.data.column(0)).value)

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from threading import Event, Thread
 from typing import Any, TypeVar
@@ -77,6 +77,17 @@ class Outlet:
         self._waiting: dict[int, tuple[str, str]] = {}
         self._careful: dict[int, int] = {}
         self._doubtful = False
+
+    @property
+    def untouched(self) -> bool:
+        """Whether it has never acknowledged anything, and no operator has said that it should start anew."""
+        return all(mark.low < 0 and not mark.ahead and not mark.word for mark in self.marks.values())
+
+    def start_at(self, starts: Mapping[int, int]) -> None:
+        """Pass everything before these offsets."""
+        for q, at in starts.items():
+            self.marks[q].acknowledge(at - 1)
+        self.save(force=True)
 
     # -- its thread
     def start(self) -> None:

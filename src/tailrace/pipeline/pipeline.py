@@ -18,7 +18,7 @@ from typing import Any
 
 from tailrace.errors import BadSetting
 from tailrace.home import DEFAULT
-from tailrace.pipeline.definition import Definition, OnError, SinkDefinition, SourceDefinition
+from tailrace.pipeline.definition import Definition, Fill, OnError, SinkDefinition, SourceDefinition
 from tailrace.pipeline.functions.named import function
 
 NOT_SETTINGS = ("name", "home", "source", "sinks")
@@ -64,11 +64,14 @@ class Pipeline:
         made = tuple(function(given) for given in functions)
         return replace(self, open=replace(branch, functions=branch.functions + made))
 
-    def save(self, adaptor: str, *, name: str | None = None, on_error: OnError = "stop", **settings: Any) -> Pipeline:
-        """End the branch: an adaptor and its settings.  The name is what its progress is kept under."""
+    def save(
+        self, adaptor: str, *, name: str | None = None, on_error: OnError = "stop", fill: Fill = "log", **settings: Any
+    ) -> Pipeline:
+        """End the branch: an adaptor and its settings.  The name is what its progress is kept under; `fill` says what a
+        writer starts with that is added later: the commit log from its start ("log"), or a fresh copy ("copy")."""
         branch = self._branch("save")
         name = default_name(adaptor, [sink.name for sink in self.saves]) if name is None else name
-        sink = SinkDefinition(name, adaptor, settings, branch.namespace, branch.functions, on_error)
+        sink = SinkDefinition(name, adaptor, settings, branch.namespace, branch.functions, on_error, fill)
         return replace(self, saves=(*self.saves, sink), open=None)
 
     def _branch(self, what: str) -> OpenBranch:

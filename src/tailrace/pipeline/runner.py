@@ -81,6 +81,7 @@ class Runner:
             stack.callback(self._close)
             for sink in self.definition.sinks:
                 self._outlets.append(self._outlet(log, sink))
+                self._fresh(log, sink)
             self._work(log, once)
 
     def _reader(self) -> Reader:
@@ -142,6 +143,14 @@ class Runner:
         flush = self.definition.flush_seconds
         return Outlet(self._spark, log, branch, self.status, self._stop, parallel=self._parallel, flush=flush)
 
+    def _fresh(self, log: CommitLog, sink: SinkDefinition) -> None:
+        """A writer that came later and wants a fresh copy starts where the log now ends."""
+        outlet = self._outlets[-1]
+        if sink.fill == "copy" and outlet.untouched:
+            if log.starts(sink.name) is None and any(end for _, end in log.topic.ends().values()):
+                log.fill(sink.name)
+            outlet.start_at(log.starts(sink.name) or {})
+
     def _work(self, log: CommitLog, once: bool) -> None:
         for outlet in self._outlets:
             outlet.start()
@@ -160,8 +169,13 @@ class Runner:
     def _read(self, reader: Reader, log: CommitLog, once: bool) -> None:
         """Copy what is not copied, then follow."""
         self._now("copying")
-        copying = Copying(self._spark.sparkContext, self.definition, log, self.status, self._stop, self._parallel)
+        settings = (self._spark.sparkContext, self.definition, log, self.status, self._stop, self._parallel)
+        copying = Copying(*settings)
         copying.run(copying.plan(reader))
+        for sink in self.definition.sinks:
+            if log.starts(sink.name) is not None:
+                fresh = Copying(*settings, sink.name)
+                fresh.run(fresh.plan(reader))
         self._now("following")
         if reader.follows and not self._stop.is_set():
             follow = lambda names: copying.run(copying.plan(reader, names))  # noqa: E731

@@ -103,7 +103,7 @@ class _Checked:
 
     def _save(self, plan: Pipeline, save: Mapping[str, Any], table: str) -> Pipeline:
         self._needs("save", save, {"adaptor": str}, f"{table}.save")
-        settings = {k: v for k, v in save.items() if k not in ("adaptor", "name", "on_error")}
+        settings = {k: v for k, v in save.items() if k not in ("adaptor", "name", "on_error", "fill")}
         self._settings(f"the sink {save['adaptor']!r}", save["adaptor"], settings, f"{table}.save", reads=False)
         return plan.save(**save)
 
