@@ -9,13 +9,13 @@ from pathlib import Path
 
 from pyspark.sql import DataFrame
 
-from benchmarks import sparkjobs
+from benchmarks import sparkjobs, sparkkafka
 from benchmarks.harness import Figure, Figures, Question, Results, Run, Side, Target, expect, timed
 from benchmarks.load import Load
 
 RATE = Figure("rows/s")
 PAIRS, ALL, TWO, EIGHT = "tailrace", "tailrace, all columns", "tailrace, 2 tasks", "tailrace, 8 tasks"
-PARQUET, TUPLES = "parquet", "tuples"
+PARQUET, TUPLES, KAFKA = "parquet", "tuples", "Kafka"
 WARM = 3
 """How often a side reads before the clock starts: Java compiles what it does often."""
 
@@ -41,7 +41,10 @@ def question(quick: bool) -> Question:
         title="rows a second that Spark reads",
         note=f"{load.count:,} rows of 216 bytes, on {sparkjobs.CORES} cores, warm; all sides in one Spark session. "
         "Each side is counted once before the clock starts.",
-        sides=[Side(name, mode, partial(opened, make, load), name == PARQUET) for name, (make, mode) in sides.items()],
+        sides=[
+            *(Side(name, mode, partial(opened, make, load), name == PARQUET) for name, (make, mode) in sides.items()),
+            Side(KAFKA, "Spark's Kafka source, a topic of 8 partitions", partial(opened_kafka, load)),
+        ],
         figures=[RATE],
         base=PAIRS,
         targets=TARGETS,
@@ -62,6 +65,20 @@ def opened(make: Callable[[Path, Load], Frame], load: Load, folder: Path) -> Ite
         return {RATE.name: load.count / seconds}
 
     yield run
+
+
+@contextlib.contextmanager
+def opened_kafka(load: Load, folder: Path) -> Iterator[Run]:
+    """The same for Kafka, which needs a broker."""
+    with sparkkafka.broker(folder / "broker") as address, opened(partial(from_kafka, address), load, folder) as run:
+        yield run
+
+
+def from_kafka(address: str, folder: Path, load: Load) -> Frame:
+    """The same rows in Kafka, put there by Spark."""
+    rows = topic(folder / "home", load, columns="key,value")(folder)
+    rows.write.format("kafka").options(**sparkkafka.options(address)).save()
+    return lambda _: sparkkafka.read(sparkjobs.session(), address)
 
 
 def topic(folder: Path, load: Load, partitions: int = 8, **options: str) -> Frame:
@@ -92,5 +109,6 @@ def _ratio(mine: str, other: str) -> Callable[[Results], float]:
 TARGETS = [
     Target("≥ 1 times parquet", _ratio(PAIRS, PARQUET), 1),
     Target("≥ 6 times a source that yields tuples", _ratio(PAIRS, TUPLES), 6),
+    Target("≥ 2 times Spark's Kafka source", _ratio(PAIRS, KAFKA), 2),
     Target("8 tasks on 2 cores cost ≤ 1.1 times 2 tasks", _ratio(TWO, EIGHT), 1.1, at_most=True),
 ]

@@ -13,12 +13,12 @@ from pyspark.sql import DataFrame
 from pyspark.sql.streaming.query import StreamingQuery
 
 import tailrace
-from benchmarks import sparkjobs
+from benchmarks import sparkjobs, sparkkafka
 from benchmarks.harness import Figure, Figures, Question, Results, Run, Side, Target, expect, timed
 from benchmarks.load import Load
 
 RATE = Figure("rows/s")
-TOPIC, ONE, PARQUET, NOOP = "tailrace", "tailrace, 1 partition", "parquet", "nothing"
+TOPIC, ONE, PARQUET, KAFKA, NOOP = "tailrace", "tailrace, 1 partition", "parquet", "Kafka", "nothing"
 FILES = 8
 
 Sink = Callable[[DataFrame, Path, int], StreamingQuery]
@@ -42,7 +42,8 @@ def question(quick: bool) -> Question:
         sides=[
             Side(name, mode, partial(opened, sink, count, load), name == PARQUET)
             for name, (sink, count, mode) in sides.items()
-        ],
+        ]
+        + [Side(KAFKA, "Spark's Kafka sink, 8 partitions, acks=all, synced", partial(opened_kafka, load), True)],
         figures=[RATE],
         base=TOPIC,
         targets=TARGETS,
@@ -70,6 +71,21 @@ def opened(sink: Sink, count: Count, load: Load, folder: Path) -> Iterator[Run]:
 
     run()
     yield run
+
+
+@contextlib.contextmanager
+def opened_kafka(load: Load, folder: Path) -> Iterator[Run]:
+    """The same for Kafka, which needs a broker."""
+    with sparkkafka.broker(folder / "broker") as address:
+        in_kafka: Count = lambda folder, number: sparkkafka.read(sparkjobs.session(), address).count()  # noqa: E731
+        with opened(partial(into_kafka, address), in_kafka, load, folder) as run:
+            yield run
+
+
+def into_kafka(address: str, rows: DataFrame, folder: Path, number: int) -> StreamingQuery:
+    """A Kafka topic, which grows from round to round."""
+    sink = rows.writeStream.format("kafka").options(**sparkkafka.options(address))
+    return sink.option("checkpointLocation", str(folder / f"check-{number}")).trigger(availableNow=True).start()
 
 
 def into_topic(partitions: int, rows: DataFrame, folder: Path, number: int) -> StreamingQuery:
@@ -106,8 +122,11 @@ def into_nothing(rows: DataFrame, folder: Path, number: int) -> StreamingQuery:
     return sink.trigger(availableNow=True).start()
 
 
-def _to_parquet(results: Results) -> float:
-    return results.of(TOPIC, RATE.name) / results.of(PARQUET, RATE.name)
+def _ratio(mine: str, other: str) -> Callable[[Results], float]:
+    return lambda results: results.of(mine, RATE.name) / results.of(other, RATE.name)
 
 
-TARGETS = [Target("≥ 1 times Spark's parquet sink", _to_parquet, 1)]
+TARGETS = [
+    Target("≥ 1 times Spark's parquet sink", _ratio(TOPIC, PARQUET), 1),
+    Target("≥ 2 times Spark's Kafka sink", _ratio(TOPIC, KAFKA), 2),
+]

@@ -22,6 +22,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 import tailrace
 import tailrace.spark
+from benchmarks import sparkkafka
 from benchmarks.load import Load
 from tailrace.log.topic import Topic
 
@@ -34,7 +35,8 @@ def session() -> SparkSession:
     """One for all sides, which so share its warmth and its settings."""
     # Spark's Python workers import this module
     os.environ["PYTHONPATH"] = os.pathsep.join([str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH", "")])
-    made = tailrace.spark.session(f"local[{CORES}]", config={"spark.sql.streaming.numRecentProgressUpdates": "1000"})
+    config = {"spark.sql.streaming.numRecentProgressUpdates": "1000", "spark.jars": sparkkafka.jars()}
+    made = tailrace.spark.session(f"local[{CORES}]", config=config)
     for source in (Tuples, Still):
         made.dataSource.register(source)
     return made
