@@ -169,6 +169,22 @@ class WriterContract:
         _written(sink, some([1], "replayed"), epoch=2, offsets={"0": 3})
         assert _sorted(sink) == some([1], "replayed")
 
+    def test_a_claim_shuts_out_earlier_epochs(self, sink: Sink) -> None:
+        self._exactly(sink)
+        with contextlib.closing(sink.writer()) as writer:
+            assert writer.claim(Who("pipeline", "writer", 1)) is None
+            _written(sink, some([1], "first"), epoch=1, offsets={"0": 5})
+            late = _staged(sink, [_rows(sink, some([2], "late"))])
+            kept = writer.claim(Who("pipeline", "writer", 2))
+            assert kept is not None
+            assert kept["offsets"] == {"0": 5}
+            with pytest.raises(Conflict):
+                _finish(sink, [late], {"0": 9}, epoch=1)
+            with pytest.raises(Conflict):
+                writer.claim(Who("pipeline", "writer", 1))
+        _written(sink, some([3], "replayed"), epoch=2, offsets={"0": 3})
+        assert _sorted(sink) == [*some([1], "first"), *some([3], "replayed")]
+
     def _exactly(self, sink: Sink) -> None:
         writer = sink.writer()
         writer.close()

@@ -169,7 +169,7 @@ class TestZombie:
             old = [zombie.stage([_rows(Target, some(range(size), "old"))])]
             new = [successor.stage([_rows(Target, some(range(size), "new"))])]
             successor.finish(new, Who("p", "w", size + 1), {"0": 10})
-            with pytest.raises(Fenced, match="another run has taken over"):
+            with pytest.raises(Fenced, match="has begun"):
                 zombie.finish(old, Who("p", "w", size), {"0": 99})
             assert sink18.ask("SELECT count(*) FROM documents WHERE text LIKE 'old%'") == [(0,)]
             zombie.discard(old)

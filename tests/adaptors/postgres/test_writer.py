@@ -258,8 +258,33 @@ class TestRefusals:
 
     def test_a_type_that_does_not_match(self, sink18: Place, count: int) -> None:
         sink18.run("CREATE TABLE t (id int PRIMARY KEY, v timestamptz, pad text)")
-        with pytest.raises(Rejected, match="column v, id 0"):
-            write(sink18, rows({"id": range(count), "v": [True] * count, "pad": ["x" * 20] * count}))
+        batch = rows({"id": range(count), "v": [True] * count, "pad": ["x" * 20] * count})
+        with pytest.raises(Rejected, match=r"column v, id 0: .*; alter the table, or mend the row on its way"):
+            write(sink18, batch)
+        sink18.run("ALTER TABLE t DROP v; ALTER TABLE t ADD v boolean")
+        write(sink18, batch)
+        assert sink18.ask("SELECT count(*) FROM t WHERE v") == [(count,)]
+
+
+class TestClaiming:
+    def test_a_claim_is_not_a_finished_batch(self, sink18: Place) -> None:
+        """Not even of one that ends where it began."""
+        with contextlib.closing(sink18.writer(create=True)) as writer:
+            assert writer.claim(WHO) is None
+            assert writer.restore(WHO.pipeline, WHO.writer) is None
+            writer.finish([writer.stage([rows({"id": [1]})])], WHO, {})
+            assert writer.claim(WHO) == {"epoch": 1, "offsets": {}}
+            writer.finish([writer.stage([rows({"id": [2]})])], WHO, {})
+        assert sink18.texts("t") == ["(1)"]
+
+    def test_a_sink_that_is_made_ready_later(self, sink18: Place) -> None:
+        sink18.run("CREATE FUNCTION no() RETURNS event_trigger LANGUAGE plpgsql AS 'BEGIN RAISE ''not now''; END'")
+        sink18.run("CREATE EVENT TRIGGER no ON ddl_command_start WHEN TAG IN ('CREATE SCHEMA') EXECUTE FUNCTION no()")
+        with contextlib.closing(sink18.writer(create=True)) as writer:
+            with pytest.raises(NotReady, match="making the state: not now"):
+                writer.claim(WHO)
+            sink18.run("DROP EVENT TRIGGER no")
+            assert writer.claim(WHO) is None
 
 
 class TestRights:

@@ -29,7 +29,8 @@ def find(connection: Connection[Any], error: BaseException, unit: Unit, to: Targ
     id = _id(connection, unit, where, low)
     detail = _diag(error, "message_detail")
     text = f"{to.sql} refuses a row of {unit.namespace}: {'column ' + column + ', ' if column else ''}id {id}: "
-    return Rejected(text + first_line(error) + (f" ({detail})" if detail else ""), namespace=unit.namespace, id=id)
+    text += first_line(error) + (f" ({detail})" if detail else "") + "; alter the table, or mend the row on its way"
+    return Rejected(text, namespace=unit.namespace, id=id)
 
 
 def _diag(error: BaseException, name: str) -> str:

@@ -1,23 +1,24 @@
 """The state that a sink keeps for its pipelines, in a schema of its own.
 
-    tailrace.offsets       pipeline, writer (key), epoch, offsets (jsonb), finished_at
+    tailrace.offsets       pipeline, writer (key), epoch, offsets (jsonb; null: none yet), claimed, changed_at
     tailrace.stage_…       what tasks have staged; see unit
 
 The row of a writer is locked while it finishes a batch, and written in the same transaction as the batch.  The higher
-epoch wins, then the higher offsets; what is neither is refused.
+epoch wins, then the higher offsets.  `claimed`: the epoch has begun, and the offsets are those of the one before.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Literal
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from tailrace.adaptors import turn
 from tailrace.adaptors.contract import Who
 from tailrace.adaptors.postgres import names
 from tailrace.adaptors.postgres.unit import made_at
-from tailrace.errors import Fenced
 
 if TYPE_CHECKING:
     from psycopg import Connection
@@ -31,13 +32,18 @@ def exists(schema: str) -> str:
     return f"to_regclass({names.literal(names.quote(schema, 'offsets'))}) IS NOT NULL"
 
 
+def missing(connection: Connection[Any], schema: str) -> bool:
+    """Whether the state's table is not there yet."""
+    return connection.execute(f"SELECT 1 WHERE {exists(schema)}").fetchone() is None
+
+
 def create(connection: Connection[Any], schema: str) -> None:
     """Make the state's schema and table; several may do so at once."""
     import psycopg
 
     table = f"""CREATE TABLE IF NOT EXISTS {names.quote(schema, "offsets")} (
-        pipeline text, writer text, epoch bigint NOT NULL, offsets jsonb NOT NULL,
-        finished_at timestamptz NOT NULL DEFAULT now(), PRIMARY KEY (pipeline, writer))"""
+        pipeline text, writer text, epoch bigint NOT NULL, offsets jsonb, claimed boolean NOT NULL,
+        changed_at timestamptz NOT NULL DEFAULT now(), PRIMARY KEY (pipeline, writer))"""
     for sql in (f"CREATE SCHEMA IF NOT EXISTS {names.quote(schema)}", table):
         try:
             connection.execute(sql)
@@ -45,68 +51,46 @@ def create(connection: Connection[Any], schema: str) -> None:
             continue  # Somebody else has made it at the same moment.
 
 
-def read(connection: Connection[Any], schema: str, pipeline: str, writer: str) -> tuple[int, Any] | None:
-    """Epoch and offsets of a writer."""
-    row = connection.execute(f"SELECT {exists(schema)}").fetchone()
-    if row is None or not row[0]:
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """What is kept for a writer."""
+
+    epoch: int
+    offsets: Mapping[str, Any] | None
+    claimed: bool
+
+    def is_repeat(self, who: Who, offsets: Mapping[str, Any]) -> bool:
+        """Whether a batch is finished already; `Fenced` if it may no longer be."""
+        repeat = turn.is_repeat((self.epoch, {} if self.claimed else self.offsets or {}), who, offsets)
+        return repeat and not self.claimed
+
+
+def read(connection: Connection[Any], schema: str, pipeline: str, writer: str) -> Kept | None:
+    """What is kept for a writer, if anything is."""
+    if missing(connection, schema):
         return None
-    sql = f"SELECT epoch, offsets FROM {names.quote(schema, 'offsets')} WHERE pipeline = %s AND writer = %s"
+    sql = f"SELECT epoch, offsets, claimed FROM {names.quote(schema, 'offsets')} WHERE pipeline = %s AND writer = %s"
     found = connection.execute(sql, [pipeline, writer]).fetchone()
-    return (found[0], found[1]) if found and found[0] >= 0 else None
+    return Kept(*found) if found else None
 
 
-def lock(connection: Connection[Any], schema: str, who: Who) -> tuple[int, Any]:
-    """The writer's epoch and offsets, which nobody else can change before this transaction ends."""
+def lock(connection: Connection[Any], schema: str, who: Who) -> Kept:
+    """What is kept for a writer, which nobody else can change before this transaction ends."""
     table = names.quote(schema, "offsets")
-    sql = f"INSERT INTO {table} VALUES (%s, %s, -1, '{{}}') ON CONFLICT DO NOTHING"
+    sql = f"INSERT INTO {table} VALUES (%s, %s, -1, NULL, false) ON CONFLICT DO NOTHING"
     connection.execute(sql, [who.pipeline, who.writer])
-    sql = f"SELECT epoch, offsets FROM {table} WHERE pipeline = %s AND writer = %s FOR UPDATE"
+    sql = f"SELECT epoch, offsets, claimed FROM {table} WHERE pipeline = %s AND writer = %s FOR UPDATE"
     row = connection.execute(sql, [who.pipeline, who.writer]).fetchone()
     assert row is not None
-    return row[0], row[1]
+    return Kept(*row)
 
 
-def store(connection: Connection[Any], schema: str, who: Who, offsets: Mapping[str, Any]) -> None:
-    """Keep the offsets of a finished batch."""
-    sql = f"""UPDATE {names.quote(schema, "offsets")} SET epoch = %s, offsets = %s, finished_at = now()
+def store(connection: Connection[Any], schema: str, who: Who, kept: Kept) -> None:
+    """Keep this from now on."""
+    sql = f"""UPDATE {names.quote(schema, "offsets")} SET epoch = %s, offsets = %s, claimed = %s, changed_at = now()
               WHERE pipeline = %s AND writer = %s"""
-    connection.execute(sql, [who.epoch, msgspec.json.encode(offsets).decode(), who.pipeline, who.writer])
-
-
-def judge(who: Who, offsets: Mapping[str, Any], epoch: int, stored: Mapping[str, Any]) -> Literal["new", "done"]:
-    """Whether a batch is new, or was finished before; `Fenced` if another has gone further."""
-    if who.epoch > epoch:
-        return "new"
-    order = compare(offsets, stored) if who.epoch == epoch else -1
-    if order == 0:
-        return "done"
-    if order > 0:
-        return "new"
-    raise Fenced(
-        f"{who.pipeline}/{who.writer}: the sink has epoch {epoch} and higher offsets than this run, of epoch "
-        f"{who.epoch}, would store; another run has taken over, and this one must stop",
-        item={"epoch": epoch, "offsets": stored},
-    )
-
-
-def compare(new: Mapping[str, Any], old: Mapping[str, Any]) -> int:
-    """1 if offsets are further somewhere and behind nowhere, 0 if they are equal, -1 else."""
-    ahead = behind = False
-    for partition in {*new, *old}:
-        mine, theirs = new.get(partition, -1), old.get(partition, -1)
-        for namespace in {None, *_ahead(mine), *_ahead(theirs)}:
-            a, b = _reached(mine, namespace), _reached(theirs, namespace)
-            ahead, behind = ahead or a > b, behind or a < b
-    return -1 if behind else int(ahead)
-
-
-def _ahead(mark: Any) -> Mapping[str, int]:
-    return mark.get("ahead", {}) if isinstance(mark, Mapping) else {}
-
-
-def _reached(mark: Any, namespace: str | None) -> int:
-    low: int = mark["low"] if isinstance(mark, Mapping) else mark
-    return low if namespace is None else max(low, _ahead(mark).get(namespace, -1))
+    offsets = None if kept.offsets is None else msgspec.json.encode(kept.offsets).decode()
+    connection.execute(sql, [kept.epoch, offsets, kept.claimed, who.pipeline, who.writer])
 
 
 def orphans(connection: Connection[Any], schema: str) -> list[str]:

@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from tailrace.adaptors import turn
 from tailrace.adaptors.contract import Staged, Who, Writer
 from tailrace.adaptors.postgres import culprit, merge, names, stage, state, target
 from tailrace.adaptors.postgres.database import Database, check_version
 from tailrace.adaptors.postgres.settings import PostgresSink
+from tailrace.adaptors.postgres.state import Kept
 from tailrace.adaptors.postgres.unit import Unit
 from tailrace.errors import BadInput, NotReady, Unavailable
 
@@ -60,8 +62,17 @@ class PostgresWriter(Writer):
         """Epoch and offsets of the last batch that was finished."""
         with self._database.connect("reading offsets") as connection:
             self._tidy(connection)
-            found = state.read(connection, self._settings.state, pipeline, writer)
-            return {"epoch": found[0], "offsets": found[1]} if found else None
+            return _told(state.read(connection, self._settings.state, pipeline, writer))
+
+    def claim(self, who: Who) -> Mapping[str, Any] | None:
+        """As `restore`; and earlier epochs can finish nothing any more."""
+        connection = self._ready()
+        with self._database.guarded("claiming the sink"), connection.transaction():
+            kept = state.lock(connection, self._settings.state, who)
+            turn.is_repeat((kept.epoch, {}), who, {})
+            if who.epoch > kept.epoch:
+                state.store(connection, self._settings.state, who, Kept(who.epoch, kept.offsets, True))
+            return _told(kept)
 
     def stage(self, rows: Iterable[pa.RecordBatch]) -> Staged:
         """Into unlogged tables of the state, or, if they are few, into the answer itself."""
@@ -69,15 +80,13 @@ class PostgresWriter(Writer):
 
     def finish(self, staged: Sequence[Staged], who: Who, offsets: Mapping[str, Any]) -> None:
         """Merge and store the offsets, in one transaction.  Again, it changes nothing."""
-        connection = self._connected()
+        connection = self._ready()
         with self._database.guarded("finishing a batch"):
-            if not connection.execute(f"SELECT {state.exists(self._settings.state)}").fetchone()[0]:  # type: ignore[index]
-                state.create(connection, self._settings.state)
             with connection.transaction():
-                epoch, stored = state.lock(connection, self._settings.state, who)
-                if state.judge(who, offsets, epoch, stored) == "new":
+                kept = state.lock(connection, self._settings.state, who)
+                if not kept.is_repeat(who, offsets):
                     self._merge(connection, _units(staged))
-                    state.store(connection, self._settings.state, who, offsets)
+                    state.store(connection, self._settings.state, who, Kept(who.epoch, offsets, False))
             self._tidy(connection)
 
     def _merge(self, connection: Connection[Any], units: Sequence[Unit]) -> None:
@@ -142,10 +151,20 @@ class PostgresWriter(Writer):
             self._connection.close()
             self._connection = None
 
-    def _connected(self) -> Connection[Any]:
-        if self._connection is None or self._connection.closed or self._connection.broken:
-            self._connection = self._database.open()
-        return self._connection
+    def _ready(self) -> Connection[Any]:
+        """A connection to a sink that has the state's table."""
+        if self._connection is not None and not self._connection.closed:
+            return self._connection
+        connection = self._database.open()
+        try:
+            with self._database.guarded("making the state"):
+                if state.missing(connection, self._settings.state):
+                    state.create(connection, self._settings.state)
+        except BaseException:
+            connection.close()
+            raise
+        self._connection = connection
+        return connection
 
     def _tidy(self, connection: Connection[Any]) -> None:
         """Remove what runs that died have staged."""
@@ -153,6 +172,10 @@ class PostgresWriter(Writer):
             self._tidied = time.monotonic()
             for table in state.orphans(connection, self._settings.state):
                 connection.execute(stage.drop([table], self._settings.state))
+
+
+def _told(kept: Kept | None) -> Mapping[str, Any] | None:
+    return {"epoch": kept.epoch, "offsets": kept.offsets} if kept is not None and kept.offsets is not None else None
 
 
 def _units(staged: Sequence[Staged]) -> list[Unit]:
