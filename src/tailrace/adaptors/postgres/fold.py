@@ -77,7 +77,7 @@ def _folded(flat: pa.RecordBatch, groups: pa.Array[Any]) -> pa.RecordBatch:
         else last
         for n in range(flat.num_columns - 2)
     ]
-    unset = pc.if_else(pc.equal(ops, int(Op.DELETE)), pa.scalar(None, pa.binary()), _bitmaps(sources))
+    unset = pc.if_else(pc.equal(ops, int(Op.DELETE)), pa.scalar(None, pa.binary()), _bitmaps(sources, since))
     taken = [flat.column(n + 2).take(source) for n, source in enumerate(sources)]
     return pa.RecordBatch.from_arrays([ops, unset, *taken], schema=flat.schema)
 
@@ -93,8 +93,8 @@ def _is_set(flat: pa.RecordBatch, n: int) -> pa.Array[Any]:
     return pc.fill_null(known.take(encoded.indices), True)
 
 
-def _bitmaps(sources: list[pa.Array[Any]]) -> pa.Array[Any]:
-    """Which fields no row of a group has set."""
+def _bitmaps(sources: list[pa.Array[Any]], since: pa.Array[Any]) -> pa.Array[Any]:
+    """Which fields no row of a group has set; null only where `since` says that one of its rows was whole."""
     rows = len(sources[0])
     bits = [0] * rows
     for n, source in enumerate(sources):
@@ -102,7 +102,9 @@ def _bitmaps(sources: list[pa.Array[Any]]) -> pa.Array[Any]:
             for row, missing in enumerate(source.is_null().to_pylist()):
                 bits[row] |= missing << n
     size = (len(sources) + 7) // 8
-    return pa.array([one.to_bytes(size, "little") if one else None for one in bits], pa.binary())
+    whole = since.is_valid().to_pylist()
+    filled = [None if done and not one else one.to_bytes(size, "little") for one, done in zip(bits, whole, strict=True)]
+    return pa.array(filled, pa.binary())
 
 
 def _netted(flat: pa.RecordBatch, groups: pa.Array[Any]) -> pa.RecordBatch:
