@@ -63,7 +63,7 @@ class Drive:
     def follow(self, *, until: str | None = None, seconds: float = 60) -> None:
         """Follow to where the source's log is now, or to a place in it."""
         if until is None:
-            ((until,),) = self._source.ask("SELECT pg_current_wal_insert_lsn()::text")
+            ((until,),) = self._source.ask("SELECT pg_current_wal_flush_lsn()::text")
         end, deadline = lsn_number(until), time.monotonic() + seconds
         while lsn_number(self.position["lsn"]) < end or self._unsettled():
             assert time.monotonic() < deadline, f"not there after {seconds} s: {self.position}, {until}"

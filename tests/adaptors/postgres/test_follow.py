@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from tailrace.adaptors.postgres import follow
 from tailrace.adaptors.rows import columns_of, messages_of, namespace_of
 from tailrace.errors import NotReady
 from tailrace.log.record import Op
@@ -180,6 +181,27 @@ class TestValues:
             source.run("UPDATE t SET b = 'w' WHERE id = 1")
             drive.follow()
         same(source, sink, "t")
+
+
+class TestSigns:
+    def test_while_more_is_known_to_come_no_two_positions_are_alike(
+        self, source18: Place, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Who stops when nothing is new must not stop before what was there when it began."""
+        source = source18
+        source.run("CREATE TABLE t (id int PRIMARY KEY)")
+        position = source.reader().begin(["public.t"])
+        source.run("INSERT INTO t SELECT generate_series(1, 10)")
+        monkeypatch.setattr(follow, "BEAT", 0.0)
+        reader, rows = source.reader(), 0
+        for changes in reader.follow(position, ["public.t"], {}):
+            if not changes.rows and changes.position == position:
+                break
+            rows += sum(batch.num_rows for batch in changes.rows)
+            position = changes.position
+        reader.close()
+        assert rows == 10
+        assert "more" not in position
 
 
 class TestTables:

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from tailrace.adaptors.postgres.position import Cut, Point, lsn_number, lsn_text
+from tailrace.adaptors.postgres.position import Cut, Point, lsn_number, lsn_text, mark
 
 
 def test_places_in_the_log() -> None:
@@ -20,7 +20,7 @@ def test_places_in_the_log() -> None:
     [
         Point(7),
         Point(7, None),
-        Point(7, 9, {"public.t": Cut("10:20:11,15", 30)}, ("public.u",)),
+        Point(7, 9, {"public.t": Cut("10:20:11,15", 30)}, ("public.u",), "1234abcd", {"public.t": "abcd1234"}),
     ],
 )
 def test_as_it_is_kept(point: Point) -> None:
@@ -37,6 +37,13 @@ def test_what_is_past_is_forgotten() -> None:
     assert point.at(20) == Point(20, 0, {"t": Cut("1:2:", 30)})
     assert point.at(30) == Point(30)
     assert Point(10, None).at(30).copied is None
+    assert Point(10).at(5).lsn == 10
+
+
+def test_marks() -> None:
+    texts = (["a", "b"], ["b", "a"], ["a", "b", "c"], ["ab"], [])
+    assert len({mark(some) for some in texts}) == len(texts)
+    assert mark(iter(["a", "b"])) == mark(["a", "b"])
 
 
 @pytest.mark.parametrize(

@@ -23,6 +23,7 @@ from tests.adaptors.postgres.place import Place
 from tests.conftest import started
 from tests.servers import postgres as servers
 from tests.servers.postgres import PASSWORD, Postgres
+from tests.servers.process import folder
 
 SECRET = "hunter2-very-secret"
 
@@ -47,6 +48,19 @@ class TestConnecting:
         for check in (reader(postgres18.uri(password=SECRET)).check, _writer(postgres18.uri(password=SECRET)).check):
             text = said(NotReady, check, secret=SECRET)
             assert 'password authentication failed for user "postgres"; check user and password' in text
+
+    def test_a_password_that_is_mended(self, source18: Place) -> None:
+        name = f"clerk_{source18.name}"
+        source18.run(f"CREATE ROLE {name} LOGIN REPLICATION PASSWORD 'other'")
+        source18.run(f"GRANT CREATE ON DATABASE {source18.name} TO {name}")
+        uri = source18.server.uri(source18.name, user=name, password=SECRET)
+        ends = reader(uri), _writer(uri)
+        for end in ends:
+            assert f'password authentication failed for user "{name}"' in said(NotReady, end.check, secret=SECRET)
+        source18.run(f"ALTER ROLE {name} PASSWORD '{SECRET}'")
+        for end in ends:
+            end.check()
+        source18.run(f"DROP OWNED BY {name}; DROP ROLE {name}")
 
     def test_no_such_database(self, postgres18: Postgres) -> None:
         text = said(NotReady, reader(postgres18.uri("nowhere")).check)
@@ -73,13 +87,6 @@ def _writer(uri: str) -> PostgresWriter:
 
 
 @pytest.fixture(scope="module")
-def physical() -> Iterator[Postgres]:
-    """A server whose log cannot be followed."""
-    with started("PostgreSQL 18", lambda: servers.postgres(settings=FAST | {"wal_level": "replica"})) as server:
-        yield server
-
-
-@pytest.fixture(scope="module")
 def forgetful() -> Iterator[Postgres]:
     """A server that keeps next to no log for its slots."""
     settings = FAST | {"max_slot_wal_keep_size": "1MB", "max_wal_size": "32MB", "min_wal_size": "32MB"}
@@ -98,10 +105,22 @@ def poor(source: Place) -> Iterator[str]:
 
 @pytest.mark.server
 class TestSource:
-    def test_log_level(self, physical: Postgres) -> None:
-        text = said(NotReady, reader(physical.uri()).check)
-        assert "wal_level = replica" in text
-        assert "ALTER SYSTEM SET wal_level = 'logical';" in text
+    def test_log_level(self) -> None:
+        """What it says is done, and then the same reader works."""
+        start = lambda port, **settings: started(  # noqa: E731
+            "PostgreSQL 18", lambda: servers.postgres(data=home, port=port, settings=FAST | settings)
+        )
+        with folder(None) as home:
+            with start(None, wal_level="replica") as server, Place(server, "postgres") as source:
+                source.run("CREATE TABLE t (id int PRIMARY KEY)")
+                one = source.reader()
+                for do in (one.check, lambda: one.begin(["public.t"])):
+                    text = said(NotReady, do)
+                    assert "wal_level = replica" in text
+                    assert "ALTER SYSTEM SET wal_level = 'logical'; and restart the server" in text
+            with start(server.port):
+                one.check()
+                assert "lsn" in one.begin(["public.t"])
 
     def test_rights(self, source: Place, poor: str) -> None:
         """Each error says what to do, and the next one comes when that is done."""
@@ -134,7 +153,11 @@ class TestSource:
             lambda: source18.reader().begin(["public.nothing"]),
             lambda: source18.reader().pieces("public.nothing", 10),
         ):
-            assert "has no table public.nothing" in said(NotThere, do)
+            text = said(NotThere, do)
+            assert "has no table public.nothing; create it, or leave it out of the namespace" in text
+        source18.run("CREATE TABLE nothing (id int PRIMARY KEY)")
+        assert "lsn" in source18.reader().begin(["public.nothing"])
+        assert len(source18.reader().pieces("public.nothing", 10)) == 1
 
     def test_slot_in_use(self, source: Place) -> None:
         source.run("CREATE TABLE t (id int PRIMARY KEY)")
@@ -145,6 +168,8 @@ class TestSource:
             text = said(Unavailable, source.reader().check)
             assert f"is in use by pid {pid}" in text
             assert f"SELECT pg_terminate_backend({pid})" in text
+            drive.stop()
+            source.reader().check()
 
     def test_slot_of_another_kind(self, source: Place) -> None:
         source.run("SELECT pg_create_logical_replication_slot(%s, 'test_decoding')", source.name)
@@ -183,10 +208,17 @@ class TestSource:
                 assert time.monotonic() < deadline
             text = said(PositionLost, drive.step)
             assert "the server removed the log it should have kept (wal_removed)" in text
+            assert f"so changes from {drive.position['lsn']} can no longer be read.  Copy the tables afresh" in text
             assert "pg_drop_replication_slot('postgres')" in text
             assert said(PositionLost, source.reader().check) == text
+            source.run("INSERT INTO t VALUES (1, 'missed')")
             source.run("SELECT pg_drop_replication_slot('postgres')")
-            source.reader().begin(["public.t"])
+            drive.stop()
+            drive.begin()
+            drive.copy()
+            assert sum(batch.num_rows for batch in drive.seen) == 1
+            drive.step()
+            drive.close()
 
     def test_ended_while_followed(self, source: Place) -> None:
         source.run("CREATE TABLE t (id int PRIMARY KEY)")

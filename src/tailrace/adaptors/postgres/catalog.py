@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tailrace.adaptors.postgres import names
+from tailrace.adaptors.postgres.position import mark
 from tailrace.adaptors.postgres.types import Type
 from tailrace.errors import NotThere
 
@@ -108,6 +109,11 @@ class Column:
         return f"pg_catalog.textin({self.type.output}({names.quote(self.name)}::{self.type.plain}))"
 
 
+def shape(columns: Sequence[Column], keys: Sequence[str]) -> str:
+    """A mark of what the id of a table without a key is made of, which is all its columns; "" for one with a key."""
+    return "" if keys else mark(f"{column.name} {column.type.name}" for column in columns)
+
+
 @dataclass(frozen=True, slots=True)
 class Identity:
     """A table, and how its changes say which row they are about.  `identities` has a letter for each replica identity
@@ -189,10 +195,16 @@ def table(connection: Connection[Any], namespace: str, published: Sequence[str] 
     schema, name = names.parts(namespace)
     found = connection.execute(_TABLE, [schema, name]).fetchone()
     if found is None:
-        raise NotThere(f"{connection.info.dbname!r} has no table {namespace}")
+        raise absent(connection, namespace)
     oid, partitioned, identity = found
     made = _columns(connection, oid, published)
     return Table(oid, schema, name, partitioned, keys(connection, oid, identity), made)
+
+
+def absent(connection: Connection[Any], *namespaces: str) -> NotThere:
+    """Tables that are asked for are not there."""
+    which = ", ".join(namespaces[:10]) + (", …" if len(namespaces) > 10 else "")
+    return NotThere(f"{connection.info.dbname!r} has no table {which}; create it, or leave it out of the namespace")
 
 
 def identities(connection: Connection[Any], namespaces: Sequence[str]) -> list[Identity]:

@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 
 from tailrace.adaptors.postgres.build import build_rows
-from tailrace.adaptors.postgres.catalog import Column
+from tailrace.adaptors.postgres.catalog import Column, shape
 from tailrace.adaptors.postgres.overflow import Overflow
 from tailrace.adaptors.postgres.pgoutput import UNSET, Relation, Row
 from tailrace.adaptors.postgres.position import Cut
@@ -31,6 +31,8 @@ class Changed:
         at = {column.name: n for n, column in enumerate(self.columns)}
         self.keys = tuple(at[name] for name in self.key_names)
         self._collected = collected
+        self._watched = collected.watches(self.namespace, shape(self.columns, self.key_names))
+        """Whether some of its changes may have to be skipped."""
         self._clear()
 
     def _clear(self) -> None:
@@ -44,7 +46,7 @@ class Changed:
     def add(self, op: Op, row: Row, *, moved: bool = False) -> None:
         """One change."""
         collected = self._collected
-        if not self.keys and collected.skips(self.namespace):
+        if self._watched and collected.skips(self.namespace):
             return
         if not self.rows:
             collected.order.append(self)
@@ -65,7 +67,7 @@ class Changed:
 
     def truncate(self) -> None:
         """The table was emptied."""
-        if self.keys or not self._collected.skips(self.namespace):
+        if not (self._watched and self._collected.skips(self.namespace)):
             self._collected.command(self.namespace, "truncate")
 
     def build(self, fetch: Fetch) -> pa.RecordBatch | None:
@@ -128,6 +130,8 @@ class Collected:
         self.copied: int | None = 0
         """Until where in the log changes may be of rows that no copy has seen whole."""
         self.cuts: dict[str, Cut] = {}
+        self.shapes: dict[str, str] = {}
+        """Of each table without a key, what its rows were when it was copied."""
         self.unsettled: dict[str, set[int]] = {}
         """Tables without a key that changed since they were copied, and so must be copied again; by whom."""
         self.in_window = False
@@ -155,14 +159,25 @@ class Collected:
         """The transaction is complete."""
         self.end, self.committed_at = end, time
 
+    def watches(self, namespace: str, shape: str) -> bool:
+        """Whether to ask `skips` about each change of a table.  If its rows are no longer what was copied, no change
+        finds the row that it is about: it must be copied again."""
+        cut = self.cuts.get(namespace)
+        known = self.shapes.get(namespace, "")
+        if shape != known and not (cut is not None and cut.saw(self._xid)):
+            self.unsettled.setdefault(namespace, set()).add(self._xid)
+        return bool(shape or known)
+
     def skips(self, namespace: str) -> bool:
         """Whether a change of a table without a key is in its copy, or will be when it is made again."""
-        cut = self.cuts.get(namespace)
-        if cut is not None:
-            return cut.saw(self._xid)
-        if self.in_window:
-            self.unsettled.setdefault(namespace, set()).add(self._xid)
-        return namespace in self.unsettled
+        if namespace not in self.unsettled:
+            cut = self.cuts.get(namespace)
+            if cut is not None:
+                return cut.saw(self._xid)
+            if not self.in_window:
+                return False
+        self.unsettled.setdefault(namespace, set()).add(self._xid)
+        return True
 
     # -- what is made of it
     def command(self, namespace: str, name: str) -> None:

@@ -133,7 +133,8 @@ class Decoder:
     def _relation(self, data: bytes, at: int) -> None:
         relation = pg.read_relation(data, at)
         known = self._relations.get(relation.oid)
-        if known is None or known[0] != relation:
+        # Only these identities are the key: else the message says nothing of it, and the same one may mean another.
+        if known is None or known[0] != relation or relation.identity not in "di":
             self._relations[relation.oid] = relation, self._collector.relation(relation)
 
     def renew(self) -> None:

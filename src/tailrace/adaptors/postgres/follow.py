@@ -6,10 +6,10 @@ import contextlib
 import time
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from tailrace.adaptors.contract import Changes
-from tailrace.adaptors.postgres import catalog, publication, recopy, slot
+from tailrace.adaptors.postgres import catalog, publication, slot
 from tailrace.adaptors.postgres.catalog import Column
 from tailrace.adaptors.postgres.collect import Changed, Collected, Described
 from tailrace.adaptors.postgres.database import Database
@@ -17,7 +17,8 @@ from tailrace.adaptors.postgres.decode import Decoder
 from tailrace.adaptors.postgres.fetch import fetch
 from tailrace.adaptors.postgres.logstream import LogStream
 from tailrace.adaptors.postgres.pgoutput import Relation, Row
-from tailrace.adaptors.postgres.position import Point, lsn_number
+from tailrace.adaptors.postgres.position import Point, lsn_number, mark
+from tailrace.adaptors.postgres.recopy import Recopy, shapes
 from tailrace.adaptors.postgres.settings import PostgresSource
 from tailrace.adaptors.postgres.types import Type
 from tailrace.errors import Unavailable
@@ -54,7 +55,9 @@ class Follower:
         self._types: dict[tuple[int, int], Type] = {}
         self._aside: Connection[Any] | None = None
         self._stream: LogStream | None = None
-        self._spoke = self._told = self._looked = self._heard = 0.0
+        self._told = self._looked = self._heard = 0.0
+        self._spoke = time.monotonic()
+        self._signs = self._until = 0
 
     def acknowledge(self, point: Point) -> None:
         """Everything up to here is durable, and so is the position."""
@@ -84,20 +87,29 @@ class Follower:
         slot.kept(aside, where, settings, self._point.lsn)
         publication.publish(aside, settings, catalog.identities(aside, sorted(self._followed)))
         slot.free(aside, where, settings, TAKEN)
-        self._know_copied(self._point)
+        tables = mark(sorted(self._followed))
+        copied = self._point.copied if tables == self._point.tables else None
+        self._know_copied(replace(self._point, tables=tables, copied=copied))
+        self._until = self._now("flush")
         self._stream = LogStream(self._database, settings.slot, settings.published, self._point.lsn)
         self._heard = time.monotonic()
         self._collected.end = self._point.lsn
 
     def _know_copied(self, point: Point) -> None:
         """Whatever was copied was copied before now."""
-        copied = self._now() if point.copied is None else point.copied
-        self._point = Point(point.lsn, copied, point.cuts, point.recopy)
-        self._collected.copied, self._collected.cuts = copied, dict(point.cuts)
+        copied = self._now("insert") if point.copied is None else point.copied
+        self._point = replace(point, copied=copied)
+        self._collected.copied = copied
+        self._remember()
 
-    def _now(self) -> int:
+    def _remember(self) -> None:
+        """What the position says of tables without a key."""
+        self._collected.cuts, self._collected.shapes = dict(self._point.cuts), dict(self._point.shapes)
+
+    def _now(self, end: Literal["insert", "flush"]) -> int:
+        """The end of the log: of all that snapshots may have seen, or of what is sent once it is read so far."""
         assert self._aside is not None
-        row = self._aside.execute("SELECT pg_current_wal_insert_lsn()::text").fetchone()
+        row = self._aside.execute(f"SELECT pg_current_wal_{end}_lsn()::text").fetchone()
         assert row is not None
         return lsn_number(row[0])
 
@@ -133,9 +145,9 @@ class Follower:
                     return
             elif size == 0:
                 seconds = self._due()
+                stream.wait(max(seconds, 0))
                 if seconds <= 0:
                     return
-                stream.wait(seconds)
             else:
                 raise stream.ended()
 
@@ -167,22 +179,30 @@ class Follower:
         """What has been read, if it is whole transactions."""
         self._spoke = time.monotonic()
         if not self._decoder.between:
-            yield Changes((), self._point.stored())
+            yield self._sign()
             return
         self._point = self._point.at(self._collected.end)
-        self._collected.cuts = dict(self._point.cuts)
+        self._remember()
         if self._collected.unsettled:
             yield from self._recopy(self._collected.unsettled)
             return
         appeared = self._appeared()
         if appeared:
-            self._point = replace(self._point, copied=None)
+            self._point = replace(self._point, copied=None, shapes={**self._point.shapes, **self._shapes(appeared)})
         rows = self._collected.take()
+        if not rows and not appeared and self._point.lsn < self._until:
+            yield self._sign()
+            return
         yield Changes(rows, self._point.stored(), self._collected.committed_at if rows else 0, appeared)
         if appeared:
             self._followed |= set(appeared)
             self._know_copied(self._point)
             self._decoder.renew()
+
+    def _sign(self) -> Changes:
+        """A sign of life, of which the position says that more is known to come: it is not twice the same."""
+        self._signs += 1
+        return Changes((), {**self._point.stored(), "more": self._signs})
 
     def _appeared(self) -> list[str]:
         """Tables that are new, looked for now and then."""
@@ -190,6 +210,10 @@ class Follower:
             return []
         self._looked = time.monotonic()
         return sorted(catalog.listing(self._aside) - self._followed)
+
+    def _shapes(self, appeared: Sequence[str]) -> dict[str, str]:
+        assert self._aside is not None
+        return shapes(self._aside, None, catalog.identities(self._aside, appeared))
 
     def _recopy(self, tables: Mapping[str, set[int]]) -> Iterator[Changes]:
         """Tables without a key that changed while they were copied, from the beginning: see recopy."""
@@ -199,15 +223,18 @@ class Follower:
             self._collected.command(name, "truncate")
         self._point = replace(self._point, recopy=tuple(tables))
         yield Changes(self._collected.take(), self._point.stored(), self._collected.committed_at)
-        cuts = dict(self._point.cuts)
-        for name, seen_by in tables.items():
-            for cut, batch in recopy.read(self._database, self._settings, name, seen_by):
-                cuts[name] = cut
+        made = [Recopy(self._database, self._settings, name, seen_by) for name, seen_by in tables.items()]
+        for copy in made:
+            for batch in copy.batches():
                 self._alive()
                 if batch is not None:
                     yield Changes([batch], self._point.stored())
-        self._point = replace(self._point, cuts=cuts, recopy=())
-        self._collected.cuts, self._collected.unsettled = dict(cuts), {}
+        cuts = {**self._point.cuts, **{copy.namespace: copy.cut for copy in made}}
+        known = {**self._point.shapes, **{copy.namespace: copy.shape for copy in made}}
+        shaped = {name: shape for name, shape in known.items() if shape}
+        self._point = replace(self._point, cuts=cuts, recopy=(), shapes=shaped)
+        self._collected.unsettled = {}
+        self._remember()
         yield Changes((), self._point.stored())
 
     # -- looking things up

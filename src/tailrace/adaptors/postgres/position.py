@@ -5,14 +5,17 @@
              null: copies may still be under way
     cuts     tables without a key that were copied again: their changes are skipped while this snapshot had seen them
     recopy   tables without a key whose new copy was under way: it must begin again
+    tables   a mark of the tables that were followed: with other ones, some were copied since
+    shapes   of each table without a key, a mark of the columns that its copy has
 
-A position is what the runner keeps; only `lsn` is always there.  See docs/decisions/031-copy-then-sync.md.
+A position is what the runner keeps; only `lsn` is always there.  See docs/decisions/030-copy-then-sync.md.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+import hashlib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 
@@ -25,6 +28,11 @@ def lsn_number(text: str) -> int:
     """A place in the log as a number, which can be compared."""
     high, low = text.split("/")
     return int(high, 16) << 32 | int(low, 16)
+
+
+def mark(texts: Iterable[str]) -> str:
+    """A short text that other texts, or the same in another order, do not have."""
+    return hashlib.sha256("\0".join(texts).encode()).hexdigest()[:8]
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,12 +61,14 @@ class Point:
     copied: int | None = 0
     cuts: Mapping[str, Cut] = field(default_factory=dict)
     recopy: tuple[str, ...] = ()
+    tables: str = ""
+    shapes: Mapping[str, str] = field(default_factory=dict)
 
     def at(self, lsn: int) -> Point:
         """Further on; what only concerns the log before it is forgotten."""
         copied = self.copied if self.copied is None or self.copied > lsn else 0
         cuts = {name: cut for name, cut in self.cuts.items() if cut.until > lsn}
-        return Point(lsn, copied, cuts, self.recopy)
+        return replace(self, lsn=max(lsn, self.lsn), copied=copied, cuts=cuts)
 
     def stored(self) -> dict[str, Any]:
         """As the runner keeps it."""
@@ -67,14 +77,19 @@ class Point:
             out["copied"] = None if self.copied is None else lsn_text(self.copied)
         if self.cuts:
             out["cuts"] = {name: [cut.snapshot, lsn_text(cut.until)] for name, cut in self.cuts.items()}
-        if self.recopy:
-            out["recopy"] = list(self.recopy)
-        return out
+        more = {"recopy": list(self.recopy), "tables": self.tables, "shapes": dict(self.shapes)}
+        return out | {name: value for name, value in more.items() if value}
 
     @classmethod
     def read(cls, stored: Mapping[str, Any]) -> Point:
         """From what the runner kept."""
         copied = stored.get("copied", "0/0")
         cuts = {name: Cut(snapshot, lsn_number(until)) for name, (snapshot, until) in stored.get("cuts", {}).items()}
-        recopy = tuple(stored.get("recopy", ()))
-        return cls(lsn_number(stored["lsn"]), None if copied is None else lsn_number(copied), cuts, recopy)
+        return cls(
+            lsn_number(stored["lsn"]),
+            None if copied is None else lsn_number(copied),
+            cuts,
+            tuple(stored.get("recopy", ())),
+            stored.get("tables", ""),
+            stored.get("shapes", {}),
+        )

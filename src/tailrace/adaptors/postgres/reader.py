@@ -14,8 +14,9 @@ from tailrace.adaptors.postgres.catalog import Identity, Table
 from tailrace.adaptors.postgres.database import Database, check_version
 from tailrace.adaptors.postgres.follow import Follower
 from tailrace.adaptors.postgres.position import Point
+from tailrace.adaptors.postgres.recopy import shapes
 from tailrace.adaptors.postgres.settings import PostgresSource
-from tailrace.errors import NotReady, NotThere
+from tailrace.errors import NotReady
 
 if TYPE_CHECKING:
     from psycopg import Connection
@@ -57,10 +58,11 @@ class PostgresReader(Reader):
         """Publish the tables and make the slot, in that order; where its log begins."""
         with self._database.connect("beginning") as connection:
             _check_server(connection, self._database.where)
-            publication.publish(connection, self._settings, _identities(connection, namespaces))
+            identities = _identities(connection, namespaces)
+            publication.publish(connection, self._settings, identities)
             found = slot.free(connection, self._database.where, self._settings, HELD)
             lsn = found.confirmed if found else slot.create(connection, self._database.where, self._settings)
-            return Point(lsn, None).stored()
+            return Point(lsn, None, shapes=shapes(connection, self._settings.published, identities)).stored()
 
     def pieces(self, namespace: str, rows: int) -> list[Piece]:
         """Ranges of blocks.  A table that is to be followed too is published by now."""
@@ -103,7 +105,7 @@ def _identities(connection: Connection[Any], namespaces: Sequence[str]) -> list[
     found = catalog.identities(connection, namespaces)
     gone = {*namespaces} - {identity.namespace for identity in found}
     if gone:
-        raise NotThere(f"{connection.info.dbname!r} has no table {', '.join(sorted(gone)[:10])}")
+        raise catalog.absent(connection, *sorted(gone))
     return found
 
 

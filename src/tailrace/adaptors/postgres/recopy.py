@@ -3,55 +3,135 @@
 Changes of a table with a key may be applied twice, over a copy that has them already.  Those of a table without one may
 not: two equal rows are two rows.  So if such a table changed between the beginning of its copy and the end, it is
 emptied and copied once more, and of what the log says later, what this copy's snapshot had seen is skipped.
+
+So too if its columns are no longer those of the copy.  All of them are a row's id: the change of a row would have
+another id than the row had when it came, and could overtake it; and what a new column's default is, the log never says.
 """
 
 from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from tailrace.adaptors.postgres import catalog, copying, names
+from tailrace.adaptors.postgres.catalog import Identity, Table
 from tailrace.adaptors.postgres.database import Database
 from tailrace.adaptors.postgres.position import Cut, lsn_number
 from tailrace.adaptors.postgres.publication import published
 from tailrace.adaptors.postgres.settings import PostgresSource
+from tailrace.adaptors.postgres.trouble import sqlstate
 from tailrace.errors import NotThere
 
+if TYPE_CHECKING:
+    from psycopg import Connection
 
-def read(
-    database: Database, settings: PostgresSource, namespace: str, seen: set[int]
-) -> Iterator[tuple[Cut, pa.RecordBatch | None]]:
-    """A table's rows, and the snapshot they are of, in which all of `seen` had committed.  At least one pair."""
-    doing = f"copying {namespace} again"
-    with contextlib.closing(database.arrow()) as connection, database.guarded(doing):
-        cut = _snapshot(connection, seen)
-        yield cut, None
+_SNAPSHOT = "SELECT pg_current_snapshot()::text, pg_current_wal_insert_lsn()::text"
+_PUBLISHED = """
+    SELECT attnames::text[], rowfilter FROM pg_publication_tables
+    WHERE pubname = {} AND schemaname = {} AND tablename = {}
+"""
+_LEAVES = """
+    SELECT n.nspname, c.relname FROM pg_partition_tree({}::regclass) t JOIN pg_class c ON c.oid = t.relid
+    JOIN pg_namespace n ON n.oid = c.relnamespace WHERE t.isleaf AND c.relkind = 'r' ORDER BY 1, 2
+"""
+ABSENT, LOCKED = ("42P01", "3F000"), "55P03"
+"""What the server says if a table or its schema is not there, and if somebody holds it."""
+
+
+def shapes(connection: Connection[Any], publication: str | None, tables: Sequence[Identity]) -> dict[str, str]:
+    """What the rows of those tables are that have no key, noted before they are copied; `publication`: if they are
+    published already."""
+    found = {}
+    for one in tables:
+        if not one.keyed:
+            columns, _ = published(connection, publication, (one.schema, one.name)) if publication else (None, None)
+            with contextlib.suppress(NotThere):
+                table = catalog.table(connection, one.namespace, columns)
+                found[one.namespace] = catalog.shape(table.columns, table.keys)
+    return {name: shape for name, shape in found.items() if shape}
+
+
+class Recopy:
+    """A new copy of a table, in a snapshot that has seen certain transactions.  `cut` and `shape` are known once
+    `batches` has ended."""
+
+    def __init__(self, database: Database, settings: PostgresSource, namespace: str, seen: set[int]) -> None:
+        self._database, self._settings, self._seen = database, settings, seen
+        self.namespace, self.shape = namespace, ""
+        self.cut = Cut("0:0:", 0)
+        self._published: tuple[list[str] | None, str | None] = None, None
+
+    def batches(self) -> Iterator[pa.RecordBatch | None]:
+        """The rows; None for a sign of life."""
+        doing = f"copying {self.namespace} again"
+        with contextlib.closing(self._database.arrow()) as connection, self._database.guarded(doing):
+            deadline = time.monotonic() + self._settings.patience
+            while (there := self._lock(connection, deadline)) is None or not self._snapshot(connection):
+                connection.rollback()
+                yield None
+            if there:
+                yield from self._rows(connection)
+
+    def _lock(self, connection: Any, deadline: float) -> bool | None:
+        """Whether the table is there, and then as it is until we are done; None while somebody is altering it, or
+        another one of the publication."""
+        import adbc_driver_manager
+
         try:
-            with database.connect(doing) as aside:
-                columns, condition = published(aside, settings.published, names.parts(namespace))
-                table = catalog.table(aside, namespace, columns)
-                leaves = catalog.leaves(aside, table)
-        except NotThere:
-            return
-        for leaf in leaves:
-            query = copying.select(table, (leaf.schema, leaf.name, 0, None), condition)
-            for batch in copying.stream(connection, table, query, settings.batch_bytes):
-                yield cut, batch
+            with connection.cursor() as cursor:
+                cursor.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
+                cursor.execute("SET LOCAL lock_timeout = '1s'")
+                cursor.execute(f"LOCK TABLE {self._table} IN ACCESS SHARE MODE")
+            # Asked beside us, the view would wait for somebody who waits for our lock.
+            asked = [self._settings.published, *names.parts(self.namespace)]
+            self._published = _one(connection, _PUBLISHED.format(*map(names.literal, asked))) or (None, None)
+        except adbc_driver_manager.Error as error:
+            connection.rollback()
+            if sqlstate(error) in ABSENT:
+                return False
+            if sqlstate(error) == LOCKED and time.monotonic() < deadline:
+                return None
+            raise
+        return True
 
-
-def _snapshot(connection: Any, seen: set[int]) -> Cut:
-    """Begin to read.  The log may tell of a commit a moment before snapshots see it."""
-    while True:
-        with connection.cursor() as cursor:
-            cursor.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
-            cursor.execute("SELECT pg_current_snapshot()::text, pg_current_wal_insert_lsn()::text")
-            snapshot, lsn = cursor.fetchone()
-        cut = Cut(snapshot, lsn_number(lsn))
-        if all(cut.saw(xid) for xid in seen):
-            return cut
-        connection.rollback()
+    def _snapshot(self, connection: Any) -> bool:
+        """Take it, after the lock, so that it has the table as it is.  The log may tell of a commit a moment before
+        snapshots see it: then it must be taken again."""
+        snapshot, lsn = _one(connection, _SNAPSHOT)
+        self.cut = Cut(snapshot, lsn_number(lsn))
+        if all(self.cut.saw(xid) for xid in self._seen):
+            return True
         time.sleep(0.01)
+        return False
+
+    @property
+    def _table(self) -> str:
+        return names.quote(*names.parts(self.namespace))
+
+    def _rows(self, connection: Any) -> Iterator[pa.RecordBatch]:
+        table, condition = self._described()
+        self.shape = catalog.shape(table.columns, table.keys)
+        leaves = _all(connection, _LEAVES.format(names.literal(self._table))) if table.partitioned else None
+        for schema, name in [(table.schema, table.name)] if leaves is None else leaves:
+            query = copying.select(table, (schema, name, 0, None), condition)
+            yield from copying.stream(connection, table, query, self._settings.batch_bytes)
+
+    def _described(self) -> tuple[Table, str | None]:
+        columns, condition = self._published
+        with self._database.connect(f"copying {self.namespace} again") as aside:
+            return catalog.table(aside, self.namespace, columns), condition
+
+
+def _all(connection: Any, sql: str) -> list[Any]:
+    with connection.cursor() as cursor:
+        cursor.execute(sql)
+        return list(cursor.fetchall())
+
+
+def _one(connection: Any, sql: str) -> Any:
+    found = _all(connection, sql)
+    return found[0] if found else None

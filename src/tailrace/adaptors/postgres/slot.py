@@ -64,7 +64,8 @@ def ready(connection: Connection[Any], where: str, settings: PostgresSource) -> 
             "choose another name: slot = '…'"
         )
     if slot.lost:
-        raise lost(slot.name, where, f"the server removed the log it should have kept ({slot.reason or 'wal_removed'})")
+        how = f"the server removed the log it should have kept ({slot.reason or 'wal_removed'})"
+        raise lost(slot.name, where, how, slot.confirmed)
     return slot
 
 
