@@ -87,6 +87,15 @@ class TestMaking:
         write(sink18, batch)
         assert sink18.texts("t") == ["(1,1.50)"]
 
+    def test_a_view_in_its_place(self, sink18: Place) -> None:
+        sink18.run("CREATE VIEW t AS SELECT 1 AS id")
+        batch = rows({"id": [2]})
+        with pytest.raises(NotReady, match=r'public\.t: "public"\."t" of the sink is not a table; drop or rename it'):
+            write(sink18, batch, create=True)
+        sink18.run("DROP VIEW t")
+        write(sink18, batch, create=True)
+        assert sink18.texts("t") == ["(2)"]
+
     def test_types_of_other_sources(self, sink18: Place) -> None:
         columns = {
             "id": pa.array([1, 2], pa.uint8()),

@@ -76,6 +76,11 @@ def prepare(connection: Connection[Any], settings: PostgresSink, unit: Unit) -> 
     if oid is None:
         _make(connection, settings, schema, unit, create_sql(connection, schema, name, unit))
         oid = _find(connection, schema, name)
+    if oid is None:
+        raise NotReady(
+            f"{unit.namespace}: {names.quote(schema, name)} of the sink is not a table; drop or rename it, or write "
+            "into another schema: schema = '…'"
+        )
     target = _read(connection, oid, schema, name, unit.keys)
     missing = [column for column in unit.columns if column.name not in target.columns]
     if missing:
@@ -89,7 +94,7 @@ def _find(connection: Connection[Any], schema: str, name: str) -> int | None:
     return row[0] if row else None
 
 
-def _read(connection: Connection[Any], oid: int | None, schema: str, name: str, keys: Sequence[str]) -> Target:
+def _read(connection: Connection[Any], oid: int, schema: str, name: str, keys: Sequence[str]) -> Target:
     columns = {row[0]: TargetColumn(*row[1:]) for row in connection.execute(_COLUMNS, [oid]).fetchall()}
     row = connection.execute(_UNIQUE, [oid, sorted(keys)]).fetchone()
     return Target(schema, name, columns, bool(row and row[0]))
