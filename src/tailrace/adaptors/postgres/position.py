@@ -7,6 +7,7 @@
     recopy   tables without a key whose new copy was under way: it must begin again
     tables   a mark of the tables that were followed: with other ones, some were copied since
     shapes   of each table without a key, a mark of the columns that its copy has
+    more     the number of a sign of life: more is known to come, so it is unlike the one before; nobody reads it
 
 A position is what the runner keeps; only `lsn` is always there.  See docs/decisions/030-copy-then-sync.md.
 """
