@@ -10,10 +10,13 @@ import pytest
 from pyspark.sql import SparkSession
 
 import tailrace
-from tailrace.errors import BadSetting, HomeError, TailraceError
+from tailrace.adaptors.contract import Piece
+from tailrace.errors import BadSetting, Fenced, HomeError, TailraceError
 from tailrace.pipeline import ledger, operator
+from tailrace.pipeline.commitlog import CommitLog
 from tailrace.pipeline.offsets import Mark
 from tailrace.pipeline.runner import Runner
+from tests.pipeline.runs import going, until
 from tests.pipeline.shop import definition, filled, flat, ids, sink
 from tests.pipeline.toys import rows
 
@@ -149,3 +152,30 @@ def test_a_run_that_would_lose_data_is_refused(spark: SparkSession, tmp_path: Pa
             Runner(made, spark).run(once=True)
     assert len(rows(tmp_path / "c0")) == 10
     Runner(narrow, spark).run(once=True)
+
+
+def test_a_long_copy_does_not_hold_up_the_end(spark: SparkSession, tmp_path: Path) -> None:
+    made = definition(tmp_path, sink(tmp_path), rows=10, tables=("shop.orders",), slow=12)
+    with going(made, spark) as runner:
+        until(lambda: spark.sparkContext.statusTracker().getActiveJobsIds())
+        runner.stop()
+        began = time.monotonic()
+    assert time.monotonic() - began < 8
+    until(lambda: not spark.sparkContext.statusTracker().getActiveJobsIds())
+    assert rows(tmp_path / "c0") == []
+    Runner(definition(tmp_path, sink(tmp_path), rows=10, tables=("shop.orders",)), spark).run(once=True)
+    assert len(rows(tmp_path / "c0")) == 10
+
+
+def test_a_run_thought_dead_changes_nothing(tmp_path: Path) -> None:
+    with tailrace.open(tmp_path / "home") as home:
+        old = CommitLog(home, "shop", partitions=1)
+        old.begin(0)
+        new = CommitLog(home, "shop", partitions=1)
+        new.plan("shop.orders", [Piece("shop.orders", [0, 10])])
+        for late in (lambda: old.plan("shop.items", [Piece("shop.items", [0, 5])]), lambda: old.take_in([], 7)):
+            with pytest.raises(Fenced, match="another run of 'shop' has begun"):
+                late()
+        new.refresh()
+        assert (list(new.phases), new.position) == (["shop.orders"], 0)
+        assert [piece.bounds for _, piece, _ in new.pieces("shop.orders")] == [[0, 10]]

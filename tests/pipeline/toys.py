@@ -21,11 +21,12 @@ from tailrace.log.record import Mode, Op
 
 class SourceSettings(Settings):
     """`rows` rows, `width` bytes wider, in each of `tables`; then `changes` updates of the first, `truncate` after
-    so many."""
+    so many.  A copy of a piece takes `slow` seconds longer."""
 
     tables: tuple[str, ...] = ("shop.orders", "shop.items")
     rows: int = 0
     width: int = 0
+    slow: float = 0
     changes: int = 0
     truncate: int = -1
 
@@ -51,6 +52,7 @@ class ToySource(Reader):
 
     def copy(self, piece: Piece) -> Iterator[pa.RecordBatch]:
         a, b = piece.bounds
+        time.sleep(self._settings.slow)
         step = max(1, 16_000_000 // self._settings.width) if self._settings.width else b - a
         for first in range(a, b, step or 1):
             count = min(step, b - first)

@@ -11,6 +11,7 @@ copies it again after a crash, or beside a process thought dead, appends nothing
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -22,6 +23,7 @@ import pyarrow as pa
 from tailrace.adaptors.contract import Piece, Position
 from tailrace.adaptors.rows import ops_of
 from tailrace.coordination import guard
+from tailrace.errors import Fenced
 from tailrace.home import Home
 from tailrace.log.append import commit_guarded
 from tailrace.log.intake import Progress, open_reader, reader_key, take_in
@@ -159,17 +161,12 @@ class CommitLog:
         return first
 
     def _change(self, *changes: Set | Add) -> None:
-        """Change the reader's item, if nobody else has since it was read."""
-        key, before = reader_key(self.pipeline), self.item["seq"]
-
-        def plan(item: Item | None) -> tuple[Update, ...] | None:
-            assert item is not None
-            return (
-                (Update(key, (*changes, Add("seq", 1)), (Equals("seq", before),)),) if item["seq"] == before else None
-            )
-
-        item = self._store.run(guard.settle(key, plan))
-        assert item is not None
+        """Change the reader's item; `Fenced` if another run has since it was read.  Mine is what has my id."""
+        key, before, mine = reader_key(self.pipeline), self.item["seq"], secrets.token_hex(8)
+        action = Update(key, (*changes, Add("seq", 1), Set("id", mine)), (Equals("seq", before),))
+        item = self._store.run(guard.settle(key, lambda item: (action,) if item and item["seq"] == before else None))
+        if item is None or item["id"] != mine:
+            raise Fenced(f"another run of {self.pipeline!r} has begun; this one must stop")
         self.item = item
 
     # -- data
@@ -187,13 +184,13 @@ class CommitLog:
         return True
 
     def take_in(self, rows: Sequence[pa.RecordBatch], position: Position) -> bool:
-        """Append changes and the position after them; False if another run has, and this one must stop."""
+        """Append changes and the position after them; False or `Fenced` if another run has, and this one must stop."""
         parcel = pack_up(self._store, self.topic.log, self.topic.described, rows, self._where)
         placed = unpack_parcels(self.topic.log, [parcel])
         text = _json(position).decode()
         if placed is None:
             self._change(Set("position", text))
-            return bool(self.item["position"] == text)
+            return True
         won, self.item = self._store.run(take_in([placed], Progress(self.pipeline, self.item, text, {})))
         return won
 

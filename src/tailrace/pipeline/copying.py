@@ -102,7 +102,8 @@ class Copying:
                 self._status.sources[self._shown(name)].phase = "sync"
 
     def _all(self, waiting: list[tuple[str, int, Piece]]) -> None:
-        with ThreadPoolExecutor(self._parallel, "tailrace-copy") as pool:
+        pool = ThreadPoolExecutor(self._parallel, "tailrace-copy")
+        try:
             going: dict[Future[Parcel], tuple[str, int, Piece]] = {}
             while (waiting or going) and not self._stop.is_set():
                 while waiting and len(going) < self._parallel:
@@ -112,6 +113,8 @@ class Copying:
                 for future in done:
                     with suppress(Closed):
                         self._commit(*going.pop(future), future.result())
+        finally:  # a piece that is read when the run is to end is nobody's: the next run reads it again
+            pool.shutdown(wait=not self._stop.is_set(), cancel_futures=True)
 
     def _read(self, piece: Piece) -> Parcel:
         """One piece; again while what it needs is away.  `Closed` if told to stop meanwhile."""
