@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 from pathlib import Path
 
@@ -12,6 +13,7 @@ import pytest
 import tailrace
 from tailrace.home import Home
 from tests.cli.runs import PROGRAM
+from tests.cli.terminal import Terminal
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
 
@@ -56,10 +58,11 @@ def test_counting(place: Path) -> None:
     with opened(place) as home:
         topic = home.topic("orders", partitions=2)
         topic.append([(b"a", b"1"), (b"b", b"2"), (b"b", b"3")])
-    assert spark(place, "count", "orders", "--by", "key", "--json")[0].splitlines() == [
-        '{"key": "a", "records": 1}',
-        '{"key": "b", "records": 2}',
-    ]
+    command = [PROGRAM, "spark", "count", "orders", "--by", "key", "--json", "--master", "local[2]"]
+    with Terminal(command, {**os.environ, "TAILRACE_HOME": str(place)}, columns=120) as shown:
+        seen = shown.wait_for('{"key": "b", "records": 2}', 600)
+    assert '{"key": "a", "records": 1}' in seen
+    assert re.search(r"counting.*\d+/\d+.*tasks", seen), "a bar while it runs"
     out, said = spark(place, "count", "odrers", code=1)
     assert out == ""
     assert said.startswith("tailrace: there is no topic 'odrers'; did you mean 'orders'?")
