@@ -37,13 +37,18 @@ spark: .venv/.ready   ## of these only the Spark format's, on local[2] and on a 
 soak: .venv/.ready    ## the long runs: many schedules, many kills
 	$(BIN)/pytest -m soak --timeout 0 -s
 
-bench: .venv-bench/.ready   ## side by side with the peers: make bench ARGS="append --quick"
+bench: .venv-bench/.ready .venv-peers/.ready   ## side by side with the peers: make bench ARGS="append --quick"
 	.venv-bench/bin/python -m benchmarks.run $(ARGS)
 
 .venv-bench/.ready: requirements/dev.txt requirements/bench.txt pyproject.toml
 	test -x .venv-bench/bin/python || $(PYTHON) -m venv .venv-bench
 	.venv-bench/bin/pip install --quiet --disable-pip-version-check --require-hashes -r requirements/dev.txt -r requirements/bench.txt
 	.venv-bench/bin/pip install --quiet --disable-pip-version-check --no-deps -e .
+	@touch $@
+
+.venv-peers/.ready: requirements/peers.txt
+	test -x .venv-peers/bin/python || $(PYTHON) -m venv .venv-peers
+	.venv-peers/bin/pip install --quiet --disable-pip-version-check --require-hashes -r requirements/peers.txt
 	@touch $@
 
 demo: .venv/.ready    ## a shop in PostgreSQL copied and followed on Spark, kill -9 in between: 1-2 min
@@ -58,6 +63,7 @@ docs: .venv/.ready    ## the documentation as HTML in build/docs, links checked
 lock: .venv/.ready    ## write requirements/*.txt anew from pyproject.toml
 	$(BIN)/$(LOCK) --all-extras --group dev --group servers pyproject.toml -o requirements/dev.txt
 	$(BIN)/$(LOCK) -c requirements/dev.txt requirements/bench.in -o requirements/bench.txt
+	$(BIN)/$(LOCK) requirements/peers.in -o requirements/peers.txt
 
 clean:           ## remove what the targets made
-	rm -rf .venv .venv-bench .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist
+	rm -rf .venv .venv-bench .venv-peers .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist

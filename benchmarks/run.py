@@ -18,6 +18,7 @@ from benchmarks import (
     growth,
     latency,
     memory,
+    pipeline_copy,
     read,
     report,
     spark_cycle,
@@ -43,6 +44,7 @@ QUESTIONS = {
     "spark_write": spark_write.question,
     "spark_cycle": spark_cycle.question,
     "spark_memory": spark_memory.question,
+    "pipeline_copy": pipeline_copy.question,
 }
 
 

