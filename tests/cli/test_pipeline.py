@@ -1,0 +1,106 @@
+"""`tailrace init`, `about`, `test`: writing a pipeline, and what is said about one that cannot run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.cli.runs import Cli
+
+SHOP = """
+import tailrace
+from tailrace.pipeline.functions import omit
+
+def doubled(message):
+    message.data["n"] *= 2
+    return message
+
+pipeline = (
+    tailrace.pipeline("shop", home="./home")
+    .source("file", path="./in", keys=["id"]{source})
+    .branch(namespace={namespace}).transform(omit("card"), doubled).save({save})
+)
+"""
+
+
+@pytest.fixture
+def cli(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Cli:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "in").mkdir()
+    lines = [f'{{"id": {n}, "n": {n}, "card": "4111"}}\n' for n in range(12)]
+    (tmp_path / "in" / "orders.jsonl").write_text("".join(lines))
+    return Cli(tmp_path / "home")
+
+
+def shop(source: str = "", namespace: str = "'orders'", save: str = "'file', path='./out'") -> str:
+    Path("shop.py").write_text(SHOP.format(source=source, namespace=namespace, save=save))
+    return "shop.py"
+
+
+def test_ten_messages_through_the_functions(cli: Cli) -> None:
+    found = cli("test", shop(), "--json").json
+    assert found["file"][:2] == [
+        {"namespace": "orders", "id": "0", "op": "insert", "data": {"id": 0, "n": 0}},
+        {"namespace": "orders", "id": "1", "op": "insert", "data": {"id": 1, "n": 2}},
+    ]
+    ran = cli("test", shop())
+    assert ran.out.startswith("file: 10 of 10 sampled messages would be written")
+    assert "nothing was written" in ran.err
+    assert not list(Path("out").glob("orders*"))
+    assert not Path("home").exists()
+
+
+@pytest.mark.parametrize(
+    ("made", "told"),
+    [
+        ({"namespace": "'orders('"}, "the namespace 'orders(' is not a regular expression"),
+        ({"save": "'file', pth='./out'"}, "the sink 'file' has no 'pth'; did you mean 'path'?"),
+        ({"save": "'fil', path='./out'"}, "tailrace has no 'fil'; did you mean 'file'?"),
+        ({"save": "'file', path='${NO_SUCH}/out'"}, "path uses ${NO_SUCH}, which is not set; export NO_SUCH=…"),
+        ({"save": "'file', path='./out', on_error='dead'"}, "has no 'dead'"),
+        ({"save": "'file', path='./out', fill='kopy'"}, "has no 'kopy'; did you mean 'copy'?"),
+        ({"save": "'file'"}, "the sink 'file' needs 'path'"),
+        ({"source": ", format='csvv'"}, "the source 'file': Invalid enum value 'csvv'"),
+    ],
+)
+def test_what_is_wrong_is_said_in_one_line(cli: Cli, made: dict[str, str], told: str) -> None:
+    assert told in cli.fails("test", shop(**made)).err
+
+
+def test_a_function_that_raises_is_told_with_its_message(cli: Cli) -> None:
+    Path("in/orders.jsonl").write_text('{"id": 1, "n": 1}\n{"id": 2, "n": null}\n')
+    err = cli.fails("test", shop()).err
+    assert "a function of the writer 'file' fails at orders, id 2: TypeError" in err
+
+
+def test_no_secret_is_printed(cli: Cli) -> None:
+    uri = "postgresql://shop:hunter2@127.0.0.1:1/shop"
+    err = cli.fails("test", shop(save="'postgres', uri='${WAREHOUSE}'"), WAREHOUSE=uri).err
+    assert "PostgreSQL at 127.0.0.1:1" in err
+    assert "hunter2" not in err
+
+
+def test_a_file_to_start_from(cli: Cli) -> None:
+    cli("init", "file", "file", "--file", "mine.py")
+    text = Path("mine.py").read_text()
+    compile(text, "mine.py", "exec")
+    assert 'tailrace.pipeline("mine")' in text
+    assert "path=...," in text
+    assert "# format=" in text
+    assert "mine.py exists already" in cli.fails("init", "file", "file", "--file", "mine.py").err
+    cli("init", "file", "stdout", "--file", "mine.py", "--force")
+    assert "tailrace has no 'postgers'; did you mean 'postgres'?" in cli.fails("init", "postgers", "file").err
+
+
+def test_about(cli: Cli) -> None:
+    found = {a["name"]: a for a in cli("about", "--json").json}
+    assert {name: (a["reads"], a["follows"], a["guarantee"]) for name, a in found.items()} == {
+        "file": (True, True, "exactly once"),
+        "postgres": (True, True, "exactly once"),
+        "stdout": (False, False, "at least once"),
+        "tailrace": (True, True, "exactly once"),
+    }
+    settings = {s["name"]: s for s in cli("about", "file", "--json").json["settings"]["sink"]}
+    assert settings["path"]["required"]
+    assert "as a source:" in cli("about", "file").out
