@@ -74,6 +74,10 @@ def test_a_function_that_raises_is_told_with_its_message(cli: Cli) -> None:
     assert "a function of the writer 'file' fails at orders, id 2: TypeError" in err
 
 
+def test_a_setting_of_spark_that_is_none(cli: Cli) -> None:
+    assert "--conf takes spark.NAME=VALUE, not 'memory'" in cli.fails("run", shop(), "--conf", "memory").err
+
+
 def test_no_secret_is_printed(cli: Cli) -> None:
     uri = "postgresql://shop:hunter2@127.0.0.1:1/shop"
     err = cli.fails("test", shop(save="'postgres', uri='${WAREHOUSE}'"), WAREHOUSE=uri).err

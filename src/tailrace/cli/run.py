@@ -7,7 +7,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -19,6 +19,7 @@ from tailrace.cli.options import HomeOption, JsonOption
 from tailrace.cli.runview import RunView
 from tailrace.cli.session import note
 from tailrace.cli.show import console
+from tailrace.errors import BadSetting
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -54,6 +55,9 @@ def run(
     file: FileArgument,
     once: Annotated[bool, typer.Option("--once", help="Copy, catch up, and end.")] = False,
     master: MasterOption = None,
+    conf: Annotated[
+        list[str] | None, typer.Option("--conf", metavar="NAME=VALUE", help="A setting of Spark's; may be repeated.")
+    ] = None,
     metrics: Annotated[
         int | None, typer.Option("--metrics", metavar="PORT", help="Serve Prometheus metrics here.")
     ] = None,
@@ -70,16 +74,17 @@ def run(
 
         tailrace run shop.py
         tailrace run shop.toml --once
-        tailrace run shop.py --master spark://cluster:7077 --metrics 9100
+        tailrace run shop.py --master spark://cluster:7077 --conf spark.executor.memory=4g --metrics 9100
     """
     from tailrace.pipeline.runner import Runner
 
     definition = loaded(file, home)
     definition.check()
+    settings = dict(map(_setting, conf or ()))
     if not as_json:
         note(f"starting Spark for the pipeline {definition.name!r} …")
     failed: list[BaseException] = []
-    with _spark(definition, master) as spark:
+    with _spark(definition, master, settings) as spark:
         runner = Runner(definition, spark, note)
         work = threading.Thread(target=_work, args=(runner, once, failed), name="tailrace-run")
         with _signals(runner), _metrics(runner, metrics):
@@ -90,8 +95,15 @@ def run(
         raise failed[0]
 
 
+def _setting(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not equals or not name.startswith("spark."):
+        raise BadSetting(f"--conf takes spark.NAME=VALUE, not {text!r}")
+    return name, value
+
+
 @contextmanager
-def _spark(definition: Definition, master: str | None) -> Iterator[SparkSession]:
+def _spark(definition: Definition, master: str | None, settings: Mapping[str, str]) -> Iterator[SparkSession]:
     """Spark for one run: jobs of all writers at once, and workers that are quiet on this terminal."""
     from tailrace.cli.sparkjob import aside
     from tailrace.spark import session
@@ -99,7 +111,7 @@ def _spark(definition: Definition, master: str | None) -> Iterator[SparkSession]
     local = (master or os.environ.get("TAILRACE_SPARK_MASTER") or "local").startswith("local")
     config = {"spark.scheduler.mode": "FAIR"} | ({"spark.python.daemon.module": DAEMON} if local else {})
     with aside():
-        spark = session(master, app=f"tailrace {definition.name}", config=config)
+        spark = session(master, app=f"tailrace {definition.name}", config={**config, **settings})
     try:
         yield spark
     finally:
