@@ -16,6 +16,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 import tailrace.spark
 from tailrace.home import Home
+from tailrace.spark.session import ON_ONE_HOST, SETTINGS
 from tests.spark.direct import fill, values
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
@@ -23,6 +24,16 @@ pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
 
 def read(spark: SparkSession, home: Home, **options: Any) -> Any:
     return spark.read.format("tailrace").options(home=home.url, **options).load()
+
+
+def test_a_session_has_the_settings_that_the_guide_names(spark: SparkSession) -> None:
+    wanted = {**SETTINGS, **ON_ONE_HOST}
+    for name in ("spark.driver.extraJavaOptions", "spark.sql.execution.arrow.maxRecordsPerBatch"):
+        del wanted[name]  # these tests have their own
+    assert {name: spark.conf.get(name) for name in wanted} == wanted
+    guide = (Path(__file__).parents[2] / "docs" / "guide" / "spark.md").read_text()
+    for name in SETTINGS.keys() - {"spark.ui.showConsoleProgress", "spark.driver.extraJavaOptions"}:
+        assert name in guide or f"`…{name.rpartition('.')[2]}`" in guide
 
 
 def test_what_is_written_is_read(spark: SparkSession, home: Home) -> None:
