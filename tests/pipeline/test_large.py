@@ -30,6 +30,7 @@ pipeline = (
     .transform(doubled).save("file", path="{folder}/out")
 )
 """
+SMALL = ("--conf", "spark.executor.memory=512m")
 LARGE = """
 import sys
 import tailrace, tailrace.spark
@@ -69,7 +70,7 @@ def test_the_same_file_on_a_cluster_that_loses_a_worker(standing: Cluster, tmp_p
     orders(tmp_path, 0, 1000)
     with process(tmp_path, "run", "shop.py", "--once") as run:
         assert run.wait(600) == 0, (tmp_path / "said").read_text()
-    with process(tmp_path, "run", "shop.py", "--master", standing.master) as run:
+    with process(tmp_path, "run", "shop.py", "--master", standing.master, *SMALL) as run:
         orders(tmp_path, 1000, 1000)
         until(lambda: run.poll() is not None or len(written(tmp_path)) == 2000, 600)
         standing.kill(next(iter(standing.workers)))

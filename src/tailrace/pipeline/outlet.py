@@ -289,7 +289,7 @@ class Outlet:
 
 def _told(branch: Branch, trouble: Trouble) -> str:
     if trouble.partition < 0 or trouble.cause == "setup":
-        return f"the writer {branch.name!r} stopped: {trouble.error}; mend the cause and run again"
+        return f"the writer {branch.name!r} stopped: {trouble.error.rstrip(';')}; mend the cause and run again"
     where = f"message {trouble.partition}:{trouble.offset} ({trouble.namespace}, id {trouble.id})"
     return (
         f"the writer {branch.name!r} stopped at {where}: {trouble.error}; mend the cause and run again, or "
