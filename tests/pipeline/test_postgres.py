@@ -1,0 +1,68 @@
+"""PostgreSQL to PostgreSQL on Spark, while everything about the source changes: row by row the same in the end."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from pathlib import Path
+
+import psycopg
+import pytest
+from pyspark.sql import SparkSession
+
+import tailrace
+from tailrace.pipeline.runner import Runner
+from tests.adaptors.postgres.conftest import FAST
+from tests.adaptors.postgres.place import Place
+from tests.adaptors.postgres.test_copying import COLUMNS
+from tests.adaptors.postgres.workload import SETUP, TABLES, Workload
+from tests.conftest import started
+from tests.pipeline.runs import caught_up, going, until
+from tests.servers import postgres as servers
+from tests.servers.postgres import Postgres
+
+pytestmark = [pytest.mark.spark, pytest.mark.server]
+
+
+@pytest.fixture(scope="module", params=["18", "15"])
+def server(request: pytest.FixtureRequest) -> Iterator[Postgres]:
+    binaries = servers.debian if request.param == "15" else servers.embedded
+    with started(f"PostgreSQL {request.param}", lambda: servers.postgres(binaries(), settings=FAST)) as made:
+        yield made
+
+
+@pytest.fixture
+def ends(server: Postgres) -> Iterator[tuple[Place, Place]]:
+    name = f"shop_{random.randrange(1 << 30)}"
+    with psycopg.connect(server.uri(), autocommit=True) as admin:
+        for kind in ("source", "sink"):
+            admin.execute(f"CREATE DATABASE {name}_{kind} TEMPLATE template0")
+    with Place(server, f"{name}_source") as source, Place(server, f"{name}_sink") as sink:
+        yield source, sink
+
+
+def test_everything_changes_while_it_is_copied_and_followed(
+    spark: SparkSession, ends: tuple[Place, Place], tmp_path: Path
+) -> None:
+    source, sink = ends
+    source.run(SETUP)
+    made = (
+        tailrace.pipeline("shop", home=tmp_path / "home", partitions=3, piece_rows=300)
+        .source("postgres", uri=source.uri, namespace=r"^public\.", slot=source.name)
+        .save("postgres", uri=sink.uri, create=True, alter=True)
+        .definition()
+    )
+    with going(made, spark) as runner:
+        with Workload(source, 3) as work:
+            until(lambda: work.done > 100 and runner.status.state == "following")
+            source.run("CREATE TABLE late (id int PRIMARY KEY, v text)")
+            source.run("INSERT INTO late SELECT n, 'copied' FROM generate_series(1, 500) n")
+            until(lambda: "public.late" in runner.status.sources)
+            source.run("UPDATE late SET v = 'changed' WHERE id % 7 = 0")
+            done = work.done
+            until(lambda: work.done > done + 50)
+        until(lambda: caught_up(runner))
+    Runner(made, spark).run(once=True)
+    for table in (*TABLES, "late"):
+        columns = ", ".join(name for (name,) in source.ask(COLUMNS, table))
+        assert sink.texts(table, columns) == source.texts(table, columns), table
