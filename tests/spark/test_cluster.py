@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -63,23 +64,25 @@ def test_a_stream_and_a_batch_on_a_cluster_where_things_die(
     bulk = home.topic("bulk", partitions=1)
     for start in range(0, RECORDS, 500):
         source.append([(b"%d" % n, b"%d" % n) for n in range(start, start + 500)])
-    log, report = tmp_path / "driver.log", tmp_path / "report"
-    arguments = {
-        "master": standing.master, "home": home.url, "checkpoint": str(tmp_path / "checkpoint"), "most": 400,
-    }  # fmt: skip
+    log, report, checkpoint = tmp_path / "driver.log", tmp_path / "report", tmp_path / "checkpoint"
+    arguments = {"master": standing.master, "home": home.url, "checkpoint": str(checkpoint), "most": 400}
     with job("begin", log, **arguments) as driver:
-        wait_for(lambda: ended(home) > 0, driver, log)
+        wait_for((checkpoint / "offsets" / "1").exists, driver, log)
+        time.sleep(1)  # in the middle of the second batch's tasks, which take two
         standing.kill("two")
         at = ended(home)
         wait_for(lambda: ended(home) > at, driver, log)  # it goes on with the one that is left
         kill_all(driver.pid)
-    assert at < ended(home) < RECORDS, "the job was too quick to be killed in its middle"
+    assert 0 < at < ended(home) < RECORDS
+    assert not (checkpoint / "commits" / "1").exists(), "in the log, and Spark does not know it"
     standing.add("two")
     wait_for(lambda: standing.applications() == 0, None, log)
     with job("resume", log, **arguments, rows=ROWS, report=str(report)) as driver:
         finished(driver, log)
     assert values(out) == values(source)
-    assert json.loads(report.read_text()) == [ROWS, ROWS, ROWS - 1]
+    found = json.loads(report.read_text())
+    assert found["bulk"] == [ROWS, ROWS, ROWS - 1]
+    assert found["origin"].endswith("/tailrace.zip/tailrace/__init__.py"), "the driver's own, not what is installed"
     assert [int(v.rstrip(b".")) for v in values(bulk)[0] if v] == list(range(ROWS))
     assert len(lost(home, bulk)) >= 2, "a task that failed and one that hung had put something"
 
