@@ -122,7 +122,7 @@ def test_watched_from_elsewhere_and_stopped(shop: Path) -> None:
         until(lambda: process.poll() is not None or len(rows(shop / "c0")) == 55, 200)
         assert process.poll() is None, (shop / "said").read_text()
         cli = Cli(shop / "home")
-        until(lambda: cli("status", "shop", "--json").json["sinks"]["c0"]["lag"] == 0)
+        until(lambda: cli("status", "shop", "--json").json["sinks"]["c0"]["rows"] == 55)
         shown = cli("status", "shop", "--json").json
         assert (shown["state"], shown["sinks"]["c0"]["rows"], shown["records"]) == ("following", 55, 55)
         assert cli("status").rows[1][:2] == ["shop", "following"]
