@@ -72,7 +72,7 @@ class Home:
         if described.partitions != catalog.check_partitions(partitions):
             raise BadSetting(
                 f"topic {name!r} has {described.partitions} partitions, not {partitions}; the count is fixed when a "
-                f"topic is made, `tailrace topic grow {name} {partitions}` adds some"
+                f"topic is made; make another topic, or open this one without a count"
             )
         _check_same(described, settings)
         return Topic(self.store, described)

@@ -12,9 +12,10 @@ import pytest
 from tailrace.errors import BadInput, Damaged, OutOfRange, UnknownPartition
 from tailrace.home import Home
 from tailrace.log.append import roll
+from tailrace.log.reader import Fetched
 from tailrace.log.record import Record, partition_of
 from tailrace.log.retention import drop_pages, raise_floor
-from tailrace.log.topic import Topic
+from tailrace.log.topic import Topic, as_records
 from tests.log.driving import TABLES, simulated_home
 
 
@@ -191,3 +192,22 @@ def test_the_rest_stays_readable_beside_damage() -> None:
                 damaged.append(error.where)
                 position += 1
     assert (readable, damaged) == (19, [doomed])
+
+
+def test_typed_rows_with_a_fifth_column_that_is_not_headers() -> None:
+    """As those of a pipeline, whose last column says which fields an update left alone."""
+    fetched = Fetched(
+        0,
+        7,
+        pa.record_batch(
+            {
+                "timestamp": pa.array([1], pa.timestamp("ms", "UTC")),
+                "attributes": pa.array([0], pa.uint8()),
+                "key": [b"k"],
+                "data": [{"id": 1}],
+                "unset": [["name"]],
+            }
+        ),
+    )
+    (record,) = as_records("t", fetched)
+    assert (record.offset, record.key, record.value, record.headers) == (7, b"k", {"id": 1}, ())

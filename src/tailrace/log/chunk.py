@@ -163,7 +163,7 @@ def decode(kind: int, run: Run, data: memoryview, where: str) -> list[pa.RecordB
         raise Damaged(
             f"{where}: the {run.length} bytes at {run.position} are not the ones written "
             f"({'cut to ' + str(len(data)) if len(data) != run.length else 'their checksum differs'}); "
-            "`tailrace scrub` lists all such damage",
+            "restore it from a backup",
             where=where,
             position=run.position,
         )

@@ -56,7 +56,7 @@ def references(log: Log) -> Steps[set[str]]:
             if error.name == missing:
                 raise Damaged(
                     f"{missing} is gone, which lists chunks of {log.name!r}: nothing can be cleaned while it is not "
-                    "known what is in use; `tailrace scrub` lists all such damage",
+                    "known what is in use; restore it from a backup",
                     where=missing,
                 ) from error
             missing = error.name

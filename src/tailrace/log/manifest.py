@@ -59,7 +59,7 @@ def listed(entry: Entry, data: memoryview, where: str) -> tuple[Entry, ...]:
     if len(data) != run.length or crc32c.crc32c(data) != run.crc:
         raise Damaged(
             f"{where}: these {len(data)} bytes are not the {run.length} of the list of chunks that was written there; "
-            "`tailrace scrub` lists all such damage",
+            "restore it from a backup",
             where=where,
             position=0,
         )

@@ -108,7 +108,7 @@ class Reader:
         if began is not None and at - began > guard.PATIENCE:
             raise Damaged(
                 f"the page with {_places(self.log.name, ((q, self.positions[q], 1) for q in wanted))} is missing; "
-                "`tailrace scrub` lists all such damage",
+                "restore it from a backup",
                 where=heads.head_key(self.log.id).p,
             )
         return at if began is None else began
@@ -223,7 +223,7 @@ class Reader:
             if self._missing == mark:
                 lost = _places(self.log.name, ((r.partition, at[r.partition], r.count) for r in runs))
                 raise Damaged(
-                    f"{error.name} is gone, and with it {lost}; `tailrace scrub` lists all such damage",
+                    f"{error.name} is gone, and with it {lost}; restore it from a backup",
                     where=error.name,
                 ) from error
             self._missing, self._page = mark, None
@@ -315,7 +315,7 @@ def offset_at(log: Log, partition: int, timestamp: int) -> Steps[int]:
             if error.name == missing:
                 raise Damaged(
                     f"{error.name} is gone, and with it records of partition {partition} of {log.name!r}; "
-                    "`tailrace scrub` lists all such damage",
+                    "restore it from a backup",
                     where=error.name,
                 ) from error
             missing = error.name

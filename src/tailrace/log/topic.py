@@ -211,8 +211,8 @@ def as_records(topic: str, fetched: Fetched) -> Iterator[Record]:
     data = fetched.data
     stamps = data.column(0).view(pa.int64()).to_pylist()
     headers: Any = repeat(())
-    if data.num_columns == 5:
-        headers = [tuple((h["name"], h["value"]) for h in row or ()) for row in data.column(4).to_pylist()]
+    if (at := data.schema.get_field_index("headers")) >= 0:
+        headers = [tuple((h["name"], h["value"]) for h in row or ()) for row in data.column(at).to_pylist()]
     columns = (stamps, data.column(2).to_pylist(), data.column(3).to_pylist(), headers, data.column(1).to_pylist())
     offsets = range(fetched.offset, fetched.end)
     return starmap(Record, zip(repeat(topic), repeat(fetched.partition), offsets, *columns, strict=False))
