@@ -94,10 +94,7 @@ class Placed:
     @property
     def counts(self) -> dict[int, int]:
         """How many records of each partition."""
-        out: dict[int, int] = {}
-        for entry in self.entries:
-            out = heads.plus(out, entry.counts)
-        return out
+        return heads.counts_of(self.entries)
 
     def actions(self, page: int) -> list[Action]:
         """The writes that make it true, the head's first."""
@@ -215,8 +212,8 @@ def _offsets(
         if items is None:
             out.append((yield from _located(p, {page})))
         else:
-            next = p.log.saw(items[at]).next
-            out.append(Appended({q: next[q] - n for q, n in p.counts.items()}, p.counts))
+            counts, next = p.counts, p.log.saw(items[at]).item["nx"]
+            out.append(Appended({q: next[str(q)] - n for q, n in counts.items()}, counts))
         at += len(acts)
     return out
 

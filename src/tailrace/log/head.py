@@ -118,6 +118,14 @@ def plus(base: Mapping[int, int], counts: Mapping[int, int], sign: int = 1) -> d
     return out
 
 
+def counts_of(entries: Sequence[Entry]) -> dict[int, int]:
+    """How many records of each partition some entries have together."""
+    out = entries[0].counts
+    for entry in entries[1:]:
+        out = plus(out, entry.counts)
+    return out
+
+
 def by_number(stored: Mapping[str, int]) -> dict[int, int]:
     """A stored map of offsets, with its partitions as numbers."""
     return {int(q): n for q, n in stored.items()}
@@ -215,10 +223,7 @@ def new_head(topic_id: str, partitions: int) -> Put:
 
 def append(topic_id: str, page: int, entries: Sequence[Entry], expected: Mapping[int, int] | None = None) -> Update:
     """APPEND: more entries, and their counts on the next offsets; the table does the adding."""
-    packed = [pack(entry) for entry in entries]
-    counts: dict[int, int] = {}
-    for entry in entries:
-        counts = plus(counts, entry.counts)
+    packed, counts = [pack(entry) for entry in entries], counts_of(entries)
     when = rules(
         {
             "append.page": Equals("page", page),
