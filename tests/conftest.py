@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import signal
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -14,6 +15,10 @@ from tests.servers.rclone import rclone as start_rclone
 from tests.servers.seaweedfs import seaweedfs as start_seaweedfs
 
 MISSING: dict[str, str] = {}
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    # Started in the background, a shell has Ctrl-C ignored, also by all programs that the tests start.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @contextlib.contextmanager
