@@ -55,7 +55,7 @@ def ended(home: Home) -> int:
 
 
 @pytest.mark.server
-@pytest.mark.parametrize("kind", ["disk", "cloud"])
+@pytest.mark.parametrize("kind", ["disk", pytest.param("cloud", marks=pytest.mark.soak)])
 def test_a_stream_and_a_batch_on_a_cluster_where_things_die(
     standing: Cluster, kind: str, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
