@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import codecs
+import contextlib
 import fcntl
 import os
 import pty
@@ -42,7 +43,8 @@ class Terminal:
         return self
 
     def __exit__(self, *exc: object) -> None:
-        self.process.kill()
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)  # all of a pipe, not only the shell
         self.process.wait()
         os.close(self._ours)
 
