@@ -69,6 +69,23 @@ def test_a_missing_answer_is_no_second_record(kept: str, when: str) -> None:
     assert stored(store, log, 0) == [b"a"]
 
 
+@pytest.mark.parametrize("kept", TABLES)
+@pytest.mark.parametrize("landed", [True, False])
+def test_who_takes_over_from_an_interrupted_thread_finds_what_it_sent(kept: str, landed: bool) -> None:
+    store, _ = simulated(kept)
+    log = new_log(store)
+    placed = store.run(place(log, chunk((0, b"a"))))
+    sent = Driven(store, commit([placed])).until(Write).call
+    if landed:
+        land(store, sent)
+    store.run(roll(view(store), store.run(view(store).head())))
+    append(store, view(store), (0, b"b"))
+    (appended,) = store.run(commit([placed]))
+    assert appended.offsets is not None
+    assert appended.offsets[0] == (0 if landed else 1)
+    assert sorted(stored(store, log, 0)) == [b"a", b"b"]
+
+
 class Moving(Log):
     """A topic that another thread has seen a newer head of, just after this one has looked."""
 

@@ -9,8 +9,9 @@ a throttled request or a transaction in the way, is repeated here, unchanged.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TypeAlias, TypeVar
+
+from msgspec import Struct
 
 from tailrace.errors import Conflict, Throttled, TimedOut, Unavailable
 from tailrace.storage import calls
@@ -26,23 +27,20 @@ PATIENCE = 60.0
 """Seconds that a throttled or unreachable storage is asked again before the caller is told."""
 
 
-@dataclass(frozen=True, slots=True)
-class Written:
+class Written(Struct, frozen=True):
     """It happened; the items as they now are, where the table says so."""
 
     items: tuple[Item | None, ...] | None
 
 
-@dataclass(frozen=True, slots=True)
-class Refused:
+class Refused(Struct, frozen=True):
     """A condition did not hold at action `index`, where `item` is stored."""
 
     index: int
     item: Item | None
 
 
-@dataclass(frozen=True, slots=True)
-class Unanswered:
+class Unanswered(Struct, frozen=True):
     """Sent, and no answer: it may have happened, or may happen yet."""
 
 

@@ -80,6 +80,8 @@ class Placed:
     """What it was before a fence made it take other names, and the pages in doubt then."""
     head: Head | None = None
     """The head that this append decides by; `log.seen` may be another thread's by then."""
+    sent: int | None = None
+    """The page that the attempt under way was sent to; whoever takes over from an interrupted thread finds it here."""
 
     @property
     def id(self) -> str:
@@ -169,8 +171,13 @@ def commit(placed: Sequence[Placed], patience: float = guard.PATIENCE) -> Steps[
 
 def _commit(placed: list[Placed], patience: float) -> Steps[list[Appended]]:
     began = None
+    for p in placed:
+        if p.sent is not None:
+            p.doubts.add(p.sent)
     while True:
         pages, actions = yield from _actions(placed)
+        for p, page in zip(placed, pages, strict=True):
+            p.sent = page
         outcome = yield from guard.attempt(*chain(*actions), patience=patience)
         if isinstance(outcome, Unanswered) or (isinstance(outcome, Written) and outcome.items is None):
             for p, page in zip(placed, pages, strict=True):
@@ -178,6 +185,8 @@ def _commit(placed: list[Placed], patience: float) -> Steps[list[Appended]]:
         if isinstance(outcome, Written):
             _tell(placed)
             return (yield from _offsets(placed, pages, actions, outcome.items))
+        for p in placed:
+            p.sent = None
         yield from _see(placed, actions, outcome)
         if isinstance(outcome, Unanswered):
             began = yield from _waited(placed[0].log, began, patience)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import accumulate
+from itertools import accumulate, groupby
 from typing import Any, TypeAlias, cast
 
 import pyarrow as pa
@@ -188,18 +188,34 @@ class Buffer:
             return
         rows = len(self._keys)
         start, before = self.rows - rows, {q: bin.count for q, bin in self.bins.items()}
-        if rows <= FEW:
-            where = [partition_of(key, self.partitions) for key in self._keys]
-            for q, key, value, stamp in zip(where, self._keys, self._values, self._stamps, strict=True):
-                bin = self.bins.get(q) or self._bin(q)
-                bin.add_row(key, value, stamp, OVERHEAD + len(key) + len(value or b""))
-        else:
+        if rows > FEW:
             batch = batch_of(self._keys, self._values, self._stamps)
             where = partitions_of(batch.column(2), self.partitions, 0)
             for q, part in _sorted(batch, where):
                 (self.bins.get(q) or self._bin(q)).add(part, part.nbytes)
+        else:
+            where = [partition_of(key, self.partitions) for key in self._keys]
+            if self.bins:
+                self._add_rows(where)
+            else:
+                self._add_few(where)
         self.segments.append(Segment(start, where, before))
         self._keys, self._values, self._stamps = [], [], []
+
+    def _add_few(self, where: Sequence[int]) -> None:
+        """Sorted before they become Arrow, and sliced after, a few rows are one batch to make."""
+        order = sorted(range(len(where)), key=where.__getitem__) if len(where) > 1 else [0]
+        keys, values = [self._keys[i] for i in order], [self._values[i] for i in order]
+        batch, at = batch_of(keys, values, [self._stamps[i] for i in order]), 0
+        for q, rows in groupby(order, where.__getitem__):
+            end = at + len(list(rows))
+            size = sum(map(len, keys[at:end])) + sum(len(value or b"") for value in values[at:end])
+            self._bin(q).add(batch.slice(at, end - at), size + OVERHEAD * (end - at))
+            at = end
+
+    def _add_rows(self, where: Sequence[int]) -> None:
+        for q, key, value, stamp in zip(where, self._keys, self._values, self._stamps, strict=True):
+            (self.bins.get(q) or self._bin(q)).add_row(key, value, stamp, OVERHEAD + len(key) + len(value or b""))
 
     def place(self, row: int) -> tuple[int, int]:
         """The partition of a record that `add` took, and its place among this buffer's records of it."""

@@ -12,12 +12,12 @@ See docs/formats/chunk.md.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, cast
 
 import crc32c
 import pyarrow as pa
 import pyarrow.compute as pc
+from msgspec import Struct
 
 from tailrace.errors import Damaged
 from tailrace.storage.objects import Bytes
@@ -29,6 +29,9 @@ HEADERS, OFFSETS, MANIFEST, TYPED = 1, 2, 4, 8
 manifest); its batches have schemas of their own."""
 
 BATCH_ROWS = 65536
+FEW = 64
+"""So many numbers are quicker compared here than by Arrow."""
+
 END = b"\xff\xff\xff\xff\x00\x00\x00\x00"
 
 _PLAIN: list[pa.Field[Any]] = [
@@ -54,8 +57,7 @@ SCHEMAS = tuple(_schema(kind) for kind in range(4))
 _SCHEMA_BYTES = tuple(schema.serialize().to_pybytes() for schema in SCHEMAS)
 
 
-@dataclass(frozen=True, slots=True)
-class Run:
+class Run(Struct, frozen=True, array_like=True):
     """One partition's records in a chunk: how many, where, their checksum, their latest timestamp, and how many
     milliseconds before that the earliest is."""
 
@@ -68,8 +70,7 @@ class Run:
     span: int
 
 
-@dataclass(frozen=True, slots=True)
-class Chunk:
+class Chunk(Struct, frozen=True):
     """Encoded records, not stored yet."""
 
     kind: int
@@ -150,11 +151,16 @@ def _messages(batches: Sequence[pa.RecordBatch], schema: pa.Schema, compression:
 
 def _times(batches: Sequence[pa.RecordBatch]) -> tuple[int, int]:
     """The earliest and the latest timestamp."""
-    if len(batches) == 1 and batches[0].num_rows == 1:
-        only = batches[0].column(0)[0].value
-        return only, only
-    ends = [pc.min_max(batch.column(0)) for batch in batches]
-    return min(e["min"].value for e in ends), max(e["max"].value for e in ends)
+    ends = [_ends(batch.column(0)) for batch in batches]
+    return min(ends)[0], max(end for _, end in ends)
+
+
+def _ends(column: pa.Array[Any]) -> tuple[int, int]:
+    if len(column) > FEW:
+        both = pc.min_max(column)
+        return both["min"].value, both["max"].value
+    numbers = memoryview(cast(pa.Buffer, column.buffers()[1])).cast("q")[column.offset : column.offset + len(column)]
+    return min(numbers), max(numbers)
 
 
 def decode(kind: int, run: Run, data: memoryview, where: str) -> list[pa.RecordBatch]:

@@ -70,24 +70,11 @@ class Entry(msgspec.Struct, frozen=True, array_like=True):
         return max(run.latest for run in self.runs)
 
 
-_encode = msgspec.msgpack.Encoder().encode
-_Run = tuple[int, int, int, int, int, int, int]
-_Wire = tuple[str, bool, int, int, list[_Run], list[tuple[str, list[tuple[int, int]]]]]
-_decode = msgspec.msgpack.Decoder(_Wire).decode
+pack = msgspec.msgpack.Encoder().encode
+"""An entry as it is stored."""
 
-
-def pack(entry: Entry) -> bytes:
-    """An entry as it is stored."""
-    runs = [(r.partition, r.count, r.position, r.length, r.crc, r.latest, r.span) for r in entry.runs]
-    return _encode((entry.id, entry.inline, entry.gen, entry.kind, runs, entry.made_of))
-
-
-def unpack(data: bytes) -> Entry:
-    """A stored entry."""
-    id, inline, gen, kind, runs, made_of = _decode(data)
-    return Entry(
-        id, inline, gen, kind, tuple(Run(*r) for r in runs), tuple((i, tuple(counts)) for i, counts in made_of)
-    )
+unpack = msgspec.msgpack.Decoder(Entry).decode
+"""A stored entry."""
 
 
 def head_key(topic_id: str) -> Key:

@@ -1,9 +1,10 @@
 """Producers: records in, acknowledgements out, one group commit after the other.
 
-A commit begins at once when none is under way, else when that one returns, or at 4 MiB.  While one chunk is committed
-the next are encoded and put.  Whoever fills a chunk encodes it: a thread that sends without a pause would not let
-another one at the interpreter.  Chunks are committed in the order they were filled, so records of one producer keep
-their order in each partition.
+A commit begins at once when none is under way, else when that one returns, or at 4 MiB.  A thread that waits for its
+record commits it itself, with what other threads have sent by then; else the producer's own thread does.  While one
+chunk is committed the next are encoded and put.  Whoever fills a chunk encodes it: a thread that sends without a pause
+would not let another one at the interpreter.  Chunks are committed in the order they were filled, so records of one
+producer keep their order in each partition.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from datetime import datetime
 from typing import TypeAlias
@@ -25,11 +26,15 @@ from tailrace.log.batch import Ack, Batch, BatchAck
 from tailrace.log.buffer import Headers, rows
 from tailrace.log.catalog import Described
 from tailrace.log.chunk import Chunk
+from tailrace.log.flight import Flight
 from tailrace.log.linger import Linger
 from tailrace.log.record import attributes, check_bytes, milliseconds
 from tailrace.storage.calls import Store
 
 CHUNK_BYTES = 4 * 1024 * 1024
+TICK, TICKS = 0.005, 10
+"""How often, and how long, the producer's thread looks for work by itself after another thread has committed."""
+
 Records: TypeAlias = pa.Table | pa.RecordBatch | Iterable[tuple[bytes | None, bytes | None]]
 
 
@@ -60,10 +65,11 @@ class Producer:
         self._work, self._room = threading.Condition(self._lock), threading.Condition(self._lock)
         self._outstanding = self._batches = 0
         self._open, self._full = self._batch(), deque[Batch]()
-        self._idle = self._closing = False
+        self._idle = self._closing = self._led = False
+        self._ticks = 0
         self._failed: Exception | None = None
         self._lost = deque[Batch](maxlen=1000)
-        self._waiting: deque[tuple[Batch, Future[Placed]]] = deque()
+        self._waiting = deque[Flight]()
         self._putters, self._puts = ThreadPoolExecutor(puts, "tailrace-put"), puts
         self._thread = threading.Thread(target=self._run, name=f"tailrace-{described.name}", daemon=True)
         self._thread.start()
@@ -143,7 +149,8 @@ class Producer:
 
     def _batch(self) -> Batch:
         self._batches += 1
-        return Batch(self._log.name, self._topic.partitions, self._topic.settings.max_record_bytes, self._batches)
+        limit = self._topic.settings.max_record_bytes
+        return Batch(self._log.name, self._topic.partitions, limit, self._batches, self._lead)
 
     def _close_batch(self) -> None:
         self._full.append(self._open)
@@ -157,7 +164,7 @@ class Producer:
         with self._lock:
             if self._open.buffer.count:
                 self._close_batch()
-            pending = [*(b for b, _ in self._waiting), *self._full]
+            pending = [*(flight.batch for flight in self._waiting), *self._full]
         for batch in pending:
             if not batch.settle(None if end is None else end - time.monotonic()):
                 raise TimedOut(f"records sent to {self._log.name!r} are not yet durable after {timeout} s")
@@ -190,36 +197,78 @@ class Producer:
     def __exit__(self, *exc: object) -> None:
         self.close()
 
+    # -- committing, by a thread that waits for it
+    def _lead(self, batch: Batch) -> None:
+        """Commit the open batch in this thread, which waits for it, if nobody commits: so nothing is handed over.
+
+        If this thread is interrupted (Ctrl-C), the producer's own goes on where it was."""
+        leading = False
+        try:
+            with self._lock:
+                busy = self._led or self._full or self._waiting or self._failed is not None or self._linger.seconds
+                if busy or batch is not self._open or not self._is_small():
+                    return
+                leading = self._led = True
+                self._waiting.append(Flight(batch))
+                self._open = self._batch()
+            self._finish()
+        finally:
+            if leading:
+                self._hand_over()
+
+    def _is_small(self) -> bool:
+        return self._open.buffer.size <= self._log.inline_bytes
+
+    def _hand_over(self) -> None:
+        """Have what came meanwhile committed by another thread that waits for it, else by the producer's own."""
+        with self._lock:
+            self._led, self._ticks = False, TICKS
+            called = bool(self._open.buffer.count) and self._is_small() and self._open.call()
+            if self._waiting or self._full or self._closing or (self._open.buffer.count and not called):
+                self._work.notify()
+
     # -- committing, in the producer's own thread
     def _run(self) -> None:
         try:
             while True:
-                batch = self._next()
-                if batch is not None:
-                    self._start(*batch)
+                flight = self._next()
+                if flight is not None:
+                    self._start(flight)
                 elif not self._waiting:
                     return
-                if batch is None or len(self._waiting) >= self._puts or not self._full:
+                if flight is None or len(self._waiting) >= self._puts or not self._full:
                     self._finish()
         except Exception as error:  # whatever it is, nobody may be left waiting
             self._failed = error
             self._fail(error)
 
-    def _next(self) -> tuple[Batch, Future[Placed]] | None:
+    def _next(self) -> Flight | None:
         """The next batch to put; None if there is none and one under way should be finished, or it is time to end."""
         with self._lock:
             while True:
+                if self._led:
+                    self._work.wait(TICK)
+                    continue
                 left = self._left()
                 if left == 0 and not self._full and not self._waiting:
                     self._close_batch()
                 if self._full:
-                    self._waiting.append((self._full.popleft(), Future()))
+                    self._waiting.append(Flight(self._full.popleft()))
                     return self._waiting[-1]
                 if self._waiting or (self._closing and left is None):
                     return None
-                self._idle = left is None
-                self._work.wait(left)
-                self._idle = False
+                self._sleep(left)
+
+    def _sleep(self, left: float | None) -> None:
+        """Wait for work.  Where threads commit for themselves, waking this one for each record would cost as much as
+        the commit: for a while it looks for itself."""
+        if left is None and self._ticks:
+            self._ticks -= 1
+            self._work.wait(TICK)
+        else:
+            self._idle = left is None
+            self._work.wait(left)
+            self._idle = False
 
     def _left(self) -> float | None:
         """Seconds until what is buffered should be committed; None if nothing is."""
@@ -231,40 +280,39 @@ class Producer:
         self._open.began = self._open.began or now
         return self._linger.left(now - self._open.began, count)
 
-    def _start(self, batch: Batch, placed: Future[Placed]) -> None:
+    # -- committing, by whoever does
+    def _start(self, flight: Flight) -> None:
         """Encode a batch, and put its bytes: here when they go with the head, else beside the commits."""
         try:
-            chunk = batch.encode(self._topic.settings.compression)
+            chunk = flight.batch.encode(self._topic.settings.compression)
+            if chunk.size <= self._log.inline_bytes and self._log.joins_inline:
+                flight.placed = self._place(chunk)
+            else:
+                flight.put = self._putters.submit(self._place, chunk)
         except Exception as error:
-            placed.set_exception(error)
-            return
-        if chunk.size <= self._log.inline_bytes and self._log.joins_inline:
-            self._place(chunk, placed)
-        else:
-            self._putters.submit(self._place, chunk, placed)
+            flight.error = error
 
-    def _place(self, chunk: Chunk, placed: Future[Placed]) -> None:
-        try:
-            placed.set_result(self._store.run(place(self._log, chunk)))
-        except Exception as error:
-            placed.set_exception(error)
+    def _place(self, chunk: Chunk) -> Placed:
+        return self._store.run(place(self._log, chunk))
 
     def _finish(self) -> None:
-        """Commit the oldest put chunk, and acknowledge it."""
-        batch, put = self._waiting[0]
+        """Commit the oldest batch under way, and acknowledge it."""
+        flight = self._waiting[0]
         try:
-            appended = self._store.run(commit([put.result()]))[0]
+            if not flight.started:
+                self._start(flight)
+            appended = self._store.run(commit([flight.stored()]))[0]
         except Exception as error:
             self._fail(error)
             return
-        self._done(batch, appended, None)
+        self._done(flight.batch, appended, None)
 
     def _done(self, batch: Batch, appended: Appended | None, error: Exception | None) -> None:
+        batch.finish(appended, error)
         with self._lock:
             self._waiting.popleft()
-            self._outstanding -= batch.buffer.size
+            self._outstanding -= batch.size
             self._room.notify_all()
-        batch.finish(appended, error)
 
     def _fail(self, error: Exception) -> None:
         """Fail what was sent so far, in order: a later chunk must not be in the log where an earlier one is not."""
@@ -274,9 +322,9 @@ class Producer:
             self._full.append(self._open)
             self._open = self._batch()
             while self._full:
-                self._waiting.append((self._full.popleft(), Future()))
+                self._waiting.append(Flight(self._full.popleft()))
         while self._waiting:
-            batch = self._waiting[0][0]
+            batch = self._waiting[0].batch
             self._done(batch, None, error)
             with self._lock:
                 self._lost.append(batch)

@@ -15,21 +15,21 @@ from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias, TypeVar
 
+from msgspec import Struct
+
 from tailrace.storage.objects import Bytes, ObjectInfo, Objects
 from tailrace.storage.tables import LAST, Action, Item, Key, Slice, Table
 
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True)
-class Get:
+class Get(Struct, frozen=True):
     """One item, consistently."""
 
     key: Key
 
 
-@dataclass(frozen=True, slots=True)
-class Query:
+class Query(Struct, frozen=True):
     """Items of one hash, in order of their range keys."""
 
     p: str
@@ -39,52 +39,45 @@ class Query:
     limit: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Write:
+class Write(Struct, frozen=True):
     """One guarded write."""
 
     actions: tuple[Action, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class PutObject:
+class PutObject(Struct, frozen=True):
     """Bytes under a new name."""
 
     name: str
     parts: Sequence[Bytes]
 
 
-@dataclass(frozen=True, slots=True)
-class GetObject:
+class GetObject(Struct, frozen=True):
     """Some ranges of an object, or all of it."""
 
     name: str
     ranges: tuple[tuple[int, int], ...] | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class ListObjects:
+class ListObjects(Struct, frozen=True):
     """Names below a prefix."""
 
     prefix: str
 
 
-@dataclass(frozen=True, slots=True)
-class DeleteObjects:
+class DeleteObjects(Struct, frozen=True):
     """Objects that nobody refers to."""
 
     names: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Pause:
+class Pause(Struct, frozen=True):
     """Wait before trying again, longer with each attempt."""
 
     attempt: int
 
 
-@dataclass(frozen=True, slots=True)
-class Now:
+class Now(Struct, frozen=True):
     """This process's monotonic clock, in seconds."""
 
 

@@ -22,6 +22,9 @@ from msgspec.msgpack import Decoder, Encoder, Ext
 from tailrace.storage.tables import Item, Value
 
 SET, DECIMAL, WIDE = 1, 2, 3
+_COUNT_BYTES = {0xDC: 3, 0xDD: 5}
+"""How long the count of a packed list is, by its first byte, if it is not in that byte itself."""
+
 COUNTED_PER_BYTE = 4
 """The size a table counts for an item is below this many times its packed bytes."""
 
@@ -68,8 +71,21 @@ def _plain(value: Value, leaves: frozenset[type]) -> Any:
 def _again(old: Value, raw: Any, new: Value) -> Any:
     """As `_plain`, with packed bytes in place of what a list had before."""
     if type(old) is type(new) is list and len(old) <= len(new) and all(map(is_, old, new)):
-        return [*_decode_list(raw), *_plain(new[len(old) :], _LEAVES)]
+        return _longer(raw, len(new), _plain(new[len(old) :], _LEAVES))
     return _plain(new, _LEAVES)
+
+
+def _longer(raw: Raw, count: int, more: list[Any]) -> Raw:
+    """A packed list with more members behind, `count` in all: another count before, and the rest as it is."""
+    data = memoryview(raw)
+    return Raw(b"".join((_counted(count), data[_COUNT_BYTES.get(data[0], 1) :], *map(_encode, more))))
+
+
+def _counted(members: int) -> bytes:
+    """How a packed list with so many members begins."""
+    if members < 16:
+        return bytes((0x90 | members,))
+    return bytes((0xDC, *members.to_bytes(2, "big"))) if members < 65536 else bytes((0xDD, *members.to_bytes(4, "big")))
 
 
 def _rare(value: Value, leaves: frozenset[type]) -> Any:
@@ -101,5 +117,4 @@ def _extension(code: int, data: memoryview) -> Value:
 _encode = Encoder().encode
 _decode = Decoder(dict[str, Any], ext_hook=_extension).decode
 _decode_map = Decoder(dict[str, Raw]).decode
-_decode_list = Decoder(list[Raw]).decode
 _decode_members = Decoder(list[Any], ext_hook=_extension).decode

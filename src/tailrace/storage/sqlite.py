@@ -40,6 +40,7 @@ from tailrace.storage.tables import (
 )
 
 _NEW = (Absent(),)
+RECENT = 64
 SURELY_FITS = MAX_ITEM_BYTES // COUNTED_PER_BYTE
 
 
@@ -54,6 +55,8 @@ class SqliteTable:
             raise BadName(f"a table's name is of a-z and 0-9, beginning with a letter, not {name!r}")
         self.database, self.name = database, name
         self._open = True
+        self._recent: dict[Key, tuple[bytes, Item]] = {}
+        """Items that were written last, and their bytes: one whose bytes are the same needs no unpacking."""
         self._select = f"SELECT n, body FROM {name} WHERE p = ? AND i = ?"
         self._insert = f"INSERT INTO {name} (p, i, body) VALUES (?, ?, ?)"
         self._insert_new = f"{self._insert} ON CONFLICT DO NOTHING RETURNING n"
@@ -117,7 +120,7 @@ class SqliteTable:
             return self._add(cursor, index, action)
         rows = fetch(cursor, self._select, (key.p, key.i))
         number, body = rows[0] if rows else (None, b"")
-        old = _unpacked(body, key.p, key.i) if rows else None
+        old = self._known(key, body) if rows else None
         if not holds(old, action.when):
             raise Conflict(f"item {key.p!r}/{key.i} does not meet the condition", index=index, item=old)
         if isinstance(action, Check):
@@ -128,6 +131,16 @@ class SqliteTable:
         new = changed(old, action) or {}
         self._store(cursor, key, number, new, _packed(action, body, old, new))
         return new
+
+    def _known(self, key: Key, body: bytes) -> Item:
+        before = self._recent.get(key)
+        return before[1] if before is not None and before[0] == body else _unpacked(body, key.p, key.i)
+
+    def _remember(self, key: Key, body: bytes, item: Item) -> None:
+        self._recent.pop(key, None)
+        self._recent[key] = body, item
+        if len(self._recent) > RECENT:
+            del self._recent[next(iter(self._recent))]
 
     def _add(self, cursor: apsw.Cursor, index: int, action: Put) -> Item:
         """An item that must be new: the insert itself finds out."""
@@ -149,6 +162,7 @@ class SqliteTable:
             cursor.execute(self._insert, (key.p, key.i, body))
         else:
             cursor.execute(self._update, (body, number))
+            self._remember(key, body, new)
 
 
 def _packed(action: Action, body: bytes, old: Item | None, new: Item) -> bytes:

@@ -10,10 +10,11 @@ Keys are `p` (text) and `i` (a 63-bit whole number), in every item, as in the ev
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from decimal import Context, Decimal
 from itertools import pairwise
 from typing import Any, NamedTuple, Protocol, TypeAlias
+
+from msgspec import Struct
 
 from tailrace.errors import BadInput, TooLarge
 
@@ -41,46 +42,40 @@ class Key(NamedTuple):
 
 
 # --- conditions -------------------------------------------------------------------------------------------------------
-@dataclass(frozen=True, slots=True)
-class Absent:
+class Absent(Struct, frozen=True):
     """The item does not exist; with a path: it exists and has no such attribute."""
 
     path: Path | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Exists:
+class Exists(Struct, frozen=True):
     """The item has this attribute.  (That the item exists goes without saying, see the module's docstring.)"""
 
     path: Path
 
 
-@dataclass(frozen=True, slots=True)
-class Equals:
+class Equals(Struct, frozen=True):
     """The attribute has exactly this value."""
 
     path: Path
     value: Value
 
 
-@dataclass(frozen=True, slots=True)
-class AtMost:
+class AtMost(Struct, frozen=True):
     """The attribute is a number, and not above this one."""
 
     path: Path
     value: int
 
 
-@dataclass(frozen=True, slots=True)
-class Less:
+class Less(Struct, frozen=True):
     """The attribute is a number below this one."""
 
     path: Path
     value: int
 
 
-@dataclass(frozen=True, slots=True)
-class NotIn:
+class NotIn(Struct, frozen=True):
     """The attribute is a set without this member, or is not there at all."""
 
     path: Path
@@ -91,40 +86,35 @@ Condition: TypeAlias = Absent | Exists | Equals | AtMost | Less | NotIn
 
 
 # --- changes ----------------------------------------------------------------------------------------------------------
-@dataclass(frozen=True, slots=True)
-class Set:
+class Set(Struct, frozen=True):
     """Give the attribute this value."""
 
     path: Path
     value: Value
 
 
-@dataclass(frozen=True, slots=True)
-class Add:
+class Add(Struct, frozen=True):
     """Add a number to a number.  An absent attribute counts as 0; an absent one inside a map is refused."""
 
     path: Path
     value: int
 
 
-@dataclass(frozen=True, slots=True)
-class Append:
+class Append(Struct, frozen=True):
     """Put these at the end of a list, which must be there."""
 
     path: Path
     values: Sequence[Value]
 
 
-@dataclass(frozen=True, slots=True)
-class Include:
+class Include(Struct, frozen=True):
     """Add members to a set of texts (absent counts as empty)."""
 
     path: Path
     members: frozenset[str]
 
 
-@dataclass(frozen=True, slots=True)
-class Remove:
+class Remove(Struct, frozen=True):
     """Take the attribute away, if it is there."""
 
     path: Path
@@ -134,8 +124,7 @@ Change: TypeAlias = Set | Add | Append | Include | Remove
 
 
 # --- actions ----------------------------------------------------------------------------------------------------------
-@dataclass(frozen=True, slots=True)
-class Put:
+class Put(Struct, frozen=True):
     """Store the whole item: a new one under `Absent()`, else in place of the one that is there."""
 
     key: Key
@@ -143,8 +132,7 @@ class Put:
     when: tuple[Condition, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Update:
+class Update(Struct, frozen=True):
     """Change some attributes of an item, or (under `Absent()`) make it from these changes."""
 
     key: Key
@@ -152,16 +140,14 @@ class Update:
     when: tuple[Condition, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Delete:
+class Delete(Struct, frozen=True):
     """Remove the item, which must be there."""
 
     key: Key
     when: tuple[Condition, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Check:
+class Check(Struct, frozen=True):
     """Change nothing; the whole write fails unless this holds."""
 
     key: Key

@@ -9,6 +9,8 @@ from itertools import count
 from types import FunctionType, MethodType, ModuleType
 from typing import Any
 
+from msgspec import Struct
+
 from tailrace.testing.simulation import Simulation
 
 _COUNT = count()
@@ -72,6 +74,8 @@ def _attributes(value: Any) -> Mapping[str, Any]:
     """What an object holds; one that does not say is like no other."""
     if is_dataclass(value):
         return {f.name: getattr(value, f.name) for f in fields(value)}
+    if isinstance(value, Struct):
+        return {name: getattr(value, name) for name in value.__struct_fields__}
     names = [name for kind in type(value).__mro__ for name in getattr(kind, "__slots__", ())]
     held = {name: getattr(value, name) for name in names if hasattr(value, name)} | getattr(value, "__dict__", {})
     return held or {"unlike any other": next(_COUNT)}
