@@ -14,7 +14,8 @@ from tailrace.log.chunk import Chunk
 from tailrace.log.entry import ENTRIES, encode, joined
 from tailrace.log.head import Entry, Head
 from tailrace.log.record import Mode, Op, attributes
-from tailrace.storage.tables import LAST, changed
+from tailrace.storage.evaluation import changed
+from tailrace.storage.tables import LAST
 
 TOPIC = "8d2c2441ee6aa621"
 ID = "3f9a61c0b5d27e8444a1c9d0"

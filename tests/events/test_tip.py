@@ -9,7 +9,8 @@ import pytest
 from tailrace.errors import BadSetting, Damaged, TooLarge
 from tailrace.events.event import Event
 from tailrace.events.tip import TIP, Batch, Limits, Tip, plan, trim
-from tailrace.storage.tables import Absent, Equals, Item, Key, Put, Update, changed, holds
+from tailrace.storage.evaluation import changed, holds
+from tailrace.storage.tables import Absent, Equals, Item, Key, Put, Update
 
 NAME = "Cart-1"
 

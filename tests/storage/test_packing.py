@@ -9,8 +9,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tailrace.storage.evaluation import changed
+from tailrace.storage.limits import item_size
 from tailrace.storage.packing import COUNTED_PER_BYTE, pack, repack, unpack
-from tailrace.storage.tables import Add, Append, Include, Key, Remove, Set, Update, changed, item_size
+from tailrace.storage.tables import Add, Append, Include, Key, Remove, Set, Update
 from tailrace.testing.tablecases import STORED, VALUES, exactly
 
 integers = st.integers(1 - 10**38, 10**38 - 1)

@@ -9,23 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tailrace.errors import TailraceError
-from tailrace.storage.tables import (
-    MAX_ACTIONS,
-    MAX_ITEM_BYTES,
-    Add,
-    Append,
-    Check,
-    Include,
-    Key,
-    Put,
-    Remove,
-    Set,
-    Update,
-    check_values,
-    check_write,
-    item_size,
-    size_of,
-)
+from tailrace.storage.limits import MAX_ACTIONS, MAX_ITEM_BYTES, check_values, check_write, item_size, size_of
+from tailrace.storage.tables import Add, Append, Check, Include, Key, Put, Remove, Set, Update
 from tailrace.testing.incoming import admit, bound, plain
 
 scalars = st.none() | st.booleans() | st.integers(-(10**39), 10**39) | st.text(max_size=5) | st.binary(max_size=5)

@@ -21,7 +21,8 @@ from tailrace.events.reading import Forward, read_tip, true_tip
 from tailrace.events.tip import Batch, Limits, Tip, as_seen, plan, tip_key
 from tailrace.storage import calls
 from tailrace.storage.calls import Steps
-from tailrace.storage.tables import MAX_ACTIONS, Absent, Action, Check, Equals
+from tailrace.storage.limits import MAX_ACTIONS
+from tailrace.storage.tables import Absent, Action, Check, Equals
 
 
 def written_now() -> str:

@@ -31,21 +31,8 @@ from tailrace.events.stored import (
     stored_unfold,
     unfolds_size,
 )
-from tailrace.storage.tables import (
-    MAX_ITEM_BYTES,
-    Absent,
-    Action,
-    Append,
-    Change,
-    Condition,
-    Equals,
-    Item,
-    Key,
-    Put,
-    Set,
-    Update,
-    item_size,
-)
+from tailrace.storage.limits import MAX_ITEM_BYTES, item_size
+from tailrace.storage.tables import Absent, Action, Append, Change, Condition, Equals, Item, Key, Put, Set, Update
 
 TIP = 2**31 - 1
 _BEYOND = 256

@@ -22,7 +22,8 @@ from tailrace.log.assignment import assign
 from tailrace.log.group import Group
 from tailrace.storage import calls
 from tailrace.storage.calls import Steps
-from tailrace.storage.tables import MAX_ACTIONS, Absent, Action, Add, Delete, Equals, Item, Put, Set, Update
+from tailrace.storage.limits import MAX_ACTIONS
+from tailrace.storage.tables import Absent, Action, Add, Delete, Equals, Item, Put, Set, Update
 
 if TYPE_CHECKING:
     from tailrace.log.topic import Position

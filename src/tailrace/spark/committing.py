@@ -18,7 +18,7 @@ from tailrace.log.chunk import Chunk, Compression, decode, encode
 from tailrace.log.once import append_once
 from tailrace.log.topic import Topic
 from tailrace.spark.writing import Part, Written
-from tailrace.storage.tables import MAX_ACTIONS
+from tailrace.storage.limits import MAX_ACTIONS
 
 JOINED = 32
 """At most so many chunks go into the same transaction as what refers to them."""

@@ -16,19 +16,10 @@ from tailrace.errors import AlreadyThere, BadInput, Closed, Conflict, HomeError,
 from tailrace.storage.aws import REFUSED_FOR_NOW, connect, invalid, translated
 from tailrace.storage.changes import View
 from tailrace.storage.dynamostreams import DynamoChanges, stream_of
+from tailrace.storage.evaluation import changed, holds
 from tailrace.storage.expressions import request_of
-from tailrace.storage.tables import (
-    LAST,
-    Action,
-    Check,
-    Item,
-    Key,
-    Slice,
-    changed,
-    check_key,
-    check_write,
-    holds,
-)
+from tailrace.storage.limits import check_key, check_write
+from tailrace.storage.tables import LAST, Action, Check, Item, Key, Slice
 from tailrace.storage.wire import item_from_wire, key_to_wire
 
 if TYPE_CHECKING:

@@ -17,27 +17,10 @@ from tailrace.errors import BadName, Closed, Conflict, Damaged
 from tailrace.storage.capture import ROLL_RECORDS, ROLL_SECONDS, Capture, switch_on
 from tailrace.storage.changes import View
 from tailrace.storage.database import Database, fetch
+from tailrace.storage.evaluation import changed, holds, same
+from tailrace.storage.limits import MAX_ITEM_BYTES, check_key, check_size, check_write
 from tailrace.storage.packing import COUNTED_PER_BYTE, pack, repack, unpack
-from tailrace.storage.tables import (
-    LAST,
-    MAX_ITEM_BYTES,
-    PAGE_BYTES,
-    Absent,
-    Action,
-    Check,
-    Delete,
-    Item,
-    Key,
-    Put,
-    Slice,
-    Update,
-    changed,
-    check_key,
-    check_size,
-    check_write,
-    holds,
-    same,
-)
+from tailrace.storage.tables import LAST, PAGE_BYTES, Absent, Action, Check, Delete, Item, Key, Put, Slice, Update
 
 _NEW = (Absent(),)
 RECENT = 64

@@ -9,26 +9,8 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import Any
 
-from tailrace.storage.tables import (
-    MAX_ITEM_BYTES,
-    MAX_WRITE_BYTES,
-    Action,
-    Add,
-    Append,
-    Change,
-    Key,
-    Path,
-    Put,
-    Remove,
-    Set,
-    Update,
-    Value,
-    check_key,
-    check_values,
-    check_write,
-    size_of,
-    steps_of,
-)
+from tailrace.storage.limits import MAX_ITEM_BYTES, MAX_WRITE_BYTES, check_key, check_values, check_write, size_of
+from tailrace.storage.tables import Action, Add, Append, Change, Key, Path, Put, Remove, Set, Update, Value, steps_of
 
 _DIGITS = 10**38
 _FEW = MAX_WRITE_BYTES // MAX_ITEM_BYTES

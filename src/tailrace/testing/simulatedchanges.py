@@ -15,7 +15,8 @@ from typing import Literal
 
 from tailrace.errors import BadInput, NotThere
 from tailrace.storage.changes import Change, Read, Shard, Start, View
-from tailrace.storage.tables import Item, Key, same
+from tailrace.storage.evaluation import same
+from tailrace.storage.tables import Item, Key
 from tailrace.testing.clock import ManualClock
 
 ITERATOR_SECONDS = 15 * 60

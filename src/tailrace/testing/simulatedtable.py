@@ -8,23 +8,9 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from tailrace.errors import Closed, Conflict
-from tailrace.storage.tables import (
-    LAST,
-    MAX_ITEM_BYTES,
-    PAGE_BYTES,
-    Action,
-    Check,
-    Delete,
-    Item,
-    Key,
-    Slice,
-    Update,
-    changed,
-    check_key,
-    check_size,
-    holds,
-    item_size,
-)
+from tailrace.storage.evaluation import changed, holds
+from tailrace.storage.limits import MAX_ITEM_BYTES, check_key, check_size, item_size
+from tailrace.storage.tables import LAST, PAGE_BYTES, Action, Check, Delete, Item, Key, Slice, Update
 from tailrace.testing.faults import Faults
 from tailrace.testing.incoming import admit, plain
 from tailrace.testing.simulatedchanges import SimulatedChanges

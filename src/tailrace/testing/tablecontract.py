@@ -21,10 +21,9 @@ from typing import Any
 import pytest
 
 from tailrace.errors import BadInput, Closed, Conflict, TooLarge
+from tailrace.storage.limits import MAX_ACTIONS, MAX_ITEM_BYTES, item_size
 from tailrace.storage.tables import (
     LAST,
-    MAX_ACTIONS,
-    MAX_ITEM_BYTES,
     PAGE_BYTES,
     Absent,
     Action,
@@ -44,7 +43,6 @@ from tailrace.storage.tables import (
     Set,
     Table,
     Update,
-    item_size,
 )
 from tailrace.testing.tablecases import (
     BAD_CHANGES,

@@ -1,0 +1,123 @@
+"""Limits: what no table may hold or do, because DynamoDB does not; every backend refuses the same."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from decimal import Decimal
+from itertools import pairwise
+
+from tailrace.errors import BadInput, TooLarge
+from tailrace.storage.tables import (
+    LAST,
+    Action,
+    Add,
+    Append,
+    Change,
+    Include,
+    Item,
+    Key,
+    Put,
+    Remove,
+    Set,
+    Update,
+    Value,
+    steps_of,
+)
+
+MAX_ACTIONS = 100
+MAX_WRITE_BYTES = 4 * 1024 * 1024
+MAX_ITEM_BYTES = 400 * 1024
+PLAIN = frozenset({type(None), bool, int, str, bytes})
+_GIVEN = {Set: "value", Add: "value", Append: "values", Include: "members"}
+
+
+def size_of(value: Value) -> int:
+    """The size DynamoDB counts for a value."""
+    if type(value) is bytes:
+        return len(value)
+    if isinstance(value, str):
+        return len(value) if value.isascii() else len(value.encode())
+    if value is None or isinstance(value, bool):
+        return 1
+    if isinstance(value, (int, Decimal)):
+        return min(21, (len(str(value)) + 1) // 2 + 1)
+    if isinstance(value, (bytes, bytearray, memoryview)):
+        return len(value)
+    if isinstance(value, (list, tuple, set, frozenset)):
+        return 3 + len(value) + sum(map(size_of, value))
+    if isinstance(value, Mapping):
+        return 3 + len(value) + sum(map(size_of, value)) + sum(map(size_of, value.values()))
+    raise BadInput(f"a table cannot hold a {type(value).__name__}: {value!r:.60}")
+
+
+def item_size(item: Item) -> int:
+    """The size DynamoDB counts for an item: names and values."""
+    return sum(map(size_of, item)) + sum(map(size_of, item.values()))
+
+
+def check_size(key: Key, item: Item) -> int:
+    """Refuse an item over the limit, as every backend must; gives its size."""
+    size = item_size(item)
+    if size > MAX_ITEM_BYTES:
+        raise TooLarge(f"item {key.p!r}/{key.i} would have {size:,} bytes; the limit is {MAX_ITEM_BYTES:,}")
+    return size
+
+
+def check_write(actions: Sequence[Action]) -> None:
+    """Refuse what no backend may accept: too many actions, two on one item, bad keys, too many bytes."""
+    several = len(actions) != 1
+    if several and not 1 <= len(actions) <= MAX_ACTIONS:
+        raise TooLarge(f"a write takes 1 to {MAX_ACTIONS} actions, not {len(actions)}")
+    if several and len({a.key for a in actions}) < len(actions):
+        raise BadInput(f"two actions of one write on the same item: {[tuple(a.key) for a in actions]}")
+    total = 0
+    for action in actions:
+        check_key(action.key)
+        if isinstance(action, Put):
+            total += check_size(action.key, {**action.item, "p": action.key.p, "i": action.key.i})
+            check_values(action.item)
+        elif isinstance(action, Update):
+            total += _check_changes(action.changes, several)
+    if several and total > MAX_WRITE_BYTES:
+        raise TooLarge(f"a write of several actions may have {MAX_WRITE_BYTES:,} bytes, not {total:,}")
+
+
+def _check_changes(changes: Sequence[Change], several: bool) -> int:
+    paths = [steps_of(c.path) for c in changes]
+    tops = {path[0] for path in paths}
+    if "p" in tops or "i" in tops:
+        raise BadInput("an update cannot change the key of an item")
+    if len(tops) < len(paths) and any(b[: len(a)] == a for a, b in pairwise(sorted(paths))):
+        raise BadInput(f"two changes of one update meet the same attribute: {paths}")
+    values = [getattr(c, _GIVEN[type(c)]) for c in changes if type(c) is not Remove]
+    check_values(values)
+    return sum(map(size_of, values)) if several else 0
+
+
+def check_key(key: Key) -> None:
+    """Refuse keys that some backend could not hold."""
+    if not key.p or (len(key.p) > 512 and len(key.p.encode()) > 2048):
+        raise BadInput(f"a hash key has 1 to 2048 bytes, not {len(key.p.encode())}")
+    if not 0 <= key.i <= LAST:
+        raise BadInput(f"a range key is a whole number from 0 to 2^63-1, not {key.i}")
+
+
+def check_values(value: Value) -> None:
+    """Refuse values that some backend could not hold: empty sets, mixed sets, floats, huge numbers."""
+    if isinstance(value, (str, bytes, bool)) or value is None:
+        return
+    if isinstance(value, int):
+        if abs(value) >= 10**38:
+            raise BadInput(f"a number in a table has at most 38 digits: {value}")
+    elif isinstance(value, (list, tuple, Mapping)):
+        for inner in value if isinstance(value, (list, tuple)) else value.values():
+            if type(inner) not in PLAIN or (type(inner) is int and not -(10**38) < inner < 10**38):
+                check_values(inner)
+    elif isinstance(value, (set, frozenset)):
+        if not value or len(set(map(type, value))) > 1:
+            raise BadInput("a set in a table is not empty and has members of one kind")
+    elif isinstance(value, Decimal):
+        if not value.is_finite() or len(value.as_tuple().digits) > 38:
+            raise BadInput(f"a number in a table is finite and has at most 38 digits: {value}")
+    elif not isinstance(value, (bytearray, memoryview)):
+        raise BadInput(f"a table cannot hold a {type(value).__name__}: {value!r:.60}")
