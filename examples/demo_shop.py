@@ -40,9 +40,9 @@ pipeline = (
 '''
 NEXT = """
 Try next:
-  tailrace init postgres file      a pipeline of your own, with every setting explained
-  tailrace about postgres          what an adaptor can do
-  docs/guide/pipelines.md          the guide"""
+  .venv/bin/tailrace init postgres file      a pipeline of your own, with every setting explained
+  .venv/bin/tailrace about postgres          what an adaptor can do
+  docs/guide/pipelines.md                    the guide"""
 
 
 def fill(shop: psycopg.Connection[Any]) -> None:

@@ -90,8 +90,10 @@ def test_a_file_to_start_from(cli: Cli) -> None:
     text = Path("mine.py").read_text()
     compile(text, "mine.py", "exec")
     assert 'tailrace.pipeline("mine")' in text
-    assert "path=...," in text
+    assert 'path="${SOURCE_PATH}",' in text
     assert "# format=" in text
+    assert "the source 'file': path uses ${SOURCE_PATH}, which is not set" in cli.fails("test", "mine.py").err
+    cli("test", "mine.py", SOURCE_PATH="./in", SINK_PATH="./out")
     assert "mine.py exists already" in cli.fails("init", "file", "file", "--file", "mine.py").err
     cli("init", "file", "stdout", "--file", "mine.py", "--force")
     assert "tailrace has no 'postgers'; did you mean 'postgres'?" in cli.fails("init", "postgers", "file").err

@@ -77,6 +77,9 @@ class Reader(ABC):
     def check(self) -> None:
         """Connect, and raise a clear error for whatever would fail later: rights, settings, a missing server."""
 
+    def check_namespaces(self, namespaces: Sequence[str]) -> None:
+        """Raise a clear error for whatever would fail later with these, and change nothing."""
+
     @abstractmethod
     def namespaces(self) -> list[Namespace]:
         """Everything that can be read, whether or not it matches the pipeline's namespace."""

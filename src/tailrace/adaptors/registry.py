@@ -96,6 +96,9 @@ def settings(what: str, kind: type[S], given: Mapping[str, Any]) -> S:
     for field in msgspec.structs.fields(kind):
         if field.required and field.encode_name not in given:
             raise BadSetting(f"{what} needs {field.encode_name!r}")
+    for name, value in given.items():
+        if value is ...:
+            raise BadSetting(f"{what}: {name!r} is still to be filled in; `tailrace about ADAPTOR` says what it is")
     filled = {name: substitute(what, name, value) for name, value in given.items()}
     try:
         return msgspec.convert(filled, kind, strict=False)

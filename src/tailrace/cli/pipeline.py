@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, get_args, get_origin
 
@@ -44,8 +45,11 @@ def init(
     """
     if file.exists() and not force:
         raise AlreadyThere(f"{file} exists already; choose another --file, or --force")
-    file.write_text(template(file.stem, source, sink))
-    note(f"wrote {file}; set what it asks for, then: tailrace test {file}")
+    text = template(file.stem, source, sink)
+    file.write_text(text)
+    unset = re.findall(r"\$\{(\w+)\}", text)
+    asks = f"export {' '.join(f'{name}=…' for name in unset)}, or put the values into it" if unset else "look at it"
+    note(f"wrote {file}; {asks}, then: tailrace test {file}")
 
 
 def template(name: str, source: str, sink: str) -> str:
@@ -64,7 +68,7 @@ def template(name: str, source: str, sink: str) -> str:
             f'    tailrace.pipeline("{name}")',
             "    .source(",
             f'        "{source}",',
-            *_commented(read.reader_settings),
+            *_commented(read.reader_settings, "source"),
             '        namespace=r".*",  # a regular expression: which tables, files or topics',
             "    )",
             "    .branch(",
@@ -73,7 +77,7 @@ def template(name: str, source: str, sink: str) -> str:
             '    .transform(omit("a_field_nobody_needs"))  # or your own: message -> message | None',
             "    .save(",
             f'        "{sink}",',
-            *_commented(write.writer_settings),
+            *_commented(write.writer_settings, "sink"),
             '        on_error="stop",  # or "dead_letter", "skip"',
             "    )",
             ")",
@@ -82,11 +86,12 @@ def template(name: str, source: str, sink: str) -> str:
     )
 
 
-def _commented(settings: Any) -> list[str]:
+def _commented(settings: Any, end: str) -> list[str]:
     out = []
     for field in fields_of(settings):
         note = f"{field.type}: {field.about}" if field.about else field.type
-        line = f"{field.name}={'...' if field.required else repr(field.default)},  # {note}"
+        start = f'"${{{end}_{field.name}}}"'.upper() if field.type == "str" else "..."
+        line = f"{field.name}={start if field.required else repr(field.default)},  # {note}"
         out.append(f"        {line}" if field.required else f"        # {line}")
     return out
 
@@ -201,7 +206,6 @@ def try_out(file: FileArgument, home: HomeOption = None, as_json: JsonOption = F
 
 def sampled(definition: Definition) -> tuple[int, dict[str, list[dict[str, Any]]]]:
     """The first messages that the source has: how many, and what of them would reach each writer."""
-    import re
 
     from tailrace.adaptors.registry import make_reader, make_writer
     from tailrace.adaptors.rows import messages_of
@@ -209,7 +213,10 @@ def sampled(definition: Definition) -> tuple[int, dict[str, list[dict[str, Any]]
     reader = make_reader(definition.source.adaptor, definition.source.settings)
     try:
         reader.check()
-        batches = _some(reader, re.compile(definition.source.namespace))
+        wanted = re.compile(definition.source.namespace)
+        names = [namespace.name for namespace in reader.namespaces() if wanted.search(namespace.name)]
+        reader.check_namespaces(names)
+        batches = _some(reader, names)
     finally:
         reader.close()
     out: dict[str, list[dict[str, Any]]] = {}
@@ -241,12 +248,12 @@ def _passed(writer: str, function: Any, batch: Any) -> Any:
         raise BadInput(f"a function of the writer {writer!r} fails at {at.namespace}, id {at.id}: {what}") from error
 
 
-def _some(reader: Any, wanted: Any) -> list[Any]:
-    """The first rows that a source has, ten at most."""
+def _some(reader: Any, names: list[str]) -> list[Any]:
+    """The first rows of some namespaces, ten at most."""
     batches, left = [], SAMPLE
-    for namespace in reader.namespaces():
-        if left and wanted.search(namespace.name):
-            for piece in reader.pieces(namespace.name, 1000)[:1]:
+    for name in names:
+        if left:
+            for piece in reader.pieces(name, 1000)[:1]:
                 for batch in reader.copy(piece):
                     batches.append(batch.slice(0, left))
                     left -= batches[-1].num_rows

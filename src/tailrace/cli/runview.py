@@ -51,9 +51,11 @@ class RunView:
             f"{name} {s['state']} {s['rows']:,} rows, {s['lag']:,} behind" + (f": {s['error']}" if s["error"] else "")
             for name, s in status["sinks"].items()
         )
+        copying = copied or any(s["phase"] == "copy" for s in status["sources"].values())
+        read = f"{copied:,} copied, " if copying else ""
         rate = self._rates("records", status["records"])
         trouble = f" ({status['error']})" if status["error"] else ""
-        return f"{status['state']}{trouble}: {copied:,} copied, {changes:,} changes, {rate:,.0f}/s | {sinks}"
+        return f"{status['state']}{trouble}: {read}{changes:,} changes, {rate:,.0f}/s | {sinks}"
 
     def live(self, status: dict[str, Any]) -> RenderableType:
         """What is read, namespace by namespace, and what is written, writer by writer."""
@@ -75,7 +77,8 @@ class RunView:
     def _sources(self, status: dict[str, Any]) -> Table:
         table = _table("FROM", "PHASE", "COPIED", "", "CHANGES")
         for name, s in list(status["sources"].items())[:MOST]:
-            table.add_row(name, s["phase"], f"{s['copied']:,}", self._progress(name, s), f"{s['changes']:,}")
+            copied = f"{s['copied']:,}" if s["copied"] or s["phase"] == "copy" else "before"
+            table.add_row(name, s["phase"], copied, self._progress(name, s), f"{s['changes']:,}")
         if len(status["sources"]) > MOST:
             table.add_row(f"… and {len(status['sources']) - MOST} more")
         return table

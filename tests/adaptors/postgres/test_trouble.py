@@ -68,7 +68,9 @@ class TestConnecting:
 
     def test_nobody_there(self) -> None:
         text = said(Unavailable, reader(f"postgresql://u:{SECRET}@127.0.0.1:1/shop").check, secret=SECRET)
-        assert text == "PostgreSQL at 127.0.0.1:1/shop cannot be reached: Connection refused"
+        assert text.startswith(
+            "PostgreSQL at 127.0.0.1:1/shop cannot be reached: Connection refused; is it running there"
+        )
 
     def test_copies_and_logs_say_the_same(self, postgres18: Postgres) -> None:
         database = Database(postgres18.uri(password=SECRET))
@@ -105,6 +107,15 @@ def poor(source: Place) -> Iterator[str]:
 
 @pytest.mark.server
 class TestSource:
+    def test_a_table_without_a_key_is_known_before_anything_is_changed(self, source: Place) -> None:
+        source.run("CREATE TABLE nameless (a int)")
+        text = said(NotReady, lambda: reader(source.uri).check_namespaces(["public.nameless"]))
+        assert "public.nameless: no primary key" in text
+        assert "ALTER TABLE" in text
+        reader(source.uri, identity="full").check_namespaces(["public.nameless"])
+        assert source.ask("SELECT relreplident::text FROM pg_class WHERE relname = 'nameless'") == [("d",)]
+        assert source.ask("SELECT count(*) FROM pg_publication") == [(0,)]
+
     def test_log_level(self) -> None:
         """What it says is done, and then the same reader works."""
         start = lambda port, **settings: started(  # noqa: E731

@@ -87,18 +87,21 @@ def _create(connection: Connection[Any], name: str, tables: Sequence[Identity]) 
 
 def _identify(connection: Connection[Any], settings: PostgresSource, tables: Sequence[Identity]) -> None:
     """No table may be published whose updates and deletes the server would then refuse."""
+    for order in check_identities(connection, settings, tables):
+        _do(connection, order, "setting a replica identity")
+
+
+def check_identities(connection: Connection[Any], settings: PostgresSource, tables: Sequence[Identity]) -> list[str]:
+    """What must be done so that all tables can be followed; refuses if it is the user who must do it."""
     nameless = [table for table in tables if not table.enough]
     orders = [f"ALTER TABLE {leaf} REPLICA IDENTITY FULL;" for table in nameless for leaf in _places(connection, table)]
-    if not orders:
-        return
-    if settings.identity == "ask":
+    if orders and settings.identity == "ask":
         which = ", ".join(table.namespace for table in nameless[:10]) + (", …" if len(nameless) > 10 else "")
         raise NotReady(
             f"{which}: no primary key, so PostgreSQL would refuse updates and deletes there once it is followed.  Give "
             f"it a key, or leave it out of the namespace, or: {' '.join(orders[:10])}  (identity = 'full' does that)"
         )
-    for order in orders:
-        _do(connection, order, "setting a replica identity")
+    return orders
 
 
 def _places(connection: Connection[Any], table: Identity) -> list[str]:

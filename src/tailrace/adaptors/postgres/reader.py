@@ -49,6 +49,11 @@ class PostgresReader(Reader):
             self._database.log().finish()
             slot.free(connection, self._database.where, self._settings, HELD)
 
+    def check_namespaces(self, namespaces: Sequence[str]) -> None:
+        """Whether these tables' changes say which row they are about."""
+        with self._database.connect("checking tables") as connection:
+            publication.check_identities(connection, self._settings, _identities(connection, namespaces))
+
     def namespaces(self) -> list[Namespace]:
         """Every ordinary or partitioned table outside the system's schemas."""
         with self._database.connect("listing tables") as connection:

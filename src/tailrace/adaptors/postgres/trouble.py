@@ -52,7 +52,9 @@ def refused(error: BaseException, where: str, info: dict[str, Any]) -> TailraceE
     for said, helps in CONNECTING:
         if said in text:
             return NotReady(f"PostgreSQL at {where}: {text}; {helps.format(**_filled(info))}")
-    return Unavailable(f"PostgreSQL at {where} cannot be reached: {text}")
+    return Unavailable(
+        f"PostgreSQL at {where} cannot be reached: {text}; is it running there, and are host and port in the uri right?"
+    )
 
 
 def _filled(info: dict[str, Any]) -> dict[str, Any]:
