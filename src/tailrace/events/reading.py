@@ -10,13 +10,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tailrace.coordination import guard
-from tailrace.coordination.guard import Refused
 from tailrace.events.event import Event
 from tailrace.events.stored import read_events
 from tailrace.events.tip import TIP, Tip, check_batch, damaged, tip_key
-from tailrace.storage import calls
 from tailrace.storage.calls import Steps
-from tailrace.storage.tables import Check, Equals, Item, Key
+from tailrace.storage.tables import Item, Key
 
 
 def read_tip(stream: str) -> Steps[Tip]:
@@ -24,27 +22,16 @@ def read_tip(stream: str) -> Steps[Tip]:
     return Tip.of(stream, (yield from guard.read(tip_key(stream))))
 
 
-def truth(key: Key) -> Steps[Item | None]:
-    """An item as conditions see it, which no transaction under way can hide."""
-    attempts = 0
-    while True:
-        outcome = yield from guard.attempt(Check(key, (Equals("n", -1),)))
-        if isinstance(outcome, Refused):
-            return outcome.item
-        yield from calls.pause(attempts)
-        attempts += 1
-
-
 def true_tip(stream: str) -> Steps[Tip]:
     """A stream's Tip, as conditions see it."""
-    return Tip.of(stream, (yield from truth(tip_key(stream))))
+    return Tip.of(stream, (yield from guard.truth(tip_key(stream))))
 
 
 def bridge(stream: str, low: int, high: int) -> Steps[list[Item]]:
     """The calves from index low to high, which a plain read did not show; if some were pruned, only what is above."""
     found: list[Item] = []
     while low < high:
-        item = yield from truth(Key(stream, low))
+        item = yield from guard.truth(Key(stream, low))
         if item is not None:
             check_batch(stream, item)
             found.append(item)

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tailrace.coordination import guard
-from tailrace.errors import Damaged, ObjectMissing, OutOfRange
+from tailrace.errors import Damaged, Lost, ObjectMissing, OutOfRange
 from tailrace.log import head as heads
 from tailrace.log.append import Log, look
 from tailrace.log.chunk import MANIFEST, Run, decode
@@ -106,10 +106,12 @@ class Reader:
         """When the waiting for a page to show began; one that never does is lost."""
         at = yield from calls.now()
         if began is not None and at - began > guard.PATIENCE:
+            lost = [Lost(q, self.positions[q], self.positions[q] + 1) for q in wanted]
             raise Damaged(
-                f"the page with {_places(self.log.name, ((q, self.positions[q], 1) for q in wanted))} is missing; "
-                "restore it from a backup",
+                f"the page with {placed(self.log.name, lost)} is missing; restore it from a backup",
                 where=heads.head_key(self.log.id).p,
+                topic=self.log.name,
+                lost=lost,
             )
         return at if began is None else began
 
@@ -221,10 +223,12 @@ class Reader:
         except ObjectMissing as error:
             mark = (entry.id, page.first, page.v)
             if self._missing == mark:
-                lost = _places(self.log.name, ((r.partition, at[r.partition], r.count) for r in runs))
+                lost = lost_with(runs, at)
                 raise Damaged(
-                    f"{error.name} is gone, and with it {lost}; restore it from a backup",
+                    f"{error.name} is gone, and with it {placed(self.log.name, lost)}; restore it from a backup",
                     where=error.name,
+                    topic=self.log.name,
+                    lost=lost,
                 ) from error
             self._missing, self._page = mark, None
             return None
@@ -233,11 +237,13 @@ class Reader:
         try:
             return decode(entry.kind, run, data, where_is(self.log.id, entry))
         except Damaged as error:
-            lost = _places(self.log.name, [(run.partition, first, run.count)])
+            lost = lost_with([run], {run.partition: first})
             raise Damaged(
-                f"{error}; lost: {lost}; to go on without, start at {first + run.count}",
+                f"{error}; lost: {placed(self.log.name, lost)}; to go on without, start at {first + run.count}",
                 where=error.where,
                 position=error.position,
+                topic=self.log.name,
+                lost=lost,
             ) from error
 
     def _cut(self, run: Run, first: int, batches: list[pa.RecordBatch], here: dict[int, int]) -> Iterator[Fetched]:
@@ -253,13 +259,14 @@ class Reader:
             here[q] = max(here[q], min(first, end))
 
 
-def _places(name: str, runs: Iterable[tuple[int, int, int]]) -> str:
-    """(partition, first offset, count)s, for people."""
-    shown = [
-        f"offset{f's {first} to {first + count - 1}' if count > 1 else f' {first}'} of partition {q}"
-        for q, first, count in runs
-    ]
-    return f"{', '.join(shown)} of {name!r}"
+def lost_with(runs: Iterable[Run], at: Mapping[int, int]) -> list[Lost]:
+    """The offsets of some runs, of which each partition's begins at the one given."""
+    return [Lost(r.partition, at[r.partition], at[r.partition] + r.count) for r in runs]
+
+
+def placed(name: str, lost: Iterable[Lost]) -> str:
+    """Offsets of a topic, for people."""
+    return f"{', '.join(map(str, lost))} of {name!r}"
 
 
 def where_is(topic_id: str, entry: Entry) -> str:

@@ -39,6 +39,12 @@ class Query(Struct, frozen=True):
     limit: int | None = None
 
 
+class Scan(Struct, frozen=True):
+    """Items of all hashes, behind this key."""
+
+    after: Key | None = None
+
+
 class Write(Struct, frozen=True):
     """One guarded write."""
 
@@ -81,7 +87,7 @@ class Now(Struct, frozen=True):
     """This process's monotonic clock, in seconds."""
 
 
-Call: TypeAlias = Get | Query | Write | PutObject | GetObject | ListObjects | DeleteObjects | Pause | Now
+Call: TypeAlias = Get | Query | Scan | Write | PutObject | GetObject | ListObjects | DeleteObjects | Pause | Now
 Steps: TypeAlias = Generator[Call, Any, T]
 
 
@@ -95,6 +101,11 @@ def query(
 ) -> Steps[Slice]:
     """Ask for one page of items."""
     return (yield Query(p, low, high, descending, limit))  # type: ignore[no-any-return]
+
+
+def scan(after: Key | None = None) -> Steps[list[Item]]:
+    """Ask for some items of all hashes."""
+    return (yield Scan(after))  # type: ignore[no-any-return]
 
 
 def write(*actions: Action) -> Steps[tuple[Item | None, ...] | None]:
@@ -159,6 +170,8 @@ class Store:
                 return self.table.get(key)
             case Query(p, low, high, descending, limit):
                 return self.table.query(p, low, high, descending=descending, limit=limit)
+            case Scan(after):
+                return self.table.scan(after)
             case Write(actions):
                 return self.table.write(*actions)
             case PutObject(name, parts):

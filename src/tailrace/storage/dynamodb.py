@@ -71,6 +71,16 @@ class DynamoTable:
         last = answer.get("LastEvaluatedKey")
         return Slice([item_from_wire(item) for item in answer["Items"]], int(last["i"]["N"]) if last else None)
 
+    def scan(self, after: Key | None = None) -> list[Item]:
+        """Items of all hashes behind a key; none at the end."""
+        begin: dict[str, Any] = {} if after is None else {"ExclusiveStartKey": key_to_wire(after)}
+        while True:
+            answer = self._ask("Scan", ConsistentRead=True, **begin)
+            last = answer.get("LastEvaluatedKey")
+            if answer["Items"] or not last:
+                return [item_from_wire(item) for item in answer["Items"]]
+            begin = {"ExclusiveStartKey": last}
+
     def write(self, *actions: Action) -> tuple[Item | None, ...] | None:
         """Do all actions or none; answers the new item of a single action, and None after a transaction."""
         check_write(actions)

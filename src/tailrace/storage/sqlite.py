@@ -9,6 +9,7 @@ Conditions are judged and changes made inside the transaction, by the functions 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from typing import Any
 
 import apsw
@@ -18,6 +19,7 @@ from tailrace.storage.capture import ROLL_RECORDS, ROLL_SECONDS, Capture, switch
 from tailrace.storage.changes import View
 from tailrace.storage.database import Database, fetch
 from tailrace.storage.evaluation import changed, holds, same
+from tailrace.storage.integrity import check_database, size_of
 from tailrace.storage.limits import MAX_ITEM_BYTES, check_key, check_size, check_write
 from tailrace.storage.packing import COUNTED_PER_BYTE, pack, repack, unpack
 from tailrace.storage.tables import LAST, PAGE_BYTES, Absent, Action, Check, Delete, Item, Key, Put, Slice, Update
@@ -46,6 +48,7 @@ class SqliteTable:
         self._update = f"UPDATE {name} SET body = ? WHERE n = ?"
         self._delete = f"DELETE FROM {name} WHERE n = ?"
         self._range = f"SELECT i, body FROM {name} WHERE p = ? AND i BETWEEN ? AND ? ORDER BY i"
+        self._all = f"SELECT p, i, body FROM {name} WHERE (p, i) > (?, ?) ORDER BY p, i"
         if not database.read(_has_table, name):
             database.write(_make_table, name)
         database.join()
@@ -68,6 +71,11 @@ class SqliteTable:
         sql = f"{self._range} {'DESC' if descending else 'ASC'} LIMIT ?"
         return self.database.read(_page, sql, (p, low, high, -1 if limit is None else limit))
 
+    def scan(self, after: Key | None = None) -> list[Item]:
+        """Items of all hashes behind a key, in order; none at the end."""
+        self._check_open()
+        return self.database.read(_some, self._all, after or ("", -1))
+
     def write(self, *actions: Action) -> tuple[Item | None, ...]:
         """Do all actions or none; answers the items as they now are (None: deleted or only checked)."""
         self._check_open()
@@ -83,6 +91,15 @@ class SqliteTable:
         """A number that is another one after any commit to the database, by whichever process."""
         self._check_open()
         return self.database.data_version()
+
+    def check(self, told: Callable[[int], object]) -> tuple[list[Damaged], list[str]]:
+        """What is damaged in the database, and what else there is to know about it; `told` gets the bytes read."""
+        self._check_open()
+        return check_database(self.database, told)
+
+    def size(self) -> int:
+        """The bytes of the database and its journal."""
+        return size_of(self.database.path)
 
     def close(self) -> None:
         """Give the database up; calls after this raise `Closed`."""
@@ -177,6 +194,17 @@ def _page(cursor: apsw.Cursor, sql: str, bindings: tuple[str, int, int, int]) ->
         items.append(_unpacked(body, bindings[0], i))
         last = i
     return Slice(items, last if len(items) == bindings[3] else None)
+
+
+def _some(cursor: apsw.Cursor, sql: str, after: tuple[str, int]) -> list[Item]:
+    items: list[Item] = []
+    size = 0
+    for p, i, body in cursor.execute(sql, after):
+        size += len(body)
+        if size > PAGE_BYTES and items:
+            break
+        items.append(_unpacked(body, p, i))
+    return items
 
 
 def _has_table(cursor: apsw.Cursor, name: str) -> bool:

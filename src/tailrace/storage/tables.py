@@ -179,6 +179,11 @@ class Table(Protocol):
     ) -> Slice:
         """Items of one hash with low <= i <= high, in order; at most `limit` and at most 1 MB of them."""
 
+    def scan(self, after: Key | None = None) -> list[Item]:
+        """Items of all hashes, at most 1 MB of them, behind the last one given before; none at the end.
+
+        Those of one hash come in order.  What is there from the first call to the last comes exactly once."""
+
     def write(self, *actions: Action) -> tuple[Item | None, ...] | None:
         """Do all actions or none.  Answers the items as they now are (None: deleted or only checked), or None
         where the backend does not say, as DynamoDB does not of a transaction of several."""

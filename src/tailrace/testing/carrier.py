@@ -17,6 +17,7 @@ from tailrace.storage.calls import (
     Pause,
     PutObject,
     Query,
+    Scan,
     Write,
 )
 from tailrace.testing.clock import ManualClock
@@ -48,6 +49,9 @@ class Carrier:
         if isinstance(call, Query):
             self.table.calls["query"] += 1
             return self.table.range(call.p, call.low, call.high, call.descending, call.limit)
+        if isinstance(call, Scan):
+            self.table.calls["scan"] += 1
+            return self.table.some(call.after)
         if isinstance(call, Now):
             return self.clock.monotonic()
         if isinstance(call, Pause):

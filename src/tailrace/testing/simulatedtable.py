@@ -6,6 +6,7 @@ import threading
 from bisect import bisect_left, bisect_right, insort
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from itertools import islice
 
 from tailrace.errors import Closed, Conflict
 from tailrace.storage.evaluation import changed, holds
@@ -14,6 +15,9 @@ from tailrace.storage.tables import LAST, PAGE_BYTES, Action, Check, Delete, Ite
 from tailrace.testing.faults import Faults
 from tailrace.testing.incoming import admit, plain
 from tailrace.testing.simulatedchanges import SimulatedChanges
+
+SCANNED = 100
+"""The most items that one scan gives, so that a small table has several pages too."""
 
 
 class SimulatedTable:
@@ -66,6 +70,12 @@ class SimulatedTable:
             items, more = self.range(p, low, high, descending, limit)
             return Slice([plain(item) for item in items], more)
 
+    def scan(self, after: Key | None = None) -> list[Item]:
+        """Items of all hashes behind a key, in order; none at the end."""
+        with self._lock:
+            self._read("scan")
+            return [plain(item) for item in self.some(after)]
+
     def write(self, *actions: Action) -> tuple[Item | None, ...] | None:
         """Do all actions or none."""
         admitted = admit(actions)
@@ -107,6 +117,12 @@ class SimulatedTable:
         found = self._found(p, low, high, descending)
         page = _page(found, self._bounds, limit)
         return Slice(page, page[-1]["i"] if len(page) < len(found) else None)
+
+    def some(self, after: Key | None) -> list[Item]:
+        """One page of items of all hashes as plain reads show them."""
+        keys = sorted(key for key in {**self.items, **self.veil} if after is None or key > after)
+        shown = (item for key in keys if (item := self.look(key)) is not None)
+        return _page(list(islice(shown, SCANNED)), self._bounds, None)
 
     def _found(self, p: str, low: int, high: int, descending: bool) -> list[Item]:
         ranges = self._ranges.get(p, [])

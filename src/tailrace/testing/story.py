@@ -13,6 +13,7 @@ from tailrace.storage.calls import (
     Pause,
     PutObject,
     Query,
+    Scan,
     Write,
 )
 from tailrace.storage.tables import LAST, Action, Key, Put, Update
@@ -54,6 +55,8 @@ def said(call: Call) -> str:
         case Query(p, low, high, descending, limit):
             last = "last" if high == LAST else high
             return f"query {p}/{low}…{last}{' descending' * descending}{f' limit {limit}' if limit else ''}"
+        case Scan(after):
+            return f"scan from {place(after)}" if after else "scan"
         case Write(actions):
             return " + ".join(map(acted, actions))
         case PutObject(name):

@@ -222,3 +222,11 @@ def pages(table: Table, p: str, *, descending: bool = False, limit: int | None =
         low, high = (0, more - 1) if descending else (more + 1, LAST)
         out.append(table.query(p, low, high, descending=descending, limit=limit))
     return out
+
+
+def scanned(table: Table) -> list[Item]:
+    """Every item of a table."""
+    out: list[Item] = []
+    while found := table.scan(Key(out[-1]["p"], out[-1]["i"]) if out else None):
+        out += found
+    return out

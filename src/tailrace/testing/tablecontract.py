@@ -56,6 +56,7 @@ from tailrace.testing.tablecases import (
     exactly,
     insist,
     pages,
+    scanned,
     there,
 )
 
@@ -337,6 +338,18 @@ class TableContract:
             assert all(sum(map(item_size, page.items)) <= PAGE_BYTES + MAX_ITEM_BYTES for page in found)
             numbers = [item["i"] for page in found for item in page.items]
             assert numbers == sorted(range(9), reverse=descending)
+
+    def test_scan_gives_every_item_once(self, table: Table, p: str) -> None:
+        made = [Key(f"{p}-{h}", i) for h in range(3) for i in (0, 7, 70_000, LAST)]
+        for key in made:
+            table.write(Put(key, {"a": key.i % 97}, (Absent(),)))
+        table.write(Put(Key(p, 1), {"d": bytes(300_000)}, (Absent(),)))
+        found = [item for item in scanned(table) if item["p"].startswith(p)]
+        keys = [Key(item["p"], item["i"]) for item in found]
+        assert sorted(keys) == sorted([*made, Key(p, 1)])
+        assert all(item["a"] == item["i"] % 97 for item in found if "a" in item)
+        for h in range(3):
+            assert [key for key in keys if key.p == f"{p}-{h}"] == [key for key in made if key.p == f"{p}-{h}"]
 
     # --- many at once ---
     def test_counters_lose_nothing(self, table: Table, p: str) -> None:

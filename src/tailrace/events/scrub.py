@@ -1,0 +1,57 @@
+"""Scrubbing streams: each item by itself as a scan of the table gives them, and whether they follow on each other."""
+
+from __future__ import annotations
+
+from tailrace.coordination import guard
+from tailrace.errors import Damaged
+from tailrace.events.reading import Forward
+from tailrace.events.tip import TIP, Tip, check_batch, tip_key
+from tailrace.storage.calls import Steps
+from tailrace.storage.tables import Item
+
+
+class Suspicion:
+    """Takes the items of streams in the order of a scan; gives the names of streams to be read again as a whole.
+
+    A scan shows items as of different moments, so what looks wrong in it may be right."""
+
+    def __init__(self) -> None:
+        self.streams = 0
+        self._stream, self._due = "", -1
+
+    def take(self, item: Item) -> str | None:
+        """One item; the stream that does not look whole with it."""
+        stream: str = item["p"]
+        before, due = self._stream, self._due
+        if stream != before:
+            self.streams += 1
+            self._stream, due = stream, -1
+        ended = before if stream != before and self._due >= 0 else None
+        try:
+            first = check_batch(stream, item)
+            if item["i"] == TIP:
+                floor = Tip.of(stream, item).floor
+                self._due = -1
+                return stream if max(due, floor) != first else ended
+        except Damaged:
+            self._due = -1
+            return stream
+        self._due = item["n"]
+        return stream if due not in (-1, first) else ended
+
+    def end(self) -> str | None:
+        """After the last item: the stream whose Tip did not come."""
+        return self._stream if self._due >= 0 else None
+
+
+def scrub_stream(stream: str) -> Steps[Damaged | None]:
+    """Read a stream from its floor to its end; what is damaged in it."""
+    try:
+        forward = Forward(stream)
+        while not forward.done:
+            yield from forward.page()
+        if forward.tip is None and (yield from guard.truth(tip_key(stream))) is None:
+            return Damaged(f"the Tip of stream {stream!r} is not there", where=stream, position=TIP)
+    except Damaged as error:
+        return error
+    return None

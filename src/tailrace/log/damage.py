@@ -1,0 +1,163 @@
+"""Damage: what scrubbing finds, as values, and a topic's pages walked one by one.
+
+A walk goes as a reader does: what is not as it must be is looked at again, as conditions see it, before it is called
+damage, since producers, merging and retention go on meanwhile.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+from tailrace.coordination import guard
+from tailrace.errors import Lost
+from tailrace.log import head as heads
+from tailrace.log.append import Log
+from tailrace.log.head import Head, Page
+from tailrace.storage.calls import Steps
+from tailrace.storage.tables import LAST
+
+Kind: TypeAlias = Literal[
+    "bytes", "missing", "records", "manifest", "page", "head", "catalog", "position", "producer", "event", "item",
+    "database", "journal",
+]  # fmt: skip
+"""bytes: not those written, or cut; missing: an object or item that is referred to; records: not as many as the table
+says; manifest: a list of chunks; page, head, catalog, item: items of the table; position: a group is where the log has
+never been; producer: what it has stored is not in the log; event: of a stream; database, journal: SQLite's files."""
+
+
+@dataclass(frozen=True, slots=True)
+class Damage:
+    """One thing that is not as it was written: of which topic, in which object, item or file, at which byte, and the
+    records that are lost with it."""
+
+    kind: Kind
+    text: str
+    topic: str = ""
+    where: str = ""
+    byte: int | None = None
+    lost: tuple[Lost, ...] = ()
+
+    def __str__(self) -> str:
+        at = f" at byte {self.byte:,}" if self.byte is not None else ""
+        lost = f"; lost: {', '.join(map(str, self.lost))}" if self.lost else ""
+        topic = f"topic {self.topic!r}: " if self.topic else ""
+        return f"{topic}{self.where}{at}: {self.text}{lost}"
+
+
+def check_head(log: Log, head: Head) -> list[Damage]:
+    """What cannot be so in a head."""
+    key = heads.head_key(log.id)
+    where = f"item {key.p}/{key.i}"
+    wrong = [
+        (head.gc > head.gen, f"gc {head.gc} is above gen {head.gen}"),
+        (head.first > head.page, f"its first page {head.first} is above its page {head.page}"),
+        *(
+            (not 0 <= head.floor.get(q, -1) <= n, f"partition {q} ends at {n}, below its floor {head.floor.get(q)}")
+            for q, n in head.next.items()
+        ),
+        *((n < 0, f"its entries have more records of partition {q} than the log") for q, n in head.own.base.items()),
+    ]
+    return [Damage("head", text, log.name, where) for true, text in wrong if true]
+
+
+class Walk:
+    """The pages of a topic from its first on, the open one last; what is wrong with their joining goes to `found`."""
+
+    def __init__(self, log: Log) -> None:
+        self.log = log
+        self.found: list[Damage] = []
+        self.head: Head | None = None
+        """The head as it was when the walk began."""
+        self._number, self._before = 0, -1
+        self._due: Mapping[int, int] | None = None
+        self._ended = False
+
+    def next(self) -> Steps[Page | None]:
+        """The next page; None after the last."""
+        if self._ended:
+            return None
+        if self.head is None:
+            self.head = yield from self.log.head()
+            self.found += check_head(self.log, self.head)
+            self._number = self.head.first
+        page = yield from self._joined()
+        self._before, self._number, self._due = page.first, page.last + 1, page.end
+        return page
+
+    def _joined(self) -> Steps[Page]:
+        """The page that follows.  What does not join is looked at as conditions see it, and again if it changed."""
+        page, _ = yield from self._plain()
+        seen = None
+        while page is None or not self._joins(page):
+            now = yield from self._true()
+            page = now[0]
+            if seen is not None and seen[1] == now[1]:
+                return (yield from self._gap(page))
+            seen = now
+        return page
+
+    def _joins(self, page: Page) -> bool:
+        # one that begins earlier has been merged with what this walk has seen, and is looked at as a whole
+        return page.first < self._number or self._due is None or page.base == self._due
+
+    def _plain(self) -> Steps[tuple[Page | None, Head]]:
+        head = yield from self.log.head()
+        self._rise(head)
+        if self._number >= head.page:
+            self._ended = True
+            return head.own, head
+        p = heads.head_key(self.log.id).p
+        items, _ = yield from guard.read_range(p, 0, self._number, descending=True, limit=1)
+        page = Page.of(items[0]) if items else None
+        return (page if page is not None and page.last >= self._number else None), head
+
+    def _rise(self, head: Head) -> None:
+        if head.first > self._number:
+            self._number, self._due = head.first, None
+
+    def _true(self) -> Steps[tuple[Page | None, object]]:
+        """The same past every transaction under way; and what it was judged by."""
+        head = self.log.saw((yield from guard.truth(heads.head_key(self.log.id))))
+        self._rise(head)
+        self._ended = self._number >= head.page
+        if self._ended:
+            return head.own, (head.page, head.first, dict(head.own.base))
+        here = yield from guard.truth(heads.page_key(self.log.id, self._number))
+        before = yield from guard.truth(heads.page_key(self.log.id, max(self._before, 0)))
+        for item in here, before:
+            if item is not None and "base" in item and (page := Page.of(item)).first <= self._number <= page.last:
+                return page, (page.first, page.v, head.first)
+        plain, _ = yield from self._plain()
+        return plain, (plain.first if plain else None, plain.v if plain else None, head.first)
+
+    def _gap(self, page: Page | None) -> Steps[Page]:
+        """It is so: name it, and go on behind it."""
+        p, name = heads.head_key(self.log.id).p, self.log.name
+        where = f"item {p}/{self._number}"
+        if page is not None:
+            text = f"it begins at {_shown(page.base)}, and the one before it ends at {_shown(self._due or {})}"
+            self.found.append(Damage("page", text, name, where, lost=_between(self._due, page.base)))
+            return page
+        head = yield from self.log.head()
+        items, _ = yield from guard.read_range(p, self._number, LAST - 1, limit=1)
+        after = Page.of(items[0]) if items else head.own
+        self._ended = not items
+        until = f"page {self._number}" if after.first == self._number + 1 else f"pages {self._number} to {after.first}"
+        lost = _between(self._due or dict(head.floor), after.base)
+        self.found.append(Damage("page", f"{until} of the log's references is missing", name, where, lost=lost))
+        return after
+
+
+def _between(due: Mapping[int, int] | None, base: Mapping[int, int]) -> tuple[Lost, ...]:
+    return tuple(Lost(q, due[q], base[q]) for q in sorted(base) if q in due and base[q] > due[q]) if due else ()
+
+
+def _shown(offsets: Mapping[int, int]) -> str:
+    return ", ".join(f"{q}:{n}" for q, n in sorted(offsets.items()))
+
+
+def distinct(damages: Sequence[Damage]) -> list[Damage]:
+    """Each once, in the order of the first."""
+    return list(dict.fromkeys(damages))

@@ -1,0 +1,220 @@
+"""Scrub: the bytes of a topic read again, and compared with what its table says of them.
+
+Every run of every chunk is read, its checksum computed, its records counted.  Bytes that are gone are damage only if
+a fresh look at their page still refers to them: else they were merged or removed meanwhile, and what took their place
+is scrubbed instead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+import crc32c
+import pyarrow as pa
+
+from tailrace.coordination import guard
+from tailrace.errors import Damaged, Lost, ObjectMissing
+from tailrace.log import head as heads
+from tailrace.log.append import Log
+from tailrace.log.chunk import MANIFEST, OFFSETS, Run, decode
+from tailrace.log.damage import Damage, Walk
+from tailrace.log.head import Entry, Page
+from tailrace.log.manifest import listed
+from tailrace.log.reader import lost_with, read_runs, where_is
+from tailrace.storage.calls import Steps
+
+SLICE = 16 * 1024 * 1024
+"""A run longer than this is read in pieces, so that memory stays bounded; its records are then not counted."""
+
+
+@dataclass(slots=True)
+class Found:
+    """What came of some scrubbing."""
+
+    damages: list[Damage] = field(default_factory=list)
+    bytes: int = 0
+    runs: int = 0
+    records: int = 0
+    chunks: int = 0
+
+    def add(self, other: Found) -> None:
+        """Count another's with these."""
+        self.damages += other.damages
+        self.bytes, self.runs = self.bytes + other.bytes, self.runs + other.runs
+        self.records, self.chunks = self.records + other.records, self.chunks + other.chunks
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """One chunk to look at: on which page, and the offsets at which its records begin."""
+
+    page: Page
+    entry: Entry
+    at: Mapping[int, int]
+
+
+def pieces(page: Page) -> Iterator[Piece]:
+    """The chunks on a page."""
+    at = dict(page.base)
+    for entry in page.entries:
+        yield Piece(page, entry, at)
+        at = heads.plus(at, entry.counts)
+
+
+def scrub_topic(log: Log) -> Steps[Found]:
+    """A whole topic, one chunk after the other."""
+    walk, found = Walk(log), Found()
+    while (page := (yield from walk.next())) is not None:
+        for piece in pieces(page):
+            found.add((yield from scrub_piece(log, piece)))
+    found.damages += walk.found
+    return found
+
+
+def scrub_piece(log: Log, piece: Piece) -> Steps[Found]:
+    """One chunk, wherever its records are by now."""
+    try:
+        return (yield from _scrub_chunk(log, piece.entry, piece.at))
+    except ObjectMissing as error:
+        page = yield from _fresh(log, piece.page)
+        if page is None:
+            return Found()
+        if any(entry.id == piece.entry.id for entry in page.entries):
+            lost = tuple(lost_with(piece.entry.runs, piece.at))
+            kept = yield from _kept(log, lost)
+            return Found([Damage("missing", "it is gone", log.name, error.name, lost=kept)] if kept else [])
+        found = Found()
+        for other in pieces(page):
+            if _overlap(other, piece):
+                found.add((yield from scrub_piece(log, other)))
+        return found
+
+
+def _overlap(one: Piece, other: Piece) -> bool:
+    return any(
+        one.at[q] < other.at[q] + n and other.at[q] < one.at[q] + one.entry.counts.get(q, 0)
+        for q, n in other.entry.counts.items()
+    )
+
+
+def _fresh(log: Log, page: Page) -> Steps[Page | None]:
+    """The page that has these records now, as conditions see it; None if retention has removed it."""
+    while True:
+        head = log.saw((yield from guard.truth(heads.head_key(log.id))))
+        if page.first < head.first:
+            return None
+        if page.first >= head.page:
+            return head.own
+        if (item := (yield from guard.truth(heads.page_key(log.id, page.first)))) is not None:
+            return Page.of(item)
+        items, _ = yield from guard.read_range(heads.head_key(log.id).p, 0, page.first, descending=True, limit=1)
+        if items and (found := Page.of(items[0])).last >= page.first:
+            return found
+        if (yield from log.head()).first == head.first:
+            return None  # the walk has named the gap, or will
+
+
+def _kept(log: Log, lost: tuple[Lost, ...]) -> Steps[tuple[Lost, ...]]:
+    """Without what is below the floors: nobody may read that."""
+    floor = (yield from log.head()).floor
+    return tuple(Lost(q, max(first, floor[q]), end) for q, first, end in lost if end > floor[q])
+
+
+# --- bytes
+def _scrub_chunk(log: Log, entry: Entry, at: Mapping[int, int]) -> Steps[Found]:
+    if entry.kind & MANIFEST:
+        return (yield from _scrub_manifest(log, entry, at))
+    found = Found(chunks=1, runs=len(entry.runs))
+    for group in _groups(entry):
+        if len(group) == 1 and group[0].length > SLICE:
+            yield from _scrub_slices(log, entry, group[0], at, found)
+            continue
+        for run, data in zip(group, (yield from read_runs(log, entry, group)), strict=True):
+            found.bytes += len(data)
+            found.records += run.count
+            found.damages += _judge(log, entry, run, at, data)
+    return found
+
+
+def _groups(entry: Entry) -> Iterator[list[Run]]:
+    """Runs to read together."""
+    group: list[Run] = []
+    for run in entry.runs:
+        if group and sum(r.length for r in group) + run.length > SLICE:
+            yield group
+            group = []
+        group.append(run)
+    if group:
+        yield group
+
+
+def _judge(log: Log, entry: Entry, run: Run, at: Mapping[int, int], data: memoryview) -> list[Damage]:
+    where, lost = where_is(log.id, entry), tuple(lost_with([run], at))
+    try:
+        batches = decode(entry.kind, run, data, where)
+    except Damaged:
+        return [_wrong(log, where, run, lost, len(data))]
+    except (pa.ArrowException, ValueError, OSError) as error:
+        return [Damage("records", f"its records cannot be decoded: {error}", log.name, where, run.position, lost)]
+    rows = sum(batch.num_rows for batch in batches)
+    if (entry.kind & OFFSETS and rows > run.count) or (not entry.kind & OFFSETS and rows != run.count):
+        text = f"it has {rows:,} records, and {run.count:,} by its reference"
+        return [Damage("records", text, log.name, where, run.position, lost)]
+    return []
+
+
+def _wrong(log: Log, where: str, run: Run, lost: tuple[Lost, ...], length: int) -> Damage:
+    if length < run.length:
+        text = f"it is cut {run.length - length:,} bytes before the end of the records at {run.position:,}"
+        return Damage("bytes", text, log.name, where, run.position + length, lost)
+    text = f"the checksum of the {run.length:,} bytes from here differs"
+    return Damage("bytes", text, log.name, where, run.position, lost)
+
+
+def _scrub_slices(log: Log, entry: Entry, run: Run, at: Mapping[int, int], found: Found) -> Steps[None]:
+    crc = done = 0
+    while done < run.length:
+        part = Run(run.partition, run.count, run.position + done, min(SLICE, run.length - done), 0, 0, 0)
+        (data,) = yield from read_runs(log, entry, [part])
+        crc, done = crc32c.crc32c(data, crc), done + len(data)
+        if len(data) < part.length:
+            break
+    found.bytes += done
+    found.records += run.count
+    if done < run.length or crc != run.crc:
+        lost = tuple(lost_with([run], at))
+        found.damages.append(_wrong(log, where_is(log.id, entry), run, lost, done))
+
+
+def _scrub_manifest(log: Log, entry: Entry, at: Mapping[int, int]) -> Steps[Found]:
+    where = where_is(log.id, entry)
+    data = (yield from read_runs(log, entry, entry.runs[:1]))[0]
+    found = Found(bytes=len(data), chunks=1)
+    try:
+        entries = listed(entry, data, where)
+    except Damaged as error:
+        lost = tuple(lost_with(entry.runs, at))
+        found.damages.append(Damage("manifest", str(error), log.name, where, error.position, lost))
+        return found
+    for chunk in entries:
+        try:
+            found.add((yield from _scrub_chunk(log, chunk, at)))
+        except ObjectMissing as error:
+            if (yield from _still_there(log, entry)):
+                lost = yield from _kept(log, tuple(lost_with(chunk.runs, at)))
+                if lost:
+                    found.damages.append(Damage("missing", "it is gone", log.name, error.name, lost=lost))
+            else:
+                raise
+        at = heads.plus(at, chunk.counts)
+    return found
+
+
+def _still_there(log: Log, manifest: Entry) -> Steps[bool]:
+    """What a manifest lists is removed before it: with it gone, all of it was removed on purpose."""
+    try:
+        yield from read_runs(log, manifest, manifest.runs[:1])
+    except ObjectMissing:
+        return False
+    return True

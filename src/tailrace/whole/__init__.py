@@ -1,0 +1,1 @@
+"""What is done to a home as a whole: scrub it, copy it."""

@@ -1,0 +1,137 @@
+"""Scrubbing what refers to topics, groups and named producers, and the streams of the event store."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Protocol
+
+from tailrace.coordination import guard
+from tailrace.coordination.lease import NOBODY
+from tailrace.errors import Damaged, UnknownTopic
+from tailrace.events.scrub import Suspicion, scrub_stream
+from tailrace.log import group as groups
+from tailrace.log import head as heads
+from tailrace.log.append import Log, find
+from tailrace.log.damage import Damage
+from tailrace.log.group import Group
+from tailrace.log.scrub import Found
+from tailrace.storage.calls import Steps, Store
+from tailrace.storage.tables import LAST, Item, Key
+from tailrace.whole.report import Report
+
+
+class Stored(Protocol):
+    """A topic's chunks as they are noted, to be compared with what is referred to."""
+
+    name: str
+
+    def put(self, gen: int, id: str, size: int) -> None:
+        """One that is stored."""
+
+
+class Items:
+    """The items of a home, against its topics."""
+
+    def __init__(self, store: Store, report: Report, shelves: Mapping[str, Stored]) -> None:
+        self._store, self._report, self._shelves = store, report, shelves
+
+    def groups(self, topics: set[str] | None) -> None:
+        """The positions and owners of consumer groups."""
+        try:
+            listed = self._store.run(groups.groups())
+            for name, topic, id in listed:
+                if topics is None or topic in topics:
+                    self._report.groups += 1
+                    self._found(self._group(Group(name, Log(topic, id), LAST)))
+        except Damaged as error:
+            self._report.damage("item", error)
+
+    def _group(self, group: Group) -> Steps[list[Damage]]:
+        # the positions first, then the head, whose ends only rise
+        held = yield from groups.shards(group)
+        made = yield from guard.read(group.key)
+        lives = yield from groups.members(group)
+        try:
+            head = yield from group.log.head()
+        except UnknownTopic:
+            return []
+        out = []
+        for q, item in held.items():
+            where, end = f"item {group.p}/{q}", head.next.get(q, 0)
+            text = f"group {group.name!r} is at {item['position']} of partition {q}, which ends at {end}"
+            if item["owner"] != NOBODY and item["owner"] not in lives:
+                self._report.notes.append(
+                    f"partition {q} of {group.log.name!r} is leased to a member of group {group.name!r} that is gone; "
+                    "the next one to look takes it over"
+                )
+            if item["position"] > end and _placed_there(item, made):
+                self._report.notes.append(f"{group.log.name!r}: {text}, as somebody has said; it waits for that")
+            elif not 0 <= item["position"] <= end:
+                out.append(Damage("position", text, group.log.name, where))
+        return out
+
+    def everything(self) -> None:
+        """One pass over the whole table: small chunks, named producers, streams."""
+        suspicion, suspects = Suspicion(), set[str]()
+        for item in self._scan():
+            p: str = item["p"]
+            if p.startswith("$Chunk-"):
+                if (shelf := self._shelves.get(p.removeprefix("$Chunk-"))) is not None:
+                    shelf.put(item["i"] >> heads.ID_BITS, item["id"], len(item["d"]))
+            elif p.startswith("$Producer-"):
+                self._report.producers += 1
+                self._found(self._producer(Key(p, item["i"])))
+            elif not p.startswith("$") and (stream := suspicion.take(item)) is not None:
+                suspects.add(stream)
+        if (last := suspicion.end()) is not None:
+            suspects.add(last)
+        self._report.streams = suspicion.streams
+        for stream in sorted(suspects):
+            if (error := self._store.run(scrub_stream(stream))) is not None:
+                self._report.damage("event", error)
+
+    def _scan(self) -> Iterator[Item]:
+        after: Key | None = None
+        try:
+            while found := self._store.run(guard.some(after)):
+                yield from found
+                after = Key(found[-1]["p"], found[-1]["i"])
+        except Damaged as error:
+            behind = f"behind {after.p!r}/{after.i} " if after else ""
+            self._report.damage("item", error)
+            self._report.notes.append(f"items {behind}could not be looked at: the table cannot be read to its end")
+
+    def _producer(self, key: Key) -> Steps[list[Damage]]:
+        """A named producer's last batch is in the log, or retention has removed it."""
+        seen: Item | None = None
+        ids: list[str] = []
+        while True:
+            item = yield from guard.truth(key)
+            if item is None or not item["id"] or item == seen:
+                break
+            seen = item
+            ids = item.get("topics") or [key.p.removeprefix("$Producer-").partition("_")[0]]
+            for id in ids:
+                log = Log(id, id)
+                try:
+                    head = yield from log.head()
+                except UnknownTopic:
+                    return []
+                if (yield from find(log, head, item["id"], [item["page"]])) is not None:
+                    return []
+        if item is None or not item["id"]:
+            return []
+        text = f"its batch {item['seq']} is stored by its own account, and is not in the log"
+        topics = ", ".join(self._shelves[id].name for id in ids if id in self._shelves)
+        return [Damage("producer", text, topics, f"item {key.p}/{key.i}")]
+
+    def _found(self, steps: Steps[list[Damage]]) -> None:
+        try:
+            self._report.add(Found(self._store.run(steps)))
+        except Damaged as error:
+            self._report.damage("item", error)
+
+
+def _placed_there(shard: Item, group: Item | None) -> bool:
+    """Whether a position may be what a person asked for: a group can be told to start beyond the end."""
+    return "reset" in shard or group is None or group["start"].get(str(shard["i"])) == shard["position"]

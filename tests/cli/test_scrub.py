@@ -1,0 +1,55 @@
+"""`tailrace scrub`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tests.cli.runs import Cli
+
+
+def filled(cli: Cli) -> Path:
+    """A topic with one object; gives the object's path."""
+    cli("topic", "create", "orders")
+    cli("topic", "append", "orders", input="x" * 100_000)
+    (path,) = [path for path in (Path(cli.home) / "objects").rglob("*") if path.is_file()]
+    return path
+
+
+def test_a_home_without_damage(cli: Cli) -> None:
+    filled(cli)
+    assert cli("scrub").out.splitlines() == ["read 1 record in 1 chunk of 1 topic, 98.0 KiB", "✓ no damage"]
+    found = cli("scrub", "orders", "--json").json
+    assert found["clean"] is True
+    assert found["read"]["records"] == 1
+    assert found["damages"] == []
+
+
+def test_damage_is_named(cli: Cli) -> None:
+    path = filled(cli)
+    data = bytearray(path.read_bytes())
+    data[50_000] ^= 1
+    path.chmod(0o600)
+    path.write_bytes(data)
+    ran = cli.fails("scrub", code=3)
+    name = path.relative_to(Path(cli.home) / "objects")
+    assert f"✗ topic 'orders': {name} at byte " in ran.out
+    assert "lost: offset 0 of partition 0" in ran.out
+    assert ran.out.endswith("1 damage; the rest can be read\n")
+    (damage,) = cli.fails("scrub", "--json", code=3).json["damages"]
+    assert damage["kind"] == "bytes"
+    assert damage["topic"] == "orders"
+    assert damage["where"] == str(name)
+    assert damage["lost"] == [{"partition": 0, "first": 0, "last": 0}]
+    assert "lost: offset 0 of partition 0 of 'orders'" in cli.fails("topic", "read", "orders").err
+
+
+def test_a_sample(cli: Cli) -> None:
+    filled(cli)
+    assert "no damage" in cli("scrub", "--sample", "50%").out
+    for wrong in ("50", "0%", "101%", "half"):
+        assert "is no share; write a percentage" in cli.fails("scrub", "--sample", wrong).err
+
+
+def test_a_topic_that_is_not_there(cli: Cli) -> None:
+    filled(cli)
+    assert "did you mean 'orders'?" in cli.fails("scrub", "order").err

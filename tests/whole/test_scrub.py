@@ -1,0 +1,213 @@
+"""Scrubbing a whole home: topics of real files, groups, producers, streams, and what nothing refers to."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import tailrace
+from tailrace.errors import Lost, UnknownTopic
+from tailrace.events.event import Event
+from tailrace.home import Home
+from tailrace.log import group as groups
+from tailrace.log import head as heads
+from tailrace.log.append import roll
+from tailrace.log.cleaning import clean
+from tailrace.log.damage import Damage
+from tailrace.log.merging import merge
+from tailrace.log.topic import Topic
+from tailrace.storage.tables import LAST, Delete, Key, Set, Update
+from tests.log.homes import EVERYWHERE, fill, group_of, opened, until
+
+BIG = b"x" * 70_000
+
+
+@pytest.fixture(params=EVERYWHERE)
+def home(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Home]:
+    with opened(request, tmp_path) as home:
+        yield home
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[Home]:
+    with tailrace.open(tmp_path / "home") as home:
+        yield home
+
+
+def the_damage(home: Home) -> Damage:
+    (damage,) = home.scrub().damages
+    return damage
+
+
+def some_of_all(home: Home) -> None:
+    """Topics of small and large chunks, in pages and not, a group, a named producer, streams with calves."""
+    one, two = home.create_topic("one", 2), home.create_topic("two", 3)
+    for n in range(4):
+        fill(one, 10, 10 * n)
+        two.append([(b"%d" % n, BIG), (b"other", b"small")])
+        if n == 2:
+            home.store.run(roll(one.log, home.store.run(one.log.head())))
+            home.store.run(roll(two.log, home.store.run(two.log.head())))
+    one.named_producer("loader").send_batch([(b"k", b"v")])
+    home.store.run(groups.make(group_of(one), "earliest"))
+    events = home.events(max_events=3)
+    for n in range(10):
+        events.stream("Cart-1").append([Event("Added", b"%d" % n)], expected=n)
+    events.stream("Cart-2").append([Event("Added", b"")], expected=0)
+
+
+def test_a_whole_home(home: Home) -> None:
+    some_of_all(home)
+    report = home.scrub()
+    assert report.damages == []
+    assert (report.topics, report.groups, report.producers, report.streams) == (2, 1, 1, 2)
+    assert report.found.records == 40 + 1 + 8
+    assert (report.orphans, report.pending) == (0, 0)
+    assert report.clean
+
+
+def test_an_empty_home(home: Home) -> None:
+    assert home.scrub().clean
+
+
+def test_only_some_topics(home: Home) -> None:
+    some_of_all(home)
+    report = home.scrub(["one"])
+    assert (report.topics, report.groups, report.streams, report.found.records) == (1, 1, 0, 41)
+    with pytest.raises(UnknownTopic, match="did you mean 'one'"):
+        home.scrub(["on"])
+
+
+# --- orphans
+def test_orphans_are_told_from_what_is_not_committed_yet(home: Home) -> None:
+    topic = home.create_topic("t")
+    topic.append([(b"k", BIG)])
+    for gen in 0, 1:
+        home.store.objects.put(heads.object_name(topic.id, gen, f"{gen + 1:024x}"), [b"left behind"])
+        entry = heads.Entry(f"{gen + 77:024x}", True, gen, 0, ())
+        home.store.table.write(heads.chunk_item(topic.id, entry, b"too"))
+    report = home.scrub()
+    assert (report.orphans, report.pending, report.clean) == (0, 4, True)
+    home.store.table.write(Update(heads.head_key(topic.id), (Set("gen", 1), Set("gc", 1))))
+    report = home.scrub()
+    assert (report.orphans, report.orphan_bytes, report.pending, report.clean) == (2, 14, 2, True)
+
+
+# --- what refers to topics
+def test_a_group_beyond_the_end(home: Home) -> None:
+    topic = home.create_topic("t", 2)
+    fill(topic, 10)
+    group = group_of(topic)
+    home.store.run(groups.make(group, "earliest"))
+    home.store.table.write(Update(group.shard(1), (Set("position", 6),)))
+    damage = the_damage(home)
+    assert (damage.kind, damage.topic, damage.where) == ("position", "t", f"item {group.p}/1")
+    assert damage.text == "group 'billing' is at 6 of partition 1, which ends at 5"
+
+
+def test_a_group_that_was_told_to_wait_beyond_the_end(home: Home) -> None:
+    topic = home.create_topic("t")
+    home.store.run(groups.make(group_of(topic), 100))
+    report = home.scrub()
+    assert report.clean
+    assert "waits for that" in report.notes[0]
+
+
+def test_a_producer_whose_batch_is_not_in_the_log(home: Home) -> None:
+    topic = home.create_topic("t")
+    topic.named_producer("loader").send_batch([(b"k", b"v")])
+    key = Key(f"$Producer-{topic.id}_loader")
+    home.store.table.write(Update(key, (Set("id", "f" * 24),)))
+    damage = the_damage(home)
+    assert (damage.kind, damage.topic, damage.where) == ("producer", "t", f"item {key.p}/0")
+
+
+def test_a_head_that_is_gone(home: Home) -> None:
+    topic = home.create_topic("t")
+    home.store.table.write(Delete(heads.head_key(topic.id)))
+    assert the_damage(home).kind == "head"
+
+
+def test_a_description_that_is_gone(home: Home) -> None:
+    home.create_topic("t")
+    home.store.table.write(Delete(Key("$Topic-t", LAST)))
+    assert the_damage(home).kind == "catalog"
+
+
+# --- streams
+def calved(home: Home) -> None:
+    events = home.events(max_events=2)
+    for n in range(7):
+        events.stream("Cart-1").append([Event("Added", b"%d" % n)], expected=n)
+    events.stream("Dog-1").append([Event("Barked", b"")], expected=0)
+
+
+def test_a_calf_that_is_gone(home: Home) -> None:
+    calved(home)
+    home.store.table.write(Delete(Key("Cart-1", 2)))
+    damage = the_damage(home)
+    assert (damage.kind, damage.where, damage.byte) == ("event", "Cart-1", 2)
+
+
+def test_an_event_that_was_changed(home: Home) -> None:
+    calved(home)
+    home.store.table.write(Update(Key("Cart-1", 2), (Set("c", ["Added", "Removed"]),)))
+    assert the_damage(home).kind == "event"
+
+
+def test_a_tip_that_is_gone(home: Home) -> None:
+    calved(home)
+    home.store.table.write(Delete(Key("Cart-1", 2**31 - 1)))
+    damage = the_damage(home)
+    assert (damage.kind, damage.where) == ("event", "Cart-1")
+
+
+# --- samples, and beside others
+def test_a_sample_reads_some_and_knows_that_the_rest_is_there(disk: Home) -> None:
+    topic = disk.create_topic("t")
+    for _ in range(60):
+        topic.append([(b"k", BIG)])
+    report = disk.scrub(sample=0.3)
+    assert report.clean
+    assert 0 < report.found.chunks < 60
+    assert report.found.chunks + report.unread == 60
+    entry = disk.store.run(topic.log.head()).own.entries[7]
+    disk.store.objects.delete([heads.object_name(topic.id, 0, entry.id)])
+    for _ in range(5):
+        (damage,) = disk.scrub(sample=0.01).damages
+        assert (damage.kind, damage.lost) == ("missing", (Lost(0, 7, 8),))
+
+
+def test_beside_producers_merging_and_cleaning(disk: Home) -> None:
+    topic = disk.create_topic("t", 2)
+    stop, reports = threading.Event(), []
+
+    def produce() -> None:
+        while not stop.is_set():
+            topic.append([(b"%d" % n, b"x" * 40_000) for n in range(4)])
+
+    def keep(own: Topic) -> None:
+        while not stop.is_set():
+            head = disk.store.run(own.log.head())
+            items = disk.store.table.query(heads.head_key(topic.id).p, head.first, LAST - 1, limit=3).items
+            if len(items) == 3:
+                disk.store.run(merge(own.log, [heads.Page.of(item) for item in items][1:]))
+            disk.store.run(clean(own.log))
+
+    before, heads.FULL = heads.FULL, 400
+    threads = [threading.Thread(target=produce), threading.Thread(target=keep, args=(disk.topic("t"),))]
+    try:
+        for thread in threads:
+            thread.start()
+        until(lambda: topic.ends()[0][1] > 50)
+        reports += [disk.scrub() for _ in range(8)]
+    finally:
+        stop.set()
+        for thread in threads:
+            thread.join()
+        heads.FULL = before
+    assert [str(d) for report in reports for d in report.damages] == []
+    assert disk.scrub().found.records >= sum(end for _, end in topic.ends().values())
