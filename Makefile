@@ -27,8 +27,8 @@ check: .venv/.ready   ## ruff, mypy --strict, import-linter
 	$(BIN)/lint-imports --no-cache
 
 # What fails is run once more by itself: a busy machine can make a test of real processes and servers late, not wrong.
-unit: .venv/.ready    ## pytest without the soaks
-	$(BIN)/pytest -m "not soak" || \
+unit: .venv/.ready    ## pytest without the soaks, in two processes
+	$(BIN)/pytest -m "not soak" -n 2 --dist loadfile --no-loadscope-reorder || \
 		$(BIN)/pytest -m "not soak" --last-failed --last-failed-no-failures=none
 
 spark: .venv/.ready   ## of these only the Spark format's, on local[2] and on a cluster of its own

@@ -14,7 +14,7 @@ from tests.servers.process import Missing, Server
 from tests.servers.rclone import rclone as start_rclone
 from tests.servers.seaweedfs import seaweedfs as start_seaweedfs
 
-MISSING: dict[str, str] = {}
+NONE = "no server to be had:"
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # Started in the background, a shell has Ctrl-C ignored, also by all programs that the tests start.
@@ -28,8 +28,7 @@ def started(name: str, start: Callable[[], contextlib.AbstractContextManager[Ser
         try:
             server = stack.enter_context(start())
         except Missing as missing:
-            MISSING[name] = str(missing)
-            pytest.skip(f"no {name} server: {missing}")
+            pytest.skip(f"{NONE} {name}: {missing}")
         yield server
 
 
@@ -63,7 +62,14 @@ def rclone() -> Iterator[Server]:
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Say which servers were missing, and so what was not tested."""
-    if MISSING:
+    reasons = [report.longrepr[2] for report in terminalreporter.stats.get("skipped", ())]
+    missing = {reason.partition(NONE)[2].strip() for reason in reasons if NONE in reason}
+    if missing:
         terminalreporter.section("SERVERS THAT WERE MISSING: their tests did not run", sep="!", red=True, bold=True)
-        for name, reason in sorted(MISSING.items()):
-            terminalreporter.write_line(f"{name}: {reason}", red=True)
+        for server in sorted(missing):
+            terminalreporter.write_line(server, red=True)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The longest first, so that of two processes none is left alone with it at the end."""
+    items.sort(key=lambda item: "tests/spark/" not in item.nodeid)
