@@ -102,7 +102,8 @@ class Reader(ABC):
 
     def follow(self, position: Position, namespaces: Sequence[str], state: Mapping[str, Any]) -> Iterator[Changes]:
         """Changes after a position, for ever, with mode SYNC; an empty one at least every second when nothing happens,
-        so that the caller can stop.  `state` has what is known of each namespace: phase, and the last message sent."""
+        so that the caller can stop.  `state` has what is known of each namespace: its `phase`, and once there was one
+        the `last` message that followed the copy: {"id", "op", "timestamp"}."""
         raise BadInput(f"a {type(self).__name__} cannot follow; run with --once")
 
     def acknowledge(self, position: Position) -> None:

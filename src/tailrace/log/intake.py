@@ -16,7 +16,7 @@ from tailrace.coordination import guard
 from tailrace.coordination.rules import rules
 from tailrace.log.append import Placed, commit_guarded
 from tailrace.storage.calls import Steps
-from tailrace.storage.tables import Absent, Add, Change, Equals, Item, Key, Put, Set, Update
+from tailrace.storage.tables import Absent, Add, Change, Equals, Item, Key, Path, Put, Set, Update
 
 
 def reader_key(name: str) -> Key:
@@ -40,7 +40,7 @@ class Progress:
     name: str
     seen: Item
     position: Any
-    others: Mapping[str, Any]
+    others: Mapping[Path, Any]
 
     def action(self, id: str, page: int) -> Update:
         """Nobody has moved the position since it was seen."""
@@ -49,7 +49,7 @@ class Progress:
             Set("position", self.position),
             Set("id", id),
             Set("page", page),
-            *(Set(name, value) for name, value in self.others.items()),
+            *(Set(path, value) for path, value in self.others.items()),
         )
         return Update(reader_key(self.name), changes, rules({"reader.seq": Equals("seq", self.seen["seq"])}))
 

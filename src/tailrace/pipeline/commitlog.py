@@ -21,7 +21,7 @@ import msgspec
 import pyarrow as pa
 
 from tailrace.adaptors.contract import Piece, Position
-from tailrace.adaptors.rows import ops_of
+from tailrace.adaptors.rows import namespace_of, ops_of
 from tailrace.coordination import guard
 from tailrace.errors import Fenced
 from tailrace.home import Home
@@ -31,9 +31,12 @@ from tailrace.log.parcel import Parcel, pack_up, unpack_parcels
 from tailrace.log.record import Op
 from tailrace.log.topic import Topic
 from tailrace.storage.calls import Steps
-from tailrace.storage.tables import Absent, Add, Equals, Item, Key, Put, Set, Update
+from tailrace.storage.tables import Absent, Add, Equals, Item, Key, Path, Put, Set, Update
 
 PARTITIONS = 8
+LAST_ID = 256
+"""So many bytes of a message's id are kept with its namespace."""
+
 _json = msgspec.json.encode
 
 
@@ -105,7 +108,7 @@ class CommitLog:
 
     @property
     def phases(self) -> Mapping[str, Mapping[str, Any]]:
-        """What is known of each namespace: its phase ("copy" or "sync"), and which pieces are its."""
+        """What is known of each namespace: its phase ("copy" or "sync"), which pieces are its, the last message."""
         phases: Mapping[str, Mapping[str, Any]] = self.item.get("phases", {})
         return phases
 
@@ -191,8 +194,19 @@ class CommitLog:
         if placed is None:
             self._change(Set("position", text))
             return True
-        won, self.item = self._store.run(take_in([placed], Progress(self.pipeline, self.item, text, {})))
+        won, self.item = self._store.run(take_in([placed], Progress(self.pipeline, self.item, text, self._last(rows))))
         return won
+
+    def _last(self, rows: Sequence[pa.RecordBatch]) -> dict[Path, Any]:
+        """The last message of each namespace, for a source that goes on from there; without its data."""
+        last: dict[Path, Any] = {}
+        for batch in rows:
+            if batch.num_rows and (namespace := namespace_of(batch)) in self.phases:
+                key, mark, stamp = (batch.column(name)[-1] for name in ("key", "attributes", "timestamp"))
+                id = (key.as_py() or b"")[len(namespace.encode()) + 1 :][:LAST_ID].decode(errors="replace")
+                op = Op(mark.as_py() >> 2).name.lower()
+                last["phases", namespace, "last"] = {"id": id, "op": op, "timestamp": stamp.value}
+        return last
 
     def _where(self, batch: pa.RecordBatch) -> Iterable[int | None]:
         """A command concerns all documents of its namespace, so it goes to every partition, after what is there."""

@@ -1,0 +1,54 @@
+"""Following a source without Spark: what a reader is handed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from threading import Event
+from typing import Any
+
+import tailrace
+from tailrace.adaptors.contract import Changes
+from tailrace.pipeline.commitlog import CommitLog
+from tailrace.pipeline.following import Following
+from tailrace.pipeline.status import Status
+from tests.pipeline.toys import SourceSettings, ToySource
+
+TABLE, OTHER = "shop.orders", "shop.items"
+
+
+class Noting(ToySource):
+    """Notes what it was handed."""
+
+    handed: tuple[Any, Any] = (None, None)
+
+    def follow(self, position: int, namespaces: Sequence[str], state: Mapping[str, Any]) -> Iterator[Changes]:
+        self.handed = position, state
+        return super().follow(position, namespaces, state)
+
+
+def _followed(log: CommitLog, changes: int, truncate: int = -1) -> Noting:
+    reader = Noting(SourceSettings(changes=changes, truncate=truncate))
+    Following(reader, log, Status("shop"), Event(), lambda names: None).run(once=True)
+    return reader
+
+
+def test_a_reader_is_handed_phase_position_and_last_message(tmp_path: Path) -> None:
+    with tailrace.open(tmp_path / "home") as home:
+        log = CommitLog(home, "shop", partitions=2)
+        log.begin(0)
+        for name in TABLE, OTHER:
+            log.plan(name, [])
+            log.set_phase(name, {**log.phases[name], "phase": "sync"})
+        position, state = _followed(log, 3).handed
+        assert position == 0
+        assert {name: (s["phase"], s.get("last")) for name, s in state.items()} == {
+            TABLE: ("sync", None),
+            OTHER: ("sync", None),
+        }
+        position, state = _followed(CommitLog(home, "shop", partitions=2), 5, truncate=5).handed
+        assert position == 3
+        assert state[TABLE]["last"] == {"id": "3", "op": "update", "timestamp": 3}
+        assert "last" not in state[OTHER]
+        _, state = _followed(CommitLog(home, "shop", partitions=2), 5).handed
+        assert state[TABLE]["last"]["op"] == "command"
