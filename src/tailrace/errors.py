@@ -18,6 +18,7 @@ TailraceError
 │   ├── Expected                     the next offset was not the expected one
 │   ├── VersionConflict              a stream was not at the expected version
 │   └── TooManyConflicts             every attempt of a decision met another writer's
+├── Busy                             another process is at it, and only one may be
 ├── Closed                           the producer, consumer or home was closed
 ├── OutcomeUnknown                   a write without an answer, and its trace is gone
 ├── StorageError (OSError)           the storage could not do it
@@ -150,12 +151,16 @@ class TooManyConflicts(Conflict):
     """A decision met another writer's on every attempt; nothing of it is stored."""
 
 
+class Busy(TailraceError):
+    """Another process is doing this already, and only one may."""
+
+
 class Closed(TailraceError):
     """The producer, consumer or home was closed before this call."""
 
 
 class OutcomeUnknown(TailraceError):
-    """A write had no answer, and retention has since removed where it would be seen."""
+    """A write had no answer, and upkeep has since removed where it would be seen."""
 
 
 class StorageError(TailraceError, OSError):

@@ -32,6 +32,8 @@ from tailrace.storage.tables import Absent, Item, Key, Put
 
 if TYPE_CHECKING:
     from tailrace.events.store import Events
+    from tailrace.log.keeper import Background
+    from tailrace.log.upkeep import Tended
     from tailrace.whole.report import Report
 
 FORMAT = 1
@@ -47,6 +49,7 @@ class Home:
     def __init__(self, url: str, store: Store) -> None:
         self.url, self.store = url, store
         self._closed = False
+        self._keeping: list[Background] = []
         self.id: str = store.run(_settle_format(url))["id"]
 
     def __repr__(self) -> str:
@@ -126,11 +129,31 @@ class Home:
         self._check_open()
         return scrub(self.store, topics, sample=sample, told=told)
 
+    # -- upkeep
+    def upkeep(self, *topics: str, rate: float | None = None, wait: float = 15.0) -> list[Tended]:
+        """Upkeep of these topics, or of all: retention, merging, cleaning; gives what was done to each.
+
+        `rate`: bytes a second that it may write.  `Busy` if another process is at it for longer than `wait`."""
+        from tailrace.log.keeper import Keeper, Pace
+
+        self._check_open()
+        return Keeper(self.store, Pace(rate)).run(topics, wait=wait)
+
+    def start_upkeep(self, every: float = 3600.0, rate: float | None = None) -> Background:
+        """Upkeep of all topics in the background, every so many seconds, until it is stopped or the home is closed."""
+        from tailrace.log.keeper import Background, Keeper, Pace
+
+        self._check_open()
+        self._keeping.append(Background(Keeper(self.store, Pace(rate)), every))
+        return self._keeping[-1]
+
     # -- life
     def close(self) -> None:
         """Give up files and connections.  What is acknowledged is durable with or without this."""
         if not self._closed:
             self._closed = True
+            for background in self._keeping:
+                background.stop()
             if not self.url.startswith("memory:"):
                 self.store.close()
 

@@ -1,4 +1,4 @@
-"""Every example of README.md, docs/guide and docs/formats/tip.md is run in an empty folder and prints what is there.
+"""Every example of README.md, docs/guide and some other pages is run in an empty folder and prints what is there.
 
     ```python    the blocks of a page share their names, like one program; a ```text block right after one is its output
     ```console   lines after `$ ` are commands, the lines below one its output; one without any may print what it likes;
@@ -26,7 +26,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs" / "guide").glob("*.md")), ROOT / "docs" / "formats" / "tip.md"]
-PAGES += [ROOT / "docs" / "operations" / name for name in ("scrub.md",)]
+PAGES += [ROOT / "docs" / "operations" / name for name in ("scrub.md", "upkeep.md")]
 FENCE = re.compile(r"^(?P<skip><!-- not run: .+ -->\n)?```(?P<kind>\w+)\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)
 
 

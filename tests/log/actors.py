@@ -56,12 +56,13 @@ def producer(sim: Simulation, name: str, batches: Sequence[Sequence[int]]) -> Fa
 
 
 def _honest(sim: Simulation, records: tuple[tuple[int, bytes], ...]) -> None:
-    """OutcomeUnknown is honest only after a missing answer, and when retention has removed a page."""
+    """OutcomeUnknown is honest only after a missing answer, and when upkeep has removed or forgotten."""
     ghost = ghost_of(sim)
     must(
         any(what in ("landed", "in flight", "lost") for (what, _), _, _ in sim.history), "OutcomeUnknown without doubt"
     )
-    must(ghost.head(sim).first > 0, "OutcomeUnknown although no page was removed")
+    gone = ghost.head(sim).first > 0 or any(page.forgot for page in ghost.pages(sim))
+    must(gone, "OutcomeUnknown although no page was removed")
 
 
 def named(sim: Simulation, batches: int = 3) -> Factory:

@@ -133,8 +133,8 @@ _roll = heads.roll
 def _forgets_ids() -> Iterator[None]:
     actions = merging._actions
 
-    def forgetful(log: Log, pages: Any, entry: Entry) -> list[Action]:
-        return actions(log, pages, Entry(entry.id, entry.inline, entry.gen, entry.kind, entry.runs))
+    def forgetful(log: Log, pages: Any, entries: list[Entry], gen: int) -> list[Action]:
+        return actions(log, pages, [replace(entry, made_of=()) for entry in entries], gen)
 
     with patch.object(merging, "_actions", forgetful):
         yield

@@ -30,6 +30,8 @@ EFFECT: Key = ("effect", 0)
 CHILD: Key = ("child", 0)
 
 GONE, TIMEOUT, SEALED = "GONE", "TIMEOUT", "SEALED"
+FORGOTTEN = ""
+"""The id, in a merged entry, of chunks behind the fence."""
 
 
 class Entry(NamedTuple):
@@ -86,6 +88,11 @@ class Page(NamedTuple):
         for entry in self.e:
             end = plus(end, entry.runs)
         return end
+
+    @property
+    def forgot(self) -> bool:
+        """Whether a merge has forgotten ids of its chunks."""
+        return any(id == FORGOTTEN for entry in self.e for id, _ in entry.made_of)
 
 
 class Named(NamedTuple):

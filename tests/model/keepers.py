@@ -2,7 +2,20 @@
 
 from __future__ import annotations
 
-from tests.model.items import EFFECT, HEAD, PARTITIONS, SHARD, TIMEOUT, Page, Record, Records, Shard, must, plus
+from tests.model.items import (
+    EFFECT,
+    FORGOTTEN,
+    HEAD,
+    PARTITIONS,
+    SHARD,
+    TIMEOUT,
+    Page,
+    Record,
+    Records,
+    Shard,
+    must,
+    plus,
+)
 from tests.model.rules import (
     CHECK_GC,
     COMMIT,
@@ -98,7 +111,7 @@ def merger(start: int, times: int = 2) -> Make:
             b = a and (yield from neighbour(w, a))
             if not b:
                 continue
-            joined = yield from join(w, a, b)
+            joined = yield from join(w, a, b, head.gc)
             if joined is None:
                 return
             records, made_of = joined
@@ -119,8 +132,10 @@ def neighbour(w: World, a: Page) -> Steps:
     return b
 
 
-def join(w: World, a: Page, b: Page) -> Steps:
-    """(records, what they are made of) of two pages; None if another has merged or removed them."""
+def join(w: World, a: Page, b: Page, gc: int) -> Steps:
+    """(records, what they are made of) of two pages; None if another has merged or removed them.
+
+    The ids of chunks behind the fence are forgotten, and the entry says so."""
     of: list[tuple[Record, ...]] = [()] * PARTITIONS
     made_of: tuple[tuple[str, tuple[tuple[int, int], ...]], ...] = ()
     for entry in a.e + b.e:
@@ -129,7 +144,7 @@ def join(w: World, a: Page, b: Page) -> Steps:
             return None
         for q, records in chunk:
             of[q] += records
-        made_of += entry.made_of or ((entry.id, entry.runs),)
+        made_of += (entry.made_of or ((entry.id, entry.runs),)) if entry.gen >= gc else ((FORGOTTEN, entry.runs),)
     return tuple((q, records) for q, records in enumerate(of) if records), made_of
 
 

@@ -53,15 +53,20 @@ def offsets_in(entries: Sequence[Entry], base: Offsets, id: str) -> dict[int, in
     return None
 
 
-def look(w: World, page: int, id: str, head: Head) -> Steps:
-    """LOOK: a chunk that was sent to this page: its offsets; None if it is not there and never will be; or GONE."""
+def look(w: World, page: int, id: str, gen: int, head: Head) -> Steps:
+    """LOOK: a chunk that was sent to this page: its offsets; None if it is not there and never will be; or GONE.
+
+    Of a chunk behind the fence a merged page may have forgotten the id: then nobody can tell any more."""
     if page == head.page:
         return offsets_in(head.e, head.base, id)
     by_number = "text.look_by_number" in w.m
     while True:
         found: Page | None = yield get(page_key(page)) if by_number else upto(page)
         if found is not None and found.last >= page:
-            return offsets_in(found.e, found.base, id)
+            offsets = offsets_in(found.e, found.base, id)
+            if offsets is None and found.forgot and "look.forgot" not in w.m and (yield get(HEAD)).gc > gen:
+                return GONE
+            return offsets
         if by_number or "text.missing_is_gone" in w.m or (yield get(HEAD)).first > page:
             return GONE
 
@@ -101,7 +106,7 @@ def commit(w: World, me: str, head: Head, n: int, records: Records) -> Steps:
             return offsets_in(head.e, head.base, entry.id), head, n
         fenced = head.gc > entry.gen
         if doubt is not None and head.page > doubt and not (fenced and "text.gc_before_page" in w.m):
-            found = yield from look(w, doubt, entry.id, head)
+            found = yield from look(w, doubt, entry.id, entry.gen, head)
             if found is GONE:
                 w.truth.sent[me] = doubt if lost else -1
             if found is not None:
@@ -145,11 +150,11 @@ def producer(batches: Sequence[tuple[int, ...]]) -> Make:
 
 
 def check_unknown(w: World, me: str) -> None:
-    """OutcomeUnknown may be said only after a timeout, and only if retention took the page."""
+    """OutcomeUnknown may be said only after a timeout, and only if retention took the page or a merge forgot."""
     page = w.truth.sent.get(me, -1)
     must(page != -1, "OutcomeUnknown although no attempt is in doubt")
     covering = [p for p in w.items.values() if isinstance(p, Page) and p.first <= page <= p.last]
-    must(not covering, "OutcomeUnknown although the page is there, merged")
+    must(all(p.forgot for p in covering), "OutcomeUnknown although the page is there, merged")
 
 
 # --- growing ----------------------------------------------------------------------------------------------------------
@@ -241,10 +246,10 @@ def answer_again(w: World, item: Named, head: Head, seq: int, records: Records) 
     """Answer a batch that is committed, with its offsets while its page exists (it may not show yet)."""
     found = None
     if item.seq == seq:
-        found = yield from look(w, item.page, item.id or "", head)
+        found = yield from look(w, item.page, item.id or "", -1, head)
         while found is None:
             head = yield get(HEAD)
-            found = yield from look(w, item.page, item.id or "", head)
+            found = yield from look(w, item.page, item.id or "", -1, head)
     w.truth.acknowledge(records, None if found is GONE else found)
     return head
 

@@ -26,6 +26,7 @@ from tailrace.cli import (
     spark,
     topic,
     transfer,
+    upkeep,
 )
 from tailrace.cli.options import HomeOption
 from tailrace.errors import TailraceError
@@ -44,6 +45,7 @@ app.add_typer(topic.app, name="topic")
 app.add_typer(group.app, name="group")
 app.add_typer(events.app, name="events")
 app.add_typer(home.app, name="home")
+app.add_typer(upkeep.app, name="upkeep")
 app.add_typer(spark.app, name="spark")
 pipeline.register(app)
 run.register(app)

@@ -19,7 +19,7 @@ def _chosen(context: typer.Context, given: str | None) -> str:
     return given or os.environ.get("TAILRACE_HOME", "")
 
 
-def _topics(context: typer.Context, incomplete: str) -> list[str]:
+def complete_topics(context: typer.Context, incomplete: str) -> list[str]:
     """Topic names for the shell; a home that cannot be opened has none to offer."""
     from tailrace.cli.session import opened
 
@@ -64,9 +64,11 @@ HomeOption = Annotated[
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
 YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
-TopicArgument = Annotated[str, typer.Argument(metavar="TOPIC", help="The topic's name.", autocompletion=_topics)]
+TopicArgument = Annotated[
+    str, typer.Argument(metavar="TOPIC", help="The topic's name.", autocompletion=complete_topics)
+]
 TopicOption = Annotated[
-    str | None, typer.Option("--topic", metavar="TOPIC", help="Only of this topic.", autocompletion=_topics)
+    str | None, typer.Option("--topic", metavar="TOPIC", help="Only of this topic.", autocompletion=complete_topics)
 ]
 GroupArgument = Annotated[str, typer.Argument(metavar="GROUP", help="The group's name.", autocompletion=_groups)]
 PartitionOption = Annotated[int | None, typer.Option("--partition", metavar="N", help="Only this partition.")]

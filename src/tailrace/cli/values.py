@@ -25,6 +25,22 @@ def _quantity(text: str, units: dict[str, Any]) -> float | None:
     return float(found[1]) * units[found[2]] if found and found[2] in units else None
 
 
+def seconds(text: str) -> float:
+    """How long: `90s`, `15m`, `12h`, `1d`, or a number of seconds."""
+    found = _quantity(text, SECONDS) if not text.replace(".", "", 1).isdecimal() else float(text)
+    if not found:
+        raise BadInput(f"{text!r} is no duration above zero; write 90s, 15m, 12h, 1d")
+    return found
+
+
+def size(text: str) -> int:
+    """How many bytes: `64KiB`, `16MiB`, `1GB`, or a number."""
+    found = _quantity(text, BYTES) if not text.isdecimal() else float(text)
+    if not found:
+        raise BadInput(f"{text!r} is no size above zero; write 64KiB, 16MiB, 1GB")
+    return round(found)
+
+
 def position(text: str, now: datetime | None = None) -> Position:
     """earliest, latest, an offset, a time, or how long ago: `15m`, `2h`, `7d`."""
     if text in ("earliest", "latest"):

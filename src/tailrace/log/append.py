@@ -20,6 +20,7 @@ from typing import Protocol
 
 from tailrace.coordination import guard
 from tailrace.coordination.guard import Refused, Unanswered, Written
+from tailrace.coordination.rules import in_force
 from tailrace.errors import Conflict, Expected, OutcomeUnknown, TimedOut, UnknownTopic
 from tailrace.log import head as heads
 from tailrace.log.chunk import Chunk
@@ -232,7 +233,7 @@ def _located(p: Placed, pages: Iterable[int]) -> Steps[Appended]:
     while True:
         head = yield from p.log.head()
         for was, sent_to in (p, pages), *p.former:
-            found = yield from find(p.log, head, was.id, sent_to)
+            found = yield from find(p.log, head, was.id, was.gen, sent_to)
             if found is not None:
                 return Appended(found or None, was.counts)
         yield from calls.pause(0)
@@ -265,13 +266,13 @@ def _found(placed: Sequence[Placed]) -> Steps[list[Appended] | None]:
     for all."""
     first = placed[0]
     assert first.head is not None
-    offsets = yield from find(first.log, first.head, first.id, first.doubts)
+    offsets = yield from find(first.log, first.head, first.id, first.gen, first.doubts)
     if offsets is None:
         return None
     if offsets is GONE:
         raise OutcomeUnknown(
-            f"an append to {first.log.name!r} had no answer, and retention has since removed the page it was sent to: "
-            "it was in the log, or never will be; nobody can tell any more"
+            f"an append to {first.log.name!r} had no answer, and upkeep has since removed or merged the page it was "
+            "sent to: it was in the log, or never will be; nobody can tell any more"
         )
     out = [Appended(offsets, first.counts)]
     for p in placed[1:]:
@@ -279,11 +280,13 @@ def _found(placed: Sequence[Placed]) -> Steps[list[Appended] | None]:
     return out
 
 
-def find(log: Log, head: Head, id: str, pages: Iterable[int]) -> Steps[Mapping[int, int] | None]:
-    """The first offsets of a chunk, as of a head; GONE if its page was removed; None if it is not there.
+def find(log: Log, head: Head, id: str, gen: int, pages: Iterable[int]) -> Steps[Mapping[int, int] | None]:
+    """The first offsets of a chunk, as of a head; GONE if its page was removed, or has forgotten; None if it is not
+    there.
 
     `pages` are those that attempts in doubt were sent to: one that the head has left without the chunk can never take
-    it.  With no attempt in doubt only the head is looked at, since no page can have it."""
+    it.  With no attempt in doubt only the head is looked at, since no page can have it.  Merging forgets only ids of
+    chunks that are behind the fence."""
     if id in head.ids:
         return head.own.offsets_of(id)
     gone = False
@@ -293,6 +296,8 @@ def find(log: Log, head: Head, id: str, pages: Iterable[int]) -> Steps[Mapping[i
             gone = True
         elif (offsets := page.offsets_of(id)) is not None:
             return offsets
+        elif page.forgot and in_force("look.forgot"):
+            gone = gone or gen < (yield from log.head()).gc
     return GONE if gone else None
 
 

@@ -54,7 +54,7 @@ def _schema(kind: int) -> pa.Schema:
 
 
 SCHEMAS = tuple(_schema(kind) for kind in range(4))
-_SCHEMA_BYTES = tuple(schema.serialize().to_pybytes() for schema in SCHEMAS)
+SCHEMA_BYTES = tuple(schema.serialize().to_pybytes() for schema in SCHEMAS)
 
 
 class Run(Struct, frozen=True, array_like=True):
@@ -87,7 +87,7 @@ class Chunk(Struct, frozen=True):
         """The runs alone, for an item of their own, and where they lie there."""
         if self.kind & TYPED:
             return b"".join(self.parts), self.runs
-        skip = len(_SCHEMA_BYTES[self.kind])
+        skip = len(SCHEMA_BYTES[self.kind])
         runs = tuple(Run(r.partition, r.count, r.position - skip, r.length, r.crc, r.latest, r.span) for r in self.runs)
         return b"".join(self.parts[1:-1]), runs
 
@@ -104,11 +104,11 @@ def encode(batches: Mapping[int, Sequence[pa.RecordBatch]], compression: Compres
     kinds = {kind_of(batch.schema) for some in batches.values() for batch in some}
     kind = kinds.pop() if len(kinds) == 1 else TYPED
     schema = None if kind == TYPED else SCHEMAS[kind]
-    parts: list[Bytes] = [] if kind == TYPED else [_SCHEMA_BYTES[kind]]
+    parts: list[Bytes] = [] if kind == TYPED else [SCHEMA_BYTES[kind]]
     runs, position = [], sum(map(len, parts))
     for partition in sorted(batches):
         some = batches[partition]
-        piece = memoryview(_streams(some, compression) if kind == TYPED else _messages(some, schema, compression))
+        piece = memoryview(streams(some, compression) if schema is None else messages(some, schema, compression))
         earliest, latest = _times(some)
         count = sum(batch.num_rows for batch in some)
         runs.append(Run(partition, count, position, len(piece), crc32c.crc32c(piece), latest, latest - earliest))
@@ -120,7 +120,7 @@ def encode(batches: Mapping[int, Sequence[pa.RecordBatch]], compression: Compres
     return Chunk(kind, tuple(runs), tuple(parts), position)
 
 
-def _streams(batches: Sequence[pa.RecordBatch], compression: Compression) -> pa.Buffer:
+def streams(batches: Sequence[pa.RecordBatch], compression: Compression) -> pa.Buffer:
     """Batches of any schemas as IPC streams, a new one where the schema changes."""
     options = pa.ipc.IpcWriteOptions(compression=None if compression == "none" else compression)
     sink = pa.BufferOutputStream()
@@ -135,7 +135,8 @@ def _streams(batches: Sequence[pa.RecordBatch], compression: Compression) -> pa.
     return sink.getvalue()
 
 
-def _messages(batches: Sequence[pa.RecordBatch], schema: pa.Schema, compression: Compression) -> pa.Buffer:
+def messages(batches: Sequence[pa.RecordBatch], schema: pa.Schema, compression: Compression) -> pa.Buffer:
+    """Batches of one of `SCHEMAS` as the bytes of a run."""
     if compression == "none" and len(batches) == 1 and batches[0].num_rows <= BATCH_ROWS:
         return batches[0].serialize()
     options = pa.ipc.IpcWriteOptions(compression=None if compression == "none" else compression)
@@ -144,7 +145,7 @@ def _messages(batches: Sequence[pa.RecordBatch], schema: pa.Schema, compression:
         for batch in batches:
             for start in range(0, batch.num_rows, BATCH_ROWS):
                 writer.write_batch(batch.slice(start, BATCH_ROWS))
-    skip = len(_SCHEMA_BYTES[SCHEMAS.index(schema)])
+    skip = len(SCHEMA_BYTES[SCHEMAS.index(schema)])
     whole = sink.getvalue()
     return whole.slice(skip, whole.size - skip - len(END))
 
@@ -163,8 +164,8 @@ def _ends(column: pa.Array[Any]) -> tuple[int, int]:
     return min(numbers), max(numbers)
 
 
-def decode(kind: int, run: Run, data: memoryview, where: str) -> list[pa.RecordBatch]:
-    """The record batches of a run, without a copy; `Damaged` unless they are exactly what was written."""
+def verify(run: Run, data: memoryview, where: str) -> None:
+    """`Damaged` unless these are exactly the bytes of a run that were written."""
     if len(data) != run.length or crc32c.crc32c(data) != run.crc:
         raise Damaged(
             f"{where}: the {run.length} bytes at {run.position} are not the ones written "
@@ -173,6 +174,11 @@ def decode(kind: int, run: Run, data: memoryview, where: str) -> list[pa.RecordB
             where=where,
             position=run.position,
         )
+
+
+def decode(kind: int, run: Run, data: memoryview, where: str) -> list[pa.RecordBatch]:
+    """The record batches of a run, without a copy; `Damaged` unless they are exactly what was written."""
+    verify(run, data, where)
     source, batches = pa.BufferReader(pa.py_buffer(data)), []
     while kind & TYPED and source.tell() < run.length:
         batches += list(pa.ipc.open_stream(source))

@@ -7,6 +7,7 @@ CLEAN   g = the head's gen, raised by the run before; gc = g, confirmed: from no
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from tailrace.coordination import guard
 from tailrace.coordination.rules import in_force
@@ -21,16 +22,23 @@ from tailrace.storage.calls import Steps
 from tailrace.storage.tables import Add, Delete, Equals, Key, Less, Set, Update
 
 
-def clean(log: Log) -> Steps[int]:
-    """One run of cleaning; gives how many chunks it removed."""
+class Cleaned(NamedTuple):
+    """Chunks that nothing referred to, and their bytes."""
+
+    chunks: int
+    bytes: int
+
+
+def clean(log: Log) -> Steps[Cleaned]:
+    """One run of cleaning; gives what it removed."""
     g = (yield from log.head()).gen
     if in_force("clean.no_fence"):
         yield from _fence(log, g)
     kept = yield from references(log)
-    removed = yield from _remove_objects(log, g, kept)
-    removed += yield from _remove_items(log, g, kept)
+    objects = yield from _remove_objects(log, g, kept)
+    items = yield from _remove_items(log, g, kept)
     yield from _next_gen(log, g)
-    return removed
+    return Cleaned(objects.chunks + items.chunks, objects.bytes + items.bytes)
 
 
 def _fence(log: Log, g: int) -> Steps[None]:
@@ -82,29 +90,30 @@ def _pages_below(log: Log, page: int, first: int, ids: set[str]) -> Steps[bool]:
     return True
 
 
-def _remove_objects(log: Log, g: int, kept: set[str]) -> Steps[int]:
+def _remove_objects(log: Log, g: int, kept: set[str]) -> Steps[Cleaned]:
     listed = yield from guard.persist(lambda: calls.list_objects(f"topics/{log.id}/"))
-    doomed = [o.name for o in listed if _gen(o.name) < g and o.name.rpartition("/")[2] not in kept]
+    doomed = [o for o in listed if _gen(o.name) < g and o.name.rpartition("/")[2] not in kept]
     for start in range(0, len(doomed), 1000):
-        names = doomed[start : start + 1000]
+        names = [o.name for o in doomed[start : start + 1000]]
         yield from guard.persist(lambda names=names: calls.delete_objects(names))  # type: ignore[misc]
-    return len(doomed)
+    return Cleaned(len(doomed), sum(o.size for o in doomed))
 
 
 def _gen(name: str) -> int:
     return int(name.split("/")[-2])
 
 
-def _remove_items(log: Log, g: int, kept: set[str]) -> Steps[int]:
-    removed, low, p = 0, 0, heads.chunk_key(log.id, 0, "0").p
+def _remove_items(log: Log, g: int, kept: set[str]) -> Steps[Cleaned]:
+    removed = size = low = 0
+    p = heads.chunk_key(log.id, 0, "0").p
     while True:
         items, more = yield from guard.read_range(p, low, (g << heads.ID_BITS) - 1 if g else 0)
         for item in items:
             if item["id"] not in kept and item["i"] >> heads.ID_BITS < g:
                 yield from guard.attempt(Delete(Key(p, item["i"]), (Equals("id", item["id"]),)))
-                removed += 1
+                removed, size = removed + 1, size + len(item["d"])
         if more is None:
-            return removed
+            return Cleaned(removed, size)
         low = more + 1
 
 

@@ -50,7 +50,7 @@ ID_BITS = 43
 class Entry(msgspec.Struct, frozen=True, array_like=True):
     """A reference to a chunk: [id, inline, gen, kind, runs, made_of]; a run is [partition, count, position, length,
     crc32c, latest timestamp, milliseconds from the earliest to it].  `made_of` has the ids and counts of the chunks
-    that a merged one replaced."""
+    that a merged one replaced; the id "" stands for chunks whose ids are forgotten."""
 
     id: str
     inline: bool
@@ -68,6 +68,11 @@ class Entry(msgspec.Struct, frozen=True, array_like=True):
     def latest(self) -> int:
         """The latest timestamp in it."""
         return max(run.latest for run in self.runs)
+
+    @property
+    def size(self) -> int:
+        """The bytes of its runs."""
+        return sum(run.length for run in self.runs)
 
 
 pack = msgspec.msgpack.Encoder().encode
@@ -160,6 +165,16 @@ class Page:
                     return at
                 at = plus(at, counts)
         return None
+
+    @property
+    def latest(self) -> int:
+        """The latest timestamp in it."""
+        return max((entry.latest for entry in self.entries), default=0)
+
+    @property
+    def forgot(self) -> bool:
+        """Whether merging has forgotten ids of chunks that were on this page."""
+        return any(id == "" for entry in self.entries for id, _ in entry.made_of)
 
 
 class Head:

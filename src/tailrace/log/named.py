@@ -102,7 +102,7 @@ def _repeated(log: Log, item: Item, seq: int) -> Steps[Appended]:
         return Appended(None, {})
     while True:
         head = yield from log.head()
-        found = yield from find(log, head, item["id"], [item["page"]])
+        found = yield from find(log, head, item["id"], -1, [item["page"]])
         if found is not None:
             return Appended(found or None, {})
         yield from calls.pause(0)

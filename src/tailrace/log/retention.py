@@ -2,21 +2,94 @@
 
 FLOOR   floor[q] = f if it is lower, confirmed; then, oldest page first and only if wholly below the floors, one
         transaction: HEAD first = last + 1 if first = the page's; delete the page if v as read; then its bytes.
+
+A page is kept or removed as a whole: by time, once its latest record is old; by bytes, while what is left without it is
+still as much as is to be kept.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 from tailrace.coordination import guard
 from tailrace.coordination.guard import Written
-from tailrace.coordination.rules import rules
+from tailrace.coordination.rules import in_force, rules
+from tailrace.errors import Damaged, ObjectMissing
 from tailrace.log import head as heads
 from tailrace.log.append import Log
 from tailrace.log.cleaning import drop
 from tailrace.log.head import Head, Page
+from tailrace.log.manifest import expand
 from tailrace.storage.calls import Steps
 from tailrace.storage.tables import LAST, Delete, Equals, Less, Set, Update
+
+
+@dataclass(frozen=True, slots=True)
+class Keep:
+    """What is to be kept: records since a time (milliseconds), so many bytes, and whatever is held."""
+
+    since: int | None = None
+    bytes: int | None = None
+    held: Mapping[int, int] | None = None
+    """The first offset of each partition that somebody still needs; None: nobody does."""
+
+    def may_go(self, page: Page, left: int) -> bool:
+        """Whether the oldest page may be removed, if so many bytes are left without it."""
+        if self.holds(page):
+            return False
+        old = self.since is not None and page.latest < self.since
+        return old or (self.bytes is not None and left >= self.bytes)
+
+    def holds(self, page: Page) -> bool:
+        """Whether somebody still needs something of a page."""
+        if self.held is None or not in_force("upkeep.held"):
+            return False
+        return any(end > self.held.get(q, 0) for q, end in page.end.items())
+
+
+def retain(log: Log, keep: Keep) -> Steps[tuple[int, int]]:
+    """Remove the oldest pages that need not be kept; gives how many records and bytes that were."""
+    if keep.since is None and keep.bytes is None:
+        return 0, 0
+    left = (yield from stored_bytes(log)) if keep.bytes is not None else 0
+    head = yield from log.head()
+    floors, number, removed = dict(head.floor), head.first, 0
+    while number < head.page:
+        items, _ = yield from guard.read_range(heads.head_key(log.id).p, number, LAST - 1, limit=1)
+        if not items:
+            break
+        page = Page.of(items[0])
+        size = yield from page_bytes(log, page)
+        if not keep.may_go(page, left - size):
+            break
+        floors, left, removed, number = page.end, left - size, removed + size, page.last + 1
+    yield from raise_floor(log, floors)
+    yield from drop_pages(log)
+    return sum(max(0, floors[q] - head.floor[q]) for q in floors), removed
+
+
+def stored_bytes(log: Log) -> Steps[int]:
+    """The bytes of all records that a topic refers to."""
+    head = yield from log.head()
+    total, low = (yield from page_bytes(log, head.own)), head.first
+    while low < head.page:
+        items, more = yield from guard.read_range(heads.head_key(log.id).p, low, head.page - 1)
+        for item in items:
+            total += yield from page_bytes(log, Page.of(item))
+        low = head.page if more is None else more + 1
+    return total
+
+
+def page_bytes(log: Log, page: Page) -> Steps[int]:
+    """The bytes of the records on a page; what a manifest lists counts while the list can be read."""
+    total = 0
+    for entry in page.entries:
+        try:
+            total += sum(e.size for e in (yield from expand(log, entry)))
+        except (ObjectMissing, Damaged):
+            continue
+    return total
 
 
 def raise_floor(log: Log, floors: Mapping[int, int]) -> Steps[Head]:

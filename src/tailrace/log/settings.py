@@ -21,18 +21,20 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     """Records older than this may be removed by upkeep; None: never."""
     retention_bytes: int | None = None
     """Above this size the oldest records may be removed by upkeep; None: never."""
+    merge_bytes: int | None = 64 * 1024 * 1024
+    """Upkeep merges small chunks into objects of at most this size; None: never."""
     compact: bool = False
     """Whether upkeep keeps only the last record of each key."""
     tombstone_ms: int = 24 * 3600 * 1000
     """How long a compacted topic keeps the marks of deleted keys."""
 
 
-LOWEST = {"max_record_bytes": 1, "retention_ms": 1, "retention_bytes": 1, "tombstone_ms": 0}
-HIGHEST = {"max_record_bytes": 1 << 30}
+LOWEST = {"max_record_bytes": 1, "retention_ms": 1, "retention_bytes": 1, "merge_bytes": 1 << 16, "tombstone_ms": 0}
+HIGHEST = {"max_record_bytes": 1 << 30, "merge_bytes": 1 << 30}
 _LIMIT = "a whole number, or null for no limit"
 _KINDS = {
     "compression": "none, lz4 or zstd", "compact": "true or false",
-    "retention_ms": _LIMIT, "retention_bytes": _LIMIT,
+    "retention_ms": _LIMIT, "retention_bytes": _LIMIT, "merge_bytes": _LIMIT,
 }  # fmt: skip
 
 

@@ -117,7 +117,7 @@ class Items:
                     head = yield from log.head()
                 except UnknownTopic:
                     return []
-                if (yield from find(log, head, item["id"], [item["page"]])) is not None:
+                if (yield from find(log, head, item["id"], -1, [item["page"]])) is not None:
                     return []
         if item is None or not item["id"]:
             return []

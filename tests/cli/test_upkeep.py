@@ -1,0 +1,75 @@
+"""`tailrace upkeep`."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+
+import pytest
+
+import tailrace
+from tailrace.coordination.lease import Lease
+from tailrace.log import head as heads
+from tailrace.log import keeper
+from tests.cli.runs import PROGRAM, Cli
+
+
+@pytest.fixture
+def orders(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(heads, "FULL", 300)
+    cli("topic", "create", "orders", "-p", 2)
+    with tailrace.open(cli.home) as here:
+        for n in range(60):
+            here.topic("orders").append([(b"%d" % n, b"value %d" % n)])
+
+
+def test_a_run_says_what_it_did(cli: Cli, orders: None) -> None:
+    before = sorted(cli("topic", "read", "orders").out.splitlines())
+    head, done = cli("upkeep", "run").out.splitlines()
+    assert head.split() == ["TOPIC", "DONE"]
+    assert done.startswith("orders  wrote ")
+    assert done.endswith("fewer)")
+    assert "cleaned" in cli("upkeep", "run").out
+    assert cli("upkeep", "run").out == "nothing to do in 1 topic\n"
+    assert sorted(cli("topic", "read", "orders").out.splitlines()) == before
+
+
+def test_as_json(cli: Cli, orders: None) -> None:
+    (done,) = cli("upkeep", "run", "orders", "--json").json
+    assert done["topic"] == "orders"
+    assert done["written_bytes"] > 0
+    assert done["error"] is None
+
+
+def test_retention_by_setting(cli: Cli, orders: None) -> None:
+    cli("topic", "set", "orders", "retention_bytes=2KiB")
+    assert "removed" in cli("upkeep", "run").out
+    assert len(cli("topic", "read", "orders").out.splitlines()) < 60
+    cli("topic", "set", "orders", "retention_ms=1ms", "retention_bytes=null")
+    cli("upkeep", "run")
+    described = cli("topic", "describe", "orders", "--json").json
+    assert described["settings"]["merge_bytes"] == 64 << 20
+    assert sum(o["next"] for o in described["offsets"]) == 60
+
+
+def test_what_is_refused(cli: Cli, orders: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "no duration" in cli.fails("upkeep", "run", "--every", "soon").err
+    assert "no size" in cli.fails("upkeep", "run", "--rate", "fast").err
+    assert "no topic 'other'" in cli.fails("upkeep", "run", "other").err
+    monkeypatch.setattr(keeper.Keeper.run, "__kwdefaults__", {"wait": 0.0})
+    with tailrace.open(cli.home) as here, Lease(here.store, keeper.LEASE) as lease:
+        lease.acquire()
+        assert f"by process {os.getpid()} on" in cli.fails("upkeep", "run").err
+
+
+def test_every_so_often_until_it_is_stopped(cli: Cli, orders: None) -> None:
+    command = [PROGRAM, "upkeep", "run", "--every", "0.1s", "--home", str(cli.home)]
+    ran = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env={**os.environ, "PYTHONUNBUFFERED": "1"})
+    assert ran.stdout is not None
+    try:
+        assert any("nothing to do in 1 topic" in line for line in ran.stdout)
+    finally:
+        ran.send_signal(signal.SIGINT)
+        ran.communicate(timeout=30)
+    assert ran.returncode == 130
