@@ -19,6 +19,7 @@ from benchmarks import (
     latency,
     memory,
     pipeline_copy,
+    pipeline_follow,
     read,
     report,
     spark_cycle,
@@ -45,6 +46,7 @@ QUESTIONS = {
     "spark_cycle": spark_cycle.question,
     "spark_memory": spark_memory.question,
     "pipeline_copy": pipeline_copy.question,
+    "pipeline_follow": pipeline_follow.question,
 }
 
 

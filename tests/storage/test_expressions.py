@@ -29,6 +29,7 @@ from tailrace.storage.tables import (
     Set,
     Update,
 )
+from tailrace.testing.tablecases import label
 
 KEY = Key("head", 7)
 WIRE_KEY = {"p": {"S": "head"}, "i": {"N": "7"}}
@@ -128,13 +129,13 @@ def test_an_append_of_a_log() -> None:
         (Update(KEY, (), (Absent(),)), "Put", {"Item": WIRE_KEY}),
         (Check(KEY, (Absent(),)), "ConditionCheck", {"Key": WIRE_KEY}),
     ],
-    ids=repr,
+    ids=label,
 )
 def test_absent_stands_alone(action: Action, kind: str, request_: dict[str, Any]) -> None:
     assert request_of(action) == (kind, {**request_, "ConditionExpression": "attribute_not_exists(p)"})
 
 
-@pytest.mark.parametrize("action", [Update(KEY, ()), Check(KEY)], ids=repr)
+@pytest.mark.parametrize("action", [Update(KEY, ()), Check(KEY)], ids=label)
 def test_nothing_to_change_is_a_check(action: Action) -> None:
     assert request_of(action) == ("ConditionCheck", {"Key": WIRE_KEY, "ConditionExpression": "attribute_exists(p)"})
 

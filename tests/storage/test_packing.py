@@ -13,7 +13,7 @@ from tailrace.storage.evaluation import changed
 from tailrace.storage.limits import item_size
 from tailrace.storage.packing import COUNTED_PER_BYTE, pack, repack, unpack
 from tailrace.storage.tables import Add, Append, Include, Key, Remove, Set, Update
-from tailrace.testing.tablecases import STORED, VALUES, exactly
+from tailrace.testing.tablecases import STORED, VALUES, exactly, label
 
 integers = st.integers(1 - 10**38, 10**38 - 1)
 scalars = st.none() | st.booleans() | integers | st.text(max_size=20) | st.binary(max_size=20)
@@ -76,7 +76,7 @@ def test_repacking_is_packing(old: dict[str, Any], more: dict[str, Any]) -> None
         Set("list", ["other", "ones", 3]),
         Set("n", 5),
     ],
-    ids=repr,
+    ids=label,
 )
 def test_repacking_after_a_change(change: Any) -> None:
     body = pack(STORED)

@@ -30,7 +30,7 @@ def test_there_and_back(value: Any) -> None:
         (frozenset({b"b", b"a"}), {"BS": [b"a", b"b"]}),
         ({"a": {"b": None}}, {"M": {"a": {"M": {"b": {"NULL": True}}}}}),
     ],
-    ids=repr,
+    ids=lambda one: type(one).__name__,
 )
 def test_how_it_is_written(value: Any, wire: dict[str, Any]) -> None:
     assert to_wire(value) == wire

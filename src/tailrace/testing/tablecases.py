@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -230,3 +231,8 @@ def scanned(table: Table) -> list[Item]:
     while found := table.scan(Key(out[-1]["p"], out[-1]["i"]) if out else None):
         out += found
     return out
+
+
+def label(value: object) -> str:
+    """A case's name, the same in every process: its repr, with the members of sets in order."""
+    return re.sub(r"frozenset\(\{(.*?)\}\)", lambda m: "{" + ", ".join(sorted(m[1].split(", "))) + "}", repr(value))

@@ -55,6 +55,7 @@ from tailrace.testing.tablecases import (
     at_once,
     exactly,
     insist,
+    label,
     pages,
     scanned,
     there,
@@ -129,13 +130,13 @@ class TableContract:
         assert table.get(Key(p)) == {"p": p, "i": 0, "list": [1], "map": {"a": 1}}
 
     # --- conditions ---
-    @pytest.mark.parametrize("condition", HOLD, ids=repr)
+    @pytest.mark.parametrize("condition", HOLD, ids=label)
     def test_condition_holds(self, table: Table, key: Key, condition: Condition) -> None:
         table.write(Update(key, (Set("hit", True),), (condition,)))
         assert there(table, key)["hit"] is True
         table.write(Check(key, (condition,)))
 
-    @pytest.mark.parametrize("condition", FAIL, ids=repr)
+    @pytest.mark.parametrize("condition", FAIL, ids=label)
     def test_condition_fails(self, table: Table, key: Key, condition: Condition) -> None:
         before = table.get(key)
         for action in (Update(key, (Set("hit", True),), (condition,)), Check(key, (condition,))):
@@ -151,7 +152,7 @@ class TableContract:
             table.write(Update(key, (Set("hit", 2),), (Equals("n", 5), Absent("t"))))
         assert there(table, key)["hit"] == 1
 
-    @pytest.mark.parametrize("when", [(), (Absent("a"),), (NotIn("ids", "a"),), (Equals("a", 1),)], ids=repr)
+    @pytest.mark.parametrize("when", [(), (Absent("a"),), (NotIn("ids", "a"),), (Equals("a", 1),)], ids=label)
     def test_nothing_is_made_by_accident(self, table: Table, p: str, when: tuple[Condition, ...]) -> None:
         key = Key(p, 1)
         for action in (
@@ -166,7 +167,7 @@ class TableContract:
         assert table.get(key) is None
 
     # --- changes ---
-    @pytest.mark.parametrize(("change", "look", "expected"), CHANGES, ids=[repr(c[0]) for c in CHANGES])
+    @pytest.mark.parametrize(("change", "look", "expected"), CHANGES, ids=[label(c[0]) for c in CHANGES])
     def test_change(self, table: Table, key: Key, change: Change, look: Callable[[Item], Any], expected: Any) -> None:
         answer = table.write(Update(key, (change,)))
         assert answer is not None
@@ -174,14 +175,14 @@ class TableContract:
         assert item == answer[0]
         assert exactly(look(item), expected)
 
-    @pytest.mark.parametrize("change", BAD_CHANGES, ids=repr)
+    @pytest.mark.parametrize("change", BAD_CHANGES, ids=label)
     def test_a_change_that_does_not_fit_is_refused(self, table: Table, key: Key, change: Change) -> None:
         before = table.get(key)
         with pytest.raises(BadInput):
             table.write(Update(key, (Set("other", 1), change)))
         assert table.get(key) == before
 
-    @pytest.mark.parametrize("value", VALUES, ids=lambda v: repr(v)[:40])
+    @pytest.mark.parametrize("value", VALUES, ids=lambda v: label(v)[:40])
     def test_values_come_back_as_they_were(self, table: Table, p: str, value: Any) -> None:
         table.write(Put(Key(p, 1), {"v": value}, (Absent(),)))
         table.write(Update(Key(p, 2), (Set("v", value),), (Absent(),)))
@@ -281,7 +282,7 @@ class TableContract:
         with pytest.raises(BadInput):
             table.get(key)
 
-    @pytest.mark.parametrize("changes", FORBIDDEN, ids=repr)
+    @pytest.mark.parametrize("changes", FORBIDDEN, ids=label)
     def test_an_update_keeps_its_hands_off(self, table: Table, key: Key, changes: tuple[Change, ...]) -> None:
         with pytest.raises(BadInput):
             table.write(Update(key, changes))
