@@ -61,7 +61,7 @@ def without_empty(request: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in request.items() if value}
 
 
-@pytest.mark.parametrize(("condition", "text", "names", "values"), CONDITIONS, ids=lambda v: repr(v)[:40])
+@pytest.mark.parametrize(("condition", "text", "names", "values"), CONDITIONS, ids=lambda v: label(v)[:40])
 def test_a_condition(condition: Condition, text: str, names: dict[str, str], values: dict[str, Any]) -> None:
     expected = {
         "Key": WIRE_KEY,
@@ -73,7 +73,7 @@ def test_a_condition(condition: Condition, text: str, names: dict[str, str], val
     assert request_of(Delete(KEY, (condition,))) == ("Delete", without_empty(expected))
 
 
-@pytest.mark.parametrize(("change", "text", "names", "values"), CHANGES, ids=lambda v: repr(v)[:40])
+@pytest.mark.parametrize(("change", "text", "names", "values"), CHANGES, ids=lambda v: label(v)[:40])
 def test_a_change(change: Change, text: str, names: dict[str, str], values: dict[str, Any]) -> None:
     expected = {
         "Key": WIRE_KEY,

@@ -29,7 +29,7 @@ unhurried = settings(deadline=None, max_examples=60, suppress_health_check=[Heal
 
 
 @pytest.mark.parametrize(
-    "value", [*VALUES, STORED, Decimal("1E+3"), Decimal("0"), Decimal("-0")], ids=lambda v: repr(v)[:40]
+    "value", [*VALUES, STORED, Decimal("1E+3"), Decimal("0"), Decimal("-0")], ids=lambda v: label(v)[:40]
 )
 def test_every_kind_comes_back(value: Any) -> None:
     assert exactly(unpack(pack({"v": value})), {"v": value})

@@ -9,10 +9,10 @@ import pytest
 
 from tailrace.storage.tables import Key
 from tailrace.storage.wire import from_wire, item_from_wire, item_to_wire, to_wire
-from tailrace.testing.tablecases import VALUES, exactly
+from tailrace.testing.tablecases import VALUES, exactly, label
 
 
-@pytest.mark.parametrize("value", VALUES, ids=lambda v: repr(v)[:40])
+@pytest.mark.parametrize("value", VALUES, ids=lambda v: label(v)[:40])
 def test_there_and_back(value: Any) -> None:
     assert exactly(from_wire(to_wire(value)), value)
 
