@@ -27,11 +27,16 @@ NAMED: Key = ("named", 0)
 READER: Key = ("reader", 0)
 SHARD: Key = ("shard", 0)
 EFFECT: Key = ("effect", 0)
-CHILD: Key = ("child", 0)
 
-GONE, TIMEOUT, SEALED = "GONE", "TIMEOUT", "SEALED"
+GONE, TIMEOUT = "GONE", "TIMEOUT"
 FORGOTTEN = ""
 """The id, in a merged entry, of chunks behind the fence."""
+
+
+def drain(partition: int) -> Key:
+    """How far a group over both partitions has committed one of them."""
+    return "drain", partition
+
 
 
 class Entry(NamedTuple):
@@ -57,7 +62,8 @@ class Head(NamedTuple):
     ids: tuple[str, ...] = ()
     e: tuple[Entry, ...] = ()
     first: int = 0
-    sealed: bool = False
+    cut: tuple[int, Offsets] | None = None
+    """Where the topic was grown: its first page since, and the offsets then."""
 
     @property
     def base(self) -> Offsets:
@@ -135,6 +141,11 @@ def must(true: object, why: str) -> None:
     """Stop the schedule unless this holds."""
     if not true:
         raise Violation(why)
+
+
+def moved(records: Records) -> Records:
+    """The same records after the topic has grown: every key belongs to another partition."""
+    return tuple(sorted(((q + 1) % PARTITIONS, of_q) for q, of_q in records))
 
 
 def plus(offsets: Offsets, runs: Runs, sign: int = 1) -> Offsets:

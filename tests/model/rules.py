@@ -7,7 +7,7 @@ asked.  `text.*` mutants are plausible readings of the protocol's words that are
 
 from __future__ import annotations
 
-from tests.model.items import FULL, Entry, Head, Named, Offsets, Page, Pipe, Record, Shard, plus
+from tests.model.items import FULL, Entry, Head, Named, Offsets, Page, Pipe, Shard, plus
 
 NO = "NO"
 Mutants = frozenset[str]
@@ -42,22 +42,12 @@ def ROLL_PAGE(m: Mutants, p: Page | None, new: Page) -> Page | str:
     return NO if p is not None and "roll.absent" not in m else new
 
 
-def SEAL(m: Mutants, h: Head, seen: Head) -> Head | str:
-    """A roll that also seals, so that appends in flight die with their page."""
-    if "text.seal_flag_only" in m:
-        return h._replace(sealed=True)
+def GROW(m: Mutants, h: Head, seen: Head) -> Head | str:
+    """A roll that also grows, so that appends in flight, made for the partitions before, die with their page."""
+    if "text.grow_flag_only" in m:
+        return NO if h.cut else h._replace(cut=(h.page, h.nx))
     rolled = ROLL_HEAD(m, h, seen)
-    return rolled._replace(sealed=True) if isinstance(rolled, Head) else NO
-
-
-def OPEN(m: Mutants, child: tuple[Record, ...] | None) -> tuple[Record, ...] | str:
-    """The child of a sealed topic, if there is none."""
-    return NO if child is not None else ()
-
-
-def TO_CHILD(m: Mutants, child: tuple[Record, ...] | None, record: Record) -> tuple[Record, ...] | str:
-    """A record of the child.  Its own protocol is the parent's; here it is one guarded write."""
-    return NO if child is None or record in child else (*child, record)
+    return rolled._replace(cut=(rolled.page, seen.nx)) if isinstance(rolled, Head) else NO
 
 
 # --- upkeep -----------------------------------------------------------------------------------------------------------
@@ -142,6 +132,11 @@ def COMMIT(m: Mutants, s: Shard, me: str, epoch: int, seen: int, position: int, 
 def RELEASE(m: Mutants, s: Shard, me: str, epoch: int) -> Shard | str:
     """Give a shard back, if I own it in this epoch."""
     return NO if (s.owner, s.epoch) != (me, epoch) else s._replace(owner=None)
+
+
+def DRAIN(m: Mutants, position: int | None, seen: int, new: int) -> int | str:
+    """Move a group's position over one partition; its leases are another scenario's."""
+    return NO if (position or 0) != seen else new
 
 
 def DO(m: Mutants, done: tuple[int, ...], start: int, end: int) -> tuple[int, ...]:

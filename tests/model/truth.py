@@ -7,7 +7,6 @@ from typing import Any
 
 from tests.model import rules
 from tests.model.items import (
-    CHILD,
     EFFECT,
     FULL,
     HEAD,
@@ -34,10 +33,14 @@ class Truth:
     def __init__(self) -> None:
         self.log: list[list[Record]] = [[] for _ in range(PARTITIONS)]
         self.bytes: dict[Where, Records] = {}
+        self.chunks: dict[Record, str] = {}
+        """The chunk that each record came with: one, whichever partitions it went to."""
         self.holder: tuple[str, int] | None = None
         """(life, epoch) of the last take."""
         self.sent: dict[str, int] = {}
         """What lives tell each other outside the protocol: batches sent, the page of a doubt."""
+        self.handled: dict[str, int] = {}
+        """The last record of each key that a group has handled."""
         self.confirmed = 0
         """How far the source of a pipeline was told."""
 
@@ -45,7 +48,7 @@ class Truth:
     def witness(self, rule: Any, args: Sequence[Any], item: Any, items: Mapping[Key, Any]) -> None:
         """See a write happen."""
         if rule is rules.APPEND:
-            self._appended(args[1], items)
+            self._appended(args[1])
         elif rule is rules.TAKE:
             self.holder = args[2], item.epoch
         elif rule is rules.RELEASE:
@@ -53,11 +56,12 @@ class Truth:
         elif rule is rules.COMMIT:
             must(self.holder == (args[4], args[1]), "commit by a past owner accepted")
 
-    def _appended(self, entry: Entry, items: Mapping[Key, Any]) -> None:
+    def _appended(self, entry: Entry) -> None:
         for partition, records in self.bytes[entry.where]:
             log = self.log[partition]
             for record in records:
-                must(record not in log and record not in items.get(CHILD, ()), "a record twice")
+                once = self.chunks.setdefault(record, entry.id) == entry.id
+                must(record not in log and once, "a record twice")
                 must(not any(r[0] == record[0] and r[1] > record[1] for r in log), "order of a producer broken")
                 log.append(record)
 
@@ -67,7 +71,12 @@ class Truth:
             log = self.log[partition]
             for n, record in enumerate(records):
                 must(offsets is None or log[offsets[partition] + n] == record, "a wrong offset answered")
-                must(record in log, "acknowledged, not in the log")
+                must(any(record in log for log in self.log), "acknowledged, not in the log")
+
+    def handle(self, record: Record) -> None:
+        """A group's member handles a record: a key's records come in order, each perhaps more than once."""
+        must(self.handled.get(record[0], 0) <= record[1], "order of a key broken by growing")
+        self.handled[record[0]] = record[1]
 
     # --- checking ---
     def check(self, items: Mapping[Key, Any], objects: Mapping[Where, Records]) -> None:

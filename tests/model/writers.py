@@ -7,14 +7,12 @@ from functools import partial
 from typing import Any
 
 from tests.model.items import (
-    CHILD,
     FULL,
     GONE,
     HEAD,
     NAMED,
     PARTITIONS,
     READER,
-    SEALED,
     TIMEOUT,
     Entry,
     Head,
@@ -25,10 +23,12 @@ from tests.model.items import (
     Pipe,
     Records,
     Where,
+    drain,
+    moved,
     must,
     plus,
 )
-from tests.model.rules import APPEND, EPOCH, NAME, OPEN, READ, ROLL_PAGE, SEAL, TO_CHILD
+from tests.model.rules import APPEND, DRAIN, EPOCH, GROW, NAME, READ, ROLL_PAGE
 from tests.model.world import IDLE, Make, Steps, World, get, page_key, roll, upto, write
 
 
@@ -79,43 +79,44 @@ def make_room(w: World, head: Head) -> Steps:
 
 # --- producers --------------------------------------------------------------------------------------------------------
 def commit(w: World, me: str, head: Head, n: int, records: Records) -> Steps:
-    """APPEND of one chunk without a name.  Gives (offsets, GONE or SEALED; the newest head; next n).
+    """APPEND of one chunk without a name.  Gives (offsets or GONE; the newest head; next n; the records as placed).
 
     `doubt` is the page at which an attempt of this id had no answer.  The order in which the newest head is asked is
-    the protocol: in ids? in doubt and its page closed: LOOK; sealed? fenced? full? else again."""
-    if head.sealed and "grow.append_to_sealed" not in w.m:
-        return SEALED, head, n
+    the protocol: in ids? in doubt and its page closed: LOOK; grown? fenced? full? else again."""
+    made = head.cut
+    records = moved(records) if made else records
     entry, n = yield from put_chunk(w, me, n, records, head.gen)
     doubt: int | None = None
     lost = False
     while True:
-        page = head.page
-        answer = yield write((APPEND, HEAD, page, entry))
+        page, answer = head.page, None
+        if head.cut == made or w.m & {"grow.old_partitions", "text.append_after_roll"}:
+            answer = yield write((APPEND, HEAD, page, entry))
         if answer is TIMEOUT:
             doubt, lost, head = page, True, (yield get(HEAD))
-        elif answer.ok:
+        elif answer is not None and answer.ok:
             head = answer.items[0]
-            return {q: head.nx[q] - count for q, count in entry.runs}, head, n
-        else:
+            return {q: head.nx[q] - count for q, count in entry.runs}, head, n, records
+        elif answer is not None:
             head = answer.items[0]
         if answer is TIMEOUT and "text.give_up" in w.m:
-            return None, head, n
+            return None, head, n, records
         if "text.always_look" in w.m:
             doubt = page
         if entry.id in head.ids:
-            return offsets_in(head.e, head.base, entry.id), head, n
-        fenced = head.gc > entry.gen
-        if doubt is not None and head.page > doubt and not (fenced and "text.gc_before_page" in w.m):
+            return offsets_in(head.e, head.base, entry.id), head, n, records
+        fenced, grown = head.gc > entry.gen, head.cut != made and "grow.old_partitions" not in w.m
+        hasty = (fenced and "text.gc_before_page" in w.m) or (grown and "text.grown_before_page" in w.m)
+        if doubt is not None and head.page > doubt and not hasty:
             found = yield from look(w, doubt, entry.id, entry.gen, head)
             if found is GONE:
                 w.truth.sent[me] = doubt if lost else -1
             if found is not None:
-                return found, head, n
+                return found, head, n, records
             doubt = None
-        if head.sealed:
-            return SEALED, head, n
-        if fenced:
+        if fenced or grown:
             doubt, lost = None, False
+            records, made = moved(records) if grown else records, head.cut
             entry, n = yield from put_again(w, me, n, records, head.gen, entry)
         elif head.b >= FULL:
             head = yield from make_room(w, head)
@@ -130,19 +131,15 @@ def put_again(w: World, me: str, n: int, records: Records, gen: int, entry: Entr
 
 
 def producer(batches: Sequence[tuple[int, ...]]) -> Make:
-    """Sends a record to each of these partitions, batch after batch; in the child once the topic is sealed."""
+    """Sends a record to each of these partitions, batch after batch; once the topic has grown, to the other one."""
 
     def run(w: World, me: str) -> Steps:
         head, n = (yield get(HEAD)), 0
         for number, partitions in enumerate(batches):
             records: Records = tuple((q, ((me, number),)) for q in partitions)
-            found, head, n = yield from commit(w, me, head, n, records)
+            found, head, n, records = yield from commit(w, me, head, n, records)
             if found is GONE:
                 check_unknown(w, me)
-            elif found is SEALED:
-                record = records[0][1][0]
-                while record not in ((yield get(CHILD)) or ()):
-                    yield write((TO_CHILD, CHILD, record))
             elif found:
                 w.truth.acknowledge(records, found)
 
@@ -159,29 +156,33 @@ def check_unknown(w: World, me: str) -> None:
 
 # --- growing ----------------------------------------------------------------------------------------------------------
 def grower(w: World, me: str) -> Steps:
-    """SEAL: a roll that seals, and the child opened, in one transaction."""
-    while not (head := (yield get(HEAD))).sealed:
+    """GROW: a roll that says where the partitions before end, in one transaction."""
+    while not (head := (yield get(HEAD))).cut:
         page = ((ROLL_PAGE, page_key(head.page), head.as_page(v=1)),)
-        yield write(*(() if "text.seal_flag_only" in w.m else page), (SEAL, HEAD, head), (OPEN, CHILD))
+        yield write(*(() if "text.grow_flag_only" in w.m else page), (GROW, HEAD, head))
 
 
-def drainer(w: World, me: str) -> Steps:
-    """A group over parent and child: the child only once the parent is sealed and read to its end."""
-    got: list[Any] = []
-    position = 0
-    while True:
-        head = yield get(HEAD)
-        end = head.nx[0]
-        if position < end:
-            got += w.truth.log[0][position:end]
-            position = end
-        elif head.sealed or "grow.child_early" in w.m:
-            got += [record for record in (yield get(CHILD)) or () if record not in got]
-        in_order = all(a[1] < b[1] for i, b in enumerate(got) for a in got[:i] if a[0] == b[0])
-        must(in_order, "order of a key broken by growing")
-        if w.fair and not w.busy(but="drainer") and len(got) == sum(map(len, w.truth.log)) + len(w.items[CHILD]):
-            return
-        yield IDLE
+def drainer(q: int) -> Make:
+    """A group's member for one partition: beyond the cut only once the group has committed every partition up to it."""
+
+    def run(w: World, me: str) -> Steps:
+        while True:
+            position, head = (yield get(drain(q))) or 0, (yield get(HEAD))
+            end = head.nx[q]
+            if head.cut and "grow.early" not in w.m:
+                for other, at in enumerate(head.cut[1]):
+                    if ((yield get(drain(other))) or 0) < at:
+                        end = min(end, head.cut[1][q])
+            if position < end:
+                w.truth.handle(w.truth.log[q][position])
+                while ((yield get(drain(q))) or 0) == position:
+                    yield write((DRAIN, drain(q), position, position + 1))
+            elif w.fair and not w.busy(but="drainer") and position == len(w.truth.log[q]):
+                return
+            else:
+                yield IDLE
+
+    return run
 
 
 # --- appends with a guard ---------------------------------------------------------------------------------------------
@@ -198,9 +199,15 @@ def guarded(
     """APPEND in one transaction with a guard item, which alone says whether it happened.
 
     Gives (won, the guard item, the newest head, next n)."""
+    made = head.cut
+    records = moved(records) if made else records
     entry, n = yield from put_chunk(w, me, n, records, head.gen)
     mine = {entry.id}
     while True:
+        if head.cut != made:
+            records, made = moved(records), head.cut
+            entry, n = yield from put_chunk(w, me, n, records, head.gen)
+            mine.add(entry.id)
         answer = yield write((APPEND, HEAD, head.page, entry), guard(entry.id, head.page))
         if answer is TIMEOUT:
             item, head = (yield get(key)), (yield get(HEAD))
@@ -243,13 +250,16 @@ def name_batch(epoch: int, seq: int, id: str, page: int) -> tuple[Any, ...]:
 
 
 def answer_again(w: World, item: Named, head: Head, seq: int, records: Records) -> Steps:
-    """Answer a batch that is committed, with its offsets while its page exists (it may not show yet)."""
-    found = None
+    """Answer a batch that is committed, with its offsets while its page exists (it may not show yet).
+
+    Which partitions it was made for follows from its page, not from what the topic has now."""
+    found, head = None, (yield get(HEAD))
     if item.seq == seq:
         found = yield from look(w, item.page, item.id or "", -1, head)
         while found is None:
             head = yield get(HEAD)
             found = yield from look(w, item.page, item.id or "", -1, head)
+        records = moved(records) if head.cut and item.page >= head.cut[0] else records
     w.truth.acknowledge(records, None if found is GONE else found)
     return head
 
