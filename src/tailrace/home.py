@@ -74,9 +74,11 @@ class Home:
             except AlreadyThere:  # made by another process just now
                 described = self.store.run(catalog.describe(name))
         if described.partitions != catalog.check_partitions(partitions):
+            more = described.partitions < partitions
+            hint = f"`tailrace topic grow {name} {partitions}` adds some" if more else "it cannot have fewer"
             raise BadSetting(
-                f"topic {name!r} has {described.partitions} partitions, not {partitions}; the count is fixed when a "
-                f"topic is made; make another topic, or open this one without a count"
+                f"topic {name!r} has {described.partitions} partitions, not {partitions}; {hint}, or open it without a "
+                "count"
             )
         _check_same(described, settings)
         return Topic(self.store, described)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
 
 import pyarrow as pa
 
@@ -30,7 +31,7 @@ class Ghost:
 
     def __init__(self, topic_id: str) -> None:
         self.id = topic_id
-        self.log: list[list[bytes]] = [[] for _ in range(PARTITIONS)]
+        self.log: defaultdict[int, list[bytes]] = defaultdict(list)
         self.where: dict[bytes, int] = {}
         self.acked: dict[bytes, int | None] = {}
         self._known: dict[str, dict[int, list[bytes]]] = {}
@@ -88,13 +89,13 @@ class Ghost:
         position: dict[int, int] | None = None
         for page in [*self.pages(sim), head.own]:
             if position is not None:
-                must(position == dict(page.base), "pages do not join", position, page.base)
-            position = dict(page.base)
+                must(_plain(position) == _plain(page.base), "pages do not join", position, page.base)
+            position = heads.plus(page.base, {})
             for entry in page.entries:
                 self._meet(sim, head, entry, position)
                 position = heads.plus(position, entry.counts)
-        must(position == head.next, "next offsets do not follow from the entries")
-        for q in range(PARTITIONS):
+        must(_plain(position or {}) == _plain(head.next), "next offsets do not follow from the entries")
+        for q in range(head.partitions):
             must(len(self.log[q]) == head.next[q], "offsets not dense", q, len(self.log[q]), head.next[q])
 
     def _rises(self, head: Head) -> None:
@@ -126,6 +127,11 @@ class Ghost:
         if offset is not None:
             must(self.log[q][offset] == record, "a wrong offset answered", record, offset)
         self.acked[record] = offset
+
+
+def _plain(offsets: Mapping[int, int]) -> dict[int, int]:
+    """Offsets without those of partitions that are empty, or did not exist yet."""
+    return {q: at for q, at in offsets.items() if at}
 
 
 def ghost_of(sim: Simulation) -> Ghost:

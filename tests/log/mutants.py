@@ -21,6 +21,7 @@ from tailrace.log.reader import Fetched, Reader, read_runs
 from tailrace.storage import calls
 from tailrace.storage.calls import Steps
 from tailrace.storage.tables import Action, Item, Put
+from tests.log import growing
 
 Mutant = Callable[[], AbstractContextManager[Any]]
 
@@ -230,6 +231,11 @@ MUTANTS: Mapping[str, tuple[Mutant, str]] = {
     "text.reader_without_id": (lambda: patch("tests.log.actors.take_in", _without_id), "pipeline"),
     "text.next_number": (_next_numbers, "read merge"),
     "text.give_up": (_gives_up, "append doubt"),
+    "grow.early": (_off("grow.early"), "grow-group"),
+    "grow.old_partitions": (_off("grow.partitions"), "grow-group"),
+    "text.append_after_roll": (_off("grow.asked"), "grow-group"),
+    "text.grow_flag_only": (_patched(heads, "grow", growing.no_roll), "grow grow-group"),
+    "text.grown_before_page": (growing.before_page, "grow grow-named"),
     "no compare on Conflict": (_no_compare, "append doubt"),
     "a new id after a timeout": (_new_id_after_timeout, "append"),
 }

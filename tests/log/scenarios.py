@@ -23,6 +23,7 @@ from tests.log.actors import (
     source_agrees,
 )
 from tests.log.ghost import PARTITIONS, Ghost, log_of
+from tests.log.growing import GROWING
 
 Spawn = Callable[[Simulation], None]
 TABLES: dict[str, Callable[[], SimulatedTable]] = {
@@ -119,6 +120,7 @@ def sources(restarts: int = 2) -> Spawn:
 
 
 SCENARIOS: dict[str, Scenario] = {
+    **GROWING,
     "append": made(a((0,), (0, 1)), a((1, 0), name="b"), rolls(), cleans(), reads()),
     "clean": made(a((0,), (0,)), cleans(), cleans("cleaner2"), rolls()),
     "merge": made(

@@ -56,7 +56,7 @@ def test_a_topic_is_made_once() -> None:
 def test_another_partition_count_is_refused() -> None:
     home, _ = simulated_home()
     home.create_topic("t", 8)
-    with pytest.raises(BadSetting, match=r"topic .t. has 8 partitions, not 12; .*make another topic"):
+    with pytest.raises(BadSetting, match=r"topic .t. has 8 partitions, not 12; .*topic grow t 12"):
         home.topic("t", 12)
     with pytest.raises(BadSetting, match="1 to 128"):
         home.topic("t", 0)

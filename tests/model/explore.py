@@ -129,7 +129,8 @@ def fingerprint(w: World) -> int:
     lives = [(name, a.request, a.life, tuple(frames(a.steps))) for name, a in sorted(w.actors.items())]
     storage = (*map(frozen, (w.items, w.objects, w.veil, Counter(w.late))),)
     left = (w.timeouts, w.crashes, w.doubts, w.torn)
-    return hash((storage, left, w.truth.holder, w.truth.confirmed, frozen(w.truth.sent), frozen(w.truth.handled), tuple(lives)))
+    told = (w.truth.holder, w.truth.confirmed, frozen(w.truth.sent), frozen(w.truth.handled))
+    return hash((storage, left, told, tuple(lives)))
 
 
 def frames(steps: Any) -> Iterator[Any]:

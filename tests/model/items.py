@@ -38,7 +38,6 @@ def drain(partition: int) -> Key:
     return "drain", partition
 
 
-
 class Entry(NamedTuple):
     """A chunk's reference.  A merged one keeps (id, runs) of each chunk it was made of."""
 

@@ -48,12 +48,12 @@ class AsyncAck(msgspec.Struct, gc=False):
         yield from self.batch.settled.wait().__await__()
         self.batch.tell(self.row)
         self.batch.wait()
-        return self.batch.offset(*self.batch.buffer.place(self.row))
+        return self.batch.offset(*self.batch.landed(*self.batch.buffer.place(self.row)))
 
     @property
     def partition(self) -> int:
         """The partition it went to, once it is durable."""
-        return self.batch.buffer.place(self.row)[0]
+        return self.batch.landed(*self.batch.buffer.place(self.row))[0]
 
     def done(self) -> bool:
         """Whether awaiting it would answer at once."""
@@ -154,7 +154,7 @@ class AsyncProducer:
 
     def _batch(self) -> AsyncBatch:
         self._batches += 1
-        return AsyncBatch(self._log.name, self._topic.partitions, self._topic.settings.max_record_bytes, self._batches)
+        return AsyncBatch(self._log.name, self._log.partitions, self._topic.settings.max_record_bytes, self._batches)
 
     def _close_batch(self) -> list[AsyncBatch]:
         """Let what is buffered be committed now; gives all that is not yet."""

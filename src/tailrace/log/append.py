@@ -4,6 +4,7 @@
     APPEND   one update of the head makes it true, and answers the offsets
     LOOK     after a missing answer: did it happen, on which offsets, can it still?
     ROLL     whoever meets a full head closes its page
+    GROW     a roll that adds partitions; chunks made for fewer are spread anew, under another name
 
 An append is exact through its chunk's id: the id is in the head or on the page the attempt was sent to, or it can never
 land.  With a guard (a named producer, a pipeline's reader) the guard's own item says so instead.
@@ -25,6 +26,7 @@ from tailrace.errors import Conflict, Expected, OutcomeUnknown, TimedOut, Unknow
 from tailrace.log import head as heads
 from tailrace.log.chunk import Chunk
 from tailrace.log.head import Entry, Head, Page
+from tailrace.log.regrouping import regroup
 from tailrace.storage import calls
 from tailrace.storage.calls import Steps
 from tailrace.storage.tables import Action, Item
@@ -43,6 +45,8 @@ class Log:
     joins_inline: bool = False
     new_id: Callable[[], str] = lambda: secrets.token_hex(12)
     seen: Head | None = None
+    partitions: int = 0
+    """How many partitions it is known to have; 0 before a head was read."""
     on_commit: Callable[[], object] = lambda: None
     """Called after each append made here, to wake who waits for it."""
 
@@ -56,6 +60,7 @@ class Log:
         if item is None:
             raise UnknownTopic(f"topic {self.name!r} was deleted")
         self.seen = Head(item)
+        self.partitions = self.seen.partitions
         return self.seen
 
     @property
@@ -75,6 +80,8 @@ class Placed:
     again: Callable[[], Steps[Placed]]
     data: Mapping[str, bytes] = field(default_factory=dict)
     expected: Mapping[int, int] | None = None
+    partitions: int = 0
+    """How many partitions the topic had when its records were given theirs; 0: that does not matter."""
     doubts: set[int] = field(default_factory=set)
     """The pages that attempts without an answer were sent to."""
     former: tuple[tuple[Placed, frozenset[int]], ...] = ()
@@ -83,6 +90,13 @@ class Placed:
     """The head that this append decides by; `log.seen` may be another thread's by then."""
     sent: int | None = None
     """The page that the attempt under way was sent to; whoever takes over from an interrupted thread finds it here."""
+    became: Placed | None = None
+    """The same chunk under the names that it took since; whoever takes over goes on with these."""
+
+    @property
+    def latest(self) -> Placed:
+        """The chunk under its newest names."""
+        return self if self.became is None else self.became.latest
 
     @property
     def id(self) -> str:
@@ -111,6 +125,8 @@ class Appended:
 
     offsets: Mapping[int, int] | None
     counts: Mapping[int, int]
+    partitions: int = 0
+    """How many partitions its records were spread over, if that is known."""
 
 
 class Guard(Protocol):
@@ -135,7 +151,23 @@ def place(log: Log, chunk: Chunk, expected: Mapping[int, int] | None = None) -> 
     """Store a chunk's bytes.  A put without an answer is left behind, for cleaning; the next has another name."""
     if log.seen is None:
         yield from log.head()
+    if 0 < chunk.partitions < log.newest.partitions and in_force("grow.partitions"):
+        chunk = _regrouped(log, chunk, expected)
     return (yield from guard.persist(lambda: _place(log, chunk, expected), (*guard.NOT_DONE, TimedOut, Conflict)))
+
+
+def _regrouped(log: Log, chunk: Chunk, expected: Mapping[int, int] | None) -> Chunk:
+    """The chunk for the partitions that the topic has by now; what expects some offsets may not go elsewhere."""
+    partitions = log.newest.partitions
+    fresh = regroup(chunk, partitions)
+    if expected and fresh.runs != chunk.runs:
+        actual = {q: log.newest.next[q] for q in expected}
+        raise Expected(
+            f"topic {log.name!r} has grown to {partitions} partitions, and some of these records now belong to others "
+            "than the ones whose offsets are expected; look at its ends, and append again",
+            actual=actual,
+        )
+    return fresh
 
 
 def _place(log: Log, chunk: Chunk, expected: Mapping[int, int] | None) -> Steps[Placed]:
@@ -144,13 +176,13 @@ def _place(log: Log, chunk: Chunk, expected: Mapping[int, int] | None) -> Steps[
     if chunk.size > log.inline_bytes:
         entry = Entry(id, False, gen, chunk.kind, chunk.runs)
         yield from calls.put_object(heads.object_name(log.id, gen, id), chunk.parts)
-        return Placed(log, (entry,), again, expected=expected)
+        return Placed(log, (entry,), again, expected=expected, partitions=chunk.partitions)
     data, runs = chunk.inline()
     entry = Entry(id, True, gen, chunk.kind, runs)
     if log.joins_inline:
-        return Placed(log, (entry,), again, {id: data}, expected)
+        return Placed(log, (entry,), again, {id: data}, expected, chunk.partitions)
     yield from calls.write(heads.chunk_item(log.id, entry, data))
-    return Placed(log, (entry,), again, expected=expected)
+    return Placed(log, (entry,), again, expected=expected, partitions=chunk.partitions)
 
 
 # --- append -----------------------------------------------------------------------------------------------------------
@@ -172,11 +204,18 @@ def commit(placed: Sequence[Placed], patience: float = guard.PATIENCE) -> Steps[
 
 def _commit(placed: list[Placed], patience: float) -> Steps[list[Appended]]:
     began = None
+    placed[:] = [p.latest for p in placed]
     for p in placed:
         if p.sent is not None:
             p.doubts.add(p.sent)
     while True:
         pages, actions = yield from _actions(placed)
+        if in_force("grow.asked") and any(map(_grown, placed)):
+            if (found := (yield from _found(placed))) is not None:
+                _tell(placed)
+                return found
+            yield from _prepare(placed)
+            continue
         for p, page in zip(placed, pages, strict=True):
             p.sent = page
         outcome = yield from guard.attempt(*chain(*actions), patience=patience)
@@ -209,8 +248,15 @@ def _actions(placed: Sequence[Placed]) -> Steps[tuple[list[int], list[list[Actio
     pages = []
     for p in placed:
         p.head = p.log.seen or (yield from p.log.head())
+        if p.head.partitions < p.partitions:  # it was seen long ago, and told by another thread just now
+            p.head = yield from p.log.head()
         pages.append(p.head.page)
     return pages, [p.actions(page) for p, page in zip(placed, pages, strict=True)]
+
+
+def _grown(p: Placed) -> bool:
+    """Whether the topic has more partitions than its records were spread over: they may not be appended like this."""
+    return p.head is not None and 0 < p.partitions < p.head.partitions and in_force("grow.partitions")
 
 
 def _offsets(
@@ -223,7 +269,7 @@ def _offsets(
             out.append((yield from _located(p, {page})))
         else:
             counts, next = p.counts, p.log.saw(items[at]).item["nx"]
-            out.append(Appended({q: next[str(q)] - n for q, n in counts.items()}, counts))
+            out.append(Appended({q: next[str(q)] - n for q, n in counts.items()}, counts, p.partitions))
         at += len(acts)
     return out
 
@@ -235,7 +281,7 @@ def _located(p: Placed, pages: Iterable[int]) -> Steps[Appended]:
         for was, sent_to in (p, pages), *p.former:
             found = yield from find(p.log, head, was.id, was.gen, sent_to)
             if found is not None:
-                return Appended(found or None, was.counts)
+                return Appended(found or None, was.counts, was.partitions)
         yield from calls.pause(0)
 
 
@@ -274,7 +320,7 @@ def _found(placed: Sequence[Placed]) -> Steps[list[Appended] | None]:
             f"an append to {first.log.name!r} had no answer, and upkeep has since removed or merged the page it was "
             "sent to: it was in the log, or never will be; nobody can tell any more"
         )
-    out = [Appended(offsets, first.counts)]
+    out = [Appended(offsets, first.counts, first.partitions)]
     for p in placed[1:]:
         out.append((yield from _located(p, p.doubts)))
     return out
@@ -324,10 +370,10 @@ def _prepare(placed: list[Placed]) -> Steps[None]:
         if p.expected and any(head.next[q] != at for q, at in p.expected.items()):
             actual = {q: head.next[q] for q in p.expected}
             raise Expected(f"the next offsets of {p.log.name!r} are {actual}, not {dict(p.expected)}", actual=actual)
-        if head.gc > p.gen or (yield from _taken(p)):
+        if head.gc > p.gen or _grown(p) or (yield from _taken(p)):
             former = (*p.former, (p, frozenset(p.doubts)))
             placed[n] = yield from p.again()
-            placed[n].former = former
+            placed[n].former, p.became = former, placed[n]
         elif head.b >= heads.FULL:
             yield from roll(p.log, head)
 
@@ -358,6 +404,9 @@ def commit_guarded(placed: Sequence[Placed], decider: Guard) -> Steps[tuple[bool
     while True:
         mine.add(placed[0].id)
         pages, actions = yield from _actions(placed)
+        if in_force("grow.asked") and any(map(_grown, placed)):
+            yield from _prepare(placed)
+            continue
         outcome = yield from guard.attempt(*chain(*actions), decider.action(placed[0].id, pages[0]))
         if isinstance(outcome, Written):
             _tell(placed)

@@ -51,6 +51,7 @@ class Batch:
         "chunk",
         "error",
         "lead",
+        "moved",
         "records",
         "size",
         "topic",
@@ -70,6 +71,8 @@ class Batch:
         self._encoding = threading.Lock()
         self.began = 0.0
         self.appended: Appended | None = None
+        self.moved: dict[int, list[tuple[int, int]]] | None = None
+        """Where each record of a partition went instead, and its place there, if the topic had grown meanwhile."""
         self.error: Exception | None = None
         self._trace: TracebackType | None = None
         self._told: dict[object, int] = {}
@@ -87,6 +90,8 @@ class Batch:
     def finish(self, appended: Appended | None, error: Exception | None) -> None:
         """Tell everyone who waits."""
         if not self._finished:
+            if appended is not None and appended.partitions not in (0, self.buffer.partitions):
+                self.moved = self.buffer.destinations(appended.partitions)
             self.appended, self.error, self.size = appended, error, self.buffer.size
             if error is not None:
                 self._trace, self.records = error.__traceback__, self.buffer.count
@@ -156,8 +161,25 @@ class Batch:
         """Whether it is committed or has failed."""
         return self._finished
 
+    def landed(self, partition: int, rank: int) -> tuple[int, int]:
+        """The partition of a record, once committed, and its place among this batch's records there."""
+        return self.moved[partition][rank] if self.moved is not None else (partition, rank)
+
+    def spans(self, partition: int, rank: int, count: int) -> list[Span]:
+        """Where some records are, once committed."""
+        if self.moved is None:
+            return [Span(partition, self.offset(partition, rank), count)]
+        out: list[Span] = []
+        for q, place in sorted(self.moved[partition][rank : rank + count]):
+            at = self.offset(q, place)
+            if out and out[-1].partition == q and at == out[-1].offset + out[-1].records:
+                out[-1] = out[-1]._replace(records=out[-1].records + 1)
+            else:
+                out.append(Span(q, at, 1))
+        return out
+
     def offset(self, partition: int, rank: int) -> int:
-        """The offset of a record, once committed."""
+        """The offset of a record, once committed, from where it landed."""
         offsets = self.wait().offsets
         if offsets is None:
             raise OutcomeUnknown(
@@ -179,13 +201,13 @@ class Ack(msgspec.Struct, gc=False):
         except Exception:
             self.batch.tell(self.row)
             raise
-        return self.batch.offset(*self.batch.buffer.place(self.row))
+        return self.batch.offset(*self.batch.landed(*self.batch.buffer.place(self.row)))
 
     @property
     def partition(self) -> int:
         """The partition it went to, once it is durable."""
         self.batch.wait()
-        return self.batch.buffer.place(self.row)[0]
+        return self.batch.landed(*self.batch.buffer.place(self.row))[0]
 
     def done(self) -> bool:
         """Whether `result` would answer at once."""
@@ -213,7 +235,7 @@ class BatchAck:
                 if batch.error is not None:
                     self._tell()
                 raise
-            out.append(Span(partition, batch.offset(partition, rank), count))
+            out += batch.spans(partition, rank, count)
         return out
 
     def _tell(self) -> None:

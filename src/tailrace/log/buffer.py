@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 from tailrace.errors import BadRecord, TooLarge, UnknownPartition
 from tailrace.log.chunk import HEADERS, HEADERS_TYPE, SCHEMAS, Chunk, Compression, encode, kind_of
 from tailrace.log.record import MAX_TIMESTAMP, check_bytes, hashed, header_pairs, partition_of
+from tailrace.log.regrouping import destinations
 
 Headers: TypeAlias = Mapping[str, bytes] | Sequence[tuple[str, bytes]]
 
@@ -110,6 +111,7 @@ class Buffer:
         "first",
         "max_record_bytes",
         "partitions",
+        "pinned",
         "rows",
         "segments",
         "size",
@@ -122,6 +124,8 @@ class Buffer:
         self.bins: dict[int, Bin] = {}
         self.size = self.rows = self._batched = 0
         self.segments: list[Segment] = []
+        self.pinned: list[tuple[int, int, int]] = []
+        """(partition, place, count) of records with a key that were sent to a partition, whatever their key."""
         self._keys: list[bytes] = []
         self._values: list[bytes | None] = []
         self._stamps: list[int] = []
@@ -171,9 +175,12 @@ class Buffer:
         if size > self.max_record_bytes:
             self._too_large(size)
         self.settle()
+        sent_to = partition
         if partition is None:
             partition = self.roomiest() if key is None else partition_of(key, self.partitions)
         bin = self._bin(partition)
+        if sent_to is not None and key is not None:
+            self.pinned.append((partition, bin.count, 1))
         if attributes:
             bin.attributes[len(bin.keys)] = attributes
         if pairs:
@@ -230,6 +237,8 @@ class Buffer:
         for q, part in self._split(batch, partition):
             bin = self._bin(q)
             placed.append((q, bin.count, part.num_rows))
+            if partition is not None:
+                self.pinned.append(placed[-1])
             bin.add(part, part.nbytes)
             self.size += part.nbytes
             self._batched += part.num_rows
@@ -261,13 +270,19 @@ class Buffer:
             "`tailrace topic set NAME max_record_bytes=…` allows more"
         )
 
+    def destinations(self, partitions: int) -> dict[int, list[tuple[int, int]]]:
+        """Where its records belong among another number of partitions: see regrouping."""
+        for bin in self.bins.values():
+            bin.settle()
+        return destinations({q: bin.batches for q, bin in self.bins.items()}, self.pinned, partitions)
+
     def encode(self, compression: Compression) -> Chunk:
         """All of it as one chunk."""
         self.settle()
         for bin in self.bins.values():
             bin.settle()
         filled = {q: bin.batches for q, bin in self.bins.items() if bin.count}
-        return encode(unified(filled), compression)
+        return encode(unified(filled), compression, self.partitions, self.pinned)
 
 
 def _sorted(batch: pa.RecordBatch, where: pa.Array[Any]) -> list[tuple[int, pa.RecordBatch]]:

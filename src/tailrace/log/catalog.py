@@ -22,6 +22,7 @@ import msgspec
 from tailrace.coordination import guard
 from tailrace.errors import AlreadyThere, BadName, BadSetting, UnknownTopic
 from tailrace.log import head as heads
+from tailrace.log.append import Log
 from tailrace.log.settings import Settings, settings
 from tailrace.storage import calls
 from tailrace.storage.calls import Steps
@@ -42,6 +43,8 @@ from tailrace.storage.tables import (
 )
 
 MAX_PARTITIONS = 128
+MOST_GROWN = 16
+"""How often a topic can grow: each time is kept in its head, which every append writes."""
 BUCKETS = 256
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,200}\Z")
 
@@ -154,6 +157,33 @@ def change_settings(name: str, given: dict[str, Any], wall: int, id: str | None 
             Update(topic_key(name), (Set("settings", made), Set("mark", mark), Add("version", 1)), same),
             Put(Key(f"$Settings-{now.id}", now.version + 1), {"settings": made, "changed": wall}, (Absent(),)),
         )
+
+
+def grow(log: Log, partitions: int) -> Steps[bool]:
+    """GROW: give a topic more partitions, in one transaction with what the catalog says; False if it has so many."""
+    check_partitions(partitions)
+    grew = False
+    while True:
+        head = yield from log.head()
+        if head.partitions == partitions or (grew and any(len(one.at) == partitions for one in head.grown)):
+            return grew
+        if head.partitions > partitions:
+            raise BadSetting(
+                f"topic {log.name!r} has {head.partitions} partitions and cannot have fewer, {partitions}: records "
+                "would lose their place; make another topic"
+            )
+        if len(head.grown) >= MOST_GROWN:
+            raise BadSetting(
+                f"topic {log.name!r} has grown {MOST_GROWN} times, and cannot again; make another topic, of "
+                f"{MAX_PARTITIONS} partitions"
+            )
+        item = yield from guard.read(topic_key(log.name))
+        if item is None or item["id"] != log.id:
+            raise UnknownTopic(f"topic {log.name!r} was deleted; open it anew")
+        same = (Equals("id", log.id),)
+        said = Update(topic_key(log.name), (Set("partitions", partitions),), same)
+        grew = True
+        yield from guard.attempt(*heads.grow(log.id, head, partitions), said)
 
 
 def history(id: str) -> Steps[list[tuple[int, int, Settings]]]:

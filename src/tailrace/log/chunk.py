@@ -77,11 +77,22 @@ class Chunk(Struct, frozen=True):
     runs: tuple[Run, ...]
     parts: tuple[Bytes, ...]
     size: int
+    compression: Compression = "none"
+    partitions: int = 0
+    """How many partitions the topic had when its keys were given theirs; 0: that does not matter."""
+    pinned: tuple[tuple[int, int, int], ...] = ()
+    """(partition, place, count) of records with a key that were sent to this partition, whatever their key."""
 
     @property
     def counts(self) -> dict[int, int]:
         """How many records of each partition."""
         return {run.partition: run.count for run in self.runs}
+
+    def batches(self) -> dict[int, list[pa.RecordBatch]]:
+        """Its records again, by partition."""
+        pieces = self.parts if self.kind & TYPED else self.parts[1:-1]
+        runs = zip(self.runs, pieces, strict=True)
+        return {run.partition: decode(self.kind, run, memoryview(piece), "a chunk") for run, piece in runs}
 
     def inline(self) -> tuple[bytes, tuple[Run, ...]]:
         """The runs alone, for an item of their own, and where they lie there."""
@@ -99,7 +110,12 @@ def kind_of(schema: pa.Schema) -> int:
     return SCHEMAS.index(schema) if schema in SCHEMAS else TYPED
 
 
-def encode(batches: Mapping[int, Sequence[pa.RecordBatch]], compression: Compression = "none") -> Chunk:
+def encode(
+    batches: Mapping[int, Sequence[pa.RecordBatch]],
+    compression: Compression = "none",
+    partitions: int = 0,
+    pinned: Sequence[tuple[int, int, int]] = (),
+) -> Chunk:
     """Records by partition → a chunk.  Plain batches all have the same one of `SCHEMAS`."""
     kinds = {kind_of(batch.schema) for some in batches.values() for batch in some}
     kind = kinds.pop() if len(kinds) == 1 else TYPED
@@ -117,7 +133,7 @@ def encode(batches: Mapping[int, Sequence[pa.RecordBatch]], compression: Compres
     if kind != TYPED:
         parts.append(END)
         position += len(END)
-    return Chunk(kind, tuple(runs), tuple(parts), position)
+    return Chunk(kind, tuple(runs), tuple(parts), position, compression, partitions, tuple(pinned))
 
 
 def streams(batches: Sequence[pa.RecordBatch], compression: Compression) -> pa.Buffer:

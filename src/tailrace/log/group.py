@@ -25,7 +25,8 @@ from tailrace.coordination.lease import NOBODY, TTL, Beats
 from tailrace.errors import BadInput, BadSetting, Conflict, UnknownGroup
 from tailrace.log import head as heads
 from tailrace.log.append import Log
-from tailrace.log.catalog import bucket_key, listing
+from tailrace.log.catalog import MAX_PARTITIONS, bucket_key, listing
+from tailrace.log.head import Head
 from tailrace.log.reader import offset_at
 from tailrace.log.record import milliseconds
 from tailrace.storage import calls
@@ -59,7 +60,13 @@ class Group:
 
     name: str
     log: Log
-    partitions: int
+    least: int = 0
+    """How many partitions the topic has at least."""
+
+    @property
+    def partitions(self) -> int:
+        """How many partitions the topic is known to have."""
+        return max(self.least, self.log.partitions)
 
     @property
     def p(self) -> str:
@@ -112,7 +119,8 @@ def make(group: Group, start: Position) -> Steps[None]:
     """Make a group that begins at a position, unless it is there already, with all its shards."""
     made = secrets.token_hex(8)
     while (item := (yield from guard.read(group.key))) is None:
-        begin = yield from offsets(group.log, range(group.partitions), start)
+        there = (yield from group.log.head()).partitions
+        begin = yield from offsets(group.log, range(there), start)
         yield from guard.attempt(
             Put(group.key, {"made": made, "start": heads.by_text(begin)}, (Absent(),)),
             Check(heads.head_key(group.log.id)),
@@ -123,9 +131,12 @@ def make(group: Group, start: Position) -> Steps[None]:
 
 
 def _missing(group: Group, item: Item, there: Mapping[int, Item]) -> list[Action]:
-    """The writes that make the shards a group lacks; a deleted group of the same name may have left some."""
+    """The writes that make the shards a group lacks; a deleted group of the same name may have left some.
+
+    A partition that the topic got after the group was made is read from its beginning."""
     out: list[Action] = []
-    for q, position in heads.by_number(item["start"]).items():
+    start = heads.by_number(item["start"])
+    for q, position in ((q, start[q]) for q in range(max(len(start), group.partitions))):
         old = there.get(q)
         if old is None or old["made"] != item["made"]:
             epoch = old["epoch"] + 1 if old else 0
@@ -143,8 +154,16 @@ def _listed(group: Group) -> Steps[Action]:
 
 def shards(group: Group) -> Steps[dict[int, Item]]:
     """Every shard's item, by partition."""
-    items = yield from guard.read_all(group.p, 0, group.partitions - 1)
+    items = yield from guard.read_all(group.p, 0, MAX_PARTITIONS - 1)
     return {item["i"]: item for item in items}
+
+
+def passed(head: Head, positions: Mapping[int, int]) -> int:
+    """How many of the times that a topic has grown a group is past: it has committed every partition up to there."""
+    for n, growth in enumerate(head.grown):
+        if any(positions.get(q, 0) < at for q, at in growth.at.items()):
+            return n
+    return len(head.grown)
 
 
 def members(group: Group) -> Steps[dict[int, Item]]:
@@ -205,7 +224,8 @@ def reset(group: Group, position: Position, *, force: bool = False, ttl: float =
     yield from check_there(group)
     if not force:
         yield from refuse_active(group, ttl)
-    to = yield from offsets(group.log, range(group.partitions), position)
+    yield from make(group, "earliest")
+    to = yield from offsets(group.log, (yield from shards(group)), position)
     mark = secrets.token_hex(8)
     for q, offset in to.items():
         yield from guard.settle(group.shard(q), _reset(group, q, offset, mark))

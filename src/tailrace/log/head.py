@@ -1,11 +1,12 @@
 """The head: a topic's Tip, and the pages calved off it.  Pure: what is stored, and which guarded write does what.
 
-    $Log-<topic id>, 2^63-1   page, first, k, b, t, nx{partition: next}, floor{}, gen, gc, sealed, ids(set), e[entries]
+    $Log-<topic id>, 2^63-1   page, first, k, b, t, nx{partition: next}, floor{}, gen, gc, grown[], ids(set), e[entries]
     $Log-<topic id>, first    PAGE: first, last, base{}, e[entries], t, v
     $Chunk-<topic id>, gen·id a small chunk: id, d(ata)
 
-The head is written by producers (APPEND), by whoever meets it full (ROLL), and by upkeep.  The conditions of each
-write are named as in the protocol's model, tests/model; `t` is the latest timestamp of all closed pages.
+The head is written by producers (APPEND), by whoever meets it full (ROLL) or gives the topic more partitions (GROW),
+and by upkeep.  The conditions of each write are named as in the protocol's model, tests/model; `t` is the latest
+timestamp of all closed pages.
 See docs/formats/head.md.
 """
 
@@ -13,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -47,6 +48,20 @@ ID_BITS = 43
 """Bits of a chunk's id in the range key of its item; the bits above are its gen."""
 
 
+class Offsets(dict[int, int]):
+    """Offsets by partition; one that did not exist yet is at 0."""
+
+    def __missing__(self, partition: int) -> int:
+        return 0
+
+
+class Growth(NamedTuple):
+    """Where a topic got more partitions: the first page since, and the next offsets of those there were."""
+
+    page: int
+    at: Offsets
+
+
 class Entry(msgspec.Struct, frozen=True, array_like=True):
     """A reference to a chunk: [id, inline, gen, kind, runs, made_of]; a run is [partition, count, position, length,
     crc32c, latest timestamp, milliseconds from the earliest to it].  `made_of` has the ids and counts of the chunks
@@ -67,7 +82,7 @@ class Entry(msgspec.Struct, frozen=True, array_like=True):
     @property
     def latest(self) -> int:
         """The latest timestamp in it."""
-        return max(run.latest for run in self.runs)
+        return max((run.latest for run in self.runs), default=0)
 
     @property
     def size(self) -> int:
@@ -102,9 +117,9 @@ def object_name(topic_id: str, gen: int, id: str) -> str:
     return f"topics/{topic_id}/{gen}/{id}"
 
 
-def plus(base: Mapping[int, int], counts: Mapping[int, int], sign: int = 1) -> dict[int, int]:
+def plus(base: Mapping[int, int], counts: Mapping[int, int], sign: int = 1) -> Offsets:
     """Offsets moved over counts."""
-    out = dict(base)
+    out = Offsets(base)
     for partition, count in counts.items():
         out[partition] = out.get(partition, 0) + sign * count
     return out
@@ -118,9 +133,9 @@ def counts_of(entries: Sequence[Entry]) -> dict[int, int]:
     return out
 
 
-def by_number(stored: Mapping[str, int]) -> dict[int, int]:
+def by_number(stored: Mapping[str, int]) -> Offsets:
     """A stored map of offsets, with its partitions as numbers."""
-    return {int(q): n for q, n in stored.items()}
+    return Offsets((int(q), n) for q, n in stored.items())
 
 
 def by_text(offsets: Mapping[int, int]) -> dict[str, int]:
@@ -147,14 +162,14 @@ class Page:
     @cached_property
     def end(self) -> dict[int, int]:
         """The offsets after its last records."""
-        end = dict(self.base)
+        end = Offsets(self.base)
         for entry in self.entries:
             end = plus(end, entry.counts)
         return end
 
     def offsets_of(self, id: str) -> dict[int, int] | None:
         """The offsets at which a chunk on this page begins, also when it was merged; None if it is not there."""
-        at = dict(self.base)
+        at = Offsets(self.base)
         for entry in self.entries:
             made_of: Iterable[tuple[str, Mapping[int, int]]]
             made_of = [(i, dict(counts)) for i, counts in entry.made_of] or [(entry.id, entry.counts)]
@@ -189,8 +204,21 @@ class Head:
         self.t: int = item["t"]
         self.gen: int = item["gen"]
         self.gc: int = item["gc"]
-        self.sealed: bool = item["sealed"]
         self.ids: frozenset[str] = item.get("ids", frozenset())
+
+    @property
+    def partitions(self) -> int:
+        """How many partitions the topic has."""
+        return len(self.item["nx"])
+
+    @cached_property
+    def grown(self) -> tuple[Growth, ...]:
+        """Each time it got more, oldest first."""
+        return tuple(Growth(one["page"], by_number(one["at"])) for one in self.item.get("grown", ()))
+
+    def partitions_at(self, page: int) -> int:
+        """How many partitions it had when it was at this page."""
+        return next((len(one.at) for one in self.grown if page < one.page), self.partitions)
 
     @cached_property
     def next(self) -> dict[int, int]:
@@ -217,7 +245,7 @@ def new_head(topic_id: str, partitions: int) -> Put:
     """The first head of a topic."""
     zero = {str(q): 0 for q in range(partitions)}
     item: dict[str, Any] = {
-        "page": 0, "first": 0, "k": 0, "b": 0, "t": 0, "gen": 0, "gc": 0, "sealed": False, "e": [],
+        "page": 0, "first": 0, "k": 0, "b": 0, "t": 0, "gen": 0, "gc": 0, "grown": [], "e": [],
         "nx": zero, "floor": dict(zero),
     }  # fmt: skip
     return Put(head_key(topic_id), item, (Absent(),))
@@ -264,6 +292,22 @@ def roll(topic_id: str, head: Head) -> tuple[Action, ...]:
         Put(page_key(topic_id, head.page), page, rules({"roll.absent": Absent()})),
         Update(head_key(topic_id), changes, when),
     )
+
+
+def grow(topic_id: str, head: Head, partitions: int) -> tuple[Action, ...]:
+    """GROW: a roll that also adds partitions, and says where those before it were.
+
+    It rolls even when there is nothing to roll: appends in flight, made for fewer partitions, die with their page."""
+    page, update = roll(topic_id, head)
+    assert isinstance(update, Update)
+    new = [str(q) for q in range(head.partitions, partitions)]
+    growth = {"page": head.page + 1, "at": head.item["nx"]}
+    changes = (
+        Set("grown", [*head.item.get("grown", ()), growth]),
+        Set("nx", {**head.item["nx"], **dict.fromkeys(new, 0)}),
+        *(Set(("floor", q), 0) for q in new),
+    )
+    return page, Update(update.key, (*update.changes, *changes), update.when)
 
 
 def chunk_item(topic_id: str, entry: Entry, data: bytes) -> Put:

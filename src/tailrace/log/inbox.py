@@ -84,7 +84,7 @@ class Inbox:
         """Why nothing more will come."""
         self._auto, self._interval = settings.auto_commit, settings.commit_interval
         self._prefetch = settings.prefetch
-        self._reader = Reader(member.group.log, {}, from_floor=settings.from_floor)
+        self._reader = Reader(member.group.log, {}, from_floor=settings.from_floor, passed=0)
         self._lock = threading.Lock()
         self._epochs: dict[int, int] = {}
         self._read: dict[int, int] = {}
@@ -100,6 +100,7 @@ class Inbox:
         self._settled = False
         self._next_look = self._next_commit = 0.0
         self._pause = SOON
+        self._waits = False
 
     def fail(self, error: Exception) -> None:
         """Nothing more will come; the handler is told why."""
@@ -131,9 +132,18 @@ class Inbox:
                 if not self._queued[q] and not self._in_hand(q):
                     self._finished[q] = self._read[q]  # what was removed below the floor is not waited for
             news = bool(fetched) or before != (self._ends, self._finished)
+        if self._reader.waits and not fetched:
+            self._hurry()
         if news:
             self.ready.set()
         return bool(fetched)
+
+    def _hurry(self) -> None:
+        """The topic has grown, and the group is not past that: commit and look at it often until it is."""
+        if not self._waits:
+            self._waits = True
+            self._next_look = self._next_commit = 0.0
+            self.due.set()
 
     def _push(self, fetched: Fetched, front: bool = False) -> None:
         (self._queue.appendleft if front else self._queue.append)(fetched)
@@ -211,12 +221,12 @@ class Inbox:
         if now >= self._next_look:
             balance = yield from self.member.balance()
             self._rebalance(balance, now)
-            self._next_look = now + self.member.ttl * (LONG if balance.settled else self._pause)
+            self._next_look = now + self.member.ttl * (LONG if balance.settled and not self._waits else self._pause)
             self._pause = SOON if balance.settled else min(LONG, 2 * self._pause)
         yield from self._release(now)
         if self._auto and now >= self._next_commit:
             yield from self.commit(self.positions())
-            self._next_commit = now + self._interval
+            self._next_commit = now + min(self._interval, self.member.ttl * SOON if self._waits else self._interval)
         after = yield from calls.now()
         due = min(self._next_look, self._next_commit) if self._auto else self._next_look
         return max(0.0, due - after)
@@ -232,6 +242,8 @@ class Inbox:
             self._revoked |= {q: now for q in balance.over if q not in self._revoked}
             self.interrupted = self.interrupted or bool(balance.over)
             self._settled = balance.settled
+            if balance.passed != self._reader.passed:
+                self._reader.passed, self._waits = balance.passed, False
         self.more.set()
         self.ready.set()
 

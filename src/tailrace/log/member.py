@@ -37,6 +37,8 @@ class Balance:
     """Partitions over this member's share, to be released once what was handled of them is committed."""
     settled: bool
     """Whether it has exactly its share."""
+    passed: int = 0
+    """How many of the times that the topic has grown the group is past, and may be read over."""
 
 
 class Member:
@@ -138,9 +140,12 @@ class Member:
             yield from self._take(q, shards[q], owners[q] not in live)
         yield from self._tidy(shards, share, found)
         over = frozenset(self.held.keys() - share)
-        return Balance(over, not over and share == self.held.keys())
+        passed = groups.passed(self.group.log.newest, {q: item["position"] for q, item in shards.items()})
+        return Balance(over, not over and share == self.held.keys(), passed)
 
     def _shards(self) -> Steps[dict[int, Item]]:
+        if self.group.log.seen is None:
+            yield from self.group.log.head()
         shards = yield from groups.shards(self.group)
         if len(shards) < self.group.partitions:
             yield from groups.check_there(self.group)

@@ -104,7 +104,7 @@ def _repeated(log: Log, item: Item, seq: int) -> Steps[Appended]:
         head = yield from log.head()
         found = yield from find(log, head, item["id"], -1, [item["page"]])
         if found is not None:
-            return Appended(found or None, {})
+            return Appended(found or None, {}, head.partitions_at(item["page"]))
         yield from calls.pause(0)
 
 
@@ -136,7 +136,7 @@ class NamedProducer:
     ) -> list[Span] | None:
         """Store batch `number` (default: the next), once.  Gives its spans, or None if it is there but nobody knows
         where: others came after it, or its page is gone.  `Fenced` if a newer life has the name."""
-        batch, ack = Batch(self._log.name, self._topic.partitions, self._topic.settings.max_record_bytes), BatchAck()
+        batch, ack = Batch(self._log.name, self._log.partitions, self._topic.settings.max_record_bytes), BatchAck()
         for piece in pieces(records):
             data = rows(piece, int(self._wall() * 1000), batch.buffer.max_record_bytes)
             ack.parts += [(batch, *at) for at in batch.buffer.add_batch(data, partition)]

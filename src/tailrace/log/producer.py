@@ -150,7 +150,7 @@ class Producer:
     def _batch(self) -> Batch:
         self._batches += 1
         limit = self._topic.settings.max_record_bytes
-        return Batch(self._log.name, self._topic.partitions, limit, self._batches, self._lead)
+        return Batch(self._log.name, self._log.partitions, limit, self._batches, self._lead)
 
     def _close_batch(self) -> None:
         self._full.append(self._open)

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tailrace.coordination import guard
+from tailrace.coordination.rules import in_force
 from tailrace.errors import Damaged, Lost, ObjectMissing, OutOfRange
 from tailrace.log import head as heads
 from tailrace.log.append import Log, look
@@ -45,7 +46,9 @@ class Reader:
 
     `positions` are the next offsets to read.  Below the floor: an error that says the floor, or (`from_floor`) the
     floor is where it starts.  `until` has the offsets to stop before, if any.  `times` (milliseconds, both ends
-    included): runs without a record in it are passed over unread."""
+    included): runs without a record in it are passed over unread.  `every`: partitions that the topic gets later are
+    read too.  `passed`: how many times the topic has grown that may be read over (None: all); a group's readers wait
+    there for each other."""
 
     def __init__(
         self,
@@ -55,12 +58,18 @@ class Reader:
         from_floor: bool = False,
         until: Mapping[int, int] | None = None,
         times: tuple[int, int] | None = None,
+        every: bool = False,
+        passed: int | None = None,
     ) -> None:
         self.log = log
         self.positions = dict(positions)
         self.from_floor = from_floor
         self.until, self.times = until or {}, times
+        self.every, self.passed = every, passed
         self.ends: dict[int, int] = {}
+        self.waits = False
+        """Whether the last poll saw that the topic has grown more often than may be read over."""
+        self._stops: dict[int, int] = {}
         self._page: Page | None = None
         self._missing: tuple[str, int, int] | None = None
         self._manifests: dict[str, tuple[Entry, ...]] = {}
@@ -72,9 +81,12 @@ class Reader:
         began = None
         while True:
             head = yield from self.log.head()
+            if self.every:
+                self.positions = {**dict.fromkeys(range(head.partitions), 0), **self.positions}
             self.ends = {q: self._end(q, head) for q in self.positions}
+            self._stops = self._stop(head)
             self._check(head)
-            wanted = [q for q, at in self.positions.items() if at < self.ends[q]]
+            wanted = [q for q, at in self.positions.items() if at < self._stops[q]]
             if not wanted:
                 return []
             before = dict(self.positions)
@@ -89,6 +101,14 @@ class Reader:
     def _end(self, q: int, head: Head) -> int:
         end = head.next.get(q, 0)
         return min(end, self.until[q]) if q in self.until else end
+
+    def _stop(self, head: Head) -> dict[int, int]:
+        """Where to stop reading for now: at the end, or where the topic has grown and others are not done yet."""
+        self.waits = self.passed is not None and self.passed < len(head.grown) and in_force("grow.early")
+        if not self.waits:
+            return self.ends
+        at = head.grown[self.passed or 0].at
+        return {q: min(end, at[q]) for q, end in self.ends.items()}
 
     def _check(self, head: Head) -> None:
         for q, at in self.positions.items():
@@ -149,7 +169,7 @@ class Reader:
     # -- chunks
     def _fetch(self, page: Page, max_bytes: int, max_records: int) -> Steps[list[Fetched]]:
         out: list[Fetched] = []
-        here, at, size, records = dict(self.positions), dict(page.base), 0, 0
+        here, at, size, records = dict(self.positions), heads.plus(page.base, {}), 0, 0
         for entry in (yield from self._entries(page)) or ():
             runs = self._wanted(entry, at, here)
             if runs:
@@ -175,7 +195,7 @@ class Reader:
         if not any(entry.kind & MANIFEST for entry in page.entries):
             return page.entries
         out: list[Entry] = []
-        at = dict(page.base)
+        at = heads.plus(page.base, {})
         for entry in page.entries:
             ends = heads.plus(at, entry.counts)
             if entry.kind & MANIFEST and any(self.positions.get(q, ends[q]) < ends[q] for q in entry.counts):
@@ -196,7 +216,7 @@ class Reader:
         for run in entry.runs:
             q = run.partition
             position = here.get(q, -1)
-            if at[q] <= position < min(at[q] + run.count, self.ends.get(q, 0)):
+            if at[q] <= position < min(at[q] + run.count, self._stops.get(q, 0)):
                 if self.times and not (run.latest >= self.times[0] and run.latest - run.span <= self.times[1]):
                     here[q] = at[q] + run.count
                 else:
@@ -249,7 +269,7 @@ class Reader:
     def _cut(self, run: Run, first: int, batches: list[pa.RecordBatch], here: dict[int, int]) -> Iterator[Fetched]:
         """The rows from where this reader is up to where it stops."""
         q = run.partition
-        end = self.until.get(q, LAST)
+        end = self._stops[q]
         for batch in batches:
             skip = max(here[q] - first, 0)
             rows = min(batch.num_rows, end - first) - skip

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from tailrace.log.append import Log, look
-from tailrace.log.head import Head, Page
+from tailrace.log.head import Head, Page, plus
 from tailrace.log.manifest import expand
 from tailrace.log.reader import seek
 from tailrace.storage.calls import Steps
@@ -42,7 +42,7 @@ def _runs(
     log: Log, page: Page, start: Mapping[int, int], until: Mapping[int, int]
 ) -> Steps[list[tuple[int, int, int]]]:
     """(partition, the offset after it, bytes) of each run with something between."""
-    out, at = [], dict(page.base)
+    out, at = [], plus(page.base, {})
     for entry in page.entries:
         for run in (run for e in (yield from expand(log, entry)) for run in e.runs):
             q = run.partition

@@ -41,6 +41,7 @@ class Topic:
     def __init__(self, store: Store, described: Described) -> None:
         self.store, self.described = store, described
         self.log = Log(described.name, described.id, store.table.inline_bytes, store.table.joins_inline)
+        self.log.partitions = described.partitions
         self.log.on_commit = lambda: watch(store).signal(described.id)
 
     def __repr__(self) -> str:
@@ -58,8 +59,8 @@ class Topic:
 
     @property
     def partitions(self) -> int:
-        """How many partitions it has."""
-        return self.described.partitions
+        """How many partitions it has, as far as is known here: whoever reads or appends learns that it has grown."""
+        return self.log.partitions
 
     @property
     def settings(self) -> Settings:
@@ -76,6 +77,15 @@ class Topic:
     def history(self) -> list[tuple[int, int, Settings]]:
         """Every set of settings it has had: (version, milliseconds since 1970, settings)."""
         return self.store.run(catalog.history(self.id))
+
+    def grow(self, partitions: int) -> bool:
+        """Give it more partitions; False if it has so many already.  See docs/guide/log.md, "More partitions".
+
+        Records stay where they are.  From now on each key belongs to the partition that it has among the new number;
+        a group reads beyond this point only once it has committed all before it, so that a key's order holds."""
+        grown = self.store.run(catalog.grow(self.log, partitions))
+        self.log.on_commit()
+        return grown
 
     # -- writing
     def producer(self, *, linger: float | None = None, max_bytes: int = 64 * 1024 * 1024) -> Producer:
@@ -107,7 +117,7 @@ class Topic:
     def ends(self) -> dict[int, tuple[int, int]]:
         """For each partition: the lowest offset that is kept, and the next one to be written."""
         head = self.store.run(self.log.head())
-        return {q: (head.floor[q], head.next[q]) for q in range(self.partitions)}
+        return {q: (head.floor[q], head.next[q]) for q in range(head.partitions)}
 
     def offset_at(self, partition: int, position: Position) -> int:
         """The offset that a position stands for in a partition, now."""
@@ -175,7 +185,7 @@ class Topic:
         self, partition: int | None = None, start: Position = "latest", *, from_floor: bool = False
     ) -> Following:
         """Records as they come, without a group: an iterator that waits at the end until its `stop` is called."""
-        reader = Reader(self.log, self._offsets(partition, start), from_floor=from_floor)
+        reader = Reader(self.log, self._offsets(partition, start), from_floor=from_floor, every=partition is None)
         return Following(self.store, reader, lambda fetched: as_records(self.name, fetched))
 
     def on_append(self, callback: Callable[[Mapping[int, int]], object]) -> Notifier:

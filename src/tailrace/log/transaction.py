@@ -99,9 +99,9 @@ class Transaction:
         name = next(iter(self._topics)) if topic is None else topic
         if name not in self._topics:
             raise UnknownTopic(f"topic {name!r} is not part of this transaction: {', '.join(map(repr, self._topics))}")
-        described = self._topics[name][1]
+        log, described = self._topics[name]
         if name not in self._batches:
-            self._batches[name] = Batch(name, described.partitions, described.settings.max_record_bytes)
+            self._batches[name] = Batch(name, log.partitions, described.settings.max_record_bytes)
         return self._batches[name]
 
     def __enter__(self) -> Transaction:
