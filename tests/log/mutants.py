@@ -13,7 +13,7 @@ from tailrace.coordination import guard
 from tailrace.coordination.guard import Refused, Unanswered, Written
 from tailrace.coordination.rules import without
 from tailrace.errors import ObjectMissing, OutcomeUnknown
-from tailrace.log import append, intake, merging
+from tailrace.log import append, intake, looking, merging
 from tailrace.log import head as heads
 from tailrace.log.append import Appended, Log, Placed
 from tailrace.log.head import Entry, Head, Page
@@ -35,7 +35,7 @@ def _patched(target: Any, name: str, new: Any) -> Mutant:
 
 
 # --- append
-_found, _prepare, _waited, _look, _see = append._found, append._prepare, append._waited, append.look, append._see
+_found, _prepare, _waited, _look, _see = append._found, append._prepare, append._waited, looking.look, append._see
 
 
 def _fence_first(placed: list[Placed]) -> Steps[list[Appended] | None]:
@@ -224,8 +224,8 @@ MUTANTS: Mapping[str, tuple[Mutant, str]] = {
     "read.skip_missing": (_patched(Reader, "_read", _skip_missing), "read merge"),
     "text.gc_before_page": (_patched(append, "_found", _fence_first), "append clean"),
     "text.always_look": (_patched(append, "_found", _always_look), "retain all"),
-    "text.look_by_number": (_patched(append, "look", _look_by_number), "doubt"),
-    "text.missing_is_gone": (_patched(append, "look", _missing_is_gone), "doubt append"),
+    "text.look_by_number": (_patched(looking, "look", _look_by_number), "doubt"),
+    "text.missing_is_gone": (_patched(looking, "look", _missing_is_gone), "doubt append"),
     "text.merge_forgets_ids": (_forgets_ids, "doubt"),
     "text.roll_puts_head": (_patched(heads, "roll", _roll_puts_head), "append clean retain"),
     "text.reader_without_id": (lambda: patch("tests.log.actors.take_in", _without_id), "pipeline"),

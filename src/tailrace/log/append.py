@@ -25,8 +25,9 @@ from tailrace.coordination.rules import in_force
 from tailrace.errors import Conflict, Expected, OutcomeUnknown, TimedOut, UnknownTopic
 from tailrace.log import head as heads
 from tailrace.log.chunk import Chunk
-from tailrace.log.head import Entry, Head, Page
-from tailrace.log.regrouping import regroup
+from tailrace.log.head import Entry, Head
+from tailrace.log.looking import GONE, find
+from tailrace.log.regrouping import refit
 from tailrace.storage import calls
 from tailrace.storage.calls import Steps
 from tailrace.storage.tables import Action, Item
@@ -142,32 +143,14 @@ class Guard(Protocol):
         """Whether the item is no longer as it was when the append was planned."""
 
 
-GONE: Mapping[int, int] = {}
-"""The offsets of a chunk whose page retention has removed."""
-
-
 # --- put --------------------------------------------------------------------------------------------------------------
 def place(log: Log, chunk: Chunk, expected: Mapping[int, int] | None = None) -> Steps[Placed]:
     """Store a chunk's bytes.  A put without an answer is left behind, for cleaning; the next has another name."""
     if log.seen is None:
         yield from log.head()
     if 0 < chunk.partitions < log.newest.partitions and in_force("grow.partitions"):
-        chunk = _regrouped(log, chunk, expected)
+        chunk = refit(log.name, chunk, log.newest, expected)
     return (yield from guard.persist(lambda: _place(log, chunk, expected), (*guard.NOT_DONE, TimedOut, Conflict)))
-
-
-def _regrouped(log: Log, chunk: Chunk, expected: Mapping[int, int] | None) -> Chunk:
-    """The chunk for the partitions that the topic has by now; what expects some offsets may not go elsewhere."""
-    partitions = log.newest.partitions
-    fresh = regroup(chunk, partitions)
-    if expected and fresh.runs != chunk.runs:
-        actual = {q: log.newest.next[q] for q in expected}
-        raise Expected(
-            f"topic {log.name!r} has grown to {partitions} partitions, and some of these records now belong to others "
-            "than the ones whose offsets are expected; look at its ends, and append again",
-            actual=actual,
-        )
-    return fresh
 
 
 def _place(log: Log, chunk: Chunk, expected: Mapping[int, int] | None) -> Steps[Placed]:
@@ -324,39 +307,6 @@ def _found(placed: Sequence[Placed]) -> Steps[list[Appended] | None]:
     for p in placed[1:]:
         out.append((yield from _located(p, p.doubts)))
     return out
-
-
-def find(log: Log, head: Head, id: str, gen: int, pages: Iterable[int]) -> Steps[Mapping[int, int] | None]:
-    """The first offsets of a chunk, as of a head; GONE if its page was removed, or has forgotten; None if it is not
-    there.
-
-    `pages` are those that attempts in doubt were sent to: one that the head has left without the chunk can never take
-    it.  With no attempt in doubt only the head is looked at, since no page can have it.  Merging forgets only ids of
-    chunks that are behind the fence."""
-    if id in head.ids:
-        return head.own.offsets_of(id)
-    gone = False
-    for number in sorted(n for n in pages if n < head.page):
-        page = yield from look(log, number)
-        if page is None:
-            gone = True
-        elif (offsets := page.offsets_of(id)) is not None:
-            return offsets
-        elif page.forgot and in_force("look.forgot"):
-            gone = gone or gen < (yield from log.head()).gc
-    return GONE if gone else None
-
-
-def look(log: Log, number: int) -> Steps[Page | None]:
-    """LOOK: the page that covers this number, merged or not; None if retention removed it."""
-    p = heads.head_key(log.id).p
-    while True:
-        items, _ = yield from guard.read_range(p, 0, number, descending=True, limit=1)
-        if items and (page := Page.of(items[0])).last >= number:
-            return page
-        if (yield from log.head()).first > number:
-            return None
-        yield from calls.pause(0)  # reads of several items may be torn
 
 
 def _prepare(placed: list[Placed]) -> Steps[None]:

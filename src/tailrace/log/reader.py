@@ -16,9 +16,10 @@ from tailrace.coordination import guard
 from tailrace.coordination.rules import in_force
 from tailrace.errors import Damaged, Lost, ObjectMissing, OutOfRange
 from tailrace.log import head as heads
-from tailrace.log.append import Log, look
+from tailrace.log.append import Log
 from tailrace.log.chunk import MANIFEST, Run, decode
 from tailrace.log.head import Entry, Head, Page
+from tailrace.log.looking import look
 from tailrace.log.manifest import expand, listed
 from tailrace.storage import calls
 from tailrace.storage.calls import Steps

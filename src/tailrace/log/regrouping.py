@@ -11,7 +11,9 @@ from collections.abc import Iterable, Mapping, Sequence
 import pyarrow as pa
 from msgspec.structs import replace
 
+from tailrace.errors import Expected
 from tailrace.log.chunk import Chunk, encode
+from tailrace.log.head import Head
 from tailrace.log.record import partition_of
 
 Pinned = Iterable[tuple[int, int, int]]
@@ -54,3 +56,15 @@ def regroup(chunk: Chunk, partitions: int) -> Chunk:
             row += batch.num_rows
     pinned = [(*to[q][row], 1) for q, place, count in chunk.pinned for row in range(place, place + count)]
     return encode(out, chunk.compression, partitions, pinned)
+
+
+def refit(name: str, chunk: Chunk, head: Head, expected: Mapping[int, int] | None) -> Chunk:
+    """A topic's chunk for the partitions that it has by now.  What expects some offsets may not go elsewhere."""
+    fresh = regroup(chunk, head.partitions)
+    if expected and fresh.runs != chunk.runs:
+        raise Expected(
+            f"topic {name!r} has grown to {head.partitions} partitions, and some of these records now belong to others "
+            "than the ones whose offsets are expected; look at its ends, and append again",
+            actual={q: head.next[q] for q in expected},
+        )
+    return fresh

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from tailrace.log.append import Log, look
+from tailrace.log.append import Log
 from tailrace.log.head import Head, Page, plus
+from tailrace.log.looking import look
 from tailrace.log.manifest import expand
 from tailrace.log.reader import seek
 from tailrace.storage.calls import Steps
