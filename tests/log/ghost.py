@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 
 import pyarrow as pa
 
@@ -89,12 +89,12 @@ class Ghost:
         position: dict[int, int] | None = None
         for page in [*self.pages(sim), head.own]:
             if position is not None:
-                must(_plain(position) == _plain(page.base), "pages do not join", position, page.base)
+                must(heads.joins(position, page.base), "pages do not join", position, page.base)
             position = heads.plus(page.base, {})
             for entry in page.entries:
                 self._meet(sim, head, entry, position)
                 position = heads.plus(position, entry.counts)
-        must(_plain(position or {}) == _plain(head.next), "next offsets do not follow from the entries")
+        must(heads.joins(position or {}, head.next), "next offsets do not follow from the entries")
         for q in range(head.partitions):
             must(len(self.log[q]) == head.next[q], "offsets not dense", q, len(self.log[q]), head.next[q])
 
@@ -127,11 +127,6 @@ class Ghost:
         if offset is not None:
             must(self.log[q][offset] == record, "a wrong offset answered", record, offset)
         self.acked[record] = offset
-
-
-def _plain(offsets: Mapping[int, int]) -> dict[int, int]:
-    """Offsets without those of partitions that are empty, or did not exist yet."""
-    return {q: at for q, at in offsets.items() if at}
 
 
 def ghost_of(sim: Simulation) -> Ghost:

@@ -14,10 +14,15 @@ import pytest
 from tailrace.errors import BadSetting, Expected, UnknownPartition, UnknownTopic
 from tailrace.home import Home
 from tailrace.log import catalog, groupstate
+from tailrace.log import head as heads
 from tailrace.log.buffer import Buffer
+from tailrace.log.cleaning import clean
 from tailrace.log.interchange import export_topic, import_topic
+from tailrace.log.merging import merge_all
 from tailrace.log.record import Record, partition_of
 from tailrace.log.regrouping import destinations, regroup
+from tailrace.log.retention import drop_pages, raise_floor
+from tailrace.log.scrub import scrub_topic
 from tailrace.log.topic import Topic
 from tests.log.homes import EVERYWHERE, Worker, group_of, opened, positions, run, until
 
@@ -319,3 +324,26 @@ def test_what_need_not_move_is_as_it_was():
     buffer.add(None, b"x", 1000)
     chunk = buffer.encode("none")
     assert regroup(chunk, 5).parts is chunk.parts
+
+
+# -- upkeep
+def test_upkeep_and_scrub_see_one_topic(topic: Topic, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(heads, "FULL", 200)
+    for partitions in (2, 2, 4, 4, 7):
+        topic.grow(partitions)
+        for n in range(4):
+            topic.append([(key, b"%d.%d" % (partitions, n)) for key in KEYS])
+    before, store, log = list(topic.records()), topic.store, topic.log
+    assert not store.run(scrub_topic(log)).damages
+    assert store.run(merge_all(log)) > 3
+    assert not store.run(scrub_topic(log)).damages
+    by_place = lambda records: sorted((r.partition, r.offset, r.value) for r in records)  # noqa: E731
+    assert by_place(topic.records()) == by_place(before)
+    store.run(clean(log))
+    store.run(clean(log))
+    assert by_place(topic.records()) == by_place(before)
+    store.run(raise_floor(log, {q: end for q, (_, end) in topic.ends().items()}))
+    store.run(drop_pages(log))
+    topic.append([(key, b"last") for key in KEYS])
+    assert [r.value for r in topic.records()] == [b"last"] * len(KEYS)
+    assert not store.run(scrub_topic(log)).damages

@@ -11,10 +11,10 @@ import tailrace
 from tailrace.home import Home
 from tailrace.log import head as heads
 from tailrace.log import packing
-from tailrace.log.append import look
 from tailrace.log.chunk import TYPED
 from tailrace.log.cleaning import clean
 from tailrace.log.head import Page
+from tailrace.log.looking import look
 from tailrace.log.merging import merge, merge_all
 from tailrace.log.record import Record
 from tailrace.log.topic import Topic

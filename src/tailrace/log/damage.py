@@ -100,7 +100,7 @@ class Walk:
 
     def _joins(self, page: Page) -> bool:
         # one that begins earlier has been merged with what this walk has seen, and is looked at as a whole
-        return page.first < self._number or self._due is None or page.base == self._due
+        return page.first < self._number or self._due is None or heads.joins(self._due, page.base)
 
     def _plain(self) -> Steps[tuple[Page | None, Head]]:
         head = yield from self.log.head()

@@ -125,6 +125,11 @@ def plus(base: Mapping[int, int], counts: Mapping[int, int], sign: int = 1) -> O
     return out
 
 
+def joins(end: Mapping[int, int], base: Mapping[int, int]) -> bool:
+    """Whether one page begins where another ends; a partition that did not exist yet is at 0."""
+    return all(end.get(q, 0) == base.get(q, 0) for q in end.keys() | base.keys())
+
+
 def counts_of(entries: Sequence[Entry]) -> dict[int, int]:
     """How many records of each partition some entries have together."""
     out = entries[0].counts

@@ -71,7 +71,7 @@ class Piece:
 def read_pieces(log: Log, entries: Iterable[Entry], base: Mapping[int, int]) -> Steps[dict[int, list[Piece]]]:
     """The runs of chunks that begin at these offsets, by partition.  `ObjectMissing` if a chunk is gone."""
     out: dict[int, list[Piece]] = {}
-    at = dict(base)
+    at = plus(base, {})
     for entry in entries:
         full = [run for run in entry.runs if run.length]
         data = iter((yield from read_runs(log, entry, full)) if full else ())

@@ -56,7 +56,7 @@ class Piece:
 
 def pieces(page: Page) -> Iterator[Piece]:
     """The chunks on a page."""
-    at = dict(page.base)
+    at = heads.plus(page.base, {})
     for entry in page.entries:
         yield Piece(page, entry, at)
         at = heads.plus(at, entry.counts)

@@ -11,9 +11,10 @@ from tailrace.errors import Damaged, UnknownTopic
 from tailrace.events.scrub import Suspicion, scrub_stream
 from tailrace.log import group as groups
 from tailrace.log import head as heads
-from tailrace.log.append import Log, find
+from tailrace.log.append import Log
 from tailrace.log.damage import Damage
 from tailrace.log.group import Group
+from tailrace.log.looking import find
 from tailrace.log.scrub import Found
 from tailrace.storage.calls import Steps, Store
 from tailrace.storage.tables import LAST, Item, Key
