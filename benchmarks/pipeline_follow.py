@@ -167,11 +167,11 @@ class Follower:
 
     @contextlib.contextmanager
     def running(self) -> Iterator[None]:
-        """The program, once it holds its slot."""
-        with (self.folder / "out.txt").open("a") as out:
+        """The program, once it follows."""
+        with (self.folder / "out.txt").open("w") as out:
             process = subprocess.Popen(self.command(), stdout=out, stderr=out, cwd=ROOT)
             try:
-                self.until(lambda: bool(run_sql(self.uri, "SELECT FROM pg_replication_slots WHERE active")), process)
+                self.until(self.follows, process)
                 yield
             finally:
                 process.send_signal(signal.SIGTERM)
@@ -179,7 +179,15 @@ class Follower:
                     process.wait(60)
                 process.kill()
                 process.wait()
-        self.until(lambda: not run_sql(self.uri, "SELECT FROM pg_replication_slots WHERE active"))
+        self.until(lambda: not self.holds_slot())
+
+    def holds_slot(self) -> bool:
+        """Whether somebody reads the database's log."""
+        return bool(run_sql(self.uri, "SELECT 1 FROM pg_replication_slots WHERE active"))
+
+    def follows(self) -> bool:
+        """Whether what happens from now on is a change to it."""
+        return self.holds_slot()
 
     def until(self, true: Callable[[], bool], process: subprocess.Popen[bytes] | None = None) -> None:
         """Wait for it."""
@@ -241,6 +249,10 @@ class Log(Follower):
             PIPELINE.format(folder=self.folder, source=self.uri, slot=self.name, where=self.where, into=self.into)
         )
         return [str(Path(sys.executable).parent / "tailrace"), "run", str(file)]
+
+    def follows(self) -> bool:
+        """Once the copy, of nothing, is over."""
+        return "following" in (self.folder / "out.txt").read_text()
 
     @contextlib.contextmanager
     def running(self) -> Iterator[None]:
