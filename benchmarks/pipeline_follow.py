@@ -258,21 +258,22 @@ class Log(Follower):
     def running(self) -> Iterator[None]:
         """And somebody who looks."""
         stop = threading.Event()
-        with super().running():
-            watcher = threading.Thread(target=self._watch, args=(stop,))
-            watcher.start()
-            try:
+        watcher = threading.Thread(target=self._watch, args=(stop,))
+        watcher.start()
+        try:
+            with super().running():
                 yield
-            finally:
-                stop.set()
-                watcher.join()
+        finally:
+            stop.set()
+            watcher.join()
 
     def _watch(self, stop: threading.Event) -> None:
         with tailrace.open(self.folder / "home") as home:
+            while log_name("follow") not in home.topics():
+                if stop.wait(0.02):
+                    return
             topic = home.topic(log_name("follow"))
-            ends = dict.fromkeys(range(topic.partitions), 0)
-            if self._seen:
-                ends = {q: end for q, (_, end) in topic.ends().items()}
+            ends = {q: end for q, (_, end) in topic.ends().items()}
             while not stop.wait(0.004):
                 now, found = time.time(), {q: end for q, (_, end) in topic.ends().items()}
                 if found != ends:
