@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from tailrace.errors import BadEvent, BadInput, BadName, BadSetting, Damaged, TooLarge, VersionConflict
+from tailrace.errors import BadEvent, BadInput, BadName, BadSetting, Damaged, TimedOut, TooLarge, VersionConflict
 from tailrace.events.event import Event, split_name, stream_name
 from tailrace.events.store import Events, Stream
 from tailrace.events.tip import TIP
 from tailrace.storage.calls import Store
-from tailrace.storage.tables import Absent, Key, Put, Set, Update
+from tailrace.storage.tables import Absent, Action, Key, Put, Set, Update
 from tailrace.testing import SimulatedTable
 
 NAME = "Cart-1"
@@ -189,6 +189,49 @@ def test_what_was_pruned_is_read_from_the_archive(store: Store) -> None:
     assert [e.index for e in whole.read(5, backwards=True)] == [7, 6, 5]
     assert archive.calls["query"] == asked
     assert [e.index for e in stream.read()] == [4, 5, 6, 7]
+
+
+def test_with_an_archive_a_prune_loses_nothing(store: Store) -> None:
+    """Calves go there before they are deleted here; what is still in the Tip stays, and a second prune ends too."""
+    archive = SimulatedTable()
+    filled(store, 2, 2, 2, 2, max_events=2)
+    stream = Events(store, archive=archive, max_events=2).stream(NAME)
+    assert stream.prune(3) == (4, 0, 4)
+    assert [item["i"] for item in archive.query(NAME).items] == [0, 2]
+    assert stream.prune(3) == (0, 0, 4)
+    assert stream.prune(7) == (2, 2, 6)
+    assert [e.index for e in stream.read()] == [*range(8)]
+    assert [e.index for e in Events(store).stream(NAME).read()] == [6, 7]
+
+
+@pytest.mark.parametrize("landed", [False, True])
+def test_a_prune_whose_archive_does_not_answer_deletes_nothing_before_it_does(store: Store, landed: bool) -> None:
+    archive = SimulatedTable()
+    write, tries = archive.write, [0]
+
+    def lost(*actions: Action) -> object:
+        tries[0] += 1
+        if tries[0] <= 2:
+            if landed:
+                write(*actions)
+            assert [item["i"] for item in store.table.query(NAME, 0, 5).items] == [0, 2, 4], "deleted before archived"
+            raise TimedOut("no answer")
+        return write(*actions)
+
+    archive.write = lost  # type: ignore[method-assign, assignment]
+    filled(store, 2, 2, 2, 2, max_events=2)
+    stream = Events(store, archive=archive, max_events=2).stream(NAME)
+    stream.prune(3)
+    assert [e.index for e in stream.read()] == [*range(8)]
+
+
+def test_an_archive_of_something_else_is_not_pruned_into(store: Store) -> None:
+    archive = SimulatedTable()
+    filled(store, 2, 2, 2, max_events=2)
+    archive.write(Put(Key(NAME, 0), {"e": [], "c": [], "n": 2}, (Absent(),)))
+    with pytest.raises(BadInput, match=f"the archive has another {NAME!r}/0 than is here"):
+        Events(store, archive=archive).stream(NAME).prune(3)
+    assert [e.index for e in Events(store).stream(NAME).read()] == [*range(6)]
 
 
 def test_several_streams_in_one_transaction(store: Store) -> None:

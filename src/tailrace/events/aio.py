@@ -27,7 +27,7 @@ class AsyncEvents:
 
     def stream(self, name: str) -> AsyncStream:
         """The stream of this name."""
-        return AsyncStream(self._events.store, self._events.stream(name))
+        return AsyncStream(self._events.store, self._events.pruned, self._events.stream(name))
 
     async def append(self, *changes: Change) -> dict[str, int]:
         """Append to several streams in one transaction; see `Events.append`."""
@@ -51,8 +51,8 @@ class AsyncEvents:
 class AsyncStream:
     """`Stream`, awaited."""
 
-    def __init__(self, store: Store, stream: Stream) -> None:
-        self.name, self._store, self._stream = stream.name, store, stream
+    def __init__(self, store: Store, pruned: Store, stream: Stream) -> None:
+        self.name, self._store, self._pruned, self._stream = stream.name, store, pruned, stream
         self.change, self.expect = stream.change, stream.expect
 
     async def append(
@@ -81,7 +81,7 @@ class AsyncStream:
 
     async def prune(self, until: int) -> Pruned:
         """Remove the events up to an index; see `Stream.prune`."""
-        return await self._store.arun(self._stream.pruning(until))
+        return await self._pruned.arun(self._stream.pruning(until))
 
 
 class AsyncDecider(Generic[E, S]):

@@ -1,9 +1,10 @@
-"""The archive: a second table that is read for calves which were pruned from the first."""
+"""The archive: a second table, into which calves go before they are pruned from the first, and are read from after."""
 
 from __future__ import annotations
 
+from tailrace.errors import BadInput, Conflict
 from tailrace.events.tip import TIP
-from tailrace.storage.tables import LAST, Action, Item, Key, Slice, Table
+from tailrace.storage.tables import LAST, Absent, Action, Delete, Item, Key, Put, Slice, Table
 
 
 class WithArchive:
@@ -47,3 +48,35 @@ class WithArchive:
     def close(self) -> None:
         """Close the first table; the archive is its owner's to close."""
         self._table.close()
+
+    @property
+    def filling(self) -> Filling:
+        """The same for pruning."""
+        return Filling(self._table, self._archive)
+
+
+class Filling(WithArchive):
+    """Keeps `Table`: the first one, alone; what is deleted there is in the archive before."""
+
+    def query(
+        self, p: str, low: int = 0, high: int = LAST, *, descending: bool = False, limit: int | None = None
+    ) -> Slice:
+        """Items of the first table."""
+        return self._table.query(p, low, high, descending=descending, limit=limit)
+
+    def write(self, *actions: Action) -> tuple[Item | None, ...] | None:
+        """Write to the first table; a deleted item goes to the archive first.  No answer from there is none at all."""
+        for action in actions:
+            if isinstance(action, Delete) and (item := self._table.get(action.key)) is not None:
+                self._keep(action.key, item)
+        return self._table.write(*actions)
+
+    def _keep(self, key: Key, item: Item) -> None:
+        try:
+            self._archive.write(Put(key, item, (Absent(),)))
+        except Conflict as conflict:
+            if conflict.item != item:
+                raise BadInput(
+                    f"the archive has another {key.p!r}/{key.i} than is here: nothing was deleted; is it the archive "
+                    "of another event store?"
+                ) from None

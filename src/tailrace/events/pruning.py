@@ -26,7 +26,7 @@ class Pruned(NamedTuple):
     lowest: int
 
 
-def prune(stream: str, until: int, new_id: Callable[[], str]) -> Steps[Pruned]:
+def prune(stream: str, until: int, new_id: Callable[[], str], *, calves_only: bool = False) -> Steps[Pruned]:
     """Remove the events up to an index, that one included."""
     tip = yield from read_tip(stream)
     deleted, etag, attempts = (yield from _finish(stream, tip.floor)), new_id(), 0
@@ -39,6 +39,8 @@ def prune(stream: str, until: int, new_id: Callable[[], str]) -> Steps[Pruned]:
             for item in whole:
                 deleted += yield from _delete(stream, item)
             tip = yield from read_tip(stream)
+        elif calves_only:
+            return Pruned(deleted, min(until + 1, tip.n) - tip.floor, tip.floor)
         else:
             trimmed, tip = yield from _trim(tip, min(until, tip.n - 1), etag)
             deleted += trimmed

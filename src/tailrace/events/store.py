@@ -51,11 +51,15 @@ class Events:
     """An event store.  Any thread may use it.
 
     Settings: `max_events`, `max_event_bytes` and `max_bytes` say when a stream's Tip calves (None, 32 KiB, 32 KiB);
-    `compression` is none, deflate (default) or brotli; `archive` is a table that is read for what was pruned here."""
+    `compression` is none, deflate (default) or brotli; `archive` is a table that `prune` moves calves to, and that is
+    read for them from then on."""
 
     def __init__(self, store: Store, *, archive: Table | None = None, **settings: Any) -> None:
         self.settings = settings_of(settings)
-        self.store = store if archive is None else replace(store, table=WithArchive(store.table, archive))
+        self.store = self.pruned = store
+        if archive is not None:
+            both = WithArchive(store.table, archive)
+            self.store, self.pruned = replace(store, table=both), replace(store, table=both.filling)
 
     @property
     def aio(self) -> AsyncEvents:
@@ -195,14 +199,17 @@ class Stream:
             yield page
 
     def prune(self, until: int) -> Pruned:
-        """Remove the events up to an index, that one included; see `Pruned`.  The version stays."""
-        return self._events.store.run(self.pruning(until))
+        """Remove the events up to an index, that one included; see `Pruned`.  The version stays.
+
+        With an archive, calves are moved there, and what is in the Tip stays: it goes once it has calved."""
+        return self._events.pruned.run(self.pruning(until))
 
     def pruning(self, until: int) -> Steps[Pruned]:
         """The steps of `prune`."""
         if isinstance(until, bool) or not isinstance(until, int):
             raise BadInput(f"stream {self.name!r} is pruned up to an index, not {until!r}")
-        return prune(self.name, until, self._events.settings.new_id)
+        archived = self._events.pruned is not self._events.store
+        return prune(self.name, until, self._events.settings.new_id, calves_only=archived)
 
 
 def pager(name: str, start: int, stop: int | None, backwards: bool) -> Forward | Backward:
