@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tailrace.errors import BadRecord, TooLarge, UnknownPartition
-from tailrace.log.buffer import OVERHEAD, Buffer, rows
+from tailrace.log.buffer import OVERHEAD, Buffer
 from tailrace.log.chunk import decode
-from tailrace.log.producer import pieces
+from tailrace.log.given import pieces, rows
 from tailrace.log.record import partition_of
 
 

@@ -17,7 +17,7 @@ from tailrace.errors import (
     UnknownPartition,
 )
 from tailrace.home import Home
-from tailrace.log.producer import CHUNK_BYTES
+from tailrace.log.given import CHUNK_BYTES
 from tailrace.storage.calls import Store
 from tailrace.testing import SimulatedObjects, SimulatedTable
 from tests.log.driving import TABLES

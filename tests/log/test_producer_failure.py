@@ -18,7 +18,7 @@ from tailrace.errors import (
     Unavailable,
 )
 from tailrace.log.batch import Ack
-from tailrace.log.producer import CHUNK_BYTES
+from tailrace.log.given import CHUNK_BYTES
 from tailrace.storage.tables import Action
 from tailrace.testing import SimulatedTable
 from tests.log.watched import eventually, held, values, watched

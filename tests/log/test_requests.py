@@ -13,7 +13,7 @@ from tailrace.errors import HomeError
 from tailrace.home import Home
 from tailrace.log import head as heads
 from tailrace.log.buffer import OVERHEAD
-from tailrace.log.producer import CHUNK_BYTES
+from tailrace.log.given import CHUNK_BYTES
 from tailrace.storage.buckets import BucketObjects, open_bucket
 from tailrace.storage.calls import Store
 from tailrace.storage.dynamodb import DynamoTable

@@ -23,7 +23,8 @@ from tailrace.errors import BadInput, BadRecord, TailraceError
 
 if TYPE_CHECKING:
     from tailrace.log.batch import BatchAck
-    from tailrace.log.producer import Producer, Records
+    from tailrace.log.given import Records
+    from tailrace.log.producer import Producer
 
 
 class Appending:

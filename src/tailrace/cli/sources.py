@@ -21,7 +21,7 @@ from tailrace.cli.show import counted, json_of
 from tailrace.errors import BadInput, BadRecord
 
 if TYPE_CHECKING:
-    from tailrace.log.producer import Records
+    from tailrace.log.given import Records
 
 READ_BYTES = 1 << 18
 ROWS = 10_000

@@ -15,10 +15,10 @@ import msgspec
 from tailrace.errors import BadSetting, Broken, Closed, OutcomeUnknown
 from tailrace.log.append import Appended, Log, Placed, commit, place
 from tailrace.log.batch import Batch, BatchAck, Span
-from tailrace.log.buffer import Headers, rows
+from tailrace.log.buffer import Headers
 from tailrace.log.catalog import Described
+from tailrace.log.given import CHUNK_BYTES, Records, pieces, rows
 from tailrace.log.linger import Linger
-from tailrace.log.producer import CHUNK_BYTES, Records, pieces
 from tailrace.log.record import attributes, milliseconds
 from tailrace.storage.calls import Store
 

@@ -11,9 +11,10 @@ from typing import Any, TypeAlias, cast
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tailrace.errors import BadRecord, TooLarge, UnknownPartition
+from tailrace.errors import UnknownPartition
 from tailrace.log.chunk import HEADERS, HEADERS_TYPE, SCHEMAS, Chunk, Compression, encode, kind_of
-from tailrace.log.record import MAX_TIMESTAMP, check_bytes, hashed, header_pairs, partition_of
+from tailrace.log.given import too_large
+from tailrace.log.record import check_bytes, hashed, header_pairs, partition_of
 from tailrace.log.regrouping import destinations
 
 Headers: TypeAlias = Mapping[str, bytes] | Sequence[tuple[str, bytes]]
@@ -144,7 +145,7 @@ class Buffer:
         if key.__class__ is value.__class__ is bytes and not headers and not attributes and partition is None:
             size = len(key) + len(value)
             if size > self.max_record_bytes:
-                self._too_large(size)
+                raise too_large(size, self.max_record_bytes)
             self._keys.append(key)
             self._values.append(value)
             self._stamps.append(stamp)
@@ -173,7 +174,7 @@ class Buffer:
         pairs = header_pairs(headers) if headers else ()
         size = len(key or b"") + len(value or b"") + sum(len(name.encode()) + len(data) for name, data in pairs)
         if size > self.max_record_bytes:
-            self._too_large(size)
+            raise too_large(size, self.max_record_bytes)
         self.settle()
         sent_to = partition
         if partition is None:
@@ -264,12 +265,6 @@ class Buffer:
         sizes = {q: bin.size for q, bin in self.bins.items()}
         return min(range(self.partitions), key=lambda q: (sizes.get(q, 0), (q - self.first) % self.partitions))
 
-    def _too_large(self, size: int) -> None:
-        raise TooLarge(
-            f"a record has {size:,} bytes, over the topic's max_record_bytes of {self.max_record_bytes:,}; "
-            "`tailrace topic set NAME max_record_bytes=…` allows more"
-        )
-
     def destinations(self, partitions: int) -> dict[int, list[tuple[int, int]]]:
         """Where its records belong among another number of partitions: see regrouping."""
         for bin in self.bins.values():
@@ -322,7 +317,6 @@ def _binary(values: Sequence[bytes | None]) -> pa.Array[Any]:
 
 
 _STAMP, _MARK, _BINARY = SCHEMAS[0].field(0).type, pa.uint8(), pa.binary()
-_THREE = pa.scalar(3, pa.uint8())
 
 
 def partitions_of(keys: pa.Array[Any], partitions: int, nulls_to: int) -> pa.Array[Any]:
@@ -351,72 +345,3 @@ def _with_headers(batch: pa.RecordBatch) -> pa.RecordBatch:
     if batch.num_columns == 5:
         return batch
     return pa.record_batch([*batch.columns, pa.nulls(batch.num_rows, HEADERS_TYPE)], schema=SCHEMAS[HEADERS])
-
-
-def rows(data: Any, stamp: int, max_record_bytes: int) -> pa.RecordBatch:
-    """An Arrow batch with key, value and perhaps timestamp, attributes, headers → one with a chunk's columns."""
-    names = data.schema.names
-    unknown = set(names) - {"key", "value", "timestamp", "attributes", "headers"}
-    if "value" not in names or unknown:
-        raise BadRecord(
-            "a batch has the columns value and perhaps key, timestamp, attributes, headers; "
-            + (f"there is no place for {', '.join(sorted(unknown))}" if unknown else "value is missing")
-        )
-    if len(set(names)) < len(names):
-        raise BadRecord(f"a batch has each column once, not one of these twice: {', '.join(names)}")
-    count = data.num_rows
-    kind = HEADERS if "headers" in names else 0
-    schema, columns = SCHEMAS[kind], []
-    for field in schema:
-        if field.name in names:
-            columns.append(_cast(data.column(field.name), field))
-        elif field.name == "timestamp":
-            columns.append(pa.repeat(pa.scalar(stamp, pa.int64()), count).view(field.type))
-        elif field.name == "attributes":
-            columns.append(pa.repeat(pa.scalar(0, pa.uint8()), count))
-        else:
-            columns.append(pa.nulls(count, field.type))
-    batch = pa.record_batch(columns, schema=schema)
-    _check(batch, max_record_bytes)
-    return batch
-
-
-def _cast(column: pa.Array[Any], field: pa.Field[Any]) -> pa.Array[Any]:
-    if column.null_count and not field.nullable:
-        raise BadRecord(f"the column {field.name} has {column.null_count} nulls and may have none")
-    if column.type == field.type:
-        return column
-    try:
-        return column.cast(field.type)
-    except pa.ArrowInvalid as error:
-        raise BadRecord(
-            f"the column {field.name} is {column.type}, which cannot become {field.type}: {error}"
-        ) from None
-    except pa.ArrowNotImplementedError:
-        raise BadRecord(f"the column {field.name} is {column.type}, which cannot become {field.type}") from None
-
-
-def _check(batch: pa.RecordBatch, max_record_bytes: int) -> None:
-    if not batch.num_rows:
-        return
-    key, value = (pc.fill_null(pc.binary_length(batch.column(name)), 0) for name in ("key", "value"))
-    sizes = pc.add(key, value)
-    if batch.num_columns == 5:
-        sizes = _with_header_sizes(sizes, batch.column(4))
-    if (largest := pc.max(sizes).as_py()) > max_record_bytes:
-        Buffer(1, max_record_bytes)._too_large(largest)
-    marks = batch.column(1)
-    if pc.max(marks).as_py() > 23 or pc.max(pc.bit_wise_and(marks, _THREE)).as_py() == 3:
-        raise BadRecord("the column attributes has values that are no mode (bits 0-1: 0 to 2) and op (above: 0 to 5)")
-    ends = pc.min_max(batch.column(0).view(pa.int64()))
-    if not 0 <= ends["min"].as_py() <= ends["max"].as_py() <= MAX_TIMESTAMP:
-        raise BadRecord("the column timestamp has values outside 1970 to 9999 (milliseconds since 1970)")
-
-
-def _with_header_sizes(sizes: pa.Array[Any], headers: pa.Array[Any]) -> pa.Array[Any]:
-    flat = pc.list_flatten(headers)
-    name, value = (pc.fill_null(pc.binary_length(pc.struct_field(flat, n)), 0) for n in (0, 1))
-    row = pc.list_parent_indices(headers)
-    every = [pa.arange(0, len(sizes)), row], [sizes, pc.add(name, value)]
-    table = pa.table([pa.chunked_array(some) for some in every], names=["row", "size"])
-    return table.group_by("row").aggregate([("size", "sum")]).column("size_sum")

@@ -19,10 +19,9 @@ from tailrace.coordination.rules import in_force, rules
 from tailrace.errors import BadInput, Fenced, OutcomeUnknown
 from tailrace.log.append import Appended, Log, Placed, commit_guarded, place
 from tailrace.log.batch import Batch, BatchAck, Span
-from tailrace.log.buffer import rows
 from tailrace.log.catalog import Described, check_name
+from tailrace.log.given import Records, pieces, rows
 from tailrace.log.looking import find
-from tailrace.log.producer import Records, pieces
 from tailrace.storage import calls
 from tailrace.storage.calls import Steps, Store
 from tailrace.storage.tables import Absent, Add, Equals, Item, Key, Put, Set, Update

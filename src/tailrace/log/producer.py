@@ -12,30 +12,25 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from datetime import datetime
-from typing import TypeAlias
 
-import pyarrow as pa
-
-from tailrace.errors import BadRecord, BadSetting, Broken, Closed, OutcomeUnknown, TimedOut
+from tailrace.errors import BadSetting, Broken, Closed, OutcomeUnknown, TimedOut
 from tailrace.log.append import Appended, Log, Placed, commit, place
 from tailrace.log.batch import Ack, Batch, BatchAck
-from tailrace.log.buffer import Headers, rows
+from tailrace.log.buffer import Headers
 from tailrace.log.catalog import Described
 from tailrace.log.chunk import Chunk
 from tailrace.log.flight import Flight
+from tailrace.log.given import CHUNK_BYTES, Records, pieces, rows
 from tailrace.log.linger import Linger
-from tailrace.log.record import attributes, check_bytes, milliseconds
+from tailrace.log.record import attributes, milliseconds
 from tailrace.storage.calls import Store
 
-CHUNK_BYTES = 4 * 1024 * 1024
 TICK, TICKS = 0.005, 10
 """How often, and how long, the producer's thread looks for work by itself after another thread has committed."""
-
-Records: TypeAlias = pa.Table | pa.RecordBatch | Iterable[tuple[bytes | None, bytes | None]]
 
 
 class Producer:
@@ -328,32 +323,3 @@ class Producer:
             self._done(batch, None, error)
             with self._lock:
                 self._lost.append(batch)
-
-
-def _from_pairs(records: Iterable[tuple[bytes | None, bytes | None]]) -> pa.Table:
-    keys, values = [], []
-    try:
-        for key, value in records:
-            keys.append(key)
-            values.append(value)
-    except (TypeError, ValueError):
-        raise BadRecord("records are an Arrow table or batch, or (key, value) pairs of bytes or None") from None
-    for what, column in ("key", keys), ("value", values):
-        for data in column:
-            if data.__class__ is not bytes:
-                check_bytes(what, data)
-    return pa.table({"key": pa.array(keys, pa.binary()), "value": pa.array(values, pa.binary())})
-
-
-def pieces(records: Records) -> Iterable[pa.RecordBatch]:
-    """Records as Arrow batches of about a chunk's size."""
-    if isinstance(records, pa.RecordBatch):
-        records = pa.Table.from_batches([records])
-    if not isinstance(records, pa.Table):
-        records = _from_pairs(records)
-    for batch in records.to_batches():
-        if batch.num_rows:
-            per_row = max(1, batch.nbytes // batch.num_rows)
-            step = max(1, CHUNK_BYTES // per_row)
-            for start in range(0, batch.num_rows, step):
-                yield batch.slice(start, step)

@@ -16,10 +16,11 @@ from tailrace.log import catalog
 from tailrace.log.append import Log
 from tailrace.log.batch import Span
 from tailrace.log.catalog import Described
+from tailrace.log.given import Records
 from tailrace.log.group import offsets
 from tailrace.log.linger import Linger
 from tailrace.log.named import NamedProducer
-from tailrace.log.producer import Producer, Records
+from tailrace.log.producer import Producer
 from tailrace.log.reader import POLL_BYTES, Fetched, Reader
 from tailrace.log.record import Record
 from tailrace.log.settings import Settings

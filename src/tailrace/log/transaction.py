@@ -9,9 +9,9 @@ from datetime import datetime
 from tailrace.errors import BadInput, Closed, OutcomeUnknown, UnknownTopic
 from tailrace.log.append import Log, Placed, commit, place
 from tailrace.log.batch import Ack, Batch, BatchAck, Span
-from tailrace.log.buffer import Headers, rows
+from tailrace.log.buffer import Headers
 from tailrace.log.catalog import Described
-from tailrace.log.producer import Records, pieces
+from tailrace.log.given import Records, pieces, rows
 from tailrace.log.record import attributes, milliseconds
 from tailrace.storage.calls import Store
 

@@ -16,10 +16,10 @@ from tailrace.errors import UnknownPartition
 from tailrace.home import Home
 from tailrace.log import head as heads
 from tailrace.log.append import Placed, place
-from tailrace.log.buffer import Buffer, rows
+from tailrace.log.buffer import Buffer
 from tailrace.log.chunk import Chunk
+from tailrace.log.given import CHUNK_BYTES, pieces, rows
 from tailrace.log.head import Entry
-from tailrace.log.producer import CHUNK_BYTES, pieces
 from tailrace.spark.rows import by_partition, by_topic, records
 
 SMALL = 64 * 1024
