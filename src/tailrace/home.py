@@ -133,7 +133,7 @@ class Home:
 
     # -- upkeep
     def upkeep(self, *topics: str, rate: float | None = None, wait: float = 15.0) -> list[Tended]:
-        """Upkeep of these topics, or of all: retention, merging, cleaning; gives what was done to each.
+        """Upkeep of these topics, or of all: retention, compaction, merging, cleaning; gives what was done to each.
 
         `rate`: bytes a second that it may write.  `Busy` if another process is at it for longer than `wait`."""
         from tailrace.log.keeper import Keeper, Pace

@@ -25,7 +25,7 @@ def test_some_are_changed_and_the_others_kept() -> None:
     ("given", "says"),
     [
         ({"compresion": "lz4"}, "a topic's settings has no 'compresion'; did you mean 'compression'?"),
-        ({"zzz": 1}, "has no 'zzz'; there are: compact, compression, max_record_bytes"),
+        ({"zzz": 1}, "has no 'zzz'; there are: compact, compact_by, compression, max_record_bytes"),
         ({"compression": "gzip"}, "gzip"),
         ({"max_record_bytes": 0}, "max_record_bytes is a number from 1 to 1073741824, not 0"),
         ({"max_record_bytes": (1 << 30) + 1}, "max_record_bytes"),
@@ -35,6 +35,9 @@ def test_some_are_changed_and_the_others_kept() -> None:
         ({"retention_ms": 0}, "retention_ms is a number from 1"),
         ({"retention_bytes": -1}, "retention_bytes is a number from 1"),
         ({"retention_bytes": 2**63}, "retention_bytes"),
+        ({"merge_bytes": 1000}, "merge_bytes is a number from 65536 to 1073741824"),
+        ({"merge_bytes": "much"}, "merge_bytes is a whole number, or null for no limit"),
+        ({"compact_by": "value"}, "compact_by is key or namespace, not 'value'"),
         ({"tombstone_ms": -1}, "tombstone_ms is a number from 0"),
         ({"compact": 1}, "compact"),
     ],

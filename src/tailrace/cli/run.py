@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -38,8 +39,6 @@ MasterOption = Annotated[
 
 def loaded(file: Path, home: str | None) -> Definition:
     """The pipeline of a file, perhaps in another home."""
-    from dataclasses import replace
-
     from tailrace.pipeline.pipeline import load
 
     definition = load(file)
@@ -61,6 +60,9 @@ def run(
     metrics: Annotated[
         int | None, typer.Option("--metrics", metavar="PORT", help="Serve Prometheus metrics here.")
     ] = None,
+    upkeep: Annotated[
+        bool, typer.Option("--upkeep/--no-upkeep", help="Upkeep of the home in the background, every hour.")
+    ] = True,
     home: HomeOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -79,6 +81,8 @@ def run(
     from tailrace.pipeline.runner import Runner
 
     definition = loaded(file, home)
+    if not upkeep:
+        definition = replace(definition, upkeep_seconds=None)
     definition.check()
     settings = dict(map(_setting, conf or ()))
     if not as_json:

@@ -1,4 +1,4 @@
-"""`tailrace upkeep`: retention, merging and cleaning, once or every so often."""
+"""`tailrace upkeep`: retention, compaction, merging and cleaning, once or every so often."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from tailrace.home import Home
     from tailrace.log.upkeep import Tended
 
-app = typer.Typer(no_args_is_help=True, help="Retention, merging and cleaning of topics.")
+app = typer.Typer(no_args_is_help=True, help="Retention, compaction, merging and cleaning of topics.")
 
 TopicsArgument = Annotated[
     list[str] | None,
@@ -36,7 +36,7 @@ RateOption = Annotated[
 
 @app.callback()
 def upkeep(home: HomeOption = None) -> None:
-    """Retention, merging and cleaning of topics."""
+    """Retention, compaction, merging and cleaning of topics."""
 
 
 @command(app)
@@ -47,8 +47,8 @@ def run(
     home: HomeOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Remove what is older or more than topics are to keep, make few large objects of many small ones, and remove what
-    nothing refers to any more.  Readers and producers do not notice.
+    """Remove what is older or more than topics are to keep, keep the last record of each key where that is asked for,
+    make few large objects of many small ones, and remove what nothing refers to any more.  Readers do not notice.
 
     Only one process of a home is at it at a time; it can be stopped anywhere, and goes on with the next run.  The
     settings are each topic's own: `tailrace topic set orders retention_ms=30d`.
@@ -101,6 +101,8 @@ def _summary(one: Tended) -> str:
     parts = []
     if one.expired_records:
         parts.append(f"removed {counted(one.expired_records, 'old record')} ({size_of(one.expired_bytes)})")
+    if one.compacted_records:
+        parts.append(f"compacted {counted(one.compacted_records, 'record')} away")
     if one.written_bytes:
         fewer = f" ({counted(one.merged_pages, 'page')} fewer)" if one.merged_pages else ""
         parts.append(f"wrote {size_of(one.written_bytes)} anew{fewer}")

@@ -215,8 +215,8 @@ def purge() -> Steps[int]:
     graves = yield from guard.read_all("$Deleted")
     for grave in graves:
         id = grave["id"]
-        for p, low in (f"$Log-{id}", 0), (f"$Chunk-{id}", 0), (f"$Settings-{id}", 1):
-            yield from _delete_all(p, low)
+        for kind in ("Log", "Chunk", "Settings", "Upkeep", "Holds"):
+            yield from _delete_all(f"${kind}-{id}", 1 if kind == "Settings" else 0)
         names = [o.name for o in (yield from guard.persist(lambda id=id: calls.list_objects(f"topics/{id}/")))]  # type: ignore[misc]
         for start in range(0, len(names), 1000):
             yield from calls.delete_objects(names[start : start + 1000])

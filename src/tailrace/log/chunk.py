@@ -23,6 +23,7 @@ from tailrace.errors import Damaged
 from tailrace.storage.objects import Bytes
 
 Compression: TypeAlias = Literal["none", "lz4", "zstd"]
+CompactBy: TypeAlias = Literal["key", "namespace"]
 
 HEADERS, OFFSETS, MANIFEST, TYPED = 1, 2, 4, 8
 """Bits of a chunk's kind: its batches have headers; have offsets (a compacted one); it is a list of other chunks (see

@@ -181,7 +181,7 @@ class Inbox:
             if self._epochs.get(q) == epoch:
                 self._finished[q] = end
                 if end < fetched.end:
-                    self._push(Fetched(q, end, fetched.data.slice(end - fetched.offset)), front=True)
+                    self._push(fetched.between(end, fetched.end), front=True)
             self._hand = self.current = None
             revoked = q in self._revoked
         if revoked:

@@ -47,7 +47,7 @@ def export_topic(
         for writer in writers.values():
             stack.enter_context(writer)
         for fetched in topic.fetch(partition, "earliest"):
-            batch = as_arrow(plain(fetched)).slice(0, max(0, ends[fetched.partition][1] - fetched.offset))
+            batch = as_arrow(plain(fetched.between(0, ends[fetched.partition][1])))
             if not drop_headers:
                 _check_headers(topic, batch)
             if batch.num_rows:
@@ -159,7 +159,7 @@ def _known(topic: Topic, partition: int, batch: pa.RecordBatch, floor: int, end:
 def _stored(topic: Topic, partition: int, low: int, high: int) -> pa.Table:
     batches = []
     for fetched in topic.fetch(partition, low):
-        batches.append(plain(fetched).data.slice(0, high - fetched.offset).select(COLUMNS))
+        batches.append(plain(fetched.between(low, high)).data.select(COLUMNS))
         if fetched.end >= high:
             break
     return pa.Table.from_batches(batches)

@@ -9,7 +9,6 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterable
-from contextlib import suppress
 from dataclasses import dataclass
 
 from tailrace.coordination.lease import TTL, Lease, lease_key
@@ -17,6 +16,7 @@ from tailrace.errors import Busy, Closed, Fenced, TailraceError, UnknownTopic
 from tailrace.log import catalog
 from tailrace.log.append import Log
 from tailrace.log.catalog import Described
+from tailrace.log.holds import held
 from tailrace.log.upkeep import Tended, tend
 from tailrace.storage.calls import Store
 
@@ -71,7 +71,8 @@ class Keeper:
         def told(bytes: int) -> None:
             nonlocal written
             written += bytes
-            self._pace.told(name, bytes)
+            if bytes:
+                self._pace.told(name, bytes)
             self._check(lease)
             if self._pace.rate:
                 self._stopped.wait(max(0.0, began + written / self._pace.rate - self._store.clock()))
@@ -79,7 +80,8 @@ class Keeper:
         try:
             self._check(lease)
             topic = self._store.run(catalog.describe(name))
-            self._store.run(tend(self._log(topic), topic.settings, done, int(self._wall() * 1000), None, told))
+            needed = self._store.run(held(topic.id, range(topic.partitions)))
+            self._store.run(tend(self._log(topic), topic.settings, done, int(self._wall() * 1000), needed, told))
         except UnknownTopic:  # deleted meanwhile
             if named:
                 raise
@@ -132,5 +134,4 @@ class Background:
         """No more upkeep; returns when what is under way has ended."""
         self._stop.set()
         self._keeper.stop()
-        with suppress(RuntimeError):
-            self._thread.join()
+        self._thread.join()

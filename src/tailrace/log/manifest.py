@@ -28,10 +28,10 @@ _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(list[bytes]).decode
 
 
-def put_manifest(log: Log, entries: Sequence[Entry]) -> Steps[Entry]:
-    """Store the list; gives the one entry that stands for these."""
+def put_manifest(log: Log, entries: Sequence[Entry], gen: int | None = None) -> Steps[Entry]:
+    """Store the list; gives the one entry that stands for these.  `gen`: for chunks that are referred to already."""
     data = _encode([heads.pack(entry) for entry in entries])
-    gen, runs = min(entry.gen for entry in entries), _totals(entries, data)
+    gen, runs = min(entry.gen for entry in entries) if gen is None else gen, _totals(entries, data)
 
     def put() -> Steps[Entry]:
         made = Entry(log.new_id(), False, gen, MANIFEST, runs)

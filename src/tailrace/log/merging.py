@@ -26,7 +26,7 @@ from tailrace.storage.calls import Steps
 from tailrace.storage.tables import LAST, Action, AtMost, Check, Delete, Equals, Put
 
 Told = Callable[[int], None]
-"""Called with how many more bytes were written; may block, to hold a rate, or raise, to stop."""
+"""Called with how many more bytes were written, often with none; may block, to hold a rate, or raise, to stop."""
 
 
 def unheard(_: int) -> None:
@@ -47,6 +47,7 @@ def merge_all(
         window, low = Window(size, head.gc, span), head.first
         while low < head.page:
             pages, low = yield from _pages(log, low, head.page - 1)
+            told(0)
             for group in _groups(window, pages, last=low >= head.page):
                 if (yield from merge(log, group, compression, size, worthwhile=True, told=told)):
                     merged, before, after = True, before + len(group), after + 1

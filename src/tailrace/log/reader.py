@@ -6,8 +6,10 @@ gone was merged or removed, so it reads the page again, and only if nothing chan
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -17,7 +19,7 @@ from tailrace.coordination.rules import in_force
 from tailrace.errors import Damaged, Lost, ObjectMissing, OutOfRange
 from tailrace.log import head as heads
 from tailrace.log.append import Log
-from tailrace.log.chunk import MANIFEST, Run, decode
+from tailrace.log.chunk import MANIFEST, OFFSETS, Run, decode
 from tailrace.log.head import Entry, Head, Page
 from tailrace.log.looking import look
 from tailrace.log.manifest import expand, listed
@@ -30,16 +32,55 @@ POLL_BYTES = 8 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Fetched:
-    """Some consecutive records of one partition; columns timestamp, attributes, key, value and perhaps headers."""
+    """Some records of one partition, in order; columns timestamp, attributes, key, value and perhaps headers.
+
+    Their offsets are consecutive from `offset` on, or, where compaction has removed records between them, `gaps`."""
 
     partition: int
     offset: int
     data: pa.RecordBatch
+    gaps: pa.Array[Any] | None = None
 
     @property
     def end(self) -> int:
         """The offset after the last record."""
+        if self.gaps is not None and len(self.gaps):
+            return int(self.gaps[-1].as_py()) + 1
         return self.offset + int(self.data.num_rows)
+
+    @property
+    def offsets(self) -> pa.Array[Any]:
+        """The offset of each record."""
+        return pa.arange(self.offset, self.offset + self.data.num_rows) if self.gaps is None else self.gaps
+
+    def offset_of(self, row: int) -> int:
+        """The offset of one record."""
+        return self.offset + row if self.gaps is None else int(self.gaps[row].as_py())
+
+    def row_at(self, offset: int) -> int:
+        """The place of the first record at or after an offset."""
+        if self.gaps is None:
+            return int(min(max(0, offset - self.offset), self.data.num_rows))
+        return place_of(self.gaps, offset)
+
+    def rows(self, first: int, count: int) -> Fetched:
+        """Some of the records."""
+        data = self.data.slice(first, count)
+        if self.gaps is None:
+            return Fetched(self.partition, self.offset + first, data)
+        gaps = self.gaps.slice(first, count)
+        return Fetched(self.partition, int(gaps[0].as_py()) if len(gaps) else self.end, data, gaps)
+
+    def between(self, start: int, end: int) -> Fetched:
+        """The records from one offset up to before another."""
+        first = self.row_at(start)
+        return self.rows(first, max(0, self.row_at(end) - first))
+
+
+def place_of(offsets: pa.Array[Any], offset: int) -> int:
+    """The place of the first of these rising offsets that is not below another."""
+    whole = memoryview(offsets.buffers()[1]).cast("B").cast("q")[offsets.offset : offsets.offset + len(offsets)]
+    return bisect_left(whole, offset)
 
 
 class Reader:
@@ -212,13 +253,13 @@ class Reader:
         return out
 
     def _wanted(self, entry: Entry, at: Mapping[int, int], here: dict[int, int]) -> list[Run]:
-        """The runs to read; those of another time are passed over."""
+        """The runs to read; those of another time, and those that compaction has emptied, are passed over."""
         out = []
         for run in entry.runs:
             q = run.partition
             position = here.get(q, -1)
             if at[q] <= position < min(at[q] + run.count, self._stops.get(q, 0)):
-                if self.times and not (run.latest >= self.times[0] and run.latest - run.span <= self.times[1]):
+                if not run.length or (self.times and not _overlaps(run, self.times)):
                     here[q] = at[q] + run.count
                 else:
                     out.append(run)
@@ -232,9 +273,8 @@ class Reader:
         if data is None:
             return None
         decoded = [self._decoded(entry, run, at[run.partition], piece) for run, piece in zip(runs, data, strict=True)]
-        return [
-            f for run, some in zip(runs, decoded, strict=True) for f in self._cut(run, at[run.partition], some, here)
-        ]
+        cut = self._cut_with_gaps if entry.kind & OFFSETS else self._cut
+        return [f for run, some in zip(runs, decoded, strict=True) for f in cut(run, at[run.partition], some, here)]
 
     def _bytes(
         self, page: Page, entry: Entry, runs: Sequence[Run], at: Mapping[int, int]
@@ -278,6 +318,28 @@ class Reader:
                 yield Fetched(q, first + skip, batch.slice(skip, rows))
             first += batch.num_rows
             here[q] = max(here[q], min(first, end))
+
+    def _cut_with_gaps(
+        self, run: Run, first: int, batches: list[pa.RecordBatch], here: dict[int, int]
+    ) -> Iterator[Fetched]:
+        """The same of a compacted chunk, whose records say their offsets."""
+        q = run.partition
+        end = self._stops[q]
+        for batch in batches:
+            gaps = batch.column(batch.num_columns - 1)
+            whole = Fetched(q, gaps[0].as_py(), without_offsets(batch), gaps)
+            if (found := whole.between(here[q], end)).data.num_rows:
+                yield found
+        here[q] = max(here[q], min(first + run.count, end))
+
+
+def without_offsets(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """A batch of a compacted chunk without its last column, the offsets."""
+    return batch.remove_column(batch.num_columns - 1)
+
+
+def _overlaps(run: Run, times: tuple[int, int]) -> bool:
+    return run.latest >= times[0] and run.latest - run.span <= times[1]
 
 
 def lost_with(runs: Iterable[Run], at: Mapping[int, int]) -> list[Lost]:
@@ -377,14 +439,21 @@ def _first_at(log: Log, page: Page, partition: int, timestamp: int) -> Steps[int
         for chunk, run in [(e, run) for e in (yield from expand(log, entry)) for run in e.runs]:
             if run.partition != partition:
                 continue
-            if run.latest >= timestamp:
+            if run.length and run.latest >= timestamp:
                 data = yield from read_runs(log, chunk, [run])
-                for batch in decode(chunk.kind, run, data[0], where_is(log.id, chunk)):
-                    mark = pa.scalar(timestamp, pa.timestamp("ms", "UTC"))
-                    index: int = pc.index(pc.greater_equal(batch.column(0), mark), True).as_py()
-                    if index >= 0:
-                        return at + index
-                    at += batch.num_rows
-            else:
-                at += run.count
+                found = _place_at(decode(chunk.kind, run, data[0], where_is(log.id, chunk)), chunk.kind, timestamp, at)
+                if found is not None:
+                    return found
+            at += run.count
+    return None
+
+
+def _place_at(batches: Iterable[pa.RecordBatch], kind: int, timestamp: int, first: int) -> int | None:
+    """The offset of the first record at or after a time, in batches that begin with an offset."""
+    mark = pa.scalar(timestamp, pa.timestamp("ms", "UTC"))
+    for batch in batches:
+        index: int = pc.index(pc.greater_equal(batch.column(0), mark), True).as_py()
+        if index >= 0:
+            return int(batch.column("offset")[index].as_py()) if kind & OFFSETS else first + index
+        first += batch.num_rows
     return None

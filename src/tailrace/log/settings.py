@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from tailrace.errors import BadSetting
-from tailrace.log.chunk import Compression
+from tailrace.log.chunk import CompactBy, Compression
 
 
 class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -25,6 +25,8 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     """Upkeep merges small chunks into objects of at most this size; None: never."""
     compact: bool = False
     """Whether upkeep keeps only the last record of each key."""
+    compact_by: CompactBy = "key"
+    """What compaction keeps the last record of: each "key", or, of a pipeline's rows, each "namespace"."""
     tombstone_ms: int = 24 * 3600 * 1000
     """How long a compacted topic keeps the marks of deleted keys."""
 
@@ -33,7 +35,7 @@ LOWEST = {"max_record_bytes": 1, "retention_ms": 1, "retention_bytes": 1, "merge
 HIGHEST = {"max_record_bytes": 1 << 30, "merge_bytes": 1 << 30}
 _LIMIT = "a whole number, or null for no limit"
 _KINDS = {
-    "compression": "none, lz4 or zstd", "compact": "true or false",
+    "compression": "none, lz4 or zstd", "compact": "true or false", "compact_by": "key or namespace",
     "retention_ms": _LIMIT, "retention_bytes": _LIMIT, "merge_bytes": _LIMIT,
 }  # fmt: skip
 

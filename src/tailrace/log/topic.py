@@ -212,9 +212,8 @@ def as_arrow(fetched: Fetched) -> pa.RecordBatch:
     """Fetched records with their partition and offsets as columns."""
     rows = fetched.data.num_rows
     partition = pa.repeat(pa.scalar(fetched.partition, pa.int32()), rows)
-    offset = pa.arange(fetched.offset, fetched.offset + rows)
     return pa.RecordBatch.from_arrays(
-        [partition, offset, *fetched.data.columns], names=["partition", "offset", *fetched.data.schema.names]
+        [partition, fetched.offsets, *fetched.data.columns], names=["partition", "offset", *fetched.data.schema.names]
     )
 
 
@@ -225,7 +224,7 @@ def as_records(topic: str, fetched: Fetched) -> Iterator[Record]:
     if (at := data.schema.get_field_index("headers")) >= 0:
         headers = [tuple((h["name"], h["value"]) for h in row or ()) for row in data.column(at).to_pylist()]
     columns = (_numbers(data, 0, "q"), data.column(2).to_pylist(), data.column(3).to_pylist(), headers)
-    offsets = range(fetched.offset, fetched.end)
+    offsets: Any = range(fetched.offset, fetched.end) if fetched.gaps is None else fetched.gaps.to_pylist()
     rows = zip(repeat(topic), repeat(fetched.partition), offsets, *columns, _numbers(data, 1, "B"), strict=False)
     return map(_record, rows)
 

@@ -1,8 +1,8 @@
 """Upkeep: what is done to a topic's history behind its readers' backs.
 
-In this order: retention removes the oldest pages, merging makes few large objects of many small ones, cleaning
-removes bytes that nothing refers to any more.  Each is made of guarded writes, so upkeep can be cut off anywhere, and
-two at the same time only get in each other's way.
+In this order: retention removes the oldest pages, compaction all but the newest record of each key, merging makes few
+large objects of many small ones, cleaning removes bytes that nothing refers to any more.  Each is made of guarded
+writes, so upkeep can be cut off anywhere, and two at the same time only get in each other's way.
 """
 
 from __future__ import annotations
@@ -10,8 +10,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from tailrace.log import tiers
 from tailrace.log.append import Log
 from tailrace.log.cleaning import clean
+from tailrace.log.compaction import Compacting, compact
 from tailrace.log.merging import Told, merge_all, unheard
 from tailrace.log.retention import Keep, retain
 from tailrace.log.settings import Settings
@@ -30,10 +32,12 @@ class Tended:
     topic: str
     expired_records: int = 0
     expired_bytes: int = 0
+    compacted_records: int = 0
+    """Records that compaction has removed: a newer one of their key is there, or a tombstone was old enough."""
     merged_pages: int = 0
     """By how many pages the topic has become fewer."""
     written_bytes: int = 0
-    """Bytes of objects that merging has made."""
+    """Bytes of objects that compaction and merging have made."""
     cleaned_chunks: int = 0
     cleaned_bytes: int = 0
     seconds: float = 0.0
@@ -65,6 +69,8 @@ def tend(
     since = None if settings.retention_ms is None else wall - settings.retention_ms
     keep = Keep(since, settings.retention_bytes, held)
     done.expired_records, done.expired_bytes = yield from retain(log, keep)
+    if settings.compact:
+        done.compacted_records = yield from compact(log, compacting(settings, wall, held), wrote)
     if settings.merge_bytes is not None:
         size = object_size(settings)
         span = None if settings.retention_ms is None else settings.retention_ms // PARTS
@@ -74,8 +80,14 @@ def tend(
 
 
 def object_size(settings: Settings) -> int:
-    """How large a merged object of a topic may become."""
-    assert settings.merge_bytes is not None
+    """How large an object that upkeep makes of a topic may become."""
+    most = tiers.SIZE if settings.merge_bytes is None else settings.merge_bytes
     if settings.retention_bytes is None:
-        return settings.merge_bytes
-    return min(settings.merge_bytes, max(settings.retention_bytes // PARTS, LEAST))
+        return most
+    return min(most, max(settings.retention_bytes // PARTS, LEAST))
+
+
+def compacting(settings: Settings, wall: int, held: Mapping[int, int] | None) -> Compacting:
+    """How a topic is to be compacted now."""
+    delay = settings.tombstone_ms
+    return Compacting(settings.compact_by, wall - delay, delay, held, settings.compression, object_size(settings))

@@ -26,10 +26,14 @@ from tailrace.coordination import guard
 from tailrace.errors import Fenced
 from tailrace.home import Home
 from tailrace.log.append import commit_guarded
+from tailrace.log.compaction import upkeep_key
+from tailrace.log.holds import hold
 from tailrace.log.intake import Progress, open_reader, reader_key, take_in
 from tailrace.log.parcel import Parcel, pack_up, unpack_parcels
 from tailrace.log.record import Op
 from tailrace.log.topic import Topic
+from tailrace.pipeline.definition import CompactBy
+from tailrace.pipeline.offsets import offsets_key
 from tailrace.storage.calls import Steps
 from tailrace.storage.tables import Absent, Add, Equals, Item, Key, Path, Put, Set, Update
 
@@ -90,6 +94,25 @@ class CommitLog:
         self.home, self.pipeline, self._store = home, pipeline, home.store
         self.topic: Topic = home.topic(log_name(pipeline), partitions=partitions, **settings)
         self.refresh()
+
+    def hold(self, writers: Iterable[str]) -> None:
+        """Keep what these writers have not acknowledged from being removed by upkeep."""
+        by = [offsets_key(self.pipeline, writer, 0).p for writer in writers]
+        self._store.run(hold(self.topic.id, by))
+
+    def compact(self, by: CompactBy | None) -> None:
+        """Have upkeep compact the log; None: as the topic's settings say."""
+        wanted = {"compact": True, "compact_by": "namespace" if by == "namespace" else "key"}
+        if by is not None and any(getattr(self.topic.settings, name) != value for name, value in wanted.items()):
+            self.topic.configure(**wanted)
+
+    @property
+    def complete(self) -> bool:
+        """Whether it still has the last state of every document, and so can fill a new writer."""
+        if any(floor for floor, _ in self.topic.ends().values()):
+            return False
+        compacted = self._store.run(guard.read(upkeep_key(self.topic.id))) is not None
+        return not compacted or all(s.compact_by == "key" for _, _, s in self.topic.history() if s.compact)
 
     def refresh(self) -> None:
         """Know what is stored: at the start, and after an error that left it open."""

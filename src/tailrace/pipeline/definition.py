@@ -15,6 +15,7 @@ if TYPE_CHECKING:  # what delivers needs Spark, what is only written does not
 
 OnError: TypeAlias = Literal["stop", "dead_letter", "skip"]
 Fill: TypeAlias = Literal["log", "copy"]
+CompactBy: TypeAlias = Literal["document", "namespace"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +53,11 @@ class Definition:
     piece_rows: int = 100_000
     flush_seconds: float = 1.0
     stop_seconds: float = 30.0
+    compact_by: CompactBy | None = None
+    """What upkeep keeps of the commit log, of what all writers have: the last message of each "document", or of each
+    "namespace"; None: everything."""
+    upkeep_seconds: float | None = 3600.0
+    """How often upkeep of the home is done in the background of a run; None: never."""
 
     def check(self) -> None:
         """Refuse what cannot run, before anything is touched."""
@@ -59,6 +65,10 @@ class Definition:
         check_regex(f"the source of {self.name!r}", self.source.namespace)
         if not self.sinks:
             raise BadSetting(f"the pipeline {self.name!r} has no sink; end a branch with .save(…)")
+        if self.compact_by is not None and self.compact_by not in get_args(CompactBy):
+            raise BadSetting.unknown(f"compact_by of {self.name!r}", self.compact_by, get_args(CompactBy))
+        if self.upkeep_seconds is not None and not self.upkeep_seconds > 0:
+            raise BadSetting(f"upkeep_seconds of {self.name!r} is a number above 0, or null for never")
         for sink in self.sinks:
             check_name("writer", sink.name)
             check_regex(f"the writer {sink.name!r}", sink.namespace)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
@@ -122,17 +122,20 @@ def _read(branch: Branch, part: Range, outcome: Outcome) -> Iterator[Fetched]:
                 namespace = rowform.namespace_of(piece.data)
                 command = _command(piece)
                 if command is not None:
-                    piece = replace(piece, data=piece.data.slice(0, command))
+                    reached, piece = piece.offset_of(command), piece.rows(0, command)
+                else:
+                    reached = piece.end
                 if not (wanted.search(namespace) and rowform.is_meant_for(piece.data, branch.name)):
                     outcome.filtered += piece.data.num_rows
                 elif piece.data.num_rows:
                     outcome.latest = max(outcome.latest, pc.max(piece.data.column(0)).value)
                     yield piece
-                outcome.reached[part.partition] = piece.end
+                outcome.reached[part.partition] = reached
                 if command is not None:
                     outcome.commands[part.partition] = (namespace, "truncate")
                     return
             outcome.reached[part.partition] = min(fetched.end, part.end)
+    outcome.reached[part.partition] = part.end  # what compaction has removed needs no delivery
 
 
 def _grouped(some: Iterable[Fetched]) -> Iterator[Fetched]:
@@ -149,18 +152,17 @@ def _grouped(some: Iterable[Fetched]) -> Iterator[Fetched]:
 
 
 def _joined(run: Sequence[Fetched]) -> Fetched:
-    return replace(run[0], data=pa.concat_batches([one.data for one in run]))
+    gaps = pa.concat_arrays([one.offsets for one in run])
+    return Fetched(run[0].partition, run[0].offset, pa.concat_batches([one.data for one in run]), gaps)
 
 
 def _pending(part: Range, fetched: Fetched) -> Iterator[Fetched]:
     """What is inside the range and not yet acknowledged for its namespace."""
-    count = min(fetched.end, part.end) - fetched.offset
-    if count <= 0:
+    if not fetched.data.num_rows or fetched.offset >= part.end:
         return
     done = part.mark.ahead.get(rowform.namespace_of(fetched.data), -1)
-    skip = min(max(0, done + 1 - fetched.offset), count)
-    if count > skip:
-        yield Fetched(fetched.partition, fetched.offset + skip, fetched.data.slice(skip, count - skip))
+    if (left := fetched.between(done + 1, part.end)).data.num_rows:
+        yield left
 
 
 def _command(fetched: Fetched) -> int | None:
@@ -185,7 +187,7 @@ def _blame(fetched: Fetched, error: Exception) -> Trouble:
     row = min(getattr(error, "row", 0), fetched.data.num_rows - 1)
     id = fetched.data.column("key")[row].as_py()[len(namespace.encode()) + 1 :].decode(errors="replace")
     what = f"{type(error).__name__}: {error}"
-    return Trouble(what, cause_of(error), fetched.partition, fetched.offset + row, namespace, id)
+    return Trouble(what, cause_of(error), fetched.partition, fetched.offset_of(row), namespace, id)
 
 
 def deliver_singly(branch: Branch, ranges: Sequence[Range], who: Who, marks: Mapping[int, Mark]) -> Outcome:
@@ -210,7 +212,7 @@ def _singly(
 ) -> None:
     """Some messages of one namespace; stops at the first that cannot be delivered, unless the branch says otherwise."""
     for n in range(fetched.data.num_rows):
-        one = Fetched(fetched.partition, fetched.offset + n, fetched.data.slice(n, 1))
+        one = fetched.rows(n, 1)
         outcome.reached[one.partition] = one.offset
         trouble = _single(branch, writer, one, who, marks, outcome)
         if trouble is not None and (trouble.cause != "data" or branch.on_error == "stop"):

@@ -39,7 +39,7 @@ def messages(home: Home, pipeline: str, start: Mapping[int, int], end: Mapping[i
     topic = commit_log(home, pipeline)
     for q in sorted(start):
         for fetched in topic.fetch(q, start[q]):
-            for n, message in enumerate(messages_of(fetched.data), fetched.offset):
+            for n, message in zip(fetched.offsets.to_pylist(), messages_of(fetched.data), strict=True):
                 if n >= end.get(q, 1 << 62):
                     break
                 yield Logged(q, n, message)

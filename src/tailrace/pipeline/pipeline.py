@@ -93,7 +93,8 @@ class Pipeline:
 
 
 def pipeline(name: str, home: str | os.PathLike[str] = DEFAULT, **settings: Any) -> Pipeline:
-    """Begin to write a pipeline.  Settings: partitions, piece_rows, flush_seconds, stop_seconds."""
+    """Begin to write a pipeline.  Settings: partitions, piece_rows, flush_seconds,
+    stop_seconds, compact_by, upkeep_seconds."""
     for given in settings:
         if given not in TUNING:
             raise BadSetting.unknown(f"the pipeline {name!r}", given, TUNING)

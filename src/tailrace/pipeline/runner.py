@@ -36,6 +36,8 @@ from tailrace.pipeline.trouble import cause_of
 
 _log = logging.getLogger("tailrace")
 LEASE_WAIT = 1.5 * TTL
+UPKEEP_RATE = 32 * 1024 * 1024
+"""Bytes a second that upkeep writes in the background of a run."""
 PAUSE = 1.0
 """Seconds before something that is away is asked again."""
 
@@ -72,12 +74,17 @@ class Runner:
             self._lease = lease
             self._compare(home)
             log = CommitLog(home, self.definition.name, partitions=self.definition.partitions)
+            log.hold(sink.name for sink in self.definition.sinks)
+            log.compact(self.definition.compact_by)
             reader = self._reader()
             stack.callback(self._close_source)
             reader.check()
             self._begin(reader, log)
             remember(home, self.definition)
             stack.enter_context(self._reporting(home))
+            if self.definition.upkeep_seconds is not None:
+                background = home.start_upkeep(self.definition.upkeep_seconds, UPKEEP_RATE)
+                stack.callback(background.stop)
             stack.callback(self._close)
             for sink in self.definition.sinks:
                 self._outlets.append(self._outlet(log, sink))
@@ -146,6 +153,12 @@ class Runner:
     def _fresh(self, log: CommitLog, sink: SinkDefinition) -> None:
         """A writer that came later and wants a fresh copy starts where the log now ends."""
         outlet = self._outlets[-1]
+        if sink.fill == "log" and outlet.untouched and not log.complete:
+            raise BadSetting(
+                f"the writer {sink.name!r} of {self.definition.name!r} is new, and the commit log no longer has the "
+                "last state of every document: retention or compaction by namespace has removed some; fill it with a "
+                "fresh copy, fill='copy'"
+            )
         if sink.fill == "copy" and outlet.untouched:
             if log.starts(sink.name) is None and any(end for _, end in log.topic.ends().values()):
                 log.fill(sink.name)

@@ -82,7 +82,9 @@ def _next(home: Home, topic: Topic, branch: Branch, epoch: int, marks: dict[int,
     ends, standing = topic.ends(), list[Logged]()
     for q, mark in marks.items():
         if mark.resume < ends[q][1]:
-            logged = next(messages(home, branch.pipeline, {q: mark.resume}, {q: mark.resume + 1}))
+            logged = next(messages(home, branch.pipeline, {q: mark.resume}, {q: ends[q][1]}), None)
+            if logged is None:  # compaction has removed what was left
+                continue
             outcome = _single(branch, logged, epoch, marks)
             if not outcome.commands:
                 return _told(logged, outcome)
@@ -129,7 +131,9 @@ def retry(definition: Definition, numbers: list[int], why: str) -> Iterator[Step
 
 def _again(home: Home, definition: Definition, letter: dict[str, Any]) -> Stepped:
     branch, q, at = branch_of(definition, letter["writer"]), letter["partition"], letter["offset"]
-    logged = next(messages(home, definition.name, {q: at}, {q: at + 1}))
+    logged = next(messages(home, definition.name, {q: at}, {q: at + 1}), None)
+    if logged is None:
+        raise NotThere(f"the message {q}:{at} is no longer in the commit log of {definition.name!r}: upkeep removed it")
     with closing(branch.writer()) as sink:
         epoch, marks = begun(home.store, sink, (branch.pipeline, branch.name), home.topic(branch.topic).partitions)
     later = messages(home, definition.name, {q: at + 1}, {q: marks[q].resume})

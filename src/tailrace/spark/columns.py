@@ -92,7 +92,7 @@ def _partition(topic: str, some: Sequence[Fetched], rows: int, kind: pa.DataType
 
 
 def _offset(topic: str, some: Sequence[Fetched], rows: int, kind: pa.DataType) -> pa.Array[Any]:
-    return _joined([pa.arange(f.offset, f.end) for f in some])
+    return _joined([f.offsets for f in some])
 
 
 def _timestamp(topic: str, some: Sequence[Fetched], rows: int, kind: pa.DataType) -> pa.Array[Any]:

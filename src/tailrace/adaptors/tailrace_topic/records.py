@@ -31,7 +31,7 @@ def rows_from(topic: str, fetched: Fetched, mode: Mode) -> pa.RecordBatch:
     headers = data.column("headers") if "headers" in data.schema.names else pa.nulls(count, HEADERS_TYPE)
     arrays = [
         pa.repeat(pa.scalar(fetched.partition, pa.int32()), count),
-        pa.arange(fetched.offset, fetched.end),
+        fetched.offsets,
         *(data.column(name) for name in ("timestamp", "attributes", "key", "value")),
         headers,
     ]

@@ -1,0 +1,273 @@
+"""Compaction: of closed pages only the newest record of each key stays, and a tombstone only for a while.
+
+    $Upkeep-<topic id>, 0    compacted, tombstones: how far compaction has come (a page's number), and the earliest
+                             timestamp of a tombstone that it has left there
+
+COMPACT   NEWEST of the pages since the last compaction, as many as fit into memory.  Then every page up to these,
+          oldest first and all joining: what is not the newest of its key goes, each page by a MERGE of itself alone.
+          A tombstone may go once all that is older than it has been gone through, so a page that cannot be replaced
+          ends the round; and not while there are pages of before the topic grew, where its key was elsewhere.
+
+A compacted chunk has its records' offsets in a column; the counts in its entry are those of the offsets it stands for,
+so all offsets are what they were.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import pyarrow.compute as pc
+from msgspec import structs
+
+from tailrace.coordination import guard
+from tailrace.coordination.rules import in_force
+from tailrace.errors import ObjectMissing, TimedOut
+from tailrace.log import head as heads
+from tailrace.log import tiers
+from tailrace.log.append import Log
+from tailrace.log.chunk import MANIFEST, OFFSETS, Chunk, CompactBy, Compression
+from tailrace.log.head import Entry, Head, Page
+from tailrace.log.manifest import LIMIT, expand, put_manifest
+from tailrace.log.merging import Told, put_packed, replace, unheard
+from tailrace.log.newest import Newest, Rows, rows_of
+from tailrace.log.packing import Piece, RunWriter, chunk_of, kind_for, read_pieces, with_offsets
+from tailrace.log.retention import Keep, page_bytes
+from tailrace.log.tiers import SIZE
+from tailrace.storage.calls import Steps
+from tailrace.storage.tables import Absent, Equals, Item, Key, Put, Set, Update
+
+MEMORY = 128 * 1024 * 1024
+"""Bytes of keys that one round takes in."""
+DIRTY = 0.5
+"""A round begins when there is this much new for what was compacted before: so it writes, for each byte that was
+appended, at most three."""
+
+
+@dataclass(frozen=True, slots=True)
+class Compacting:
+    """How a topic is compacted."""
+
+    by: CompactBy = "key"
+    before: int | None = None
+    """Tombstones older than this may go (milliseconds since 1970); None: none may."""
+    delay: int = 0
+    """How long tombstones stay, in milliseconds."""
+    held: Mapping[int, int] | None = None
+    """The first offset of each partition that somebody still needs; nothing from there on is touched."""
+    compression: Compression = "none"
+    size: int = SIZE
+
+
+@dataclass(slots=True)
+class Round:
+    """What one round of compaction has to do and has done."""
+
+    newest: Newest
+    upto: int
+    records: int = 0
+    tombstones: int | None = None
+    """The earliest timestamp of a tombstone that is left."""
+
+    def left(self, rows: Rows) -> None:
+        """These records stay."""
+        earliest = pc.min(rows.batch.column(0).filter(rows.tombstones())).value
+        if earliest is not None:
+            self.tombstones = earliest if self.tombstones is None else min(self.tombstones, earliest)
+
+
+def upkeep_key(topic_id: str) -> Key:
+    """Where a topic's upkeep notes how far it has come."""
+    return Key(f"$Upkeep-{topic_id}")
+
+
+def compact(log: Log, how: Compacting, told: Told = unheard) -> Steps[int]:
+    """Compact whatever is worth it; gives how many records are gone."""
+    removed = 0
+    while True:
+        mark = yield from guard.read(upkeep_key(log.id))
+        begun = yield from _begin(log, _unless_grown(how, (yield from log.head())), mark, told)
+        if begun is None:
+            return removed
+        finished = yield from _rewrite(log, how, begun, told)
+        removed += begun.records
+        if not finished:
+            return removed
+        yield from _note(log, begun, mark)
+        if not begun.records and mark is not None and begun.upto == mark["compacted"]:
+            return removed
+
+
+def _unless_grown(how: Compacting, head: Head) -> Compacting:
+    """Tombstones stay while what they delete may be in another partition."""
+    elsewhere = any(head.first < grown.page for grown in head.grown) and in_force("compact.grown")
+    return dataclasses.replace(how, before=None) if elsewhere else how
+
+
+def _begin(log: Log, how: Compacting, mark: Item | None, told: Told) -> Steps[Round | None]:
+    """The next round, if one is worth it: what is new, as much as fits into memory."""
+    done = mark["compacted"] if mark else -1
+    clean, dirty = yield from _sizes(log, how, done)
+    if not _due(how, mark) and (not dirty or dirty < DIRTY * clean):
+        return None
+    newest, upto, number = Newest(how.by), done, (yield from log.head()).first
+    while (page := (yield from _page(log, how, number))) is not None:
+        number = page.last + 1
+        told(0)
+        if page.last > done:
+            yield from _take_in(log, page, newest, how.size)
+            upto = page.last
+            if newest.settle() > MEMORY:
+                break
+    return Round(newest, upto)
+
+
+def _due(how: Compacting, mark: Item | None) -> bool:
+    """Whether there are tombstones that should have gone long ago."""
+    left = mark["tombstones"] if mark else None
+    return left is not None and how.before is not None and left < how.before - how.delay
+
+
+def _sizes(log: Log, how: Compacting, done: int) -> Steps[tuple[int, int]]:
+    """The bytes that were compacted before, and those that are new."""
+    clean = dirty = 0
+    number = (yield from log.head()).first
+    while (page := (yield from _page(log, how, number))) is not None:
+        size = yield from page_bytes(log, page)
+        clean, dirty = (clean + size, dirty) if page.last <= done else (clean, dirty + size)
+        number = page.last + 1
+    return clean, dirty
+
+
+def _page(log: Log, how: Compacting, number: int) -> Steps[Page | None]:
+    """The closed page that begins with this number; None at the end, if it was merged or removed meanwhile, or if
+    somebody still needs something of it."""
+    item = yield from guard.read(heads.page_key(log.id, number))
+    page = Page.of(item) if item is not None else None
+    return None if page is None or Keep(held=how.held).holds(page) else page
+
+
+def _take_in(log: Log, page: Page, newest: Newest, size: int) -> Steps[None]:
+    at = heads.plus(page.base, {})
+    for group in _groups((yield from _chunks(log, page)), size):
+        for q, pieces in (yield from read_pieces(log, group, at)).items():
+            for piece in pieces:
+                for rows in rows_of(piece):
+                    newest.add(q, rows)
+        at = heads.plus(at, heads.counts_of(group))
+
+
+def _chunks(log: Log, page: Page) -> Steps[list[Entry]]:
+    """The chunks of a page, also those that a manifest lists; the first of these is found by the manifest's id, too."""
+    out: list[Entry] = []
+    for entry in page.entries:
+        chunks = yield from expand(log, entry)
+        if entry.kind & MANIFEST:
+            ids = [entry.id] + [""] * (len(chunks) - 1)
+            chunks = tuple(
+                structs.replace(chunk, made_of=((id, tuple(chunk.counts.items())),))
+                for id, chunk in zip(ids, chunks, strict=True)
+            )
+        out += chunks
+    return out
+
+
+def _groups(entries: Sequence[Entry], size: int) -> Iterator[list[Entry]]:
+    """Neighbouring chunks that are gone through, and perhaps written anew, together."""
+    some: list[Entry] = []
+    for entry in entries:
+        if some and sum(e.size for e in some) + entry.size > size:
+            yield some
+            some = []
+        some.append(entry)
+    if some:
+        yield some
+
+
+# --- writing anew -----------------------------------------------------------------------------------------------------
+def _rewrite(log: Log, how: Compacting, begun: Round, told: Told) -> Steps[bool]:
+    """Every page of a round, oldest first; False if one could not be replaced, which ends the round."""
+    head = yield from log.head()
+    how, number = _unless_grown(how, head), head.first
+    while (page := (yield from _page(log, how, number))) is not None and page.last <= begun.upto:
+        told(0)
+        try:
+            finished = yield from _rewrite_page(log, how, begun, page, told)
+        except (ObjectMissing, TimedOut):
+            return False
+        if not finished and in_force("compact.in_order"):
+            return False
+        number = page.last + 1
+    return number == begun.upto + 1
+
+
+def _rewrite_page(log: Log, how: Compacting, begun: Round, page: Page, told: Told) -> Steps[bool]:
+    head = yield from log.head()
+    at, entries, gone = heads.plus(page.base, {}), list[Entry](), 0
+    for group in _groups((yield from _chunks(log, page)), how.size):
+        kept = _kept((yield from read_pieces(log, group, at)), begun, how)
+        if kept.gone:
+            chunk = _encoded(kept, group, how.compression)
+            entries.append((yield from put_packed(log, head, group, chunk)))
+            told(chunk.size)
+        else:
+            entries += group
+        gone += kept.gone
+        at = heads.plus(at, heads.counts_of(group))
+    if not gone:
+        return True
+    if sum(len(heads.pack(entry)) for entry in entries) > LIMIT:
+        manifest = yield from put_manifest(log, entries, head.gen)
+        entries = [structs.replace(manifest, made_of=tiers.remembered(entries, head.gc))]
+    if not (yield from replace(log, [page], entries, head.gen)):
+        return False
+    begun.records += gone
+    return True
+
+
+@dataclass(slots=True)
+class Kept:
+    """What stays of some chunks, by partition, and how many records do not."""
+
+    pieces: Mapping[int, Sequence[Piece]]
+    rows: dict[int, list[Rows]] = field(default_factory=dict)
+    gone: int = 0
+
+
+def _kept(pieces: Mapping[int, Sequence[Piece]], begun: Round, how: Compacting) -> Kept:
+    out = Kept(pieces)
+    for q, some in pieces.items():
+        rows = [one for piece in some for one in rows_of(piece)]
+        out.rows[q] = []
+        if not rows:
+            continue
+        for one, stay in zip(rows, begun.newest.kept(q, rows, how.before), strict=True):
+            left = Rows(one.batch.filter(stay), one.offsets.filter(stay))
+            out.gone += len(one.offsets) - len(left.offsets)
+            out.rows[q].append(left)
+            begun.left(left)
+    return out
+
+
+def _encoded(kept: Kept, group: Sequence[Entry], compression: Compression) -> Chunk:
+    """What stays as one chunk, which stands for the offsets of all."""
+    kind = kind_for(entry.kind for entry in group) | OFFSETS
+    runs = {}
+    for q in sorted(kept.pieces):
+        runs[q] = RunWriter(kind, compression)
+        for rows in kept.rows[q]:
+            runs[q].add(with_offsets(rows.batch, rows.offsets), 0)
+        runs[q].count = sum(piece.run.count for piece in kept.pieces[q])
+    return chunk_of(kind, runs)
+
+
+def _note(log: Log, begun: Round, mark: Item | None) -> Steps[None]:
+    """How far compaction has come; nothing depends on it but what the next round does first."""
+    key = upkeep_key(log.id)
+    new = {"compacted": begun.upto, "tombstones": begun.tombstones}
+    if mark is None:
+        yield from guard.attempt(Put(key, new, (Absent(),)))
+    else:
+        changes = tuple(Set(name, value) for name, value in new.items())
+        yield from guard.attempt(Update(key, changes, (Equals("compacted", mark["compacted"]),)))

@@ -1,0 +1,172 @@
+"""Compaction and retention of commit logs: never past what a writer has not acknowledged."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+import tailrace
+from tailrace.adaptors.rows import messages_of
+from tailrace.coordination.rules import without
+from tailrace.errors import BadSetting
+from tailrace.home import Home
+from tailrace.log.append import roll
+from tailrace.log.holds import held
+from tailrace.log.keeper import Keeper
+from tailrace.log.upkeep import Tended
+from tailrace.pipeline.commitlog import CommitLog
+from tailrace.pipeline.ledger import remember
+from tailrace.pipeline.offsets import Mark, override
+from tailrace.pipeline.runner import Runner
+from tailrace.pipeline.stepping import step
+from tests.pipeline.shop import definition, filled, flat, sink
+from tests.pipeline.toys import rows
+
+OLD, ACTIVE = "AABBAABBCACBAACBA", "AABBAABBCAC"
+
+
+def close(home: Home) -> None:
+    topic = home.topic("shop-log")
+    home.store.run(roll(topic.log, home.store.run(topic.log.head())))
+
+
+def document(path: Path, mark: Mark | None, by: str = "namespace") -> Home:
+    """The commit log of the source document's example: an old segment, and an active one."""
+    filled(path, OLD)
+    with tailrace.open(path / "home") as home:
+        close(home)
+    filled(path, ACTIVE)
+    home = tailrace.open(path / "home")
+    log = CommitLog(home, "shop", partitions=1)
+    log.hold(["c0"])
+    log.compact(by)  # type: ignore[arg-type]
+    if mark is not None:
+        home.store.run(override("shop", "c0", 0, mark))
+    return home
+
+
+def told(home: Home) -> str:
+    fetched = home.topic("shop-log").fetch()
+    rows = [(n, m) for f in fetched for n, m in zip(f.offsets.to_pylist(), messages_of(f.data), strict=True)]
+    return " ".join(f"{n}{m.namespace}" for n, m in rows)
+
+
+KEPT = " ".join(f"{n}{key}" for n, key in enumerate(ACTIVE, 17))
+ALL = " ".join(f"{n}{key}" for n, key in enumerate(OLD + ACTIVE))
+
+
+def test_the_example_of_the_document(tmp_path: Path) -> None:
+    mark = Mark(23, {"A": 26, "C": 27})
+    with document(tmp_path, mark) as home:
+        home.upkeep()
+        assert told(home) == f"14C 15B 16A {KEPT}"
+        pending = [n for n, key in enumerate(OLD + ACTIVE) if mark.pending(key, n)]
+        assert pending == [24]
+        assert home.store.run(held(home.topic("shop-log").id, [0])) == {0: 24}
+
+
+@pytest.mark.parametrize("mark", [None, Mark(), Mark(3), Mark(15, {"A": 26})])
+def test_a_writer_that_has_not_acknowledged_all_of_it_holds_it(tmp_path: Path, mark: Mark | None) -> None:
+    with document(tmp_path, mark) as home:
+        home.topic("shop-log").configure(retention_ms=1)
+        home.upkeep()
+        assert told(home) == ALL
+
+
+def test_past_a_pending_message_something_is_lost(tmp_path: Path) -> None:
+    with document(tmp_path, Mark(3)) as home, without("upkeep.held"):
+        home.upkeep()
+        assert told(home) != ALL
+
+
+def test_the_slowest_of_all_writers_counts(tmp_path: Path) -> None:
+    with document(tmp_path, Mark(27)) as home:
+        CommitLog(home, "shop", partitions=1).hold(["c0", "c1"])
+        home.upkeep()
+        assert told(home) == ALL
+        home.store.run(override("shop", "c1", 0, Mark(16)))
+        home.upkeep()
+        assert told(home) == f"14C 15B 16A {KEPT}"
+
+
+def test_documents_are_kept_one_by_one(tmp_path: Path) -> None:
+    with document(tmp_path, Mark(27), "document") as home:
+        home.upkeep()
+        assert told(home) == ALL  # each message is of another document
+
+
+def test_retention_goes_as_far_as_all_writers_have(tmp_path: Path) -> None:
+    with document(tmp_path, Mark(20)) as home:
+        topic = home.topic("shop-log")
+        topic.configure(compact=False, retention_ms=1)
+        home.upkeep()
+        assert told(home) == KEPT
+        assert topic.ends()[0] == (17, 28)
+
+
+def test_a_step_finds_the_next_message_behind_a_gap(tmp_path: Path) -> None:
+    made = definition(tmp_path, sink(tmp_path), partitions=1)
+    (tmp_path / "c0").mkdir()
+    with document(tmp_path, Mark(27)) as home:
+        home.upkeep()
+        remember(home, made)
+        home.store.run(override("shop", "c0", 0, Mark()))
+    found = [stepped.logged.offset for stepped in step(made, "c0", 4, "again")]
+    assert found == [14, 15, 16, 17]
+
+
+@pytest.mark.spark
+def test_a_run_delivers_a_compacted_log_again(spark: SparkSession, tmp_path: Path) -> None:
+    with document(tmp_path, Mark(27)) as home:
+        home.upkeep()
+        home.store.run(override("shop", "c0", 0, Mark()))
+    Runner(definition(tmp_path, sink(tmp_path), partitions=1, tables=()), spark).run(once=True)
+    old = [14, 15, 16]
+    assert flat(tmp_path / "c0") == [*old, *range(len(ACTIVE))]  # the second part has ids from 0 on
+    with tailrace.open(tmp_path / "home") as home:
+        assert home.store.run(held(home.topic("shop-log").id, [0])) == {0: 28}
+
+
+@pytest.mark.spark
+def test_upkeep_in_the_background_of_a_run_never_fails_it(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tried: list[int] = []
+
+    def fail(self: Keeper) -> list[Tended]:
+        tried.append(1)
+        raise ZeroDivisionError("not today")
+
+    monkeypatch.setattr(Keeper, "run", fail)
+    made = definition(tmp_path, sink(tmp_path), rows=50)
+    Runner(replace(made, upkeep_seconds=0.01, compact_by="document"), spark).run(once=True)
+    assert len(rows(tmp_path / "c0")) == 100
+    assert tried
+    with tailrace.open(tmp_path / "home") as home:
+        assert home.topic("shop-log").settings.compact
+
+
+def test_only_a_complete_log_may_fill_a_new_writer(tmp_path: Path) -> None:
+    with document(tmp_path, Mark(27)) as home:
+        log = CommitLog(home, "shop", partitions=1)
+        assert log.complete
+        home.upkeep()
+        assert not log.complete
+    with document(tmp_path / "b", Mark(27), "document") as home:
+        home.upkeep()
+        assert CommitLog(home, "shop", partitions=1).complete
+        home.topic("shop-log").configure(retention_ms=1)
+        home.upkeep()
+        assert not CommitLog(home, "shop", partitions=1).complete
+
+
+def test_what_a_definition_may_say(tmp_path: Path) -> None:
+    made = definition(tmp_path, sink(tmp_path))
+    replace(made, compact_by="document").check()
+    with pytest.raises(BadSetting, match="compact_by"):
+        replace(made, compact_by="documents").check()  # type: ignore[arg-type]
+    with pytest.raises(BadSetting, match="upkeep_seconds"):
+        replace(made, upkeep_seconds=0).check()
