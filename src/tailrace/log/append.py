@@ -13,7 +13,6 @@ land.  With a guard (a named producer, a pipeline's reader) the guard's own item
 from __future__ import annotations
 
 import logging
-import secrets
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
@@ -44,7 +43,7 @@ class Log:
     id: str
     inline_bytes: int = 0
     joins_inline: bool = False
-    new_id: Callable[[], str] = lambda: secrets.token_hex(12)
+    new_id: Callable[[], str] = heads.new_id
     seen: Head | None = None
     partitions: int = 0
     """How many partitions it is known to have; 0 before a head was read."""
