@@ -58,6 +58,15 @@ def test_describe_says_all_there_is(cli: Cli) -> None:
     assert {*about} == {"name", "id", "partitions", "created", "records", "settings", "offsets", "groups"}
 
 
+def test_a_topic_grows(cli: Cli) -> None:
+    cli("topic", "create", "orders", "-p", 2)
+    assert cli("topic", "grow", "orders", 5).out == "topic 'orders' has 5 partitions, and had 2\n"
+    assert "nothing was changed" in cli("topic", "grow", "orders", 5).out
+    about = cli("topic", "grow", "orders", 6, "--json").json
+    assert (about["partitions"], len(about["offsets"]), about["grown"]) == (6, 6, True)
+    assert "'orders' has 6 partitions and cannot have fewer, 2" in cli.fails("topic", "grow", "orders", 2).err
+
+
 def test_settings_are_changed(cli: Cli) -> None:
     cli("topic", "create", "orders", "--set", "retention-ms=1d")
     now = cli("topic", "set", "orders", "retention_ms=null", "max_record_bytes=1MiB", "compact=true", "--json").json

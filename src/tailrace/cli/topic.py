@@ -1,4 +1,4 @@
-"""`tailrace topic`: make, list, describe, set, delete.  The commands on records are in append.py and reading.py."""
+"""`tailrace topic`: make, list, describe, grow, set, delete.  Those on records are in append.py and reading.py."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def described(home: Home, topic: Topic) -> dict[str, Any]:
 @command(app)
 def create(
     name: Annotated[str, typer.Argument(metavar="TOPIC", help="The new topic's name.")],
-    partitions: Annotated[int, typer.Option("--partitions", "-p", help="How many; fixed for good.")] = 1,
+    partitions: Annotated[int, typer.Option("--partitions", "-p", help="How many; `topic grow` adds more later.")] = 1,
     settings: SettingsOption = None,
     home: HomeOption = None,
     as_json: JsonOption = False,
@@ -113,6 +113,35 @@ def _setting(value: object) -> str:
     if isinstance(value, bool) or value is None:
         return {True: "true", False: "false", None: "null"}[value]
     return f"{value:,}" if isinstance(value, int) else str(value)
+
+
+@command(app)
+def grow(
+    topic: TopicArgument,
+    partitions: Annotated[int, typer.Argument(metavar="PARTITIONS", help="How many it is to have.")],
+    home: HomeOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Give a topic more partitions, while others write and read.
+
+    Records stay where they are. From now on keys belong to other partitions; groups read on in them once they have
+    committed all before this point, so the order of each key holds. There is no way back to fewer.
+
+    Examples:
+
+        tailrace topic grow orders 24
+        tailrace topic grow orders 24 --json | jq .partitions
+    """
+    with opened(home) as here:
+        chosen = here.topic(topic)
+        before = chosen.partitions
+        grown = chosen.grow(partitions)
+        if as_json:
+            print_json({**described(here, chosen), "grown": grown})
+        elif grown:
+            print(f"topic {topic!r} has {counted(partitions, 'partition')}, and had {before}")
+        else:
+            print(f"topic {topic!r} has {counted(partitions, 'partition')} already; nothing was changed")
 
 
 @command(app, "set")

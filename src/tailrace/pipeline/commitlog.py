@@ -12,10 +12,10 @@ copies it again after a crash, or beside a process thought dead, appends nothing
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 import pyarrow as pa
@@ -23,13 +23,13 @@ import pyarrow as pa
 from tailrace.adaptors.contract import Piece, Position
 from tailrace.adaptors.rows import namespace_of, ops_of
 from tailrace.coordination import guard
-from tailrace.errors import Fenced
+from tailrace.errors import Fenced, UnknownTopic
 from tailrace.home import Home
-from tailrace.log.append import commit_guarded
+from tailrace.log.append import Placed, commit_guarded
 from tailrace.log.compaction import upkeep_key
 from tailrace.log.holds import hold
 from tailrace.log.intake import Progress, open_reader, reader_key, take_in
-from tailrace.log.parcel import Parcel, pack_up, unpack_parcels
+from tailrace.log.parcel import Parcel, packed_up, unpack_parcels
 from tailrace.log.record import Op
 from tailrace.log.topic import Topic
 from tailrace.pipeline.definition import CompactBy
@@ -87,12 +87,21 @@ def _noted(key: Key, item: Item, old: Item | None) -> tuple[Put, ...] | None:
     return None if old is not None else (Put(key, item, (Absent(),)),)
 
 
+def _opened(home: Home, name: str, partitions: int, settings: dict[str, Any]) -> Topic:
+    """A pipeline's topic, made if it is not there; one that has been given more partitions since keeps them."""
+    try:
+        there = home.topic(name).partitions
+    except UnknownTopic:
+        there = partitions
+    return home.topic(name, partitions=max(there, partitions), **settings)
+
+
 class CommitLog:
     """A pipeline's commit log, on the driver.  One run at a time writes it; a second one changes nothing twice."""
 
     def __init__(self, home: Home, pipeline: str, *, partitions: int = PARTITIONS, **settings: Any) -> None:
         self.home, self.pipeline, self._store = home, pipeline, home.store
-        self.topic: Topic = home.topic(log_name(pipeline), partitions=partitions, **settings)
+        self.topic: Topic = _opened(home, log_name(pipeline), partitions, settings)
         self.refresh()
 
     def hold(self, writers: Iterable[str]) -> None:
@@ -211,14 +220,22 @@ class CommitLog:
 
     def take_in(self, rows: Sequence[pa.RecordBatch], position: Position) -> bool:
         """Append changes and the position after them; False or `Fenced` if another run has, and this one must stop."""
-        parcel = pack_up(self._store, self.topic.log, self.topic.described, rows, self._where)
-        placed = unpack_parcels(self.topic.log, [parcel])
+        placed = self._store.run(self._packed(rows))
         text = _json(position).decode()
         if placed is None:
             self._change(Set("position", text))
             return True
         won, self.item = self._store.run(take_in([placed], Progress(self.pipeline, self.item, text, self._last(rows))))
         return won
+
+    def _packed(self, rows: Sequence[pa.RecordBatch]) -> Steps[Placed | None]:
+        """Rows, stored.  If the log grows before they are committed they are packed anew: a command goes everywhere."""
+        log = self.topic.log
+        parcel = yield from packed_up(log, self.topic.described, rows, self._where)
+        placed = unpack_parcels(log, [parcel])
+        if placed is not None:
+            placed.again = cast("Callable[[], Steps[Placed]]", partial(self._packed, rows))
+        return placed
 
     def _last(self, rows: Sequence[pa.RecordBatch]) -> dict[Path, Any]:
         """The last message of each namespace, for a source that goes on from there; without its data."""

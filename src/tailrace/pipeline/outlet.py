@@ -21,6 +21,8 @@ from pyspark.sql import SparkSession
 
 from tailrace.adaptors.contract import Who
 from tailrace.errors import TailraceError
+from tailrace.log.group import passed
+from tailrace.log.head import Head
 from tailrace.pipeline import offsets
 from tailrace.pipeline.commitlog import CommitLog
 from tailrace.pipeline.delivery import Branch, Outcome, Range, deliver, deliver_singly
@@ -75,6 +77,7 @@ class Outlet:
         names, partitions = (self.branch.pipeline, self.branch.name), self._log.topic.partitions
         self.epoch, self.marks = begun(self._store, self._writer, names, partitions, held)
         self._waiting: dict[int, tuple[str, str]] = {}
+        self._wide = partitions
         self._careful: dict[int, int] = {}
         self._doubtful = False
 
@@ -110,12 +113,15 @@ class Outlet:
 
     def _once(self) -> None:
         if self._doubtful:
-            careful = self._careful
-            self._begin(self.epoch)
-            self._careful = careful
+            self._again()
         self.catch_up()
         self._grown.wait(1.0)
         self._grown.clear()
+
+    def _again(self) -> None:
+        careful = self._careful
+        self._begin(self.epoch)
+        self._careful = careful
 
     def _troubled(self, error: Exception) -> None:
         """The home, the log or the sink failed outside of a batch."""
@@ -158,8 +164,13 @@ class Outlet:
 
     def _ranges(self) -> list[Range]:
         """What is pending; where a batch failed, up to its end."""
-        ends = {q: end for q, (_, end) in self._log.topic.ends().items()}
+        head = self._store.run(self._log.topic.log.head())
+        if head.partitions > len(self.marks):  # the log has grown: go on with marks for all of it
+            self.save(force=True)
+            self._again()
+        ends = dict(head.next)
         self.shown.lag = sum(ends[q] - mark.resume for q, mark in self.marks.items())
+        ends, self._wide = _until(head, {q: mark.resume for q, mark in self.marks.items()})
         careful = {q: end for q, end in self._careful.items() if q not in self._waiting}
         self._careful = {q: end for q, end in careful.items() if self.marks[q].resume < end}
         ends = self._careful or ends
@@ -256,7 +267,7 @@ class Outlet:
 
     def _commands(self) -> None:
         """Once every partition stands before the command, all rows before it are in: carry it out."""
-        if not self._waiting or len(self._waiting) < len(self.marks):
+        if not self._waiting or len(self._waiting) < self._wide:
             return
         namespace, command = next(iter(self._waiting.values()))
         if re.search(self.branch.namespace, namespace):
@@ -274,7 +285,8 @@ class Outlet:
         self.shown.rows += sum(o.rows for o in outcomes)
         self.shown.filtered += sum(o.filtered for o in outcomes)
         self.shown.offset = sum(mark.low + 1 for mark in self.marks.values()) - 1
-        self.shown.lag = sum(end - self.marks[q].resume for q, (_, end) in self._log.topic.ends().items())
+        ends = self._log.topic.ends()
+        self.shown.lag = sum(ends[q][1] - mark.resume for q, mark in self.marks.items())
         latest = max((o.latest for o in outcomes), default=0)
         self.shown.delay = max(0.0, time.time() - latest / 1000) if latest else 0.0
         self.shown.state, self.shown.error = "running", ""
@@ -285,6 +297,16 @@ class Outlet:
         if force or now - self._flushed >= self._flush:
             self._store.run(offsets.save(self.branch.pipeline, self.branch.name, self.epoch, self.marks))
             self._flushed = now
+
+
+def _until(head: Head, positions: Mapping[int, int]) -> tuple[dict[int, int], int]:
+    """How far a batch may go from here, and how many partitions there are up to there: the log may have grown, and what
+    is beyond comes after all before it."""
+    past = passed(head, positions)
+    if past == len(head.grown):
+        return dict(head.next), head.partitions
+    at = head.grown[past].at
+    return {q: min(end, at[q]) for q, end in head.next.items()}, len(at)
 
 
 def _told(branch: Branch, trouble: Trouble) -> str:

@@ -16,6 +16,7 @@ from tailrace.log.append import Placed, commit
 from tailrace.log.buffer import unified
 from tailrace.log.chunk import Chunk, Compression, decode, encode
 from tailrace.log.once import append_once
+from tailrace.log.spreading import Made
 from tailrace.log.topic import Topic
 from tailrace.spark.writing import Part, Written
 from tailrace.storage.limits import MAX_ACTIONS
@@ -23,7 +24,7 @@ from tailrace.storage.limits import MAX_ACTIONS
 JOINED = 32
 """At most so many chunks go into the same transaction as what refers to them."""
 
-Small: TypeAlias = tuple[bytes, bytes]
+Small: TypeAlias = tuple[bytes, bytes, Made]
 
 
 def settle(home: Home, messages: Iterable[Written | None], name: str | None, seq: int) -> bool:
@@ -59,7 +60,10 @@ def _placed(home: Home, parts: dict[str, list[Part]]) -> list[Placed]:
     pieces = {name: _pieces(some, topics[name].settings.compression) for name, some in parts.items()}
     joined = sum(isinstance(piece, Chunk) for some in pieces.values() for piece in some)
     inline = joined <= JOINED and len(parts) + joined < MAX_ACTIONS
-    return [home.store.run(gathering.gather(topics[n].log, some, inline=inline)) for n, some in pieces.items()]
+    made = {name: {id: how for part in some for id, how in part.made.items()} for name, some in parts.items()}
+    return [
+        home.store.run(gathering.gather(topics[n].log, some, inline=inline, made=made[n])) for n, some in pieces.items()
+    ]
 
 
 def _topic(home: Home, name: str, parts: Sequence[Part]) -> Topic:
@@ -75,17 +79,24 @@ def _pieces(parts: Iterable[Part], compression: Compression) -> list[gathering.P
     out: list[gathering.Part] = []
     for small, some in groupby(parts, key=lambda part: part.small is not None):
         if small:
-            out.append(_joined([part.small for part in some if part.small is not None], compression))
+            out += _joined([(*part.small, part.made[""]) for part in some if part.small is not None], compression)
         else:
             out += [heads.unpack(entry) for part in some for entry in part.entries]
     return out
 
 
-def _joined(smalls: Iterable[Small], compression: Compression) -> Chunk:
-    batches: dict[int, list[pa.RecordBatch]] = {}
-    for packed, data in smalls:
-        entry = heads.unpack(packed)
-        for run in entry.runs:
-            piece = memoryview(data)[run.position : run.position + run.length]
-            batches.setdefault(run.partition, []).extend(decode(entry.kind, run, piece, "a task's message"))
-    return encode(unified(batches), compression)
+def _joined(smalls: Iterable[Small], compression: Compression) -> list[Chunk]:
+    """One chunk of many; one for each number of partitions, should the topic have grown between two tasks."""
+    out: list[Chunk] = []
+    for partitions, some in groupby(smalls, key=lambda small: small[2].partitions):
+        batches: dict[int, list[pa.RecordBatch]] = {}
+        pinned: list[tuple[int, int, int]] = []
+        for packed, data, made in some:
+            before = {q: sum(batch.num_rows for batch in of_q) for q, of_q in batches.items()}
+            pinned += [(q, before.get(q, 0) + place, count) for q, place, count in made.pinned]
+            entry = heads.unpack(packed)
+            for run in entry.runs:
+                piece = memoryview(data)[run.position : run.position + run.length]
+                batches.setdefault(run.partition, []).extend(decode(entry.kind, run, piece, "a task's message"))
+        out.append(encode(unified(batches), compression, partitions, pinned))
+    return out

@@ -108,10 +108,9 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 "option('failOnDataLoss', 'false') to go on without it"
             )
         for extent in known.values():
-            before = self._before(start, extent)
-            for q, end in extent.next.items():
-                at = before.get(q, extent.floor[q])
-                spans[extent.name, q] = (at, max(at, end))
+            before = extent.floor | self._before(start, extent)
+            for q, end in extent.until(before).items():
+                spans[extent.name, q] = (before[q], max(before[q], end))
         return spans
 
     def _before(self, start: Json, extent: Extent) -> dict[int, int]:

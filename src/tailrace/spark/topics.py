@@ -26,9 +26,17 @@ class Extent:
 
     name: str
     id: str
-    floor: Mapping[int, int]
-    next: Mapping[int, int]
+    floor: dict[int, int]
+    next: dict[int, int]
     head: Head
+
+    def until(self, positions: Mapping[int, int]) -> dict[int, int]:
+        """How far a query that has read all before these may go in one batch: not beyond where the topic has grown
+        before it has read everything up to there, since keys go on in other partitions."""
+        for growth in self.head.grown:
+            if any(positions[q] < at for q, at in growth.at.items() if q in self.next):
+                return {q: min(end, growth.at[q]) for q, end in self.next.items()}
+        return self.next
 
 
 def log_of(home: Home, name: str, id: str) -> Log:

@@ -20,6 +20,7 @@ from tailrace.log.buffer import Buffer
 from tailrace.log.chunk import Chunk
 from tailrace.log.given import CHUNK_BYTES, pieces, rows
 from tailrace.log.head import Entry
+from tailrace.log.spreading import Made
 from tailrace.spark.rows import by_partition, by_topic, records
 
 SMALL = 64 * 1024
@@ -33,6 +34,8 @@ class Part:
     id: str
     entries: list[bytes] = field(default_factory=list)
     small: tuple[bytes, bytes] | None = None
+    made: dict[str, Made] = field(default_factory=dict)
+    """How each chunk was made, by id; the small one has none."""
 
 
 @dataclass
@@ -52,13 +55,14 @@ class Filling:
         self._log = replace(self._topic.log, inline_bytes=0)  # objects only: what is in a task's memory ends with it
         self._store.run(self._log.head())  # the newest gen: an old one would cost the driver a copy
         self._buffer = self._empty()
-        self._next = random.randrange(self._topic.partitions)
-        self._puts: deque[Future[Placed]] = deque()
+        self._next = random.randrange(self._log.partitions)
+        self._puts: deque[tuple[Chunk, Future[Placed]]] = deque()
         self._pool: ThreadPoolExecutor | None = None
         self._entries: list[Entry] = []
+        self._made: dict[str, Made] = {}
 
     def _empty(self) -> Buffer:
-        return Buffer(self._topic.partitions, self._topic.settings.max_record_bytes)
+        return Buffer(self._log.partitions, self._topic.settings.max_record_bytes)
 
     def add(self, batch: pa.RecordBatch, stamp: int) -> None:
         """More rows."""
@@ -79,18 +83,21 @@ class Filling:
         """Where rows without keys go: to each partition in turn, every task beginning with another."""
         if "key" in piece.schema.names and piece.column("key").null_count < piece.num_rows:
             return None
-        self._next = (self._next + 1) % self._topic.partitions
+        self._next = (self._next + 1) % self._buffer.partitions
         return self._next
 
     def _put(self, chunk: Chunk) -> None:
         if self._pool is None:
             self._pool = ThreadPoolExecutor(2 if self._log.joins_inline else 4, "tailrace-put")
-        self._puts.append(self._pool.submit(lambda: self._store.run(place(self._log, chunk))))
+        self._puts.append((chunk, self._pool.submit(lambda: self._store.run(place(self._log, chunk)))))
         while len(self._puts) > 4:
             self._take()
 
     def _take(self) -> None:
-        self._entries += self._puts.popleft().result().entries
+        chunk, put = self._puts.popleft()
+        placed = put.result()
+        self._entries += placed.entries
+        self._made[placed.id] = Made.of(chunk)._replace(partitions=placed.partitions)
 
     def finish(self) -> Part:
         """All of it, stored or small."""
@@ -100,11 +107,13 @@ class Filling:
             if not self._puts and not self._entries and chunk.size <= SMALL:
                 data, runs = chunk.inline()
                 part.small = heads.pack(Entry("", True, 0, chunk.kind, runs)), data
+                part.made[""] = Made.of(chunk)
             else:
                 self._put(self._buffer.encode(self._topic.settings.compression))
         while self._puts:
             self._take()
         part.entries = [heads.pack(entry) for entry in self._entries]
+        part.made |= self._made
         return part
 
     def close(self) -> None:

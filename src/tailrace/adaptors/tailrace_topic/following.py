@@ -63,7 +63,8 @@ class Following:
             self._read[name] = [topic.id, {}, {str(q): 0 for q in range(topic.partitions)}]
             self._readers.pop(name, None)
         if name not in self._readers:
-            self._readers[name] = Reader(topic.log, {int(q): at for q, at in self._read[name][2].items()})
+            positions = {int(q): at for q, at in self._read[name][2].items()}
+            self._readers[name] = Reader(topic.log, positions, every=True)
 
     def _poll(self, name: str) -> Changes | None:
         try:

@@ -174,7 +174,7 @@ class TopicWriter(Writer):
         """One record with the op of a command, in every partition, after all that is there."""
         topic = self._topic(self._name(namespace))
         with topic.producer() as out:
-            for q in range(topic.partitions):
+            for q in topic.ends():
                 out.send(namespace.encode(), name.encode(), op=Op.COMMAND, partition=q)
 
 

@@ -1,0 +1,83 @@
+"""A pipeline's commit log that gets more partitions: each document in order, commands where they belong."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import SparkSession
+
+import tailrace
+from tailrace.adaptors.rows import make_rows
+from tailrace.log.append import commit
+from tailrace.log.parcel import pack_up, unpack_parcels
+from tailrace.log.record import Mode, Op, partition_of
+from tailrace.pipeline.commitlog import CommitLog
+from tailrace.pipeline.runner import Runner
+from tests.pipeline.runs import going, until
+from tests.pipeline.shop import definition, sink
+from tests.pipeline.toys import rows
+
+IDS = range(12)
+
+
+def version(n: int) -> pa.RecordBatch:
+    columns = pa.record_batch({"id": pa.array(IDS), "v": pa.array([str(n)] * len(IDS))})
+    return make_rows("A", columns, ["id"], op=Op.UPDATE, mode=Mode.SYNC, timestamp=1000 + n)
+
+
+def truncate() -> pa.RecordBatch:
+    columns = pa.record_batch({"command": pa.array(["truncate"])})
+    return make_rows("A", columns, [], op=Op.COMMAND, mode=Mode.SYNC, timestamp=1002)
+
+
+@pytest.mark.spark
+def test_each_document_in_order_and_commands_after_all_before_them(spark: SparkSession, tmp_path: Path) -> None:
+    with tailrace.open(tmp_path / "home") as home:
+        log = CommitLog(home, "shop", partitions=2)
+        log.begin(0)
+        log.take_in([version(0), version(1)], 1)
+        home.topic("shop-log").grow(5)
+        log.take_in([truncate()], 2)
+        log.take_in([version(2), version(3)], 3)
+        home.topic("shop-log").grow(7)
+        log.take_in([version(4)], 4)
+        ends = home.topic("shop-log").ends()
+        assert sum(end for _, end in ends.values()) == 5 * len(IDS) + 5, "the command is in all five partitions"
+    made = definition(tmp_path, sink(tmp_path), partitions=2, tables=())
+    Runner(made, spark).run(once=True)
+    came = [(int(id) if id else -1, v) for _, id, _, v in rows(tmp_path / "c0")]
+    command = came.index((-1, None))
+    assert sorted(came[:command]) == sorted((id, v) for id in IDS for v in "01")
+    for id in IDS:
+        assert [v for some, v in came if some == id] == list("01234")
+
+
+@pytest.mark.spark
+def test_a_run_goes_on_while_it_grows(spark: SparkSession, tmp_path: Path) -> None:
+    made = definition(tmp_path, sink(tmp_path), rows=50, changes=40, tables=("shop.orders",))
+    with going(made, spark) as runner, tailrace.open(tmp_path / "home") as home:
+        until(lambda: runner.status.state == "following")
+        home.topic("shop-log").grow(5)
+        until(lambda: len({row[1] for row in rows(tmp_path / "c0") if str(row[3]).startswith("change")}) == 40)
+        home.topic("shop-log").grow(6)
+    told = [(row[1], row[3]) for row in rows(tmp_path / "c0")]
+    assert len(told) == len(set(told)) == 90
+
+
+def test_parcels_are_spread_anew(tmp_path: Path) -> None:
+    with tailrace.open(tmp_path / "home") as home:
+        store = home.store
+        log = CommitLog(home, "shop", partitions=2)
+        parcels = [pack_up(store, log.topic.log, log.topic.described, [version(n)]) for n in range(3)]
+        home.topic("shop-log").grow(5)
+        placed = unpack_parcels(log.topic.log, parcels)
+        assert placed is not None
+        assert placed.partitions == 2
+        (appended,) = store.run(commit([placed]))
+        assert appended.partitions == 5
+        found = list(log.topic.fetch())
+        assert sum(one.data.num_rows for one in found) == 3 * len(IDS)
+        for one in found:
+            assert {partition_of(key, 5) for key in one.data.column(2).to_pylist()} == {one.partition}
