@@ -14,6 +14,7 @@ import pytest
 from tailrace.errors import BadSetting, Expected, UnknownPartition, UnknownTopic
 from tailrace.home import Home
 from tailrace.log import catalog, groupstate
+from tailrace.log import group as groups
 from tailrace.log import head as heads
 from tailrace.log.buffer import Buffer
 from tailrace.log.cleaning import clean
@@ -291,6 +292,17 @@ def test_a_group_made_later_begins_where_it_is_told(topic: Topic):
         until(lambda: consumer.caught_up)
         topic.append([(key, b"newest") for key in KEYS])
         assert {r.value for r in islice(iter(consumer), len(KEYS))} == {b"newest"}
+
+
+def test_a_group_without_members_is_behind_in_the_new_partitions_too(topic: Topic):
+    topic.store.run(groups.make(group_of(topic), "latest"))
+    topic.grow(5)
+    send_all(topic, b"new")
+    state = topic.store.run(groupstate.describe(group_of(topic), 0.0))
+    assert state.lag.records == len(KEYS)
+    assert topic.store.run(groups.reset(group_of(topic), "latest", ttl=0.1)) == {
+        q: end for q, (_, end) in topic.ends().items()
+    }
 
 
 # -- regrouping

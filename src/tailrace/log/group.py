@@ -158,6 +158,15 @@ def shards(group: Group) -> Steps[dict[int, Item]]:
     return {item["i"]: item for item in items}
 
 
+def all_shards(group: Group) -> Steps[dict[int, Item]]:
+    """Every partition's shard; one that the topic got since a member last looked is as the next one makes it."""
+    head, item = (yield from group.log.head()), (yield from guard.read(group.key))
+    start = heads.by_number(item["start"] if item is not None else {})
+    there = yield from shards(group)
+    fresh = {q: {"owner": NOBODY, "epoch": 0, "position": start[q]} for q in range(head.partitions)}
+    return {q: there.get(q, fresh[q]) for q in fresh}
+
+
 def passed(head: Head, positions: Mapping[int, int]) -> int:
     """How many of the times that a topic has grown a group is past: it has committed every partition up to there."""
     for n, growth in enumerate(head.grown):

@@ -78,7 +78,7 @@ class GroupState:
 def describe(group: Group, wall: float) -> Steps[GroupState]:
     """A group's members, and the owner, position and lag of each partition."""
     yield from groups.check_there(group)
-    held = yield from groups.shards(group)
+    held = yield from groups.all_shards(group)
     there = yield from groups.members(group)
     behind = yield from lag(group.log, {q: item["position"] for q, item in held.items()}, wall)
     ends = group.log.newest.next
