@@ -99,6 +99,15 @@ def test_a_file_to_start_from(cli: Cli) -> None:
     assert "tailrace has no 'postgers'; did you mean 'postgres'?" in cli.fails("init", "postgers", "file").err
 
 
+def test_a_name_that_would_hide_a_module_of_pythons(cli: Cli) -> None:
+    for command in ("init", "file", "file", "--file", "copy.py"), ("test", "copy.py"), ("run", "copy.py"):
+        Path("copy.py").unlink(missing_ok=True)
+        if command[0] != "init":
+            Path("copy.py").write_text(Path(shop()).read_text())
+        assert "copy.py has the name of a module of Python's own" in cli.fails(*command).err
+    assert Path("copy.py").exists()
+
+
 def test_about(cli: Cli) -> None:
     found = {a["name"]: a for a in cli("about", "--json").json}
     assert {name: (a["reads"], a["follows"], a["guarantee"]) for name, a in found.items()} == {

@@ -45,6 +45,9 @@ def init(
     """
     if file.exists() and not force:
         raise AlreadyThere(f"{file} exists already; choose another --file, or --force")
+    from tailrace.pipeline.pipeline import check_file_name
+
+    check_file_name(file)
     text = template(file.stem, source, sink)
     file.write_text(text)
     unset = re.findall(r"\$\{(\w+)\}", text)

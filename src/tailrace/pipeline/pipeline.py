@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
@@ -108,6 +109,15 @@ def default_name(adaptor: str, taken: list[str]) -> str:
     return base if base not in taken else next(name for name in numbers if name not in taken)
 
 
+def check_file_name(file: Path) -> None:
+    """Refuse a name that hides a module of Python's own from Spark's workers, which look into this folder first."""
+    if file.suffix == ".py" and file.stem in sys.stdlib_module_names:
+        raise BadSetting(
+            f"{file.name} has the name of a module of Python's own, which no process in its folder could import "
+            f"any more; call it otherwise, such as {file.stem}_pipeline.py"
+        )
+
+
 def load(path: str | os.PathLike[str]) -> Definition:
     """The pipeline of a file: TOML, or Python that gives the name `pipeline` to one."""
     from tailrace.pipeline.functions.files import run_file
@@ -118,6 +128,7 @@ def load(path: str | os.PathLike[str]) -> Definition:
         return load_toml(file)
     if file.suffix != ".py":
         raise BadSetting(f"a pipeline's file ends in .py or .toml, not {file.name!r}")
+    check_file_name(file)
     found = getattr(run_file(file), "pipeline", None)
     if isinstance(found, Pipeline):
         return found.definition()

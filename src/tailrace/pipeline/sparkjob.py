@@ -5,6 +5,7 @@ cannot run it."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
@@ -15,6 +16,9 @@ from pyspark.errors import PySparkException
 from tailrace.errors import Unavailable
 
 T = TypeVar("T")
+_PYTHON = re.compile(r"(?!org\.|java\.|scala\.)[\w.]*(Error|Exception)\w*: \S")
+"""The last line of a trace of Python's, which says more than Spark does about a worker that ends at once."""
+
 LOSSES = 5
 """After so many jobs lost one after another the cause is not a worker that died."""
 
@@ -38,4 +42,5 @@ def _line(error: Exception) -> str:
     text = str(java.getMessage()) if java is not None else str(error)
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     told = [line for line in lines if not line.startswith(("at ", "File ", "Traceback"))]
-    return (told or lines or [type(error).__name__])[0][:300]
+    python = [line for line in lines if _PYTHON.match(line)]
+    return (python[-1:] or told or lines or [type(error).__name__])[0][:300]
