@@ -134,6 +134,7 @@ def test_watched_from_elsewhere_and_stopped(shop: Path) -> None:
         assert process.wait(30) == 0, (shop / "said").read_text()
         assert time.monotonic() - began < 30
     assert cli("status", "shop", "--json").json["state"] == "stopped"
+    assert cli("status", str(shop / "shop.py"), "--json").json["state"] == "stopped", "by its file, as run takes it"
     lines = [json.loads(line) for line in (shop / "said").read_text().splitlines() if line.startswith("{")]
     assert lines[-1]["sinks"]["c0"]["state"] == "ended"
     assert cli("offset", "list", "shop", "--json").json == [{"writer": "c0", "acknowledged": 55, "pending": 0}]

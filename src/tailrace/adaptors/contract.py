@@ -139,6 +139,9 @@ class Writer(ABC):
     def check(self) -> None:
         """Connect, and raise a clear error for whatever would fail later."""
 
+    def try_out(self, rows: Sequence[pa.RecordBatch]) -> None:
+        """Raise what writing these rows would raise, where that can be known without writing any."""
+
     def restore(self, pipeline: str, writer: str) -> Mapping[str, Any] | None:
         """What `finish` stored last in the sink itself: {"epoch", "offsets"}; None if the sink keeps nothing."""
         return None

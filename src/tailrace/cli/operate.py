@@ -19,7 +19,21 @@ from tailrace.errors import BadInput
 if TYPE_CHECKING:
     from tailrace.home import Home
 
-PipelineArgument = Annotated[str, typer.Argument(metavar="PIPELINE", help="The pipeline's name.")]
+
+def _name_of(given: str | None) -> str | None:
+    """A pipeline's name, also by its file, as `run` takes it."""
+    from pathlib import Path
+
+    from tailrace.pipeline.pipeline import load
+
+    if given is None or Path(given).suffix not in (".py", ".toml") or not Path(given).exists():
+        return given
+    return load(given).name
+
+
+PipelineArgument = Annotated[
+    str, typer.Argument(metavar="PIPELINE", help="The pipeline's name, or its file.", callback=_name_of)
+]
 PlaceArgument = Annotated[str, typer.Argument(metavar="PARTITION:OFFSET", help="Which message.")]
 
 xlog = typer.Typer(no_args_is_help=True, help="The commit log of a pipeline: every message it has read.")
@@ -46,7 +60,10 @@ def place(text: str) -> tuple[int, int]:
 
 
 def status(
-    pipeline: Annotated[str | None, typer.Argument(metavar="[PIPELINE]", help="Only this one.")] = None,
+    pipeline: Annotated[
+        str | None,
+        typer.Argument(metavar="[PIPELINE]", help="Only this one, by name or file.", callback=_name_of),
+    ] = None,
     home: HomeOption = None,
     as_json: JsonOption = False,
 ) -> None:

@@ -224,13 +224,16 @@ def sampled(definition: Definition) -> tuple[int, dict[str, list[dict[str, Any]]
         reader.close()
     out: dict[str, list[dict[str, Any]]] = {}
     for sink in definition.sinks:
-        writer = make_writer(sink.adaptor, sink.settings)
-        writer.check()
-        writer.close()
         wanted = re.compile(sink.namespace)
         rows = [b for b in batches if wanted.search(b.schema.metadata[b"namespace"].decode())]
         for function in sink.functions:
             rows = [result for batch in rows for result in _passed(sink.name, function, batch)]
+        writer = make_writer(sink.adaptor, sink.settings)
+        try:
+            writer.check()
+            writer.try_out(rows)
+        finally:
+            writer.close()
         out[sink.name] = [
             {"namespace": m.namespace, "id": m.id, "op": m.op.name.lower(), "data": m.data}
             for batch in rows
@@ -252,13 +255,14 @@ def _passed(writer: str, function: Any, batch: Any) -> Any:
 
 
 def _some(reader: Any, names: list[str]) -> list[Any]:
-    """The first rows of some namespaces, ten at most."""
+    """The first rows of some namespaces, ten at most, of as many namespaces as possible."""
     batches, left = [], SAMPLE
-    for name in names:
+    for n, name in enumerate(names):
         if left:
+            each = max(1, left // (len(names) - n))
             for piece in reader.pieces(name, 1000)[:1]:
                 for batch in reader.copy(piece):
-                    batches.append(batch.slice(0, left))
+                    batches.append(batch.slice(0, each))
                     left -= batches[-1].num_rows
                     break
     return [b for b in batches if b.num_rows]

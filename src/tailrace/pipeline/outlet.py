@@ -80,6 +80,13 @@ class Outlet:
         self._wide = partitions
         self._careful: dict[int, int] = {}
         self._doubtful = False
+        self._place()
+
+    def _place(self) -> None:
+        """Show how far it is."""
+        self.shown.offset = sum(mark.low + 1 for mark in self.marks.values()) - 1
+        ends = self._log.topic.ends()
+        self.shown.lag = sum(ends[q][1] - mark.resume for q, mark in self.marks.items())
 
     @property
     def untouched(self) -> bool:
@@ -284,9 +291,7 @@ class Outlet:
             self._waiting |= outcome.commands
         self.shown.rows += sum(o.rows for o in outcomes)
         self.shown.filtered += sum(o.filtered for o in outcomes)
-        self.shown.offset = sum(mark.low + 1 for mark in self.marks.values()) - 1
-        ends = self._log.topic.ends()
-        self.shown.lag = sum(ends[q][1] - mark.resume for q, mark in self.marks.items())
+        self._place()
         latest = max((o.latest for o in outcomes), default=0)
         self.shown.delay = max(0.0, time.time() - latest / 1000) if latest else 0.0
         self.shown.state, self.shown.error = "running", ""

@@ -148,6 +148,22 @@ class TestMaking:
             write(sink18, batch, create=True)
 
 
+class TestTryingOut:
+    def test_what_would_fail_is_known_and_nothing_is_left(self, sink18: Place) -> None:
+        with contextlib.closing(sink18.writer()) as writer:
+            with pytest.raises(NotReady, match="the sink has no table for public.t; set create = true"):
+                writer.try_out([rows({"id": [1]})])
+            sink18.run("CREATE TABLE t (id int PRIMARY KEY, v varchar(3))")
+            with pytest.raises(Rejected, match="too long"):
+                writer.try_out([rows({"id": [1], "v": ["long"]})])
+            writer.try_out([rows({"id": [1], "v": ["a"]})])
+        with contextlib.closing(sink18.writer(alter=True)) as writer:
+            writer.try_out([rows({"id": [1], "more": ["x" * 1_000_000]})])
+        assert sink18.ask("SELECT * FROM t") == []
+        assert sink18.ask("SELECT count(*) FROM pg_attribute WHERE attrelid = 't'::regclass AND attnum > 0") == [(2,)]
+        assert sink18.ask("SELECT to_regnamespace('tailrace')") == [(None,)]
+
+
 class TestMerging:
     def test_a_table_without_an_index_on_the_key(self, sink18: Place) -> None:
         sink18.run("CREATE TABLE t (id int, v text)")

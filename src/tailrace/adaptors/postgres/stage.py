@@ -39,6 +39,11 @@ def stage(database: Database, schema: str, batches: Iterable[pa.RecordBatch]) ->
     return Staged(sum(counts.values()), made, counts)
 
 
+def inline(batches: Iterable[pa.RecordBatch]) -> list[Unit]:
+    """A few rows that are kept beside the sink."""
+    return [replace(one, data=_ipc(data)) for one, data in unit.units(batches)]
+
+
 def _counted(batches: Iterable[pa.RecordBatch], counts: dict[str, int]) -> Iterable[pa.RecordBatch]:
     for batch in batches:
         name = namespace_of(batch)

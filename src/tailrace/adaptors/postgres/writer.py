@@ -58,6 +58,11 @@ class PostgresWriter(Writer):
                     f"{names.quote(self._database.user)};"
                 )
 
+    def try_out(self, rows: Sequence[pa.RecordBatch]) -> None:
+        """Write them, in a transaction that is rolled back."""
+        with self._database.connect("trying to write") as connection, connection.transaction(force_rollback=True):
+            self._merge(connection, stage.inline([batch for batch in rows if batch.num_rows]))
+
     def restore(self, pipeline: str, writer: str) -> Mapping[str, Any] | None:
         """Epoch and offsets of the last batch that was finished."""
         with self._database.connect("reading offsets") as connection:
