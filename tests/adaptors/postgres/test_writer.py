@@ -151,7 +151,7 @@ class TestMaking:
 class TestTryingOut:
     def test_what_would_fail_is_known_and_nothing_is_left(self, sink18: Place) -> None:
         with contextlib.closing(sink18.writer()) as writer:
-            with pytest.raises(NotReady, match="the sink has no table for public.t; set create = true"):
+            with pytest.raises(NotReady, match="the sink has no table for"):
                 writer.try_out([rows({"id": [1]})])
             sink18.run("CREATE TABLE t (id int PRIMARY KEY, v varchar(3))")
             with pytest.raises(Rejected, match="too long"):
