@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from tailrace.events.store import Events
     from tailrace.log.keeper import Background
     from tailrace.log.upkeep import Tended
+    from tailrace.whole.copy import Copied
     from tailrace.whole.report import Report
 
 FORMAT = 1
@@ -131,6 +132,20 @@ class Home:
         self._check_open()
         return scrub(self.store, topics, sample=sample, told=told)
 
+    def copy(self, to: str | os.PathLike[str], *, told: Callable[[int], object] = lambda _: None) -> Copied:
+        """Copy this home, as it is now, to one that holds nothing yet, and scrub the copy.  One that was cut off goes
+        on where it was when it is called again.  `told` gets the bytes copied so far."""
+        from tailrace.whole.copy import copy
+
+        self._check_open()
+        url = os.fspath(to)
+        target = store_of(url)
+        try:
+            return copy(self.store, target, self.id, shown(url) if "://" in url else url, told)
+        finally:
+            if not url.startswith("memory:"):
+                target.close()
+
     # -- upkeep
     def upkeep(self, *topics: str, rate: float | None = None, wait: float = 15.0) -> list[Tended]:
         """Upkeep of these topics, or of all: retention, compaction, merging, cleaning; gives what was done to each.
@@ -173,13 +188,21 @@ class Home:
 def open(home: str | os.PathLike[str] = DEFAULT) -> Home:
     """Open a home; a local folder is made if it is not there.  See the module's docstring for what can be given."""
     url = os.fspath(home)
+    store = store_of(url)
+    if url.startswith("memory:"):
+        return Home(url, store)
+    return _opened(shown(url) if url.startswith("s3:") else url, store)
+
+
+def store_of(url: str) -> Store:
+    """The table and the objects of a home, whether it is one already or not."""
     kind, _, _ = url.partition("://")
     if (folder := folder_of(url)) is not None:
-        return _opened(url, _on_disk(folder))
+        return _on_disk(folder)
     if kind == "memory":
-        return Home(url, _in_memory(url))
+        return _in_memory(url)
     if kind == "s3":
-        return _opened(shown(url), _on_s3(url))
+        return _on_s3(url)
     raise BadHome(f"a home is a folder, file://…, memory:// or s3://bucket/prefix?table=NAME, not {shown(url)!r}")
 
 
@@ -228,6 +251,10 @@ def _settle_format(url: str) -> Steps[Item]:
     def plan(item: Item | None) -> tuple[Put, ...] | None:
         if item is None:
             return (Put(_HOME, {"format": FORMAT, "id": secrets.token_hex(8)}, (Absent(),)),)
+        if "copying" in item:
+            raise HomeError(
+                f"the home {url} is a copy that is not complete; run `tailrace home copy` again, with the same source"
+            )
         if item["format"] > FORMAT:
             raise HomeError(
                 f"the home {url} was written by a newer tailrace (format {item['format']}, this one knows {FORMAT}); "

@@ -26,7 +26,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs" / "guide").glob("*.md")), ROOT / "docs" / "formats" / "tip.md"]
-PAGES += [ROOT / "docs" / "operations" / name for name in ("scrub.md", "upkeep.md")]
+PAGES += [ROOT / "docs" / "operations" / name for name in ("scrub.md", "backup.md", "upkeep.md")]
 FENCE = re.compile(r"^(?P<skip><!-- not run: .+ -->\n)?```(?P<kind>\w+)\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)
 
 

@@ -95,7 +95,7 @@ def test_a_database_of_another_application(path: Path) -> None:
 def test_a_database_of_a_newer_tailrace(path: Path) -> None:
     Database(path).close()
     connection = apsw.Connection(str(path))
-    connection.execute("PRAGMA user_version=2")
+    connection.execute("PRAGMA user_version=3")
     connection.close()
     with pytest.raises(HomeError, match="newer tailrace"):
         Database(path)

@@ -122,3 +122,39 @@ def info(
     if "objects" in about:
         facts.append(("objects", f"{about['objects']['count']:,}, {size_of(about['objects']['bytes'])}"))
     print_facts(facts)
+
+
+@command(app)
+def copy(
+    source: Annotated[str, typer.Argument(metavar="FROM", help="The home to copy.")],
+    target: Annotated[str, typer.Argument(metavar="TO", help="Where to: a home that holds nothing yet.")],
+    home: HomeOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Copy a home as it is now, from disk to S3, back, or any to any, and read the copy again to verify it.
+
+    The source may be written to meanwhile.  A copy that was cut off goes on where it was when the same command is run
+    again; until it is complete nobody can open it.  docs/operations/backup.md says what exactly is copied.
+
+    Examples:
+
+        tailrace home copy ./data ./backup/data-monday
+        tailrace home copy ./data 's3://my-bucket/tailrace?table=tailrace'
+    """
+    from tailrace.cli.progress import Bar
+    from tailrace.cli.scrub import DAMAGED, show
+    from tailrace.whole.scrub import size
+
+    if target.startswith("s3:"):
+        _make_table(target)
+    with opened(source) as here, Bar("copying", size(here.store)) as bar:
+        done = here.copy(target, told=bar.advance)
+    if as_json:
+        counts = {"topics": done.topics, "streams": done.streams, "objects": done.objects, "bytes": done.bytes}
+        print_json({**counts, "resumed": done.resumed, "scrub": done.report.as_json()})
+    else:
+        things = f"{counted(done.topics, 'topic')}, {counted(done.streams, 'stream')}"
+        print(f"copied {things}, {counted(done.objects, 'object')} ({size_of(done.bytes)}) to {target}; the copy:")
+        show(done.report, 0)
+    if not done.report.clean:
+        raise typer.Exit(DAMAGED)

@@ -245,12 +245,18 @@ class Reader:
                     data = yield from self._bytes(page, entry, entry.runs, at)
                     if data is None:
                         return None
-                    self._manifests = {entry.id: listed(entry, data[0], where_is(self.log.id, entry))}
+                    self._manifests = {entry.id: self._listed(entry, data[0], at)}
                 out += self._manifests[entry.id]
             else:
                 out.append(entry)
             at = ends
         return out
+
+    def _listed(self, entry: Entry, data: memoryview, at: Mapping[int, int]) -> tuple[Entry, ...]:
+        try:
+            return listed(entry, data, where_is(self.log.id, entry))
+        except Damaged as error:
+            raise _named(error, self.log.name, lost_with(entry.runs, at)) from error
 
     def _wanted(self, entry: Entry, at: Mapping[int, int], here: dict[int, int]) -> list[Run]:
         """The runs to read; those of another time, and those that compaction has emptied, are passed over."""
@@ -281,6 +287,8 @@ class Reader:
     ) -> Steps[list[memoryview] | None]:
         try:
             return (yield from read_runs(self.log, entry, runs))
+        except Damaged as error:
+            raise _named(error, self.log.name, lost_with(runs, at)) from error
         except ObjectMissing as error:
             mark = (entry.id, page.first, page.v)
             if self._missing == mark:
@@ -298,14 +306,7 @@ class Reader:
         try:
             return decode(entry.kind, run, data, where_is(self.log.id, entry))
         except Damaged as error:
-            lost = lost_with([run], {run.partition: first})
-            raise Damaged(
-                f"{error}; lost: {placed(self.log.name, lost)}; to go on without, start at {first + run.count}",
-                where=error.where,
-                position=error.position,
-                topic=self.log.name,
-                lost=lost,
-            ) from error
+            raise _named(error, self.log.name, lost_with([run], {run.partition: first})) from error
 
     def _cut(self, run: Run, first: int, batches: list[pa.RecordBatch], here: dict[int, int]) -> Iterator[Fetched]:
         """The rows from where this reader is up to where it stops."""
@@ -340,6 +341,13 @@ def without_offsets(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 def _overlaps(run: Run, times: tuple[int, int]) -> bool:
     return run.latest >= times[0] and run.latest - run.span <= times[1]
+
+
+def _named(error: Damaged, topic: str, lost: Sequence[Lost]) -> Damaged:
+    """The same error with the records that are lost by it."""
+    on = f"; to go on without, start at {lost[0].end}" if len(lost) == 1 else ""
+    text = f"{error}; lost: {placed(topic, lost)}{on}"
+    return Damaged(text, where=error.where, position=error.position, topic=topic, lost=lost)
 
 
 def lost_with(runs: Iterable[Run], at: Mapping[int, int]) -> list[Lost]:

@@ -76,6 +76,9 @@ def scrub_piece(log: Log, piece: Piece) -> Steps[Found]:
     """One chunk, wherever its records are by now."""
     try:
         return (yield from _scrub_chunk(log, piece.entry, piece.at))
+    except Damaged as error:  # of the table itself
+        lost = tuple(lost_with(piece.entry.runs, piece.at))
+        return Found([Damage("item", str(error), log.name, where_is(log.id, piece.entry), lost=lost)])
     except ObjectMissing as error:
         page = yield from _fresh(log, piece.page)
         if page is None:

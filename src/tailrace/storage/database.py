@@ -19,10 +19,11 @@ from typing import Any, TypeVar
 import apsw
 
 from tailrace.errors import Broken, Closed, Damaged, DiskFull, HomeError, TailraceError, Unavailable
-from tailrace.storage import forks
+from tailrace.storage import checksums, forks
 from tailrace.storage.checkpointer import Checkpointer
 from tailrace.storage.committer import Committer
 from tailrace.storage.files import REAL, Files, make_folders, sync_names
+from tailrace.storage.journal import PAGE, check_journal
 
 T = TypeVar("T")
 
@@ -30,15 +31,16 @@ OLDEST_SQLITE = "3.51.3"
 """Every version before can corrupt a WAL database that two connections write."""
 
 APPLICATION = int.from_bytes(b"tail", "big")
-FORMAT = 1
-PAGE = 8192
-"""Bytes of a page: an item of some 5 KB, as a Tip or a head is, fits into one."""
+FORMAT = 2
+"""1: without checksums; 2: every page has one."""
 
 IDLE_READERS = 8
 _PASSING = {apsw.SQLITE_IOERR_SHMSIZE, apsw.SQLITE_IOERR_SHMMAP, apsw.SQLITE_IOERR_NOMEM, apsw.SQLITE_IOERR_LOCK}
 
 
 _STAMP = "SELECT * FROM pragma_application_id(), pragma_user_version()"
+
+_opening = threading.Lock()
 
 
 def fetch(on: apsw.Cursor | apsw.Connection, sql: str, bindings: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
@@ -80,19 +82,41 @@ class Database:
         self._idle: list[apsw.Connection] = []
         self._watch: apsw.Connection | None = None
         self._users = 0
-        try:
-            _make(self.path, files)
-            forks.check(self.path)
-            self._writer = self._connect()
-            _begin_wal(self._writer, patience)
-            _check_format(self._writer, self.path, files)
-        except (apsw.Error, OSError) as error:
-            raise self._cannot_open(error) from error
+        with _opening:
+            self._open(files)
         self._writer.create_scalar_function("tailrace_now", lambda *_: int(clock() * 1000), 0)
         self._committer = Committer(self._writer, self.explain, self._refused, 60 + patience)
         self._checkpointer = Checkpointer(self._connect, self._committer.between, self.explain, PAGE)
         self._writer.set_wal_hook(self._checkpointer.after_commit)
+
+    def _open(self, files: Files) -> None:
+        try:
+            _make(self.path, files)
+            forks.check(self.path)
+            if not forks.is_open(self.path):
+                check_journal(self.path)
+            cut = _cut(self.path)
+            if self.path.stat().st_size == 0:
+                self._make(checksums.ask_for)
+            self._writer = self._connect()
+            _begin_wal(self._writer, self._patience)
+            _check_format(self._writer, self.path, files)
+            if cut is not None:
+                raise cut
+        except (apsw.Error, OSError) as error:
+            raise self._cannot_open(error) from error
         forks.watch(self, self.path)
+
+    def _make(self, prepare: Callable[[apsw.Connection], None]) -> None:
+        """Make the database.  A connection that was there before it does not know about its checksums: it is given up,
+        whoever made it."""
+        connection = self._connect()
+        try:
+            prepare(connection)
+            connection.execute(f"PRAGMA page_size={PAGE}").fetchall()
+            _begin_wal(connection, self._patience)
+        finally:
+            connection.close()
 
     def write(self, work: Callable[..., T], *arguments: Any) -> T:
         """Answer `work(cursor, *arguments)` when its changes are durable; other threads' may share the commit."""
@@ -136,6 +160,12 @@ class Database:
                 return DiskFull(f"disk full: {self.path} cannot grow and nothing was written; free some space")
             case apsw.CorruptError() | apsw.NotADBError():
                 return Damaged(f"{self.path} is damaged: {error}; restore it from a copy", where=str(self.path))
+            case apsw.IOError() if getattr(error, "extendedresult", 0) == apsw.SQLITE_IOERR_DATA:
+                return Damaged(
+                    f"{self.path} is damaged: the checksum of a page differs; `tailrace scrub` names it; restore it "
+                    "from a copy",
+                    where=str(self.path),
+                )
             case apsw.ConnectionClosedError() | apsw.CursorClosedError():
                 return self._closed()
             case apsw.IOError() if getattr(error, "extendedresult", 0) not in _PASSING:
@@ -169,6 +199,12 @@ class Database:
             self._watch.close()
         self._committer.close(checkpoint=before is None)
         forks.forget(self)
+
+    def connect(self) -> apsw.Connection:
+        """A connection of one's own, to be closed by whoever asked for it."""
+        if self._refusal is not None:
+            raise self._refusal()
+        return self._connect()
 
     def _connect(self) -> apsw.Connection:
         connection = apsw.Connection(str(self.path), flags=apsw.SQLITE_OPEN_READWRITE, vfs=self._vfs)
@@ -239,10 +275,19 @@ def _make(path: Path, files: Files) -> None:
             files.close(files.create(path))
 
 
+def _cut(path: Path) -> Damaged | None:
+    """Says that a database was cut within a page, which no checksum tells: SQLite reads zeros for what is missing.
+
+    While there is a journal its last page may be still to come from there."""
+    journal, size = path.with_name(path.name + "-wal"), path.stat().st_size
+    if size % PAGE == 0 or (journal.exists() and journal.stat().st_size):
+        return None
+    return Damaged(f"{path} is cut at byte {size:,}; restore it from a copy", where=str(path), position=size)
+
+
 def _begin_wal(connection: apsw.Connection, patience: float) -> None:
     """Several processes may open a new database at once, and SQLite does not wait for its turn here."""
     wait = _Patience(patience)
-    connection.execute(f"PRAGMA page_size={PAGE}").fetchall()
     for tries in range(1_000_000):
         try:
             if fetch(connection, "PRAGMA journal_mode=WAL") == [("wal",)]:
@@ -261,6 +306,13 @@ def _check_format(connection: apsw.Connection, path: Path, files: Files) -> None
         raise HomeError(f"{path} is a database of another application; is this the path you meant?")
     if version > FORMAT:
         raise HomeError(f"{path} was written by a newer tailrace (format {version}); this one reads up to {FORMAT}")
+    if version < 1 or (version > 1 and checksums.reserved(connection) != checksums.BYTES):
+        raise Damaged(f"the header of {path} is damaged; restore it from a copy", where=str(path), position=0)
+    if version > 1 and not checksums.are_kept(connection):
+        raise HomeError(
+            f"{path} has checksums, which this installation of apsw cannot keep; "
+            "pip install --force-reinstall --only-binary apsw apsw"
+        )
 
 
 def _stamp(connection: apsw.Connection, path: Path, files: Files) -> tuple[Any, ...]:
@@ -269,7 +321,8 @@ def _stamp(connection: apsw.Connection, path: Path, files: Files) -> tuple[Any, 
     connection.execute("BEGIN IMMEDIATE")
     try:
         if fetch(connection, "SELECT count(*) FROM sqlite_schema") == [(0,)]:
-            fetch(connection, f"PRAGMA application_id={APPLICATION}; PRAGMA user_version={FORMAT}")
+            version = FORMAT if checksums.are_kept(connection) else 1
+            fetch(connection, f"PRAGMA application_id={APPLICATION}; PRAGMA user_version={version}")
         return fetch(connection, _STAMP)[0]
     finally:
         connection.execute("COMMIT")

@@ -29,6 +29,11 @@ def forget(database: Any) -> None:
     _open.pop(database, None)
 
 
+def is_open(path: Path) -> bool:
+    """Whether this process has the database open."""
+    return _identity(path) in _open.values()
+
+
 def check(path: Path) -> None:
     """Refuse to open what was open when this process was forked."""
     if _forbidden and _identity(path) in _forbidden:

@@ -1,14 +1,20 @@
-"""Integrity: looking at a SQLite database and its journal for damage, beside those who use it."""
+"""Integrity: looking at a SQLite database and its journal for damage, beside those who use it.
+
+What SQLite sees is judged first, page by page through its own eyes.  Only to name the bytes are the files read: through
+SQLite's file layer, since to open and close a file of a database by oneself gives up the process's locks on it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import apsw
 
 from tailrace.errors import Damaged
+from tailrace.storage import checksums
 from tailrace.storage.database import Database
+from tailrace.storage.journal import FRAME, HEADER, PAGE
 
 MOST = 100
 """Faults that SQLite names at most."""
@@ -16,17 +22,48 @@ MOST = 100
 
 def check_database(database: Database, told: Callable[[int], object]) -> tuple[list[Damaged], list[str]]:
     """What is damaged in a database, and what else there is to know about it."""
+    kept: bool = database.read(_are_kept)
+    notes = [] if kept else [f"{database.path} has no checksums, being of an earlier tailrace; a copy of the home has"]
     try:
         faults = database.read(_integrity, database.path)
     except Damaged as error:
         faults = [error]
+    if kept and faults:
+        faults = database.read(_wrong_pages, database.path) or faults
     told(size_of(database.path))
-    return faults, []
+    return faults, notes
+
+
+def _are_kept(cursor: apsw.Cursor) -> bool:
+    return checksums.are_kept(cursor.connection)
 
 
 def _integrity(cursor: apsw.Cursor, path: Path) -> list[Damaged]:
     rows = cursor.execute(f"PRAGMA integrity_check({MOST})").fetchall()
     return [Damaged(str(text), where=str(path)) for (text,) in rows if text != "ok"]
+
+
+def _wrong_pages(cursor: apsw.Cursor, path: Path) -> list[Damaged]:
+    """The pages whose checksums differ, in the database and in its journal."""
+    out = []
+    wal = path.with_name(path.name + "-wal")
+    for file, first, step in (path, 0, PAGE), (wal, HEADER + FRAME, FRAME + PAGE):
+        for at, page in _pages(file, first, step, apsw.SQLITE_OPEN_MAIN_DB if file == path else apsw.SQLITE_OPEN_WAL):
+            if not checksums.is_right(cursor, page):
+                text = f"{file}: the checksum of the page from byte {at:,} to {at + PAGE - 1:,} differs"
+                out.append(Damaged(f"{text}; restore it from a copy", where=str(file), position=at))
+    return out[:MOST]
+
+
+def _pages(path: Path, first: int, step: int, kind: int) -> Iterator[tuple[int, bytes]]:
+    if not path.exists():
+        return
+    file = apsw.VFSFile("unix", str(path), [kind | apsw.SQLITE_OPEN_READONLY, 0])
+    try:
+        for at in range(first, file.xFileSize() - PAGE + 1, step):
+            yield at, file.xRead(PAGE, at)
+    finally:
+        file.xClose()
 
 
 def size_of(path: Path) -> int:

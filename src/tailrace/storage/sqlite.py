@@ -9,7 +9,9 @@ Conditions are judged and changes made inside the transaction, by the functions 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from copy import copy
 from typing import Any
 
 import apsw
@@ -22,6 +24,7 @@ from tailrace.storage.evaluation import changed, holds, same
 from tailrace.storage.integrity import check_database, size_of
 from tailrace.storage.limits import MAX_ITEM_BYTES, check_key, check_size, check_write
 from tailrace.storage.packing import COUNTED_PER_BYTE, pack, repack, unpack
+from tailrace.storage.snapshot import Snapshot
 from tailrace.storage.tables import LAST, PAGE_BYTES, Absent, Action, Check, Delete, Item, Key, Put, Slice, Update
 
 _NEW = (Absent(),)
@@ -101,6 +104,18 @@ class SqliteTable:
         """The bytes of the database and its journal."""
         return size_of(self.database.path)
 
+    @contextmanager
+    def snapshot(self) -> Iterator[SqliteTable]:
+        """The table as of now, to be read by one thread."""
+        self._check_open()
+        now = Snapshot(self.database)
+        try:
+            table = copy(self)
+            table.database = now  # type: ignore[assignment]
+            yield table
+        finally:
+            now.close()
+
     def close(self) -> None:
         """Give the database up; calls after this raise `Closed`."""
         if self._open:
@@ -173,8 +188,10 @@ def _packed(action: Action, body: bytes, old: Item | None, new: Item) -> bytes:
     return repack(body, old, new) if isinstance(action, Update) else pack(new)
 
 
-def _unpacked(body: bytes, p: str, i: int) -> Item:
+def _unpacked(body: bytes | None, p: str, i: int) -> Item:
     try:
+        if body is None:
+            raise ValueError("its bytes are gone")
         return unpack(body)
     except (ValueError, ArithmeticError, RecursionError) as error:
         raise Damaged(
@@ -188,7 +205,7 @@ def _page(cursor: apsw.Cursor, sql: str, bindings: tuple[str, int, int, int]) ->
     for row in cursor.execute(sql, bindings):
         i: Any = row[0]
         body: Any = row[1]
-        size += len(body)
+        size += len(body or b"")
         if size > PAGE_BYTES and items:
             return Slice(items, last)
         items.append(_unpacked(body, bindings[0], i))
@@ -200,7 +217,7 @@ def _some(cursor: apsw.Cursor, sql: str, after: tuple[str, int]) -> list[Item]:
     items: list[Item] = []
     size = 0
     for p, i, body in cursor.execute(sql, after):
-        size += len(body)
+        size += len(body or b"")
         if size > PAGE_BYTES and items:
             break
         items.append(_unpacked(body, p, i))

@@ -18,10 +18,11 @@ Infos: TypeAlias = list[ObjectInfo]
 class SimulatedObjects:
     """Keeps the `Objects` contract.  Calls block and may come from any thread.
 
+    `reuse`: a name may be used again once its object is deleted, as real ones allow and only a copy needs.
     `look`, `store` and `drop` are what a `Simulation` calls, without locks and faults."""
 
-    def __init__(self, *, faults: Faults | None = None) -> None:
-        self.faults = faults
+    def __init__(self, *, faults: Faults | None = None, reuse: bool = False) -> None:
+        self.faults, self.reuse = faults, reuse
         self.items: dict[str, bytes] = {}
         """The bytes by name."""
         self.calls: Counter[str] = Counter()
@@ -96,8 +97,8 @@ class SimulatedObjects:
         return [ObjectInfo(name, len(data)) for name, data in self.items.items() if name.startswith(prefix)]
 
     def store(self, name: str, data: bytes) -> None:
-        """Keep bytes; a name that was ever used is refused, even after a delete."""
-        if name in self._used:
+        """Keep bytes; a name that was ever used is refused, even after a delete unless `reuse`."""
+        if name in (self.items if self.reuse else self._used):
             raise AlreadyThere(f"object {name!r} was put before; bytes go under a new name each time")
         self._used.add(name)
         self.items[name] = data
