@@ -53,3 +53,34 @@ def test_a_sample(cli: Cli) -> None:
 def test_a_topic_that_is_not_there(cli: Cli) -> None:
     filled(cli)
     assert "did you mean 'orders'?" in cli.fails("scrub", "order").err
+
+
+def test_quarantine_asks_is_kept_and_can_be_lifted(cli: Cli) -> None:
+    path = filled(cli)
+    path.unlink()
+    assert "Aborted" in cli.fails("scrub", "--quarantine", input="n\n").err
+    assert cli("topic", "quarantined", "orders").out == "nothing of 'orders' is quarantined\n"
+    ran = cli.fails("scrub", "--quarantine", "--why", "a test", input="y\n", code=3)
+    assert "Let readers pass 1 lost record?" in ran.err
+    assert cli("topic", "read", "orders").out == ""
+    (one,) = cli("topic", "quarantined", "orders", "--json").json
+    assert (one["partition"], one["first"], one["last"], one["why"]) == (0, 0, 0, "a test")
+    assert "a test" in cli("topic", "quarantined", "orders").out
+    assert "lifted 1 quarantine of" in cli("topic", "lift", "orders", "--yes").out
+    assert "is gone" in cli.fails("topic", "read", "orders").err
+
+
+def test_nothing_to_quarantine(cli: Cli) -> None:
+    filled(cli)
+    assert "nothing to quarantine" in cli("scrub", "--quarantine").err
+
+
+def test_a_copy(cli: Cli, tmp_path: Path) -> None:
+    filled(cli)
+    out = cli("home", "copy", cli.home, tmp_path / "copy").out
+    assert out.startswith(f"copied 1 topic, 0 streams, 1 object (98.3 KiB) to {tmp_path / 'copy'}; the copy:")
+    assert out.endswith("✓ no damage\n")
+    assert "is not empty" in cli.fails("home", "copy", cli.home, tmp_path / "copy").err
+    assert cli("home", "copy", cli.home, tmp_path / "other", "--json").json["scrub"]["clean"] is True
+    assert "no home in" in cli.fails("home", "copy", tmp_path / "nothing", tmp_path / "more").err
+    assert not (tmp_path / "more").exists()

@@ -211,3 +211,36 @@ def test_beside_producers_merging_and_cleaning(disk: Home) -> None:
         heads.FULL = before
     assert [str(d) for report in reports for d in report.damages] == []
     assert disk.scrub().found.records >= sum(end for _, end in topic.ends().values())
+
+
+def test_a_topic_that_has_grown(home: Home) -> None:
+    topic = home.create_topic("t", 2)
+    fill(topic, 10)
+    home.store.run(roll(topic.log, home.store.run(topic.log.head())))
+    fill(topic, 4, 10)
+    topic.grow(5)
+    topic = home.topic("t")
+    fill(topic, 25, 100)
+    home.store.run(roll(topic.log, home.store.run(topic.log.head())))
+    fill(topic, 5, 200)
+    report = home.scrub()
+    assert report.damages == []
+    assert report.found.records == 44
+    home.store.table.write(Delete(heads.page_key(topic.id, 1)))
+    (damage,) = home.scrub().damages
+    assert damage.lost == (Lost(0, 5, 7), Lost(1, 5, 7))
+
+
+def test_after_upkeep_and_compaction(home: Home) -> None:
+    topic = home.create_topic("t", 2, compact=True)
+    before, heads.FULL = heads.FULL, 300
+    try:
+        for n in range(30):
+            topic.append([(b"%d" % (n % 3), BIG if n % 4 == 0 else b"small")])
+    finally:
+        heads.FULL = before
+    for _ in range(3):
+        home.upkeep("t")
+    report = home.scrub()
+    assert report.damages == []
+    assert report.found.chunks < 30

@@ -41,6 +41,7 @@ app = typer.Typer(
 append.register(topic.app)
 reading.register(topic.app)
 transfer.register(topic.app)
+scrub.register_topic(topic.app)
 app.add_typer(topic.app, name="topic")
 app.add_typer(group.app, name="group")
 app.add_typer(events.app, name="events")

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from tailrace.cli import values
 from tailrace.cli.command import command
-from tailrace.cli.options import HomeOption, JsonOption
+from tailrace.cli.options import HomeOption, JsonOption, PartitionOption, TopicArgument, YesOption
 from tailrace.cli.progress import Bar
-from tailrace.cli.session import opened
-from tailrace.cli.show import counted, emit, print_json, size_of
+from tailrace.cli.session import confirm, note, opened
+from tailrace.cli.show import counted, emit, print_json, print_table, size_of, time_of
 
 if TYPE_CHECKING:
+    from tailrace.home import Home
+    from tailrace.log.quarantine import Passed
     from tailrace.whole.report import Report
 
 DAMAGED = 3
@@ -29,7 +31,15 @@ SampleOption = Annotated[
 
 
 def scrub(
-    topics: TopicsArgument = None, sample: SampleOption = "100%", home: HomeOption = None, as_json: JsonOption = False
+    topics: TopicsArgument = None,
+    sample: SampleOption = "100%",
+    quarantine: Annotated[
+        bool, typer.Option("--quarantine", help="Let readers pass the records that are lost; asks first.")
+    ] = False,
+    why: Annotated[str, typer.Option("--why", metavar="TEXT", help="The reason, kept with it.")] = "",
+    yes: YesOption = False,
+    home: HomeOption = None,
+    as_json: JsonOption = False,
 ) -> None:
     """Read everything again and compare it with what was written: is it all there, is it still the same?
 
@@ -42,6 +52,7 @@ def scrub(
         tailrace scrub orders clicks
         tailrace scrub --sample 5%
         tailrace scrub --json | jq '.damages[]'
+        tailrace scrub orders --quarantine --why 'disk of 3 May'
     """
     from tailrace.whole.scrub import size
 
@@ -51,12 +62,81 @@ def scrub(
         with Bar("scrubbing", int(size(here.store, topics) * part)) as bar:
             report = here.scrub(topics or None, sample=part, told=bar.advance)
         seconds = time.monotonic() - began
+        if not as_json:
+            show(report, seconds)
+        passed = keep_apart(here, report, why, yes) if quarantine else 0
     if as_json:
-        print_json({**report.as_json(), "seconds": round(seconds, 3)})
-    else:
-        show(report, seconds)
+        more = {"quarantined": passed} if quarantine else {}
+        print_json({**report.as_json(), "seconds": round(seconds, 3), **more})
     if not report.clean:
         raise typer.Exit(DAMAGED)
+
+
+def keep_apart(home: Home, report: Report, why: str, yes: bool) -> int:
+    """Quarantine what is lost, after asking; gives how many stretches of offsets."""
+    lost = [damage for damage in report.damages if damage.topic and damage.lost]
+    count = sum(end - first for damage in lost for _, first, end in damage.lost)
+    if not lost:
+        note("nothing to quarantine")
+        return 0
+    confirm(f"Let readers pass {counted(count, 'lost record')}? `tailrace topic lift TOPIC` takes it back", yes)
+    passed = 0
+    for damage in lost:
+        passed += home.topic(damage.topic).quarantine(damage.lost, why or damage.text, where=damage.where)
+    note(f"readers pass {counted(count, 'lost record')} from now on, and say so")
+    return passed
+
+
+def quarantined(topic: TopicArgument, home: HomeOption = None, as_json: JsonOption = False) -> None:
+    """List the damaged offsets that readers of a topic pass over, and who decided so, when and why.
+
+    Examples:
+
+        tailrace topic quarantined orders
+    """
+    with opened(home) as here:
+        found = here.topic(topic).quarantined()
+    if as_json:
+        print_json([one_of(p) for p in found])
+    elif found:
+        rows = [(p.partition, p.first, p.end - 1, p.who, time_of(p.at), p.why) for p in found]
+        print_table(("partition", "first", "last", "who", "when", "why"), rows)
+    else:
+        print(f"nothing of {topic!r} is quarantined")
+
+
+def lift(
+    topic: TopicArgument,
+    partition: PartitionOption = None,
+    yes: YesOption = False,
+    home: HomeOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Take a topic's quarantine back: readers get an error again where records are damaged, or the records, if they
+    were restored.
+
+    Examples:
+
+        tailrace topic lift orders
+        tailrace topic lift orders --partition 3 --yes
+    """
+    with opened(home) as here:
+        chosen = here.topic(topic)
+        count = len([p for p in chosen.quarantined() if partition in (None, p.partition)])
+        confirm(f"Lift {counted(count, 'quarantine')} of {topic!r}?", yes)
+        gone = chosen.lift(partition)
+    if as_json:
+        print_json([one_of(p) for p in gone])
+    else:
+        print(f"lifted {counted(len(gone), 'quarantine')} of {topic!r}")
+
+
+def one_of(passed: Passed) -> dict[str, Any]:
+    """A decision as programs see it."""
+    import msgspec
+
+    fields = msgspec.to_builtins(passed)
+    return {"partition": fields.pop("partition"), "first": fields.pop("first"), "last": fields.pop("end") - 1, **fields}
 
 
 def show(report: Report, seconds: float) -> None:
@@ -77,8 +157,8 @@ def show(report: Report, seconds: float) -> None:
         print(f"{counted(report.orphans, 'chunk')} ({size}) left behind; cleaning removes what nothing refers to")
     if report.pending:
         print(f"{counted(report.pending, 'chunk')} being appended, or replaced and not cleaned yet")
-    for note in report.notes:
-        emit(Text.assemble(("! ", "yellow"), note))
+    for text in report.notes:
+        emit(Text.assemble(("! ", "yellow"), text))
     for damage in report.damages:
         emit(Text.assemble(("✗ ", "red"), str(damage)))
     if report.clean:
@@ -90,3 +170,9 @@ def show(report: Report, seconds: float) -> None:
 def register(app: typer.Typer) -> None:
     """Add the command."""
     command(app)(scrub)
+
+
+def register_topic(app: typer.Typer) -> None:
+    """Add the commands on topics."""
+    command(app)(quarantined)
+    command(app)(lift)

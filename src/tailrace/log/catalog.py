@@ -215,7 +215,7 @@ def purge() -> Steps[int]:
     graves = yield from guard.read_all("$Deleted")
     for grave in graves:
         id = grave["id"]
-        for kind in ("Log", "Chunk", "Settings", "Upkeep", "Holds"):
+        for kind in ("Log", "Chunk", "Settings", "Upkeep", "Holds", "Quarantine"):
             yield from _delete_all(f"${kind}-{id}", 1 if kind == "Settings" else 0)
         names = [o.name for o in (yield from guard.persist(lambda id=id: calls.list_objects(f"topics/{id}/")))]  # type: ignore[misc]
         for start in range(0, len(names), 1000):

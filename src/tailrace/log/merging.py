@@ -13,7 +13,7 @@ from itertools import pairwise
 from tailrace.coordination import guard
 from tailrace.coordination.guard import Outcome, Unanswered, Written
 from tailrace.coordination.rules import rules
-from tailrace.errors import ObjectMissing, TimedOut
+from tailrace.errors import Damaged, ObjectMissing, TimedOut
 from tailrace.log import head as heads
 from tailrace.log import tiers
 from tailrace.log.append import Log
@@ -90,8 +90,8 @@ def merge(
     head = yield from log.head()
     try:
         entries = yield from _packed(log, head, pages[0].base, chosen, compression, told)
-    except (ObjectMissing, TimedOut):
-        return False
+    except (ObjectMissing, TimedOut, Damaged):
+        return False  # damage stays as it is, to be told to readers, and passed by those who may
     return (yield from replace(log, pages, entries, head.gen))
 
 

@@ -6,6 +6,7 @@ gone was merged or removed, so it reads the page again, and only if nothing chan
 
 from __future__ import annotations
 
+import logging
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -23,9 +24,14 @@ from tailrace.log.chunk import MANIFEST, OFFSETS, Run, decode
 from tailrace.log.head import Entry, Head, Page
 from tailrace.log.looking import look
 from tailrace.log.manifest import expand, listed
+from tailrace.log.quarantine import covering
 from tailrace.storage import calls
 from tailrace.storage.calls import Steps
 from tailrace.storage.tables import LAST
+
+_log = logging.getLogger("tailrace")
+SHOWN = 1.0
+"""Seconds after which a page that does not show may be passed, if it is quarantined."""
 
 POLL_BYTES = 8 * 1024 * 1024
 
@@ -111,6 +117,8 @@ class Reader:
         self.ends: dict[int, int] = {}
         self.waits = False
         """Whether the last poll saw that the topic has grown more often than may be read over."""
+        self.skipped: list[Lost] = []
+        """Damaged offsets that were passed because they are quarantined."""
         self._stops: dict[int, int] = {}
         self._page: Page | None = None
         self._missing: tuple[str, int, int] | None = None
@@ -133,12 +141,31 @@ class Reader:
                 return []
             before = dict(self.positions)
             page = yield from self._open(head, wanted)
-            fetched = (yield from self._fetch(page, max_bytes, max_records)) if page else []
+            try:
+                fetched = (yield from self._fetch(page, max_bytes, max_records)) if page else []
+            except Damaged as error:
+                if not (yield from self._pass(error.lost)):
+                    raise
+                continue
             if fetched:
                 return fetched
             if self.positions == before:
                 began = yield from self._waited(began, wanted)
                 yield from calls.pause(0)
+
+    def _pass(self, lost: Sequence[Lost]) -> Steps[bool]:
+        """Go on behind lost offsets that are quarantined, and say so; False if they are not."""
+        decided = (yield from covering(self.log, lost)) if lost else None
+        for one in decided or ():
+            q = one.partition
+            if self.positions.get(q, one.end) < one.end:
+                self.skipped.append(Lost(q, self.positions[q], min(one.end, self.ends[q])))
+                self.positions[q], self._page = min(one.end, self.ends[q]), None
+                _log.warning("%s passed: quarantined by %s: %s", placed(self.log.name, [one.lost]), one.who, one.why)
+        return bool(decided)
+
+    def _here(self, wanted: Iterable[int]) -> list[Lost]:
+        return [Lost(q, self.positions[q], self.positions[q] + 1) for q in wanted]
 
     def _end(self, q: int, head: Head) -> int:
         end = head.next.get(q, 0)
@@ -164,11 +191,13 @@ class Reader:
                     end=end,
                 )
 
-    def _waited(self, began: float | None, wanted: Iterable[int]) -> Steps[float]:
-        """When the waiting for a page to show began; one that never does is lost."""
+    def _waited(self, began: float | None, wanted: Iterable[int]) -> Steps[float | None]:
+        """When the waiting for a page to show began; one that never does is lost, and may be quarantined."""
         at = yield from calls.now()
+        if began is not None and at - began > SHOWN and (yield from self._pass(self._here(wanted))):
+            return None
         if began is not None and at - began > guard.PATIENCE:
-            lost = [Lost(q, self.positions[q], self.positions[q] + 1) for q in wanted]
+            lost = self._here(wanted)
             raise Damaged(
                 f"the page with {placed(self.log.name, lost)} is missing; restore it from a backup",
                 where=heads.head_key(self.log.id).p,

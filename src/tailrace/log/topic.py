@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import getpass
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime
 from functools import partial
 from itertools import repeat
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import pyarrow as pa
 
-from tailrace.errors import OutOfRange, UnknownPartition
+from tailrace.errors import Lost, OutOfRange, UnknownPartition
 from tailrace.log import catalog
 from tailrace.log.append import Log
 from tailrace.log.batch import Span
@@ -21,6 +22,7 @@ from tailrace.log.group import offsets
 from tailrace.log.linger import Linger
 from tailrace.log.named import NamedProducer
 from tailrace.log.producer import Producer
+from tailrace.log.quarantine import Passed, lift, passes, quarantine
 from tailrace.log.reader import POLL_BYTES, Fetched, Reader
 from tailrace.log.record import Record
 from tailrace.log.settings import Settings
@@ -172,6 +174,22 @@ class Topic:
         while fetched := self.store.run(reader.poll(max_bytes)):
             reader.from_floor = from_floor
             yield from fetched
+
+    # -- damage
+    def quarantine(self, lost: Iterable[Lost], why: str, *, who: str = "", where: str = "") -> int:
+        """Let readers pass damaged offsets, for good or until `lift`; it is kept who decided so, when and why.
+
+        `lost` is as `Damaged` and a scrub name it.  Records that can be read are read all the same."""
+        wall = int(time.time() * 1000)
+        return self.store.run(quarantine(self.log, list(lost), where, why, who or getpass.getuser(), wall))
+
+    def quarantined(self) -> list[Passed]:
+        """The offsets that readers pass over where they are damaged, and who decided so."""
+        return self.store.run(passes(self.log))
+
+    def lift(self, partition: int | None = None) -> list[Passed]:
+        """Take such decisions back, all or those of a partition; gives them."""
+        return self.store.run(lift(self.log, partition))
 
     # -- following
     def consumer(self, group: str, **settings: Any) -> Consumer:
