@@ -27,6 +27,7 @@ from benchmarks import (
     spark_read,
     spark_write,
     threads,
+    topics,
 )
 from benchmarks.harness import ask
 from benchmarks.machine import describe
@@ -38,6 +39,7 @@ QUESTIONS = {
     "latency": latency.question,
     "threads": threads.question,
     "growth": growth.question,
+    "topics": topics.question,
     "memory": memory.question,
     "events": events.question,
     "events_growth": events_growth.question,

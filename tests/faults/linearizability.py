@@ -55,7 +55,7 @@ def _appended(state: State, call: Call) -> Iterator[State]:
 
 def linearized(history: Sequence[Call], state: State = ()) -> list[Call] | None:
     """The calls in an order that explains all answers; None if there is none.  Those nobody knows of may be missing."""
-    calls = sorted(history, key=lambda call: call.start)
+    calls = sorted(history, key=lambda call: call.end)  # who ended first most likely came first
     everything = (1 << len(calls)) - 1
     unknown = sum(1 << n for n, call in enumerate(calls) if call.answer is None)
     path: list[int] = []

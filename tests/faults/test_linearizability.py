@@ -192,5 +192,5 @@ def test_a_bug_is_found(bug: str, tmp_path: Path) -> None:
 @pytest.mark.soak
 @pytest.mark.parametrize("seed", range(2, 12))
 def test_soak_several_processes_see_one_log(where: str, tmp_path: Path, seed: int) -> None:
-    history = histories(where, tmp_path, 300, seed)
+    history = histories(where, tmp_path, 200, seed)
     assert linearized(history) is not None, told(history)

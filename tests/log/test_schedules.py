@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import os
 from itertools import product
 
 import pytest
 
 from tailrace.testing import check_schedules, one_schedule
+from tests.events import test_schedules as of_events
+from tests.log import tending, test_tending
+from tests.log.many import run_many
 from tests.log.mutants import MUTANTS
 from tests.log.scenarios import SCENARIOS, TABLES, TORN, small_pages
 
-SEEDS = 150
+SEEDS = 165
 CALM = {"refusals": 0, "unread": 0, "jumps": 0}
 """Only the faults that change what is stored: missing answers, torn transactions, deaths."""
 
@@ -27,6 +31,17 @@ def test_a_rule_taken_away_is_missed(mutant: str) -> None:
     broken, scenarios = MUTANTS[mutant]
     with small_pages(), broken():
         assert _caught(scenarios.split(), FIRST.get(mutant, 0)), f"no schedule fails without {mutant}"
+
+
+def test_ten_thousand_schedules_are_run_with_every_test_run() -> None:
+    upkeep = len(tending.SCENARIOS) * len(TABLES) * test_tending.SEEDS
+    events = len(of_events.SCENARIOS) * len(of_events.TABLES) * of_events.SEEDS
+    assert len(SCENARIOS) * len(TABLES) * SEEDS + upkeep + events >= 10_000
+
+
+@pytest.mark.soak
+def test_soak_a_million_schedules() -> None:
+    run_many(int(os.environ.get("TAILRACE_SCHEDULES", "1000000")), {**SCENARIOS, **tending.SCENARIOS})
 
 
 FIRST = {"read.skip_missing": 410, "text.missing_is_gone": 535, "append.page": 140, "append.ids": 155}

@@ -28,7 +28,7 @@ def described(home: Home, topic: Topic) -> dict[str, Any]:
     """A topic as programs see it."""
     import msgspec
 
-    from tailrace.log.group import groups
+    from tailrace.log.group import groups_of
 
     ends = topic.ends()
     return {
@@ -39,7 +39,7 @@ def described(home: Home, topic: Topic) -> dict[str, Any]:
         "records": sum(end - floor for floor, end in ends.values()),
         "settings": msgspec.to_builtins(topic.settings),
         "offsets": [{"partition": q, "floor": floor, "next": end} for q, (floor, end) in ends.items()],
-        "groups": [group for group, _, id in home.store.run(groups()) if id == topic.id],
+        "groups": home.store.run(groups_of(topic.id)),
     }
 
 
@@ -75,9 +75,11 @@ def list_topics(home: HomeOption = None, as_json: JsonOption = False) -> None:
         tailrace topic list
         tailrace topic list --json | jq -r '.[].name'
     """
+    from tailrace.log.catalog import overview
+
     with opened(home) as here:
-        found = [here.topic(name) for name in here.topics()]
-        rows = [(t.name, t.partitions, sum(end - floor for floor, end in t.ends().values())) for t in found]
+        found = here.store.run(overview())
+    rows = [(name, head.partitions, sum(head.next.values()) - sum(head.floor.values())) for name, head in found]
     if as_json:
         print_json([dict(zip(("name", "partitions", "records"), row, strict=True)) for row in rows])
     elif rows:

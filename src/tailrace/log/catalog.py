@@ -23,6 +23,7 @@ from tailrace.coordination import guard
 from tailrace.errors import AlreadyThere, BadName, BadSetting, UnknownTopic
 from tailrace.log import head as heads
 from tailrace.log.append import Log
+from tailrace.log.head import Head
 from tailrace.log.settings import Settings, settings
 from tailrace.storage import calls
 from tailrace.storage.calls import Steps
@@ -135,8 +136,23 @@ def describe(name: str) -> Steps[Described]:
 
 def listing(catalog: str) -> Steps[list[str]]:
     """All names on a listing, in order."""
+    return sorted((yield from ids(catalog)))
+
+
+def ids(catalog: str) -> Steps[dict[str, str]]:
+    """The names on a listing, and the ids they stand for."""
     items = yield from guard.read_all(catalog)
-    return sorted(name for item in items for name in item["names"])
+    return {name: id for item in items for name, id in item["names"].items()}
+
+
+def overview() -> Steps[list[tuple[str, Head]]]:
+    """Every topic and its head, in order of their names: one read for each, and a few for all."""
+    out = []
+    for name, id in sorted((yield from ids("$Topics")).items()):
+        item = yield from guard.read(heads.head_key(id))
+        if item is not None:  # else it was deleted just now
+            out.append((name, Head(item)))
+    return out
 
 
 def change_settings(name: str, given: dict[str, Any], wall: int, id: str | None = None) -> Steps[Described]:

@@ -25,7 +25,7 @@ from tailrace.coordination.lease import NOBODY, TTL, Beats
 from tailrace.errors import BadInput, BadSetting, Conflict, UnknownGroup
 from tailrace.log import head as heads
 from tailrace.log.append import Log
-from tailrace.log.catalog import MAX_PARTITIONS, bucket_key, listing
+from tailrace.log.catalog import MAX_PARTITIONS, bucket_key, ids, listing
 from tailrace.log.head import Head
 from tailrace.log.reader import offset_at
 from tailrace.log.record import milliseconds
@@ -192,15 +192,16 @@ def check_there(group: Group) -> Steps[None]:
 
 def groups() -> Steps[list[tuple[str, str, str]]]:
     """Every group of every topic: (group, topic, topic id), in order."""
-    topics = yield from _names("$Topics")
-    listed = yield from _names("$Groups")
+    topics = yield from ids("$Topics")
+    listed = yield from ids("$Groups")
     parts = [(*entry.split("/"), id) for entry, id in sorted(listed.items())]
     return [(group, topic, id) for group, topic, id in parts if topics.get(topic) == id]
 
 
-def _names(catalog: str) -> Steps[dict[str, str]]:
-    items = yield from guard.read_all(catalog)
-    return {name: id for item in items for name, id in item["names"].items()}
+def groups_of(topic_id: str) -> Steps[list[str]]:
+    """The names of one topic's groups, in order."""
+    listed = yield from ids("$Groups")
+    return sorted(entry.split("/")[0] for entry, id in listed.items() if id == topic_id)
 
 
 # --- what operators do ------------------------------------------------------------------------------------------------
@@ -290,7 +291,7 @@ def _remove(p: str, made: str | None = None) -> Steps[None]:
 
 def forget(topic_id: str) -> Steps[int]:
     """Remove the groups of a deleted topic; gives how many there were."""
-    listed = yield from _names("$Groups")
+    listed = yield from ids("$Groups")
     gone = [entry.split("/") for entry, id in listed.items() if id == topic_id]
     for name, topic in gone:
         yield from _clear(Group(name, Log(topic, topic_id), 0))
