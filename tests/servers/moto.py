@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 from tests.servers.process import HOST, Server, answers, folder, free_ports, program, running
 
@@ -11,10 +13,10 @@ from tests.servers.process import HOST, Server, answers, folder, free_ports, pro
 @contextlib.contextmanager
 def moto() -> Iterator[Server]:
     """DynamoDB and S3 on one free port."""
-    command = program("moto_server", "'moto[server,dynamodb,s3]'")
+    program("moto_server", "'moto[server,dynamodb,s3]'")
     (port,) = free_ports(1)
     url = f"http://{HOST}:{port}"
-    serve = [command, "-H", HOST, "-p", str(port)]
+    serve = [sys.executable, "-P", str(Path(__file__).with_name("serialmoto.py")), HOST, str(port)]
     # It waits for idle connections before it goes, and has nothing to lose: no grace.
     with (
         folder(None) as home,
