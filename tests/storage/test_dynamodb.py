@@ -47,17 +47,10 @@ MOTO_IS_WRONG = {
     "test_a_change_that_does_not_fit_is_refused[Add(path='t', value=1)]": UNCHECKED,
     "test_a_change_that_does_not_fit_is_refused[Add(path='yes', value=1)]": UNCHECKED,
     f"test_a_change_that_does_not_fit_is_refused[Add(path='n', value={10**38 - 1})]": "moto keeps 39 digits",
-    "test_a_change_that_does_not_fit_is_refused[Include(path='t', members=frozenset({'x'}))]": UNCHECKED,
-    "test_a_change_that_does_not_fit_is_refused[Include(path='list', members=frozenset({'x'}))]": UNCHECKED,
+    "test_a_change_that_does_not_fit_is_refused[Include(path='t', members={'x'})]": UNCHECKED,
+    "test_a_change_that_does_not_fit_is_refused[Include(path='list', members={'x'})]": UNCHECKED,
     "test_values_come_back_as_they_were[{'': 1}]": "moto takes a map with an empty name for something else",
     "test_an_item_has_a_limit_when_put": "moto counts the braces of JSON into an item's size",
-}
-
-RACES = {
-    "test_counters_lose_nothing",
-    "test_transfers_keep_the_sum",
-    "test_one_of_many_racing_writers_wins",
-    "test_one_of_many_racing_transactions_wins",
 }
 
 
@@ -94,8 +87,6 @@ class TestOnMoto(TableContract):
     def table(self, moto_client: Any, on_moto: str, request: pytest.FixtureRequest) -> DynamoTable:
         if request.node.name == "test_scan_gives_every_item_once":
             pytest.skip("moto scans wrongly what other tests left in its table")
-        if request.node.name in RACES:
-            pytest.skip("moto does not keep requests that come at once apart")
         if reason := MOTO_IS_WRONG.get(request.node.name):
             request.node.add_marker(pytest.mark.xfail(reason=reason, strict=True))
         return DynamoTable(moto_client, on_moto)

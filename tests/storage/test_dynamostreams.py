@@ -62,9 +62,6 @@ class TestOnDynoxide(CaptureContract):
 class TestOnMoto(CaptureContract):
     server = "moto"
 
-    @pytest.mark.skip(reason="moto does not keep requests that come at once apart")
-    def test_many_writers(self) -> None: ...
-
 
 @pytest.fixture(params=["dynoxide", "moto"])
 def fresh(request: pytest.FixtureRequest) -> Iterator[DynamoTable]:
