@@ -14,6 +14,7 @@ import typer
 from tailrace._version import __version__
 from tailrace.cli import (
     append,
+    cost,
     doctor,
     events,
     group,
@@ -42,6 +43,7 @@ append.register(topic.app)
 reading.register(topic.app)
 transfer.register(topic.app)
 scrub.register_topic(topic.app)
+cost.register(topic.app)
 app.add_typer(topic.app, name="topic")
 app.add_typer(group.app, name="group")
 app.add_typer(events.app, name="events")

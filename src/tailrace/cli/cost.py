@@ -1,0 +1,96 @@
+"""`tailrace topic cost`: what a topic costs in the cloud."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from tailrace.cli import values
+from tailrace.cli.command import command
+from tailrace.cli.options import HomeOption, JsonOption
+from tailrace.cli.session import opened
+from tailrace.cli.show import print_facts, print_json, print_table, size_of
+
+if TYPE_CHECKING:
+    from tailrace.whole.cost import Cost, Estimate
+
+
+def cost(
+    topic: Annotated[str, typer.Argument(metavar="[TOPIC]", help="With its partitions and size of records.")] = "",
+    per_day: Annotated[str, typer.Option("--per-day", metavar="SIZE", help="How much is appended a day.")] = "1GiB",
+    record: Annotated[str, typer.Option("--record", metavar="SIZE", help="Of a record, if not the topic's.")] = "",
+    partitions: Annotated[int, typer.Option("--partitions", "-p", help="How many, without a topic.")] = 8,
+    prices: Annotated[Path | None, typer.Option("--prices", metavar="FILE", help="Other prices, as TOML.")] = None,
+    home: HomeOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Show what a topic costs on S3 and DynamoDB: requests and dollars for a GiB, a day, and when nothing happens.
+
+    The requests are counted: the code that appends, reads and consumes does so on a home in memory that meters it.  How
+    long a producer lingers decides how many commits a day has, and with them the bill.
+
+    Examples:
+
+        tailrace topic cost
+        tailrace topic cost orders --per-day 20GiB
+        tailrace topic cost --record 300B --prices my-prices.toml
+    """
+    from tailrace.whole import cost as costs
+
+    asked = costs.prices(prices)
+    size = values.size(record) if record else None
+    if topic:
+        with opened(home) as here:
+            chosen = here.topic(topic)
+            partitions, size = chosen.partitions, size or costs.usual(chosen)
+    found = costs.estimate(partitions, size or 1024, values.size(per_day), asked)
+    if as_json:
+        print_json({"prices": asked, **as_builtins(found)})
+    else:
+        show(found, asked)
+
+
+def as_builtins(found: Estimate) -> dict[str, Any]:
+    """An estimate for programs."""
+    import msgspec
+
+    built: dict[str, Any] = msgspec.to_builtins(found)
+    return built
+
+
+def show(found: Estimate, asked: dict[str, Any]) -> None:
+    """An estimate for people."""
+    print_facts(
+        [
+            ("topic", f"{found.partitions} partitions, records of {size_of(found.record_bytes)}"),
+            ("prices", f"{asked['region']}, {asked['date']}; storage and traffic are not in it"),
+        ]
+    )
+    print()
+    rows = [
+        ("append 1 GiB in full chunks", *_cells(found.full)),
+        ("read 1 GiB of them", *_cells(found.reading)),
+        ("a day of an idle producer", *_cells(found.idle_producer)),
+        ("a day of an idle consumer", *_cells(found.idle_consumer)),
+    ]
+    print_table(("what", "requests", "dollars"), rows)
+    print()
+    print(
+        f"{size_of(found.per_day)} a day, by how long a producer lingers (by itself 0.1 to 1 s, more when more comes):"
+    )
+    lingers = [
+        (f"{rate.linger:g} s", size_of(rate.commit_bytes), *_cells(rate.day), f"{rate.gib.dollars:,.4f}")
+        for rate in found.rates
+    ]
+    print_table(("linger", "commit", "requests a day", "dollars a day", "dollars a GiB"), lingers)
+
+
+def _cells(cost: Cost) -> tuple[int, str]:
+    return round(cost.total), f"{cost.dollars:,.4f}"
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command to its group."""
+    command(app)(cost)

@@ -1,0 +1,174 @@
+"""What a topic costs in the cloud: counted, not guessed.
+
+The code that appends and reads for real does so here on a home in memory that meters every request as S3 and DynamoDB
+would; the requests of a thousand commits, rolls and all, and what a consumer asks for while nothing happens, are
+multiplied by the prices of one table, whole/prices.toml.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from tailrace.errors import BadInput, BadSetting
+from tailrace.log import catalog
+from tailrace.log.given import CHUNK_BYTES
+from tailrace.log.topic import Topic
+from tailrace.storage.calls import Store
+from tailrace.whole.meter import Bill, MeteredObjects, MeteredTable
+
+DAY = 86_400
+GIB = 1 << 30
+COMMITS = 120
+IDLE_SECONDS = 4.0
+LINGERS = (0.1, 0.3, 1.0, 5.0)
+"""Seconds that a commit waits for company; producers in the cloud find theirs between 0.1 and 1."""
+
+
+def prices(path: Path | None = None) -> dict[str, Any]:
+    """The prices tailrace comes with, changed by those of a file."""
+    found = tomllib.loads(resources.files("tailrace.whole").joinpath("prices.toml").read_text())
+    if path is not None:
+        try:
+            own = tomllib.loads(path.read_text())
+        except (OSError, tomllib.TOMLDecodeError) as error:
+            raise BadInput(f"the prices in {path} cannot be read: {error}") from error
+        for name, value in own.items():
+            if name not in found:
+                raise BadSetting.unknown("a file of prices", name, found)
+            if type(found[name]) is float and not isinstance(value, (int, float)):
+                raise BadInput(f"{name} in {path} is a number, not {value!r}")
+        found |= own
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """Requests by kind, and dollars."""
+
+    requests: Mapping[str, float]
+    dollars: float
+
+    @property
+    def total(self) -> float:
+        """All requests."""
+        return sum(self.requests.values())
+
+    def times(self, factor: float) -> Cost:
+        """So many times as much."""
+        return Cost({name: count * factor for name, count in self.requests.items()}, self.dollars * factor)
+
+    @classmethod
+    def of(cls, bill: Bill, asked: Mapping[str, Any]) -> Cost:
+        """What was metered, at these prices."""
+        units, requests = bill.units, bill.requests
+        dollars = (
+            units["writes"] * asked["write_units_million"] / 1e6
+            + units["reads"] * asked["read_units_million"] / 1e6
+            + (requests["put"] + requests["list"]) * asked["puts_thousand"] / 1e3
+            + requests["get"] * asked["gets_thousand"] / 1e3
+        )
+        return cls(dict(requests), dollars)
+
+
+@dataclass(frozen=True, slots=True)
+class Rate:
+    """What appending at a rate costs with a linger: how large its commits are, and the day's and a GiB's bill."""
+
+    linger: float
+    commit_bytes: int
+    day: Cost
+    gib: Cost
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """What a topic costs: a GiB in full chunks, days of a given volume, reading a GiB, and when nothing happens."""
+
+    partitions: int
+    record_bytes: int
+    per_day: int
+    full: Cost
+    rates: tuple[Rate, ...]
+    reading: Cost
+    idle_producer: Cost
+    idle_consumer: Cost
+
+
+def estimate(partitions: int, record_bytes: int, per_day: int, asked: Mapping[str, Any]) -> Estimate:
+    """Meter a topic of so many partitions, with records of this size, so many bytes a day."""
+    full, reading = _gibibyte(partitions, record_bytes, CHUNK_BYTES, asked)
+    rates = []
+    for linger in LINGERS:
+        # a record that comes alone is committed alone
+        commit = int(min(max(per_day / DAY * linger, record_bytes), CHUNK_BYTES))
+        cost, _ = _gibibyte(partitions, record_bytes, commit, asked)
+        rates.append(Rate(linger, commit, cost.times(per_day / GIB), cost))
+    producer, consumer = _idle(partitions, asked)
+    return Estimate(partitions, record_bytes, per_day, full, tuple(rates), reading, producer, consumer)
+
+
+def _scratch(partitions: int) -> tuple[Topic, Bill]:
+    """A topic in memory, metered as in the cloud."""
+    from tailrace.testing.simulatedobjects import SimulatedObjects
+    from tailrace.testing.simulatedtable import SimulatedTable
+
+    bill = Bill()
+    table = SimulatedTable(inline_bytes=MeteredTable.inline_bytes, joins_inline=False, answers=False)
+    store = Store(MeteredTable(table, bill), MeteredObjects(SimulatedObjects(), bill))
+    return Topic(store, store.run(catalog.create("metered", partitions, {}, 0))), bill
+
+
+def _gibibyte(partitions: int, record: int, commit: int, asked: Mapping[str, Any]) -> tuple[Cost, Cost]:
+    """What appending, and reading, a GiB in commits of this size costs."""
+    topic, bill = _scratch(partitions)
+    count = max(1, commit // record)
+    commits = max(10, min(COMMITS, (64 << 20) // (count * record)))
+    value = bytes(max(1, record - 8))
+    topic.ends()
+    bill.clear()
+    for n in range(commits):
+        topic.append([(b"%08d" % (n * count + i), value) for i in range(count)])
+    scale = GIB / (commits * count * record)
+    appended = Cost.of(bill, asked).times(scale)
+    bill.clear()
+    for _ in topic.fetch():
+        pass
+    return appended, Cost.of(bill, asked).times(scale)
+
+
+def _idle(partitions: int, asked: Mapping[str, Any]) -> tuple[Cost, Cost]:
+    """What a producer and a consumer without anything to do cost a day."""
+    topic, bill = _scratch(partitions)
+    with topic.producer() as out:
+        out.send(b"k", b"v").result(60)
+        bill.clear()
+        time.sleep(IDLE_SECONDS / 4)
+        producer = Cost.of(bill, asked).times(DAY / (IDLE_SECONDS / 4))
+    with topic.consumer("idle", start="latest") as consumer:
+        waiting = threading.Thread(target=lambda: [None for _ in consumer], name="tailrace-cost", daemon=True)
+        waiting.start()
+        began = time.monotonic()
+        while len(consumer.partitions) < partitions and time.monotonic() - began < 10:
+            time.sleep(0.05)
+        time.sleep(IDLE_SECONDS / 2)
+        bill.clear()
+        time.sleep(IDLE_SECONDS)
+        idle = Cost.of(bill, asked).times(DAY / IDLE_SECONDS)
+        consumer.close()
+        waiting.join()
+    return producer, idle
+
+
+def usual(topic: Topic) -> int | None:
+    """The usual size of a topic's records, by its newest chunks; None if it has none."""
+    entries = topic.store.run(topic.log.head()).own.entries
+    runs = [run for entry in entries for run in entry.runs]
+    records = sum(run.count for run in runs)
+    return sum(run.length for run in runs) // records if records else None
