@@ -29,6 +29,7 @@ from benchmarks import (
     spark_write,
     threads,
     topics,
+    upkeep,
 )
 from benchmarks.harness import ask
 from benchmarks.machine import describe
@@ -43,6 +44,8 @@ QUESTIONS = {
     "topics": topics.question,
     "memory": memory.question,
     "scrub": scrub.question,
+    "upkeep": upkeep.question,
+    "upkeep_latency": upkeep.latency,
     "events": events.question,
     "events_growth": events_growth.question,
     "spark_read": spark_read.question,

@@ -18,6 +18,7 @@ from tests.cli.runs import PROGRAM, Cli
 @pytest.fixture
 def orders(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(heads, "FULL", 300)
+    monkeypatch.setattr(os, "nice", lambda by: 0)
     cli("topic", "create", "orders", "-p", 2)
     with tailrace.open(cli.home) as here:
         for n in range(60):

@@ -87,6 +87,7 @@ def test_trouble_with_one_topic_does_not_stop_the_others() -> None:
     home = simulated_home("objects")[0]
     filled(home, "a")
     filled(home, "b")
+    home.topic("a").configure(compact=True)
     objects: Any = home.store.objects
     prefix = f"topics/{home.topic('a').id}/"
     for name in [name for name in objects.items if name.startswith(prefix)]:

@@ -25,6 +25,7 @@ MUTANTS = {
     "look.forgot": ("forget", 1000),
     "upkeep.held": ("pending", 0),
     "compact.in_order": ("tombstones", 0),
+    "compact.taken": ("compact2", 0),
 }
 """A rule taken away, the scenario in which that shows, and where to start looking."""
 

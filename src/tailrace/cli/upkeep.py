@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -59,6 +60,7 @@ def run(
         tailrace upkeep run orders clicks --rate 20MiB
         tailrace upkeep run --every 1h
     """
+    os.nice(10)  # others come first
     pause = values.seconds(every) if every else None
     speed = values.size(rate) if rate else None
     with opened(home) as here:

@@ -4,9 +4,10 @@
                              timestamp of a tombstone that it has left there
 
 COMPACT   NEWEST of the pages since the last compaction, as many as fit into memory.  Then every page up to these,
-          oldest first and all joining: what is not the newest of its key goes, each page by a MERGE of itself alone.
-          A tombstone may go once all that is older than it has been gone through, so a page that cannot be replaced
-          ends the round; and not while there are pages of before the topic grew, where its key was elsewhere.
+          oldest first and all joining: what is not the newest of its key goes, as many pages together as make an
+          object, by a MERGE.  A tombstone may go once all that is older than it has been gone through, so pages that
+          cannot be replaced end the round; and not while there are pages of before the topic grew, where its key was
+          elsewhere.
 
 A compacted chunk has its records' offsets in a column; the counts in its entry are those of the offsets it stands for,
 so all offsets are what they were.
@@ -66,14 +67,21 @@ class Round:
 
     newest: Newest
     upto: int
+    taken: set[tuple[int, int]] = field(default_factory=set)
+    """The pages whose records were taken in, as they were then: (first, v)."""
     records: int = 0
     tombstones: int | None = None
     """The earliest timestamp of a tombstone that is left."""
 
+    def took(self, page: Page) -> bool:
+        """Whether all records of a page were taken in."""
+        return (page.first, page.v) in self.taken or not in_force("compact.taken")
+
     def left(self, rows: Rows) -> None:
         """These records stay."""
-        earliest = pc.min(rows.batch.column(0).filter(rows.tombstones())).value
-        if earliest is not None:
+        if (marks := rows.tombstones()) is None:
+            return
+        if (earliest := pc.min(rows.batch.column(0).filter(marks)).value) is not None:
             self.tombstones = earliest if self.tombstones is None else min(self.tombstones, earliest)
 
 
@@ -111,16 +119,18 @@ def _begin(log: Log, how: Compacting, mark: Item | None, told: Told) -> Steps[Ro
     clean, dirty = yield from _sizes(log, how, done)
     if not _due(how, mark) and (not dirty or dirty < DIRTY * clean):
         return None
-    newest, upto, number = Newest(how.by), done, (yield from log.head()).first
+    begun, number = Round(Newest(how.by), done), (yield from log.head()).first
     while (page := (yield from _page(log, how, number))) is not None:
         number = page.last + 1
         told(0)
         if page.last > done:
-            yield from _take_in(log, page, newest, how.size)
-            upto = page.last
-            if newest.settle() > MEMORY:
+            yield from _take_in(log, page, begun.newest, how.size)
+            begun.upto = page.last
+            begun.taken.add((page.first, page.v))
+            if begun.newest.size > MEMORY:
                 break
-    return Round(newest, upto)
+    begun.newest.settle()
+    return begun
 
 
 def _due(how: Compacting, mark: Item | None) -> bool:
@@ -152,9 +162,8 @@ def _take_in(log: Log, page: Page, newest: Newest, size: int) -> Steps[None]:
     at = heads.plus(page.base, {})
     for group in _groups((yield from _chunks(log, page)), size):
         for q, pieces in (yield from read_pieces(log, group, at)).items():
-            for piece in pieces:
-                for rows in rows_of(piece):
-                    newest.add(q, rows)
+            for rows in rows_of(pieces, "key", "unset"):
+                newest.add(q, rows)
         at = heads.plus(at, heads.counts_of(group))
 
 
@@ -187,26 +196,55 @@ def _groups(entries: Sequence[Entry], size: int) -> Iterator[list[Entry]]:
 
 # --- writing anew -----------------------------------------------------------------------------------------------------
 def _rewrite(log: Log, how: Compacting, begun: Round, told: Told) -> Steps[bool]:
-    """Every page of a round, oldest first; False if one could not be replaced, which ends the round."""
+    """Every page of a round, oldest first; False if some could not be replaced, which ends the round."""
     head = yield from log.head()
     how, number = _unless_grown(how, head), head.first
-    while (page := (yield from _page(log, how, number))) is not None and page.last <= begun.upto:
+    while number <= begun.upto:
+        pages = yield from _together(log, how, begun, number, head.gc)
+        if not pages:
+            return False
         told(0)
         try:
-            finished = yield from _rewrite_page(log, how, begun, page, told)
+            finished = yield from _rewrite_pages(log, how, begun, pages, told)
         except (ObjectMissing, TimedOut):
             return False
         if not finished and in_force("compact.in_order"):
             return False
+        number = pages[-1].last + 1
+    return True
+
+
+def _together(log: Log, how: Compacting, begun: Round, number: int, gc: int) -> Steps[list[Page]]:
+    """Neighbouring pages from this number on that are written anew together: as one object, about."""
+    pages: list[Page] = []
+    size = items = ids = 0
+    while len(pages) < tiers.MOST_PAGES:
+        page = yield from _page(log, how, number)
+        if page is None or page.last > begun.upto:
+            break
+        size += sum(entry.size for entry in page.entries)
+        items, ids = items + sum(map(len, page.packed)), ids + tiers.id_bytes(page, gc)
+        alike = not pages or (begun.took(page) == begun.took(pages[0]) and not _listed(page) and not _listed(pages[0]))
+        fits = size <= how.size and items <= tiers.MOST_ITEM_BYTES and ids <= tiers.MOST_IDS
+        if pages and not (alike and fits):
+            break
+        pages.append(page)
         number = page.last + 1
-    return number == begun.upto + 1
+    return pages
 
 
-def _rewrite_page(log: Log, how: Compacting, begun: Round, page: Page, told: Told) -> Steps[bool]:
+def _listed(page: Page) -> bool:
+    return any(entry.kind & MANIFEST for entry in page.entries)
+
+
+def _rewrite_pages(log: Log, how: Compacting, begun: Round, pages: Sequence[Page], told: Told) -> Steps[bool]:
     head = yield from log.head()
-    at, entries, gone = heads.plus(page.base, {}), list[Entry](), 0
-    for group in _groups((yield from _chunks(log, page)), how.size):
-        kept = _kept((yield from read_pieces(log, group, at)), begun, how)
+    at, entries, gone = heads.plus(pages[0].base, {}), list[Entry](), 0
+    chunks: list[Entry] = []
+    for page in pages:
+        chunks += yield from _chunks(log, page)
+    for group in _groups(chunks, how.size):
+        kept = _kept((yield from read_pieces(log, group, at)), begun, how, known=begun.took(pages[0]))
         if kept.gone:
             chunk = _encoded(kept, group, how.compression)
             entries.append((yield from put_packed(log, head, group, chunk)))
@@ -217,10 +255,10 @@ def _rewrite_page(log: Log, how: Compacting, begun: Round, page: Page, told: Tol
         at = heads.plus(at, heads.counts_of(group))
     if not gone:
         return True
-    if sum(len(heads.pack(entry)) for entry in entries) > LIMIT:
+    if sum(len(heads.pack(entry)) for entry in entries) > tiers.MOST_IDS + LIMIT:
         manifest = yield from put_manifest(log, entries, head.gen)
         entries = [structs.replace(manifest, made_of=tiers.remembered(entries, head.gc))]
-    if not (yield from replace(log, [page], entries, head.gen)):
+    if not (yield from replace(log, pages, entries, head.gen)):
         return False
     begun.records += gone
     return True
@@ -235,14 +273,14 @@ class Kept:
     gone: int = 0
 
 
-def _kept(pieces: Mapping[int, Sequence[Piece]], begun: Round, how: Compacting) -> Kept:
+def _kept(pieces: Mapping[int, Sequence[Piece]], begun: Round, how: Compacting, known: bool) -> Kept:
     out = Kept(pieces)
     for q, some in pieces.items():
-        rows = [one for piece in some for one in rows_of(piece)]
+        rows = rows_of(some)
         out.rows[q] = []
         if not rows:
             continue
-        for one, stay in zip(rows, begun.newest.kept(q, rows, how.before), strict=True):
+        for one, stay in zip(rows, begun.newest.kept(q, rows, how.before, known), strict=True):
             left = Rows(one.batch.filter(stay), one.offsets.filter(stay))
             out.gone += len(one.offsets) - len(left.offsets)
             out.rows[q].append(left)

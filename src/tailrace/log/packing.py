@@ -40,7 +40,7 @@ from tailrace.log.reader import read_runs, where_is
 from tailrace.storage.calls import Steps
 from tailrace.storage.objects import Bytes
 
-LARGE_BYTES, LARGE_ROWS = 256 * 1024, BATCH_ROWS // 4
+LARGE_BYTES, LARGE_ROWS = 64 * 1024, 4096
 """A run with so many of either is taken over as it is."""
 AT_ONCE = 8 * 1024 * 1024
 """Bytes of decoded records that are waited for before they are written."""
@@ -159,12 +159,10 @@ class RunWriter:
         if not self._waiting:
             return
         batches = [one for alike in _alike(self._waiting) for one in _joined(alike)]
-        data = (
-            streams(batches, self._compression)
-            if self._kind & TYPED
-            else messages(batches, SCHEMAS[self._kind], self._compression)
-        )
-        self.parts.append(memoryview(data))
+        if self._kind & TYPED:
+            self.parts.append(memoryview(streams(batches, self._compression)))
+        else:
+            self.parts += [memoryview(messages([b], SCHEMAS[self._kind], self._compression)) for b in batches]
         self._waiting, self._rows, self._size = [], 0, 0
 
     def run(self, partition: int, position: int) -> Run:

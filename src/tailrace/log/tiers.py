@@ -92,6 +92,11 @@ def remembered(entries: Sequence[Entry], gc: int) -> tuple[tuple[str, tuple[tupl
     return tuple(out)
 
 
+def id_bytes(page: Page, gc: int) -> int:
+    """About the bytes of the ids that a merged page remembers of this one."""
+    return sum(30 + 7 * len(counts) for entry in page.entries for id, counts in kept_ids(entry, gc) if id)
+
+
 def _sum(a: dict[int, int], b: dict[int, int]) -> dict[int, int]:
     return {q: a.get(q, 0) + b.get(q, 0) for q in a.keys() | b.keys()}
 
@@ -109,7 +114,7 @@ class Window:
         settled = not any(small(entry, self._size) for entry in page.entries)
         bytes = sum(entry.size for entry in page.entries if small(entry, self._size))
         items = sum(map(len, page.packed))
-        ids = sum(30 + 7 * len(c) for e in page.entries for id, c in kept_ids(e, self._gc) if id)
+        ids = id_bytes(page, self._gc)
         full = (
             len(self._pages) >= MOST_PAGES
             or self._bytes + bytes > AT_ONCE * self._size

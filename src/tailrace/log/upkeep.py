@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from tailrace.errors import Damaged
 from tailrace.log import tiers
 from tailrace.log.append import Log
 from tailrace.log.cleaning import clean
@@ -70,7 +71,10 @@ def tend(
     keep = Keep(since, settings.retention_bytes, held)
     done.expired_records, done.expired_bytes = yield from retain(log, keep)
     if settings.compact:
-        done.compacted_records = yield from compact(log, compacting(settings, wall, held), wrote)
+        try:
+            done.compacted_records = yield from compact(log, compacting(settings, wall, held), wrote)
+        except Damaged as error:  # the rest can be done without what is damaged
+            done.error = str(error)
     if settings.merge_bytes is not None:
         size = object_size(settings)
         span = None if settings.retention_ms is None else settings.retention_ms // PARTS

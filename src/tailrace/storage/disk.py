@@ -18,6 +18,8 @@ from tailrace.errors import AlreadyThere, BadName, Broken, Closed, DiskFull, Obj
 from tailrace.storage.files import REAL, Files, make_folders, sync_names
 from tailrace.storage.objects import Bytes, ObjectInfo
 
+STEP = 4 * 1024 * 1024
+"""A large object is made durable in steps of so many bytes, so that whoever commits meanwhile does not wait for it."""
 FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 MISSING = (FileNotFoundError, NotADirectoryError, IsADirectoryError)
 
@@ -123,8 +125,9 @@ class DiskObjects:
 
     def _fill(self, descriptor: int, parts: Sequence[Bytes]) -> None:
         try:
-            self._files.write(descriptor, parts)
-            self._files.sync(descriptor)
+            for some in in_steps(parts):
+                self._files.write(descriptor, some)
+                self._files.sync(descriptor)
         finally:
             self._files.close(descriptor)
 
@@ -147,6 +150,21 @@ class DiskObjects:
 
     def _closed(self) -> TailraceError:
         return Closed(f"the objects in {self._folder} were closed")
+
+
+def in_steps(parts: Sequence[Bytes], step: int = STEP) -> Iterator[list[memoryview]]:
+    """Bytes in pieces of at most about twice so many, at least one."""
+    some: list[memoryview] = []
+    size = 0
+    for part in parts:
+        whole = memoryview(part).cast("B")
+        for start in range(0, max(1, whole.nbytes), step):
+            if size >= step:
+                yield some
+                some, size = [], 0
+            some.append(whole[start : start + step])
+            size += some[-1].nbytes
+    yield some
 
 
 class SharedSync:

@@ -15,12 +15,24 @@ from tailrace.storage.objects import Bytes
 
 MOST_PARTS = 1024
 """What one writev takes (IOV_MAX on Linux and macOS)."""
+AT_ONCE = 1024 * 1024
+"""Bytes of one writev.  For one of many megabytes Linux looks for as large pieces of free memory, which can take ten
+times as long as the writing."""
 
 
 NOT_OURS = {errno.EACCES, errno.EPERM, errno.EINVAL, errno.EROFS, errno.ENOTSUP}
 """What opening or syncing a folder gives that others have made, long ago, and we may not even read."""
 
 _FULL_SYNC: int | None = getattr(fcntl, "F_FULLFSYNC", None)  # macOS: a plain fsync does not reach the disk
+
+
+def _write_all(descriptor: int, left: list[memoryview]) -> None:
+    while left:
+        written = os.writev(descriptor, left)
+        while left and written >= left[0].nbytes:
+            written -= left.pop(0).nbytes
+        if written:
+            left[0] = left[0][written:]
 
 
 class Files:
@@ -32,13 +44,17 @@ class Files:
 
     def write(self, descriptor: int, parts: Sequence[Bytes]) -> None:
         """Write all parts, one behind the other, without joining them."""
-        left = [view for part in parts if (view := memoryview(part).cast("B")).nbytes]
-        while left:
-            written = os.writev(descriptor, left[:MOST_PARTS])
-            while left and written >= left[0].nbytes:
-                written -= left.pop(0).nbytes
-            if written:
-                left[0] = left[0][written:]
+        some: list[memoryview] = []
+        size = 0
+        for part in parts:
+            whole = memoryview(part).cast("B")
+            for start in range(0, whole.nbytes, AT_ONCE):
+                some.append(whole[start : start + AT_ONCE])
+                size += some[-1].nbytes
+                if size >= AT_ONCE or len(some) >= MOST_PARTS:
+                    _write_all(descriptor, some)
+                    some, size = [], 0
+        _write_all(descriptor, some)
 
     def sync(self, descriptor: int) -> None:
         """Make a file's bytes durable."""
