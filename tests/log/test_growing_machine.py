@@ -147,9 +147,9 @@ class Across(Growing):
 
 
 TestGrowing = Growing.TestCase
-TestGrowing.settings = settings(max_examples=25, stateful_step_count=50, deadline=None, suppress_health_check=QUIET)
+TestGrowing.settings = settings(max_examples=50, stateful_step_count=50, deadline=None, suppress_health_check=QUIET)
 TestAcross = Across.TestCase
-TestAcross.settings = settings(max_examples=40, stateful_step_count=60, deadline=None, suppress_health_check=QUIET)
+TestAcross.settings = settings(max_examples=120, stateful_step_count=60, deadline=None, suppress_health_check=QUIET)
 
 
 class Long(Growing):
