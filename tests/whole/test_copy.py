@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -20,6 +22,7 @@ from tailrace.storage.buckets import open_bucket
 from tailrace.storage.calls import Call, Store
 from tailrace.testing import Faults, SimulatedObjects, SimulatedTable
 from tailrace.whole.copy import copy
+from tests.cli.runs import PROGRAM
 from tests.log.homes import fill, group_of
 from tests.servers import aws
 from tests.servers.process import Server
@@ -231,3 +234,26 @@ def test_to_the_cloud_and_back(cloud: Store, tmp_path: Path) -> None:
     assert done.report.clean
     with tailrace.open(tmp_path / "b") as back:
         assert contents(back) == right
+
+
+def test_killed_again_and_again(tmp_path: Path) -> None:
+    with tailrace.open(tmp_path / "a") as home:
+        some_of_all(home)
+        topic = home.topic("two")
+        for _ in range(60):
+            topic.append([(b"more", BIG * 4)])
+        right = contents(home)
+    command = [PROGRAM, "home", "copy", tmp_path / "a", tmp_path / "b", "--json"]
+    deaths = 0
+    for delay in (0.4, 0.6, 0.8, 1.0):
+        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        time.sleep(delay)
+        deaths += process.poll() is None
+        process.kill()
+        process.wait()
+    done = subprocess.run(command, capture_output=True, check=False)
+    assert done.returncode == 0 or b"not empty" in done.stderr, done.stderr
+    assert deaths
+    with tailrace.open(tmp_path / "b") as copied:
+        assert contents(copied) == right
+        assert copied.scrub().clean

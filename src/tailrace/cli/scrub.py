@@ -23,7 +23,7 @@ DAMAGED = 3
 """The exit code when something is damaged."""
 
 TopicsArgument = Annotated[
-    list[str] | None, typer.Argument(metavar="[TOPIC…]", help="Only these topics.", show_default=False)
+    list[str] | None, typer.Argument(metavar="TOPIC", help="Only these topics.", show_default=False)
 ]
 SampleOption = Annotated[
     str, typer.Option("--sample", metavar="N%", help="Read the bytes of so many of the chunks, drawn at random.")

@@ -114,7 +114,7 @@ def _judge(wal: Path, data: memoryview, promise: Promise | None) -> None:
             promise = None  # of a WAL that came before
         whole = committed = 0
         for number, frame in enumerate(_frames(data, page, salts)):
-            if _sum(frame, order, before) != frame[16:24]:
+            if frame[8:16] != salts or _sum(frame, order, before) != frame[16:24]:
                 break
             before = struct.unpack(">II", frame[16:24])
             whole = number + 1
@@ -139,11 +139,12 @@ def _orphaned(data: memoryview) -> int:
 
 
 def _frames(data: memoryview, page: int, salts: bytes) -> Iterator[bytes]:
-    """The frames of this WAL; what follows is left of one before."""
-    for at in range(HEADER, len(data) - FRAME - page + 1, FRAME + page):
-        if data[at + 8 : at + 16] != salts:
+    """The frames of this WAL; what follows is left of one before.  One among them may have other salts by damage."""
+    step = FRAME + page
+    for at in range(HEADER, len(data) - step + 1, step):
+        if salts not in (data[at + 8 : at + 16], data[at + step + 8 : at + step + 16]):
             return
-        yield bytes(data[at : at + FRAME + page])
+        yield bytes(data[at : at + step])
 
 
 def _behind(frames: list[bytes], order: str) -> int:
