@@ -13,6 +13,7 @@ import pytest
 
 import tailrace
 from tailrace.errors import AlreadyThere, HomeError
+from tailrace.events.event import Event
 from tailrace.home import Home
 from tailrace.log import group as groups
 from tailrace.log import head as heads
@@ -76,6 +77,17 @@ def test_from_disk_to_memory_and_back(tmp_path: Path) -> None:
         back.topic("two").append([(b"k", b"it goes on")])
         assert back.topic("one").named_producer("loader").send_batch([(b"k", b"v")])
         assert back.id not in (home.id, there.id)
+
+
+def test_large_items(tmp_path: Path) -> None:
+    with tailrace.open(tmp_path / "a") as home:
+        events = home.events(max_events=1, compression="none")
+        for n in range(30):
+            events.stream("Cart-1").append([Event("Added", bytes(300_000))], expected=n)
+        right = contents(home)
+        assert home.copy(tmp_path / "b").report.clean
+        with tailrace.open(tmp_path / "b") as copied:
+            assert contents(copied) == right
 
 
 def test_a_target_that_holds_something_is_refused(tmp_path: Path) -> None:

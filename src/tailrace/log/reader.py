@@ -444,6 +444,7 @@ def offset_at(log: Log, partition: int, timestamp: int) -> Steps[int]:
                     f"{error.name} is gone, and with it records of partition {partition} of {log.name!r}; "
                     "restore it from a backup",
                     where=error.name,
+                    topic=log.name,
                 ) from error
             missing = error.name
 

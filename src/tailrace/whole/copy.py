@@ -168,9 +168,9 @@ class _Copy:
         below = LAST if tip is None else tip["n"] - len(tip["e"])
         for calf in self.source.run(guard.read_all(stream, 0, TIP - 1)):
             if calf["i"] < below:
-                self.shelf.put(calf, 32_000)
+                self.shelf.put(calf)
         if tip is not None:
-            self.shelf.put(tip, 32_000)
+            self.shelf.put(tip)
         self.copied.streams += 1
 
     def _heads(self, topics: dict[str, Item], guards: dict[Key, Item]) -> tuple[dict[str, Head], dict[Key, Item]]:
@@ -203,14 +203,14 @@ class _Copy:
                 if page.first != number or page.last >= head.page:
                     raise _Changed
                 self._entries(log, page.entries, pool)
-                self.shelf.put(item, 8000)
+                self.shelf.put(item)
                 number = page.last + 1
                 if number >= head.page:
                     break
             if not items:
                 raise _Changed
         self._entries(log, head.own.entries, pool)
-        self.shelf.put(head.item, 8000)
+        self.shelf.put(head.item)
         self.copied.topics += 1
 
     def _entries(self, log: Log, entries: tuple[Entry, ...], pool: ThreadPoolExecutor) -> None:
@@ -237,7 +237,7 @@ class _Copy:
         key = heads.chunk_key(log.id, entry.gen, entry.id)
         item = self.source.run(guard.read(key))
         if item is not None:
-            self.shelf.put(item, len(item["d"]) + 100)
+            self.shelf.put(item)
         else:
             self._gone(f"{key.p}/{key.i}")
 

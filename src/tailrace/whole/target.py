@@ -12,6 +12,7 @@ from tailrace.coordination import guard
 from tailrace.coordination.guard import Written
 from tailrace.errors import AlreadyThere
 from tailrace.storage.calls import Steps, Store
+from tailrace.storage.limits import item_size
 from tailrace.storage.tables import Absent, Action, Delete, Equals, Exists, Item, Key, Put, Remove, Set, Update
 
 HOME = Key("$Home")
@@ -76,10 +77,10 @@ class Shelf:
         self._items: dict[Key, Item] = {}
         self._bytes = 0
 
-    def put(self, item: Item, size: int = 1000) -> None:
-        """One item, some time until `flush`; `size` is about how many bytes it has."""
+    def put(self, item: Item) -> None:
+        """One item, some time until `flush`."""
         self._items[Key(item["p"], item["i"])] = item
-        self._bytes += size
+        self._bytes += item_size(item)
         if len(self._items) >= AT_ONCE or self._bytes >= BYTES_AT_ONCE:
             self.flush()
 
