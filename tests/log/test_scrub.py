@@ -10,6 +10,7 @@ import pytest
 
 from tailrace.errors import Lost, TailraceError
 from tailrace.log import head as heads
+from tailrace.log import scrub as scrubbing
 from tailrace.log.append import commit, place, roll
 from tailrace.log.damage import Damage
 from tailrace.log.merging import merge
@@ -243,3 +244,22 @@ def test_pages_removed_meanwhile_are_no_damage() -> None:
     found = scrubbed_while(sim, change)
     assert not found.damages
     assert found.records >= 5 * PARTITIONS
+
+
+@pytest.mark.parametrize("slice", [64, 300, 1000])
+def test_long_runs_are_read_in_slices(slice: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scrubbing, "SLICE", slice)
+    sim = filled()
+    found = scrubbed(sim)
+    assert not found.damages
+    assert found.records == 9 * PARTITIONS
+    whole = {name: bytes(data) for name, data in sim.objects.items.items()}
+    entry = entry_of(sim, 2)
+    name, run = heads.object_name(log_of(sim).id, 0, entry.id), entry.runs[1]
+    for at in run.position, run.position + run.length - 1:
+        data = bytearray(whole[name])
+        data[at] ^= 1
+        sim.objects.items[name] = bytes(data)
+        assert (the_damage(sim).byte, the_damage(sim).lost) == (run.position, (Lost(1, 2, 3),))
+    sim.objects.items[name] = whole[name][: run.position + 10]
+    assert (the_damage(sim).byte, the_damage(sim).lost) == (run.position + 10, (Lost(1, 2, 3),))
