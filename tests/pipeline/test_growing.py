@@ -10,6 +10,7 @@ from pyspark.sql import SparkSession
 
 import tailrace
 from tailrace.adaptors.rows import make_rows
+from tailrace.log import head as heads
 from tailrace.log.append import commit
 from tailrace.log.parcel import pack_up, unpack_parcels
 from tailrace.log.record import Mode, Op, partition_of
@@ -81,3 +82,23 @@ def test_parcels_are_spread_anew(tmp_path: Path) -> None:
         assert sum(one.data.num_rows for one in found) == 3 * len(IDS)
         for one in found:
             assert {partition_of(key, 5) for key in one.data.column(2).to_pylist()} == {one.partition}
+
+
+def test_parcels_that_two_processes_made_at_the_same_time(tmp_path: Path) -> None:
+    with tailrace.open(tmp_path / "home") as home:
+        topic = home.topic("orders", partitions=2)
+        home.store.run(topic.log.head())
+        parcels = []
+        for n in range(3):
+            topic.log.new_id = lambda n=n: f"{n:04x}{'7' * 20}"
+            parcels.append(pack_up(home.store, topic.log, topic.described, [version(n)]))
+        topic.log.new_id = heads.new_id
+        placed = unpack_parcels(topic.log, parcels)
+        assert placed is not None
+        home.store.run(commit([placed]))
+        assert sum(end for _, end in topic.ends().values()) == 3 * len(IDS)
+
+
+def test_ids_of_a_process_have_keys_of_their_own() -> None:
+    ids = [heads.new_id() for _ in range(1000)]
+    assert len({heads.chunk_key("t", 0, id) for id in ids}) == 1000

@@ -13,6 +13,7 @@ See docs/formats/head.md.
 from __future__ import annotations
 
 import secrets
+import threading
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
@@ -101,8 +102,15 @@ unpack = msgspec.msgpack.Decoder(Entry).decode
 
 def new_id() -> str:
     """A chunk's id: random, but for the bits that are in its item's key.  Those grow with time, in steps of 36 us, so
-    that items made one after the other lie beside each other however many there are."""
-    return f"{secrets.randbits(96 - ID_BITS) << ID_BITS | time.time_ns() // 36_000 & (1 << ID_BITS) - 1:024x}"
+    that items made one after the other lie beside each other however many there are; no two of a process are alike,
+    since one write can have several."""
+    with _ticking:
+        _tick[0] = max(time.time_ns() // 36_000, _tick[0] + 1)
+        low = _tick[0] & (1 << ID_BITS) - 1
+    return f"{secrets.randbits(96 - ID_BITS) << ID_BITS | low:024x}"
+
+
+_ticking, _tick = threading.Lock(), [0]
 
 
 def head_key(topic_id: str) -> Key:

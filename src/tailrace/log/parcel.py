@@ -22,6 +22,7 @@ from tailrace.log.head import Entry
 from tailrace.log.spreading import Made, is_stale, taken_back
 from tailrace.storage import calls
 from tailrace.storage.calls import Steps, Store
+from tailrace.storage.tables import Key
 
 CHUNK_BYTES = 4 * 1024 * 1024
 
@@ -94,10 +95,17 @@ def unpack_parcels(log: Log, parcels: Iterable[Parcel]) -> Placed | None:
     entries: list[Entry] = []
     data: dict[str, bytes] = {}
     made: dict[str, Made] = {}
+    keys: set[Key] = set()
     for parcel in parcels:
-        entries += [heads.unpack(entry) for entry in parcel.entries]
-        data |= parcel.data
-        made |= parcel.made
+        for entry in map(heads.unpack, parcel.entries):
+            fresh = entry
+            if entry.id in parcel.data and heads.chunk_key(log.id, entry.gen, entry.id) in keys:
+                fresh = replace(entry, id=log.new_id())  # another process made one at the very same time
+            keys.add(heads.chunk_key(log.id, fresh.gen, fresh.id))
+            entries.append(fresh)
+            made[fresh.id] = parcel.made.get(entry.id, Made())
+            if entry.id in parcel.data:
+                data[fresh.id] = parcel.data[entry.id]
     return _placed(log, tuple(entries), data, made) if entries else None
 
 
