@@ -13,9 +13,11 @@ from tailrace.errors import BadInput
 from tailrace.home import Home
 from tailrace.log import head as heads
 from tailrace.log.buffer import batch_of
+from tailrace.log.compaction import upkeep_key
 from tailrace.log.interchange import export_topic, import_topic
 from tailrace.log.reader import Fetched
 from tailrace.log.topic import Topic, as_arrow
+from tailrace.whole.copy import copy
 from tests.log.homes import until
 
 
@@ -114,6 +116,16 @@ def test_a_scrub_finds_nothing_wrong(home: Home, topic: Topic) -> None:
     assert state(topic.records()) == {b"x": b"y"}
     report = home.scrub()
     assert not report.damages
+
+
+def test_a_copy_is_compacted_from_the_beginning(home: Home, topic: Topic, tmp_path: Path) -> None:
+    with tailrace.open(tmp_path / "copy") as other:
+        copy(home.store, other.store, home.id, other.url)
+        again = other.topic("t")
+        assert state(again.records()) == WANT
+        assert other.store.table.get(upkeep_key(topic.id)) is None
+        other.upkeep()
+        assert state(again.records()) == WANT
 
 
 def test_parts_of_what_was_fetched() -> None:

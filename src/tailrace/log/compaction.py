@@ -301,7 +301,7 @@ def _encoded(kept: Kept, group: Sequence[Entry], compression: Compression) -> Ch
 
 
 def _note(log: Log, begun: Round, mark: Item | None) -> Steps[None]:
-    """How far compaction has come; nothing depends on it but what the next round does first."""
+    """How far compaction has come: of a key whose tombstone is on a page up to there, nothing older is left."""
     key = upkeep_key(log.id)
     new = {"compacted": begun.upto, "tombstones": begun.tombstones}
     if mark is None:

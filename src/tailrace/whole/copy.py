@@ -37,7 +37,7 @@ from tailrace.whole.target import Shelf, claim, finish, scan, wipe
 GUARDS = ("$Producer-", "$Reader-", "$Pieces-", "$Sink-")
 """Items that say what has been appended: they must agree with the heads."""
 
-LEFT_OUT = ("$Home", "$Member-", "$Name-", "$Lease-", "$Deleted", "$Topics", "$Topic-", "$Log-", "$Chunk-")
+LEFT_OUT = ("$Home", "$Member-", "$Name-", "$Lease-", "$Deleted", "$Topics", "$Topic-", "$Log-", "$Chunk-", "$Upkeep-")
 ATTEMPTS = 20
 WORKERS = 4
 
