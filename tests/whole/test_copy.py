@@ -22,7 +22,7 @@ from tailrace.log.merging import merge
 from tailrace.storage.buckets import open_bucket
 from tailrace.storage.calls import Call, Store
 from tailrace.testing import Faults, SimulatedObjects, SimulatedTable
-from tailrace.whole.copy import copy
+from tailrace.whole.copy import _Copy, copy
 from tests.cli.runs import PROGRAM
 from tests.log.homes import fill, group_of
 from tests.servers import aws
@@ -269,3 +269,21 @@ def test_killed_again_and_again(tmp_path: Path) -> None:
     with tailrace.open(tmp_path / "b") as copied:
         assert contents(copied) == right
         assert copied.scrub().clean
+
+
+def test_a_topic_that_grows_while_it_is_copied(monkeypatch: pytest.MonkeyPatch) -> None:
+    with tailrace.open("memory://") as home:
+        topic = home.topic("orders", partitions=2)
+        topic.append([(b"%d" % n, b"old") for n in range(9)])
+        heads_of = _Copy._heads
+
+        def grown(self: _Copy, *given: Any) -> Any:
+            topic.grow(5)
+            topic.append([(b"%d" % n, b"new") for n in range(9)])
+            return heads_of(self, *given)
+
+        monkeypatch.setattr(_Copy, "_heads", grown)
+        home.copy("memory://grown")
+        with tailrace.open("memory://grown") as there:
+            assert there.topic("orders").partitions == 5
+            assert sorted(there.topic("orders").records()) == sorted(topic.records())

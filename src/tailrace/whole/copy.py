@@ -135,10 +135,10 @@ class _Copy:
                 self._topic(Log(described[id]["p"].removeprefix("$Topic-"), id), head, pool)
         self.shelf.put_all(guards.values())
         names: dict[Key, dict[str, str]] = {}
-        for id in found:
+        for id, head in found.items():
             name = described[id]["p"].removeprefix("$Topic-")
             names.setdefault(bucket_key("$Topics", name), {})[name] = id
-            self.shelf.put(described[id])
+            self.shelf.put({**described[id], "partitions": head.partitions})  # it may have grown since it was described
         self.shelf.put_all({"p": key.p, "i": key.i, "names": some} for key, some in names.items())
         self.shelf.flush()
 
