@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from tailrace.home import Home
 from tailrace.log import head as heads
 from tailrace.log.keeper import LEASE, Keeper, Pace
 from tests.log.driving import simulated_home
-from tests.log.homes import until
+from tests.log.homes import EVERYWHERE, opened, until
 
 
 @pytest.fixture(autouse=True)
@@ -42,6 +43,23 @@ def test_upkeep_of_a_home_on_disk(tmp_path: Path) -> None:
         assert second[0].merged_pages == 0
         assert sorted(home.topic("t").records()) == before
         assert all(one.idle for one in home.upkeep("u"))
+
+
+@pytest.fixture(params=EVERYWHERE)
+def anywhere(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Home]:
+    with opened(request, tmp_path) as home:
+        yield home
+
+
+def test_upkeep_on_every_table(anywhere: Home) -> None:
+    topic = anywhere.topic("t", partitions=2, compact=True)
+    for n in range(150):
+        topic.append([(b"%d" % (n % 30), b"v%d" % n)])
+    want = {r.key: r.value for r in topic.records()}
+    done = [anywhere.upkeep("t")[0] for _ in range(2)]
+    assert done[0].compacted_records > 80
+    assert done[1].cleaned_chunks > 80
+    assert {r.key: r.value for r in topic.records()} == want
 
 
 def test_only_the_topics_named_are_kept_up() -> None:
