@@ -205,7 +205,7 @@ def test_what_a_home_acknowledged_survives_any_power_cut(tmp_path: Path, seed: i
 
 
 BUGS = {
-    "no sync of commits": "not there|are gone",
+    "no sync of commits": "not there|are gone|is damaged",
     "no sync of names": "is gone|not there",
     "no sync of objects": "checksum differs|cut to|not there",
 }
@@ -219,8 +219,8 @@ def test_the_images_show_a_missing_sync(tmp_path: Path, bug: str) -> None:
         life(recorder, durable=bug != "no sync of commits", sync_names=bug != "no sync of names")
 
     trace = record(workload, tmp_path / "home")
-    found = {str(problem(image)) for image in images(trace, 1, cuts=40, each=2)}
-    assert any(part in what for part in BUGS[bug].split("|") for what in found), found
+    found = (str(problem(image)) for image in images(trace, 1, cuts=40, each=2))
+    assert any(part in what for what in found for part in BUGS[bug].split("|"))
 
 
 @pytest.mark.soak

@@ -124,13 +124,13 @@ def test_the_images_show_a_missing_sync(tmp_path: Path, bug: str) -> None:
         run(recorder, threads=1, durable=bug != "no sync of commits", sync_names=bug != "no sync of names")
 
     trace = record(workload, tmp_path / "home")
-    found = {str(problem(image)) for image in images(trace, 1, cuts=40, each=3)}
+    found = (str(problem(image)) for image in images(trace, 1, cuts=40, each=3))
     expected = {
-        "no sync of commits": "acknowledged and gone",
+        "no sync of commits": "acknowledged and gone|is damaged",
         "no sync of names": "ObjectMissing",
         "no sync of objects": "named, but not what was put",
     }
-    assert any(expected[bug] in what for what in found), found
+    assert any(part in what for what in found for part in expected[bug].split("|"))
 
 
 @pytest.mark.soak
