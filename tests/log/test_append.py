@@ -71,7 +71,8 @@ def test_a_missing_answer_is_no_second_record(kept: str, when: str) -> None:
 
 @pytest.mark.parametrize("kept", TABLES)
 @pytest.mark.parametrize("landed", [True, False])
-def test_who_takes_over_from_an_interrupted_thread_finds_what_it_sent(kept: str, landed: bool) -> None:
+@pytest.mark.parametrize("seen", [True, False], ids=["newer head seen", "stale head"])
+def test_who_takes_over_from_an_interrupted_thread_finds_what_it_sent(kept: str, landed: bool, seen: bool) -> None:
     store, _ = simulated(kept)
     log = new_log(store)
     placed = store.run(place(log, chunk((0, b"a"))))
@@ -80,6 +81,8 @@ def test_who_takes_over_from_an_interrupted_thread_finds_what_it_sent(kept: str,
         land(store, sent)
     store.run(roll(view(store), store.run(view(store).head())))
     append(store, view(store), (0, b"b"))
+    if seen:
+        store.run(log.head())
     (appended,) = store.run(commit([placed]))
     assert appended.offsets is not None
     assert appended.offsets[0] == (0 if landed else 1)

@@ -187,9 +187,8 @@ def commit(placed: Sequence[Placed], patience: float = guard.PATIENCE) -> Steps[
 def _commit(placed: list[Placed], patience: float) -> Steps[list[Appended]]:
     began = None
     placed[:] = [p.latest for p in placed]
-    for p in placed:
-        if p.sent is not None:
-            p.doubts.add(p.sent)
+    if (found := (yield from _sent_before(placed))) is not None:
+        return found
     while True:
         pages, actions = yield from _actions(placed)
         if in_force("grow.asked") and any(map(_grown, placed)):
@@ -216,6 +215,20 @@ def _commit(placed: list[Placed], patience: float) -> Steps[list[Appended]]:
             _tell(placed)
             return found
         yield from _prepare(placed)
+
+
+def _sent_before(placed: Sequence[Placed]) -> Steps[list[Appended] | None]:
+    """What became of an attempt whose thread was interrupted: until that is known, there may be no other."""
+    if all(p.sent is None for p in placed):
+        return None
+    for p in placed:
+        if p.sent is not None:
+            p.doubts.add(p.sent)
+        p.head = yield from p.log.head()
+    found = yield from _found(placed)
+    if found is not None:
+        _tell(placed)
+    return found
 
 
 def _tell(placed: Sequence[Placed]) -> None:
