@@ -35,6 +35,9 @@ FORMAT = 2
 """1: without checksums; 2: every page has one."""
 
 IDLE_READERS = 8
+YOUNG = 10
+"""So often a new database is opened anew; real damage is still there then."""
+
 _PASSING = {apsw.SQLITE_IOERR_SHMSIZE, apsw.SQLITE_IOERR_SHMMAP, apsw.SQLITE_IOERR_NOMEM, apsw.SQLITE_IOERR_LOCK}
 
 
@@ -83,11 +86,24 @@ class Database:
         self._watch: apsw.Connection | None = None
         self._users = 0
         with _opening:
-            self._open(files)
+            self._open_patiently(files)
         self._writer.create_scalar_function("tailrace_now", lambda *_: int(clock() * 1000), 0)
         self._committer = Committer(self._writer, self.explain, self._refused, 60 + patience)
         self._checkpointer = Checkpointer(self._connect, self._committer.between, self.explain, PAGE)
         self._writer.set_wal_hook(self._checkpointer.after_commit)
+
+    def _open_patiently(self, files: Files) -> None:
+        """While other processes make the same database, a page may be met before its checksum is known."""
+        for tries in range(YOUNG):
+            try:
+                self._open(files)
+            except Damaged as error:
+                cause = error.__cause__
+                if getattr(cause, "extendedresult", 0) != apsw.SQLITE_IOERR_DATA or tries == YOUNG - 1:
+                    raise
+                time.sleep(0.05)
+            else:
+                return
 
     def _open(self, files: Files) -> None:
         try:

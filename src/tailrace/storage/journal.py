@@ -122,7 +122,7 @@ def _judge(wal: Path, data: memoryview, promise: Promise | None) -> None:
         at = HEADER + whole * (FRAME + page)
         if promise is not None and committed < promise.frames:
             raise _lost(wal, at, promise.frames - committed)
-        if behind := _behind(list(_frames(data, page, salts))[whole:], order):
+        if behind := _behind(list(_frames(data, page, salts))[whole:], salts, order, before):
             raise _lost(wal, at, behind)
     finally:
         data.release()
@@ -147,18 +147,26 @@ def _frames(data: memoryview, page: int, salts: bytes) -> Iterator[bytes]:
         yield bytes(data[at : at + step])
 
 
-def _behind(frames: list[bytes], order: str) -> int:
-    """How many frames behind one that does not fit belong to commits that must have been answered.
+def _behind(frames: list[bytes], salts: bytes, order: str, before: tuple[int, int]) -> int:
+    """How many frames, of which the first does not fit, belong to commits that must have been answered.
 
-    Frames that fit their neighbours were written one after the other.  Of commits among them only the last may be one
-    that a power cut tore."""
-    commits = [_commits(frames[0])] if frames else []
-    for number in range(1, len(frames)):
-        before = struct.unpack(">II", frames[number - 1][16:24])
-        if _sum(frames[number], order, before) != frames[number][16:24] and number > 2:
+    Frames that fit their neighbours were written one after the other, and a power cut tears at most the last commit: so
+    two commits in a row, one of which is behind the frame that does not fit, are damage.  A frame that does not even
+    follow the first may be left over from a commit torn long before, of which there is only one."""
+    run: list[bytes] = []
+    for number, frame in enumerate(frames[1:]):
+        if frame[8:16] != salts or (number and not _follows(frame, run[-1][16:24], order)):
             break
-        commits.append(_commits(frames[number]))
-    return len(commits) if sum(commits) > 1 else 0
+        run.append(frame)
+    if not run:
+        return 0
+    joined = any(_follows(run[0], stored, order) for stored in (frames[0][16:24], _sum(frames[0], order, before)))
+    commits = sum(map(_commits, run)) + (joined and _commits(frames[0]))
+    return len(run) + 1 if commits > 1 else 0
+
+
+def _follows(frame: bytes, before: bytes, order: str) -> bool:
+    return _sum(frame, order, struct.unpack(">II", before)) == frame[16:24]
 
 
 def _commits(frame: bytes) -> bool:
