@@ -16,8 +16,10 @@ from tailrace.errors import ObjectMissing, OutcomeUnknown
 from tailrace.log import append, intake, looking, merging
 from tailrace.log import head as heads
 from tailrace.log.append import Appended, Log, Placed
+from tailrace.log.fetched import Fetched
 from tailrace.log.head import Entry, Head, Page
-from tailrace.log.reader import Fetched, Reader, read_runs
+from tailrace.log.reader import Reader
+from tailrace.log.runs import read_runs
 from tailrace.storage import calls
 from tailrace.storage.calls import Steps
 from tailrace.storage.tables import Action, Item, Put

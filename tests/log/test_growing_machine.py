@@ -18,7 +18,8 @@ from tailrace.errors import BadSetting
 from tailrace.log import catalog
 from tailrace.log import group as groups
 from tailrace.log.append import Appended, Log, commit, place
-from tailrace.log.reader import Fetched, Reader
+from tailrace.log.fetched import Fetched
+from tailrace.log.reader import Reader
 from tailrace.log.record import partition_of
 from tailrace.storage.calls import Steps
 from tailrace.storage.tables import Absent, Put

@@ -9,9 +9,9 @@ import pytest
 from tailrace.coordination import lease
 from tailrace.errors import Fenced, Unavailable
 from tailrace.log import group as groups
+from tailrace.log.fetched import Fetched
 from tailrace.log.inbox import Consuming, Inbox
 from tailrace.log.member import Member
-from tailrace.log.reader import Fetched
 from tailrace.log.topic import as_records
 from tailrace.testing import Simulation
 from tests.log.groups import EACH, prepare, shared

@@ -17,8 +17,8 @@ from tailrace.errors import BadInput, Damaged, NotThere, UnknownPartition
 from tailrace.log import interchange
 from tailrace.log.append import commit, place
 from tailrace.log.chunk import encode
+from tailrace.log.fetched import Fetched
 from tailrace.log.interchange import export_topic, import_topic
-from tailrace.log.reader import Fetched
 from tailrace.log.retention import raise_floor
 from tailrace.log.segment import Exported
 from tests.cli.runs import Cli

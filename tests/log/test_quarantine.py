@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -162,3 +163,28 @@ def test_a_copy_has_it_too(home: Home, topic: Topic, tmp_path: Path) -> None:
     assert [d.lost for d in done.report.damages] == [(Lost(0, 5, 10), Lost(1, 5, 10))]
     with tailrace.open(tmp_path / "copy") as copied:
         assert offsets(copied.topic("t")) == offsets(topic)
+
+
+@pytest.mark.parametrize("how", ["flip", "gone"])
+def test_a_search_by_time_passes_it_too(home: Home, tmp_path: Path, how: str) -> None:
+    topic = home.create_topic("t", 2)
+    topic.log.inline_bytes = 0
+    for n in range(4):
+        with topic.transaction() as t:
+            for place in range(10):
+                t.send(None, b"x", partition=place % 2, timestamp=1000 * n + place)
+        home.store.run(roll(topic.log, home.store.run(topic.log.head())))
+    assert topic.offset_at(1, at(1000)) == 5
+    lost = harm(topic, tmp_path, how)
+    with pytest.raises(Damaged):
+        topic.offset_at(1, at(1000))
+    topic.quarantine(lost, "tried everything")
+    assert topic.offset_at(1, at(1000)) == 10, "the first that can be read"
+    assert topic.offset_at(1, at(0)) == 0
+    topic.lift()
+    with pytest.raises(Damaged):
+        topic.offset_at(1, at(1000))
+
+
+def at(milliseconds: int) -> datetime:
+    return datetime.fromtimestamp(milliseconds / 1000, UTC)

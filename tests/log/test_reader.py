@@ -13,8 +13,9 @@ from tailrace.log.append import commit, place, roll
 from tailrace.log.cleaning import clean
 from tailrace.log.head import Page
 from tailrace.log.merging import merge
-from tailrace.log.reader import Reader, seek
+from tailrace.log.reader import Reader
 from tailrace.log.retention import drop_pages, raise_floor
+from tailrace.log.seeking import seek
 from tailrace.storage.calls import Get, GetObject, Store
 from tailrace.storage.tables import LAST, Key
 from tests.log.driving import TABLES, Driven, chunk, new_log, simulated, stored, view

@@ -14,8 +14,8 @@ from tailrace.log.append import roll
 from tailrace.log.cleaning import clean
 from tailrace.log.head import Page
 from tailrace.log.merging import merge
-from tailrace.log.reader import offset_at
 from tailrace.log.retention import raise_floor
+from tailrace.log.seeking import offset_at
 from tailrace.log.topic import Topic
 from tailrace.storage.calls import Store
 from tailrace.storage.tables import LAST

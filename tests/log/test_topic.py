@@ -12,7 +12,7 @@ import pytest
 from tailrace.errors import BadInput, Damaged, OutOfRange, UnknownPartition
 from tailrace.home import Home
 from tailrace.log.append import roll
-from tailrace.log.reader import Fetched
+from tailrace.log.fetched import Fetched
 from tailrace.log.record import Record, partition_of
 from tailrace.log.retention import drop_pages, raise_floor
 from tailrace.log.topic import Topic, as_records

@@ -14,7 +14,7 @@ from tailrace.cli.show import record_as_json, record_as_text
 from tailrace.errors import BadInput, StorageError
 
 if TYPE_CHECKING:
-    from tailrace.log.reader import Fetched
+    from tailrace.log.fetched import Fetched
     from tailrace.log.record import Record
 
 BINARY = (Format.arrow, Format.parquet)

@@ -21,7 +21,7 @@ from tailrace.cli.show import record_as_json, record_as_text
 
 if TYPE_CHECKING:
     from tailrace.home import Home
-    from tailrace.log.reader import Fetched
+    from tailrace.log.fetched import Fetched
     from tailrace.log.record import Record
     from tailrace.log.topic import Topic
 

@@ -10,10 +10,11 @@ import pyarrow as pa
 
 from tailrace.log.aioconsumer import AsyncConsumer
 from tailrace.log.aioproducer import AsyncProducer
+from tailrace.log.fetched import Fetched
 from tailrace.log.group import offsets
 from tailrace.log.inbox import Consuming
 from tailrace.log.linger import Linger
-from tailrace.log.reader import POLL_BYTES, Fetched, Reader
+from tailrace.log.reader import POLL_BYTES, Reader
 from tailrace.log.record import Record
 from tailrace.log.topic import Position, Topic, as_arrow, as_records
 from tailrace.storage.calls import Store

@@ -13,9 +13,9 @@ from tailrace.coordination.lease import Beating
 from tailrace.errors import Closed
 from tailrace.log import groupstate
 from tailrace.log.consumer import FOR_NOW, new_member
+from tailrace.log.fetched import Fetched
 from tailrace.log.groupstate import Lag
 from tailrace.log.inbox import Consuming, Inbox
-from tailrace.log.reader import Fetched
 from tailrace.log.record import Record
 from tailrace.log.topic import Topic, as_arrow, as_records
 from tailrace.log.watch import Wait, watch

@@ -13,11 +13,11 @@ from tailrace.coordination.lease import Beating, new_number
 from tailrace.errors import Closed, Throttled, TimedOut, Unavailable
 from tailrace.log import groupstate
 from tailrace.log.catalog import check_name
+from tailrace.log.fetched import Fetched
 from tailrace.log.group import Group
 from tailrace.log.groupstate import Lag
 from tailrace.log.inbox import Consuming, Inbox
 from tailrace.log.member import Member
-from tailrace.log.reader import Fetched
 from tailrace.log.record import Record
 from tailrace.log.topic import Topic, as_arrow, as_records
 from tailrace.log.watch import Wait, block, watch

@@ -27,8 +27,8 @@ from tailrace.log import head as heads
 from tailrace.log.append import Log
 from tailrace.log.catalog import MAX_PARTITIONS, bucket_key, ids, listing
 from tailrace.log.head import Head
-from tailrace.log.reader import offset_at
 from tailrace.log.record import milliseconds
+from tailrace.log.seeking import offset_at
 from tailrace.storage import calls
 from tailrace.storage.calls import Steps
 from tailrace.storage.tables import (

@@ -17,8 +17,9 @@ from typing import TYPE_CHECKING, Any
 from tailrace.coordination import lease
 from tailrace.errors import BadSetting, Fenced
 from tailrace.log.catalog import check_name
+from tailrace.log.fetched import Fetched
 from tailrace.log.member import Balance, Member
-from tailrace.log.reader import Fetched, Reader
+from tailrace.log.reader import Reader
 from tailrace.log.record import Record
 from tailrace.log.watch import Event
 from tailrace.storage import calls

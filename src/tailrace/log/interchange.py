@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from tailrace.errors import BadInput, Expected, NotThere
 from tailrace.log.chunk import SCHEMAS
-from tailrace.log.reader import Fetched
+from tailrace.log.fetched import Fetched
 from tailrace.log.segment import SEGMENT_BYTES, Exported, Writer, explained, read_segments, segment_name
 from tailrace.log.topic import Topic, as_arrow
 

@@ -17,8 +17,8 @@ import pyarrow.compute as pc
 
 from tailrace.coordination.rules import in_force
 from tailrace.log.chunk import OFFSETS, CompactBy
+from tailrace.log.fetched import place_of, without_offsets
 from tailrace.log.packing import Piece
-from tailrace.log.reader import place_of, without_offsets
 from tailrace.log.record import Op
 
 _OP = pa.scalar(2, pa.uint8())

@@ -36,7 +36,7 @@ from tailrace.log.chunk import (
     verify,
 )
 from tailrace.log.head import Entry, plus
-from tailrace.log.reader import read_runs, where_is
+from tailrace.log.runs import read_runs, where_is
 from tailrace.storage.calls import Steps
 from tailrace.storage.objects import Bytes
 

@@ -50,7 +50,7 @@ def _key(log: Log, lost: Lost) -> Key:
 def passes(log: Log) -> Steps[list[Passed]]:
     """What readers of a topic pass over."""
     items = yield from guard.read_all(_hash(log))
-    return [msgspec.convert({k: v for k, v in item.items() if k not in "pi"}, Passed) for item in items]
+    return [msgspec.convert({k: v for k, v in item.items() if k not in ("p", "i")}, Passed) for item in items]
 
 
 def covering(log: Log, lost: Iterable[Lost]) -> Steps[list[Passed] | None]:

@@ -7,13 +7,9 @@ gone was merged or removed, so it reads the page again, and only if nothing chan
 from __future__ import annotations
 
 import logging
-from bisect import bisect_left
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from tailrace.coordination import guard
 from tailrace.coordination.rules import in_force
@@ -21,10 +17,12 @@ from tailrace.errors import Damaged, Lost, ObjectMissing, OutOfRange
 from tailrace.log import head as heads
 from tailrace.log.append import Log
 from tailrace.log.chunk import MANIFEST, OFFSETS, Run, decode
+from tailrace.log.fetched import Fetched, without_offsets
 from tailrace.log.head import Entry, Head, Page
-from tailrace.log.looking import look
-from tailrace.log.manifest import expand, listed
+from tailrace.log.manifest import listed
 from tailrace.log.quarantine import covering
+from tailrace.log.runs import lost_with, named, placed, read_runs, where_is
+from tailrace.log.seeking import seek
 from tailrace.storage import calls
 from tailrace.storage.calls import Steps
 from tailrace.storage.tables import LAST
@@ -34,59 +32,6 @@ SHOWN = 1.0
 """Seconds after which a page that does not show may be passed, if it is quarantined."""
 
 POLL_BYTES = 8 * 1024 * 1024
-
-
-@dataclass(frozen=True, slots=True)
-class Fetched:
-    """Some records of one partition, in order; columns timestamp, attributes, key, value and perhaps headers.
-
-    Their offsets are consecutive from `offset` on, or, where compaction has removed records between them, `gaps`."""
-
-    partition: int
-    offset: int
-    data: pa.RecordBatch
-    gaps: pa.Array[Any] | None = None
-
-    @property
-    def end(self) -> int:
-        """The offset after the last record."""
-        if self.gaps is not None and len(self.gaps):
-            return int(self.gaps[-1].as_py()) + 1
-        return self.offset + int(self.data.num_rows)
-
-    @property
-    def offsets(self) -> pa.Array[Any]:
-        """The offset of each record."""
-        return pa.arange(self.offset, self.offset + self.data.num_rows) if self.gaps is None else self.gaps
-
-    def offset_of(self, row: int) -> int:
-        """The offset of one record."""
-        return self.offset + row if self.gaps is None else int(self.gaps[row].as_py())
-
-    def row_at(self, offset: int) -> int:
-        """The place of the first record at or after an offset."""
-        if self.gaps is None:
-            return int(min(max(0, offset - self.offset), self.data.num_rows))
-        return place_of(self.gaps, offset)
-
-    def rows(self, first: int, count: int) -> Fetched:
-        """Some of the records."""
-        data = self.data.slice(first, count)
-        if self.gaps is None:
-            return Fetched(self.partition, self.offset + first, data)
-        gaps = self.gaps.slice(first, count)
-        return Fetched(self.partition, int(gaps[0].as_py()) if len(gaps) else self.end, data, gaps)
-
-    def between(self, start: int, end: int) -> Fetched:
-        """The records from one offset up to before another."""
-        first = self.row_at(start)
-        return self.rows(first, max(0, self.row_at(end) - first))
-
-
-def place_of(offsets: pa.Array[Any], offset: int) -> int:
-    """The place of the first of these rising offsets that is not below another."""
-    whole = memoryview(offsets.buffers()[1]).cast("B").cast("q")[offsets.offset : offsets.offset + len(offsets)]
-    return bisect_left(whole, offset)
 
 
 class Reader:
@@ -285,7 +230,7 @@ class Reader:
         try:
             return listed(entry, data, where_is(self.log.id, entry))
         except Damaged as error:
-            raise _named(error, self.log.name, lost_with(entry.runs, at)) from error
+            raise named(error, self.log.name, lost_with(entry.runs, at)) from error
 
     def _wanted(self, entry: Entry, at: Mapping[int, int], here: dict[int, int]) -> list[Run]:
         """The runs to read; those of another time, and those that compaction has emptied, are passed over."""
@@ -317,7 +262,7 @@ class Reader:
         try:
             return (yield from read_runs(self.log, entry, runs))
         except Damaged as error:
-            raise _named(error, self.log.name, lost_with(runs, at)) from error
+            raise named(error, self.log.name, lost_with(runs, at)) from error
         except ObjectMissing as error:
             mark = (entry.id, page.first, page.v)
             if self._missing == mark:
@@ -335,7 +280,7 @@ class Reader:
         try:
             return decode(entry.kind, run, data, where_is(self.log.id, entry))
         except Damaged as error:
-            raise _named(error, self.log.name, lost_with([run], {run.partition: first})) from error
+            raise named(error, self.log.name, lost_with([run], {run.partition: first})) from error
 
     def _cut(self, run: Run, first: int, batches: list[pa.RecordBatch], here: dict[int, int]) -> Iterator[Fetched]:
         """The rows from where this reader is up to where it stops."""
@@ -363,135 +308,5 @@ class Reader:
         here[q] = max(here[q], min(first + run.count, end))
 
 
-def without_offsets(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """A batch of a compacted chunk without its last column, the offsets."""
-    return batch.remove_column(batch.num_columns - 1)
-
-
 def _overlaps(run: Run, times: tuple[int, int]) -> bool:
     return run.latest >= times[0] and run.latest - run.span <= times[1]
-
-
-def _named(error: Damaged, topic: str, lost: Sequence[Lost]) -> Damaged:
-    """The same error with the records that are lost by it."""
-    on = f"; to go on without, start at {lost[0].end}" if len(lost) == 1 else ""
-    text = f"{error}; lost: {placed(topic, lost)}{on}"
-    return Damaged(text, where=error.where, position=error.position, topic=topic, lost=lost)
-
-
-def lost_with(runs: Iterable[Run], at: Mapping[int, int]) -> list[Lost]:
-    """The offsets of some runs, of which each partition's begins at the one given."""
-    return [Lost(r.partition, at[r.partition], at[r.partition] + r.count) for r in runs]
-
-
-def placed(name: str, lost: Iterable[Lost]) -> str:
-    """Offsets of a topic, for people."""
-    return f"{', '.join(map(str, lost))} of {name!r}"
-
-
-def where_is(topic_id: str, entry: Entry) -> str:
-    """A chunk's place, for people."""
-    if entry.inline:
-        key = heads.chunk_key(topic_id, entry.gen, entry.id)
-        return f"item {key.p}/{key.i}"
-    return heads.object_name(topic_id, entry.gen, entry.id)
-
-
-def read_runs(log: Log, entry: Entry, runs: Iterable[Run]) -> Steps[list[memoryview]]:
-    """The bytes of some runs of a chunk; `ObjectMissing` if it is gone."""
-    ranges = tuple((r.position, r.length) for r in runs)
-    if not entry.inline:
-        name = heads.object_name(log.id, entry.gen, entry.id)
-        return (yield from guard.persist(lambda: calls.get_object(name, ranges)))
-    item = yield from guard.read(heads.chunk_key(log.id, entry.gen, entry.id))
-    if item is None or item["id"] != entry.id:
-        raise ObjectMissing(where_is(log.id, entry))
-    data = memoryview(item["d"])
-    return [data[position : position + length] for position, length in ranges]
-
-
-def seek(log: Log, head: Head, partition: int, offset: int) -> Steps[Page | None]:
-    """The page that holds an offset, by binary search; None if it does not show (yet)."""
-    return (yield from _search(log, head, lambda page: page.base[partition] <= offset))
-
-
-def _search(log: Log, head: Head, at_or_before: Callable[[Page], bool]) -> Steps[Page | None]:
-    """The last page of which this holds, which must be so of a first part of them."""
-    low, high, best = head.first, head.page - 1, None
-    p = heads.head_key(log.id).p
-    while low <= high:
-        middle = (low + high) // 2
-        items, _ = yield from guard.read_range(p, 0, middle, descending=True, limit=1)
-        page = Page.of(items[0]) if items else None
-        if page is None or page.last < low:
-            low = middle + 1
-        elif at_or_before(page):
-            best, low = page, max(page.last, middle) + 1
-        else:
-            high = page.first - 1
-    return best
-
-
-def offset_at(log: Log, partition: int, timestamp: int) -> Steps[int]:
-    """The offset of the first record of a partition at or after a time; the next offset if there is none yet."""
-    missing = ""
-    while True:
-        try:
-            return (yield from _offset_at(log, partition, timestamp))
-        except ObjectMissing as error:  # merged since its page was read; gone for good if a fresh page names it too
-            if error.name == missing:
-                raise Damaged(
-                    f"{error.name} is gone, and with it records of partition {partition} of {log.name!r}; "
-                    "restore it from a backup",
-                    where=error.name,
-                    topic=log.name,
-                ) from error
-            missing = error.name
-
-
-def _offset_at(log: Log, partition: int, timestamp: int) -> Steps[int]:
-    head = yield from log.head()
-    number = head.page
-    if head.t >= timestamp:
-        before = yield from _search(log, head, lambda page: page.t < timestamp)
-        number = before.last + 1 if before else head.first
-    while number < head.page:
-        page = yield from look(log, number)
-        if page is None:
-            number = (yield from log.head()).first
-            continue
-        found = yield from _first_at(log, page, partition, timestamp)
-        if found is not None:
-            return max(found, head.floor[partition])
-        number = page.last + 1
-    found = yield from _first_at(log, head.own, partition, timestamp)
-    return head.next[partition] if found is None else max(found, head.floor[partition])
-
-
-def _first_at(log: Log, page: Page, partition: int, timestamp: int) -> Steps[int | None]:
-    at = page.base[partition]
-    for entry in page.entries:
-        if entry.latest < timestamp:
-            at += entry.counts.get(partition, 0)
-            continue
-        for chunk, run in [(e, run) for e in (yield from expand(log, entry)) for run in e.runs]:
-            if run.partition != partition:
-                continue
-            if run.length and run.latest >= timestamp:
-                data = yield from read_runs(log, chunk, [run])
-                found = _place_at(decode(chunk.kind, run, data[0], where_is(log.id, chunk)), chunk.kind, timestamp, at)
-                if found is not None:
-                    return found
-            at += run.count
-    return None
-
-
-def _place_at(batches: Iterable[pa.RecordBatch], kind: int, timestamp: int, first: int) -> int | None:
-    """The offset of the first record at or after a time, in batches that begin with an offset."""
-    mark = pa.scalar(timestamp, pa.timestamp("ms", "UTC"))
-    for batch in batches:
-        index: int = pc.index(pc.greater_equal(batch.column(0), mark), True).as_py()
-        if index >= 0:
-            return int(batch.column("offset")[index].as_py()) if kind & OFFSETS else first + index
-        first += batch.num_rows
-    return None

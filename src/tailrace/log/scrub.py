@@ -21,7 +21,7 @@ from tailrace.log.chunk import MANIFEST, OFFSETS, Run, decode
 from tailrace.log.damage import Damage, Walk
 from tailrace.log.head import Entry, Page
 from tailrace.log.manifest import listed
-from tailrace.log.reader import lost_with, read_runs, where_is
+from tailrace.log.runs import lost_with, read_runs, where_is
 from tailrace.storage.calls import Steps
 
 SLICE = 16 * 1024 * 1024

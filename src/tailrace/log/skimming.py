@@ -8,7 +8,7 @@ from tailrace.log.append import Log
 from tailrace.log.head import Head, Page, plus
 from tailrace.log.looking import look
 from tailrace.log.manifest import expand
-from tailrace.log.reader import seek
+from tailrace.log.seeking import seek
 from tailrace.storage.calls import Steps
 
 

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from tailrace.log.append import Log
 from tailrace.log.chunk import Chunk, Compression, decode, encode
 from tailrace.log.head import Entry
-from tailrace.log.reader import read_runs, where_is
+from tailrace.log.runs import read_runs, where_is
 from tailrace.storage.calls import Steps
 
 

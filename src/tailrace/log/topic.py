@@ -17,13 +17,14 @@ from tailrace.log import catalog
 from tailrace.log.append import Log
 from tailrace.log.batch import Span
 from tailrace.log.catalog import Described
+from tailrace.log.fetched import Fetched
 from tailrace.log.given import Records
 from tailrace.log.group import offsets
 from tailrace.log.linger import Linger
 from tailrace.log.named import NamedProducer
 from tailrace.log.producer import Producer
 from tailrace.log.quarantine import Passed, lift, passes, quarantine
-from tailrace.log.reader import POLL_BYTES, Fetched, Reader
+from tailrace.log.reader import POLL_BYTES, Reader
 from tailrace.log.record import Record
 from tailrace.log.settings import Settings
 from tailrace.log.transaction import Transaction

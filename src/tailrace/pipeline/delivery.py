@@ -20,7 +20,8 @@ from tailrace.adaptors import rows as rowform
 from tailrace.adaptors.contract import Staged, Who, Writer
 from tailrace.adaptors.registry import make_writer
 from tailrace.errors import TailraceError
-from tailrace.log.reader import Fetched, Reader
+from tailrace.log.fetched import Fetched
+from tailrace.log.reader import Reader
 from tailrace.log.record import Op
 from tailrace.pipeline.deadletters import bury
 from tailrace.pipeline.offsets import Mark, stored

@@ -18,7 +18,8 @@ from pyspark.sql.streaming.query import StreamingQuery
 from tailrace.home import Home
 from tailrace.log.append import Log
 from tailrace.log.head import Head, Page
-from tailrace.log.reader import Reader, seek
+from tailrace.log.reader import Reader
+from tailrace.log.seeking import seek
 from tailrace.spark.homes import home_at, settled
 from tailrace.spark.offsets import Json, numbers, to_json
 from tailrace.spark.topics import Extent, log_of

@@ -9,7 +9,8 @@ from typing import TypeVar
 import pyarrow as pa
 
 from tailrace.home import Home
-from tailrace.log.reader import Fetched, Reader
+from tailrace.log.fetched import Fetched
+from tailrace.log.reader import Reader
 from tailrace.spark.columns import as_batch
 from tailrace.spark.ranges import Slice
 from tailrace.spark.topics import log_of

@@ -10,7 +10,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, Filter
 from pyspark.sql.types import StructType
 
-from tailrace.log.reader import offset_at
+from tailrace.log.seeking import offset_at
 from tailrace.spark import topics
 from tailrace.spark.columns import arrow_schema
 from tailrace.spark.filters import Wanted, wanted

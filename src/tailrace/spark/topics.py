@@ -12,7 +12,7 @@ from tailrace.errors import BadSetting, OutOfRange, UnknownPartition, UnknownTop
 from tailrace.home import Home
 from tailrace.log.append import Log
 from tailrace.log.head import Head
-from tailrace.log.reader import offset_at
+from tailrace.log.seeking import offset_at
 from tailrace.spark.offsets import NOT_OFFSETS
 from tailrace.spark.options import Reading, moment
 

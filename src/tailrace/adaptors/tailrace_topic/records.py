@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 from tailrace.adaptors.jsontext import json_objects
 from tailrace.adaptors.rows import columns_of, keys_of, make_rows, namespace_of, ops_of
 from tailrace.log.chunk import HEADERS_TYPE, SCHEMAS
-from tailrace.log.reader import Fetched
+from tailrace.log.fetched import Fetched
 from tailrace.log.record import Mode, Op
 
 ID = ("partition", "offset")
