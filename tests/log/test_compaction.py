@@ -15,14 +15,14 @@ from tailrace.log import compaction
 from tailrace.log import head as heads
 from tailrace.log.chunk import OFFSETS
 from tailrace.log.compaction import Compacting, compact, upkeep_key
-from tailrace.log.head import Page
+from tailrace.log.head import Entry, Page
 from tailrace.log.merging import merge, merge_all
 from tailrace.log.reader import Reader
 from tailrace.log.settings import Settings
 from tailrace.log.topic import Topic
 from tailrace.log.upkeep import Tended, tend
-from tailrace.storage.calls import Write
-from tailrace.storage.tables import LAST
+from tailrace.storage.calls import Get, GetObject, Write
+from tailrace.storage.tables import LAST, Delete
 from tests.log.driving import Driven, simulated_home
 
 
@@ -227,6 +227,33 @@ def test_a_page_that_changes_meanwhile_ends_the_round(home: Home) -> None:
     assert {r.key for r in topic.records()} == {b"a", b"b", b"c"}
     assert run(topic, Compacting(before=9999)) == 5
     assert {r.key for r in topic.records()} == {b"b", b"c"}
+
+
+def test_pages_that_another_upkeep_replaced_meanwhile_are_no_damage(home: Home) -> None:
+    topic = filled(home, "aabbaabb")
+    late = Driven(topic.store, compact(topic.log, Compacting()))
+    while not isinstance(late.call, GetObject) and not (isinstance(late.call, Get) and "Chunk" in late.call.key.p):
+        late.step()
+    for _ in range(2):  # the first marks what is replaced, the second removes it
+        topic.store.run(tend(topic.log, Settings(compact=True), Tended("t"), 10**6))
+    assert late.run() == 0
+    assert shown(topic) == "5a 7b"
+
+
+def test_a_chunk_that_is_gone_is_told_and_the_rest_of_the_upkeep_goes_on(home: Home) -> None:
+    topic = filled(home, "aabb")
+    lost(topic, pages(topic)[0].entries[0])
+    topic.store.run(tend(topic.log, Settings(compact=True), done := Tended("t"), 10**6))
+    assert done.error is not None
+    assert "is gone: 't' cannot be compacted" in done.error
+
+
+def lost(topic: Topic, entry: Entry) -> None:
+    """The bytes of a chunk go, as if by hand."""
+    if entry.inline:
+        topic.store.table.write(Delete(heads.chunk_key(topic.id, entry.gen, entry.id)))
+    else:
+        topic.store.objects.delete([heads.object_name(topic.id, entry.gen, entry.id)])
 
 
 def test_rows_of_a_pipeline(home: Home) -> None:

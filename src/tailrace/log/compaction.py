@@ -24,7 +24,7 @@ from msgspec import structs
 
 from tailrace.coordination import guard
 from tailrace.coordination.rules import in_force
-from tailrace.errors import ObjectMissing, TimedOut
+from tailrace.errors import Damaged, ObjectMissing, TimedOut
 from tailrace.log import head as heads
 from tailrace.log import tiers
 from tailrace.log.append import Log
@@ -124,7 +124,8 @@ def _begin(log: Log, how: Compacting, mark: Item | None, told: Told) -> Steps[Ro
         number = page.last + 1
         told(0)
         if page.last > done:
-            yield from _take_in(log, page, begun.newest, how.size)
+            if not (yield from _taken_in(log, page, begun.newest, how.size)):
+                return None
             begun.upto = page.last
             begun.taken.add((page.first, page.v))
             if begun.newest.size > MEMORY:
@@ -156,6 +157,21 @@ def _page(log: Log, how: Compacting, number: int) -> Steps[Page | None]:
     item = yield from guard.read(heads.page_key(log.id, number))
     page = Page.of(item) if item is not None else None
     return None if page is None or Keep(held=how.held).holds(page) else page
+
+
+def _taken_in(log: Log, page: Page, newest: Newest, size: int) -> Steps[bool]:
+    """Take in the records of a page; False if another upkeep replaced it meanwhile."""
+    try:
+        yield from _take_in(log, page, newest, size)
+    except ObjectMissing as error:
+        item = yield from guard.read(heads.page_key(log.id, page.first))
+        if item is None or item["v"] != page.v:
+            return False
+        raise Damaged(
+            f"{error.name} is gone: {log.name!r} cannot be compacted from there on; restore it from a backup",
+            where=error.name,
+        ) from error
+    return True
 
 
 def _take_in(log: Log, page: Page, newest: Newest, size: int) -> Steps[None]:
