@@ -38,6 +38,8 @@ def size_of(value: Value) -> int:
         return len(value)
     if isinstance(value, str):
         return len(value) if value.isascii() else len(value.encode())
+    if type(value) is dict:
+        return 3 + len(value) + sum(map(size_of, value)) + sum(map(size_of, value.values()))
     if value is None or isinstance(value, bool):
         return 1
     if isinstance(value, (int, Decimal)):
