@@ -68,6 +68,7 @@ def worked(folder: Path, load: Load, work: Callable[[Topic, Path], int]) -> Iter
             os.sync()
             seconds, size = timed(lambda: work(topic, folder))
             home.delete_topic(topic.name)
+        shutil.rmtree(folder / "copy", ignore_errors=True)
         return {RATE.name: size / seconds / 1e6}
 
     yield run
@@ -109,7 +110,6 @@ def _copy(topic: Topic, folder: Path) -> int:
             out = (target / str(number)).open("wb")
         total += out.write(path.read_bytes())
     _durable(out)
-    shutil.rmtree(target)
     return total
 
 

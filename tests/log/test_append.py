@@ -89,6 +89,26 @@ def test_who_takes_over_from_an_interrupted_thread_finds_what_it_sent(kept: str,
     assert sorted(stored(store, log, 0)) == [b"a", b"b"]
 
 
+@pytest.mark.parametrize("kept", TABLES)
+@pytest.mark.parametrize("landed", [True, False])
+def test_who_takes_over_goes_on_with_the_names_that_a_fence_made_a_chunk_take(kept: str, landed: bool) -> None:
+    """Else it would put the records under yet another name, beside those that the interrupted thread had sent."""
+    store, _ = simulated(kept)
+    log = new_log(store)
+    placed = store.run(place(log, chunk((0, b"a"))))
+    for _ in range(3):
+        store.run(clean(view(store)))
+    steps = Driven(store, commit([placed]))
+    while placed.became is None:
+        steps.step()
+    sent = steps.until(Write).call
+    if landed:
+        land(store, sent)
+    (appended,) = store.run(commit([placed]))
+    assert appended.offsets[0] == 0
+    assert stored(store, log, 0) == [b"a"]
+
+
 class Moving(Log):
     """A topic that another thread has seen a newer head of, just after this one has looked."""
 

@@ -9,7 +9,19 @@ from hypothesis import strategies as st
 
 from tailrace.errors import Damaged
 from tailrace.log.buffer import Buffer, batch_of
-from tailrace.log.chunk import BATCH_ROWS, HEADERS, SCHEMAS, TYPED, Chunk, Compression, Run, decode, encode
+from tailrace.log.chunk import (
+    BATCH_ROWS,
+    HEADERS,
+    SCHEMAS,
+    TYPED,
+    Chunk,
+    Compression,
+    Run,
+    decode,
+    encode,
+    in_parts,
+    messages,
+)
 
 COMPRESSIONS: tuple[Compression, ...] = ("none", "lz4", "zstd")
 
@@ -44,6 +56,20 @@ def test_any_arrow_tool_opens_a_chunk(compression: Compression, headers: bool) -
     assert table.schema == SCHEMAS[chunk.kind]
     assert sorted(table.column("key").to_pylist()) == sorted(b"k%d" % n for n in range(10))
     assert table.column("timestamp").type == pa.timestamp("ms", "UTC")
+
+
+@pytest.mark.parametrize("compression", COMPRESSIONS)
+@pytest.mark.parametrize("rows", [3, 5000, BATCH_ROWS + 7])
+def test_bytes_in_parts_are_the_same_bytes(compression: Compression, rows: int) -> None:
+    """Those of a large batch are written as they lie in memory."""
+    buffer = Buffer(1, 1 << 20)
+    for n in range(rows):
+        buffer.add(b"%d" % n, b"%d" % n * 7, n)
+    (batches,) = buffer.encode("none").batches().values()
+    batch = pa.concat_batches(batches)
+    parts = in_parts(batch, SCHEMAS[0], compression)
+    assert b"".join(parts) == messages([batch], SCHEMAS[0], compression).to_pybytes()
+    assert len(parts) == 1 if rows == 3 else len(parts) > 5
 
 
 @pytest.mark.parametrize("compression", COMPRESSIONS)

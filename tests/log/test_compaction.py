@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tailrace.adaptors.rows import make_rows, meant_for, messages_of
 from tailrace.coordination.rules import without
 from tailrace.home import Home
 from tailrace.log import compaction
@@ -18,6 +19,7 @@ from tailrace.log.compaction import Compacting, compact, upkeep_key
 from tailrace.log.head import Entry, Page
 from tailrace.log.merging import merge, merge_all
 from tailrace.log.reader import Reader
+from tailrace.log.record import Op
 from tailrace.log.settings import Settings
 from tailrace.log.topic import Topic
 from tailrace.log.upkeep import Tended, tend
@@ -256,44 +258,72 @@ def lost(topic: Topic, entry: Entry) -> None:
         topic.store.objects.delete([heads.object_name(topic.id, entry.gen, entry.id)])
 
 
-def test_rows_of_a_pipeline(home: Home) -> None:
-    from tailrace.adaptors.rows import make_rows, meant_for, messages_of
-    from tailrace.log.record import Op
+def put(
+    topic: Topic, namespace: str, id: int, op: Op = Op.UPDATE, *, unset: bool = False, only: str | None = None
+) -> None:
+    """A row of a pipeline; `unset`: of which the source did not send all; `only`: for one writer alone."""
+    bitmap = pa.array([b"\x02" if unset else None], pa.binary())
+    columns = pa.RecordBatch.from_pydict({"id": [id], "x": [topic.ends()[0][1]]})
+    rows = make_rows(namespace, columns, ["id"], op=op, unset=bitmap)
+    _append(topic, meant_for(rows, only) if only else rows)
 
+
+def told(topic: Topic) -> str:
+    """Offsets, namespaces and ids of a pipeline's rows."""
+    found = [(n, m) for f in topic.fetch() for n, m in zip(f.offsets.to_pylist(), messages_of(f.data), strict=True)]
+    return " ".join(f"{n}{m.namespace[-1]}{m.id}" for n, m in found)
+
+
+@pytest.mark.parametrize(
+    ("rule", "settings"), [("compact.unset", {"unset": True}), ("compact.only", {"only": "w"})], ids=["unset", "only"]
+)
+def test_a_row_that_does_not_stand_for_its_document_leaves_the_earlier_ones(
+    home: Home, rule: str, settings: dict[str, Any]
+) -> None:
     topic = home.topic("t", partitions=1)
 
-    def put(namespace: str, id: int, op: Op = Op.UPDATE, unset: bool = False, only: str | None = None) -> None:
-        bitmap = pa.array([b"\x02" if unset else None], pa.binary())
-        columns = pa.RecordBatch.from_pydict({"id": [id], "x": [topic.ends()[0][1]]})
-        rows = make_rows(namespace, columns, ["id"], op=op, unset=bitmap)
-        _append(topic, meant_for(rows, only) if only else rows)
+    def more() -> None:
+        put(topic, "shop.a", 0)
+        put(topic, "shop.a", 0, **settings)
+        close(topic)
 
+    more()
+    assert run(topic) == 0
+    more()
+    assert run(topic) == 2, "a whole row takes the place of all before it"
+    assert told(topic) == "2a0 3a0"
+    with without(rule):
+        more()
+        run(topic)
+    assert told(topic) == "5a0", (
+        "the whole row is lost: what is left of the document is a part, or for one writer alone"
+    )
+
+
+def test_rows_of_a_pipeline(home: Home) -> None:
+    topic = home.topic("t", partitions=1)
     for n in range(4):
-        put("shop.a", n % 2)
-    put("shop.b", 0)
-    put("shop.a", 0, unset=True)
-    put("shop.a", 1, only="w")
-    put("shop.b", 1)
-    put("shop.b", 1, Op.DELETE)
+        put(topic, "shop.a", n % 2)
+    put(topic, "shop.b", 0)
+    put(topic, "shop.a", 0, unset=True)
+    put(topic, "shop.a", 1, only="w")
+    put(topic, "shop.b", 1)
+    put(topic, "shop.b", 1, Op.DELETE)
     close(topic)
-
-    def told() -> str:
-        found = [(n, m) for f in topic.fetch() for n, m in zip(f.offsets.to_pylist(), messages_of(f.data), strict=True)]
-        return " ".join(f"{n}{m.namespace[-1]}{m.id}" for n, m in found)
 
     run(topic, Compacting(before=0))
-    assert told() == "2a0 3a1 4b0 5a0 6a1 8b1"
+    assert told(topic) == "2a0 3a1 4b0 5a0 6a1 8b1"
     assert next(topic.fetch()).data.schema.metadata[b"namespace"] == b"shop.a"
     topic.store.run(merge_all(topic.log, size=1 << 20))
-    assert told() == "2a0 3a1 4b0 5a0 6a1 8b1"
+    assert told(topic) == "2a0 3a1 4b0 5a0 6a1 8b1"
     topic.store.run(tend(topic.log, Settings(compact=True), Tended("t"), 10**12))
-    put("shop.a", 0)
-    put("shop.a", 1)
-    put("shop.b", 0)
-    put("shop.a", 2)
+    put(topic, "shop.a", 0)
+    put(topic, "shop.a", 1)
+    put(topic, "shop.b", 0)
+    put(topic, "shop.a", 2)
     close(topic)
     run(topic, Compacting("namespace", 10**13))
-    assert told() == "11b0 12a2"
+    assert told(topic) == "11b0 12a2"
 
 
 def _append(topic: Topic, rows: pa.RecordBatch) -> None:

@@ -15,7 +15,6 @@ import msgspec
 from tailrace.errors import Damaged
 from tailrace.events.event import Event
 from tailrace.events.payload import Compression, expand, squeeze
-from tailrace.storage.packing import members
 
 Stored: TypeAlias = Mapping[str, Any]
 _encode = msgspec.msgpack.Encoder(order="deterministic").encode
@@ -24,8 +23,7 @@ _encode = msgspec.msgpack.Encoder(order="deterministic").encode
 def stored_event(event: Event, id: str, time: str, how: Compression) -> dict[str, Any]:
     """The map of one event."""
     out: dict[str, Any] = {"t": time, "id": event.id or id}
-    if event.data or event.meta:
-        _payload(out, event, how)
+    _payload(out, event, how)
     if event.correlation:
         out["x"] = event.correlation
     if event.causation:
@@ -61,7 +59,7 @@ def seed(stream: str, first: int) -> int:
 
 def chained(k: int, c: Iterable[str], e: Iterable[Stored]) -> int:
     """The checksum of events that follow others, whose checksum is k."""
-    return crc32c.crc32c(members(_encode(list(zip(c, e, strict=True)))), k)
+    return crc32c.crc32c(b"".join(map(_encode, zip(c, e, strict=True))), k)
 
 
 # --- sizes, by the document's estimates ---
@@ -71,11 +69,7 @@ def _length(value: str | bytes) -> int:
 
 def event_size(type: str, e: Stored) -> int:
     """What one event counts for."""
-    size = _length(type) + 40
-    for name in "dmxy":
-        if name in e:
-            size += _length(e[name])
-    return size
+    return _length(type) + 40 + sum(_length(e[name]) for name in "dmxy" if name in e)
 
 
 def events_size(c: Sequence[str], e: Sequence[Stored]) -> int:

@@ -30,6 +30,8 @@ HEADERS, OFFSETS, MANIFEST, TYPED = 1, 2, 4, 8
 manifest); its batches have schemas of their own."""
 
 BATCH_ROWS = 65536
+COPIED = 64 * 1024
+"""Batches of fewer bytes are copied rather than written part by part."""
 FEW = 64
 """So many numbers are quicker compared here than by Arrow."""
 
@@ -165,6 +167,56 @@ def messages(batches: Sequence[pa.RecordBatch], schema: pa.Schema, compression: 
     skip = len(SCHEMA_BYTES[SCHEMAS.index(schema)])
     whole = sink.getvalue()
     return whole.slice(skip, whole.size - skip - len(END))
+
+
+class _Parts:
+    """A file that keeps what is written to it as it is; Arrow hands it its buffers without a copy."""
+
+    closed = False
+
+    def __init__(self) -> None:
+        self.parts: list[memoryview] = []
+        self._size = 0
+
+    def write(self, data: bytes | pa.Buffer) -> int:
+        """The next part."""
+        self.parts.append(memoryview(data))
+        self._size += len(self.parts[-1])
+        return len(self.parts[-1])
+
+    def tell(self) -> int:
+        """The bytes written so far."""
+        return self._size
+
+    def flush(self) -> None:
+        """Nothing waits."""
+
+    def close(self) -> None:
+        """No more comes."""
+        self.closed = True
+
+
+def in_parts(batch: pa.RecordBatch, schema: pa.Schema, compression: Compression) -> list[Bytes]:
+    """The same as `messages` of a large batch, which is not copied."""
+    if batch.nbytes < COPIED:
+        return [memoryview(messages([batch], schema, compression))]
+    sink = _Parts()
+    options = pa.ipc.IpcWriteOptions(compression=None if compression == "none" else compression)
+    with pa.ipc.new_stream(pa.PythonFile(sink, mode="w"), schema, options=options) as writer:
+        for start in range(0, batch.num_rows, BATCH_ROWS):
+            writer.write_batch(batch.slice(start, BATCH_ROWS))
+    return _cut(sink.parts, len(SCHEMA_BYTES[SCHEMAS.index(schema)]), len(END))
+
+
+def _cut(parts: list[memoryview], before: int, after: int) -> list[Bytes]:
+    """Parts without so many bytes at either end."""
+    while before >= len(parts[0]):
+        before -= len(parts.pop(0))
+    while after >= len(parts[-1]):
+        after -= len(parts.pop())
+    parts[0] = parts[0][before:]
+    parts[-1] = parts[-1][: len(parts[-1]) - after]
+    return list(parts)
 
 
 def _times(batches: Sequence[pa.RecordBatch]) -> tuple[int, int]:

@@ -201,10 +201,12 @@ def _chunks(log: Log, page: Page) -> Steps[list[Entry]]:
 def _groups(entries: Sequence[Entry], size: int) -> Iterator[list[Entry]]:
     """Neighbouring chunks that are gone through, and perhaps written anew, together."""
     some: list[Entry] = []
+    total = 0
     for entry in entries:
-        if some and sum(e.size for e in some) + entry.size > size:
+        total += entry.size
+        if some and total > size:
             yield some
-            some = []
+            some, total = [], entry.size
         some.append(entry)
     if some:
         yield some

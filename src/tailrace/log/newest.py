@@ -7,9 +7,8 @@ writer of a pipeline alone.  A tombstone says that its key is deleted: a record 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import groupby
 from typing import Any
 
 import pyarrow as pa
@@ -26,6 +25,8 @@ _DELETE = pa.scalar(int(Op.DELETE), pa.uint8())
 _NUMBERS = pa.int64()
 SOME = 64 * 1024 * 1024
 """Bytes of keys and offsets that are taken in before all but the newest are forgotten."""
+AT_ONCE = 1024 * 1024
+"""Bytes of records that are copied together, so that the copy is read again before it has left the cache."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,27 +67,56 @@ class Rows:
         return deleted if stands is None else pc.and_(deleted, stands)
 
 
+@dataclass(frozen=True, slots=True)
+class _Some:
+    """A batch as it was read: the offsets of its records, or, if they follow each other, None and the first."""
+
+    batch: pa.RecordBatch
+    first: int
+    offsets: pa.Array[Any] | None
+    size: int
+
+    def joins(self, after: _Some) -> bool:
+        """Whether another can lie behind it in one batch."""
+        if (self.offsets is None) != (after.offsets is None):
+            return False
+        follows = self.offsets is not None or self.first + self.batch.num_rows == after.first
+        return follows and bool(self.batch.schema.equals(after.batch.schema, check_metadata=True))
+
+
 def rows_of(pieces: Iterable[Piece], *columns: str) -> list[Rows]:
-    """The records of some neighbouring pieces, those of the same schema together; only these columns, if any."""
-    found: list[tuple[pa.RecordBatch, pa.Array[Any]]] = []
+    """The records of some neighbouring pieces, those of the same schema together, but not more than the processor's
+    cache holds; only these columns, if any."""
+    found: list[_Some] = []
     for piece in pieces:
-        at = piece.first
-        for batch in piece.batches() if piece.run.length else ():
+        at, batches = piece.first, piece.batches() if piece.run.length else []
+        for batch in batches:
+            offsets = None
             if piece.kind & OFFSETS:
                 offsets, batch = batch.column(batch.num_columns - 1), without_offsets(batch)
-            else:
-                offsets, at = pa.arange(at, at + batch.num_rows), at + batch.num_rows
             wanted = [name for name in batch.schema.names if name in columns] if columns else []
-            found.append((batch.select(wanted) if wanted else batch, offsets))
-    alike = groupby(found, lambda one: one[0].schema.to_string(show_schema_metadata=True))
-    return [_together([*some]) for _, some in alike]
+            found.append(
+                _Some(batch.select(wanted) if wanted else batch, at, offsets, piece.run.length // len(batches))
+            )
+            at += batch.num_rows
+    return [_together(some) for some in _alike(found)]
 
 
-def _together(some: Sequence[tuple[pa.RecordBatch, pa.Array[Any]]]) -> Rows:
-    batches, offsets = zip(*some, strict=True)
-    if len(some) == 1:
-        return Rows(batches[0], offsets[0])
-    return Rows(pa.concat_batches(batches), pa.concat_arrays(offsets))
+def _alike(found: Sequence[_Some]) -> Iterator[Sequence[_Some]]:
+    start = size = 0
+    for n, one in enumerate(found):
+        if n and (size >= AT_ONCE or not found[n - 1].joins(one)):
+            yield found[start:n]
+            start, size = n, 0
+        size += one.size
+    if found:
+        yield found[start:]
+
+
+def _together(some: Sequence[_Some]) -> Rows:
+    whole = some[0].batch if len(some) == 1 else pa.concat_batches([one.batch for one in some])
+    given = [one.offsets for one in some if one.offsets is not None]
+    return Rows(whole, pa.concat_arrays(given) if given else pa.arange(some[0].first, some[0].first + len(whole)))
 
 
 class Newest:
@@ -95,7 +125,6 @@ class Newest:
     def __init__(self, by: CompactBy = "key") -> None:
         self._by = by
         self._found: dict[int, pa.Table] = {}
-        self._sorted: dict[int, pa.Array[Any]] = {}
         self._waiting: dict[int, list[pa.Table]] = {}
         self._size = 0
 
@@ -119,12 +148,13 @@ class Newest:
         return known + self._size
 
     def settle(self) -> None:
-        """Forget all but the newest."""
+        """Forget all but the newest.  Records are taken in as their offsets rise, so the last of a key is its newest,
+        and what is left rises too."""
         for q, tables in self._waiting.items():
-            whole = pa.concat_tables([*([self._found[q]] if q in self._found else []), *tables])
-            found = whole.group_by("key", use_threads=False).aggregate([("offset", "max")]).combine_chunks()
-            self._found[q] = pa.table({"key": found.column("key"), "offset": found.column("offset_max")})
-            self._sorted[q] = _sorted(found.column("offset_max"))
+            whole = pa.concat_tables([*([self._found[q]] if q in self._found else []), *tables]).combine_chunks()
+            keys = whole.column("key").chunk(0).dictionary_encode()
+            last = pc.inverse_permutation(keys.indices, max_index=len(keys.dictionary) - 1)
+            self._found[q] = whole.filter(_marked(last, len(keys))).combine_chunks()
         self._waiting, self._size = {}, 0
 
     def kept(self, partition: int, some: Sequence[Rows], before: int | None, known: bool) -> list[pa.Array[Any]]:
@@ -146,9 +176,8 @@ class Newest:
         """By offsets alone; None if there are records that do not stand for their key."""
         if any(rows.stands() is not None for rows in some):
             return None
-        found = self._sorted[partition]
-        low, high = place_of(found, some[0].offsets[0].as_py()), place_of(found, some[-1].offsets[-1].as_py() + 1)
-        return pc.is_in(_joined(some), value_set=found.slice(low, high - low))
+        found = self._found[partition].column("offset").chunk(0)
+        return pa.chunked_array([_among(found, rows.offsets) for rows in some], pa.bool_())
 
     def _superseded(self, partition: int, some: Sequence[Rows]) -> pa.ChunkedArray[Any]:
         offsets = _joined(some)
@@ -165,9 +194,19 @@ def _joined(some: Sequence[Rows]) -> pa.ChunkedArray[Any]:
     return pa.chunked_array([rows.offsets for rows in some], _NUMBERS)
 
 
-def _sorted(offsets: pa.ChunkedArray[Any]) -> pa.Array[Any]:
-    whole = offsets.combine_chunks()
-    return whole.take(pc.sort_indices(whole))
+def _among(found: pa.Array[Any], offsets: pa.Array[Any]) -> pa.Array[Any]:
+    """Whether each of these offsets is among those found; both rise."""
+    first, last = offsets[0].as_py(), offsets[-1].as_py()
+    low = place_of(found, first)
+    found = found.slice(low, place_of(found, last + 1) - low)
+    if last - first + 1 > len(offsets):
+        return pc.is_in(offsets, value_set=found)
+    return _marked(pc.subtract(found, pa.scalar(first, _NUMBERS)).cast(pa.int32()), len(offsets))
+
+
+def _marked(places: pa.Array[Any], count: int) -> pa.Array[Any]:
+    """So many marks, those at these places set."""
+    return pc.inverse_permutation(places, max_index=count - 1).is_valid()
 
 
 def _old_tombstones(some: Sequence[Rows], before: int) -> pa.ChunkedArray[Any] | None:

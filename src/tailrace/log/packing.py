@@ -30,8 +30,8 @@ from tailrace.log.chunk import (
     Compression,
     Run,
     decode,
+    in_parts,
     kind_of,
-    messages,
     streams,
     verify,
 )
@@ -150,9 +150,12 @@ class RunWriter:
             self._wait(batch, first)
 
     def _wait(self, batch: pa.RecordBatch, first: int) -> None:
+        large = batch.num_rows >= LARGE_ROWS or batch.nbytes >= LARGE_BYTES
+        if large:
+            self._flush()
         self._waiting.append(fitted(batch, self._kind, first))
         self._rows, self._size = self._rows + batch.num_rows, self._size + batch.nbytes
-        if self._rows >= BATCH_ROWS or self._size >= AT_ONCE:
+        if large or self._rows >= BATCH_ROWS or self._size >= AT_ONCE:
             self._flush()
 
     def _flush(self) -> None:
@@ -162,7 +165,8 @@ class RunWriter:
         if self._kind & TYPED:
             self.parts.append(memoryview(streams(batches, self._compression)))
         else:
-            self.parts += [memoryview(messages([b], SCHEMAS[self._kind], self._compression)) for b in batches]
+            for batch in batches:
+                self.parts += in_parts(batch, SCHEMAS[self._kind], self._compression)
         self._waiting, self._rows, self._size = [], 0, 0
 
     def run(self, partition: int, position: int) -> Run:
