@@ -56,6 +56,13 @@ def test_jsonl_with_a_key(orders: Cli, tmp_path: Path) -> None:
     assert values == {b"a": rows[0], b"7": rows[1], None: rows[2], b'{"x":[1,2]}': rows[3], "é".encode(): rows[4]}
 
 
+def test_records_without_a_key_in_a_compacted_topic_are_remarked_upon(orders: Cli, tmp_path: Path) -> None:
+    orders("topic", "set", "orders", "compact=true")
+    (tmp_path / "a.jsonl").write_text('{"id": 1}\n')
+    assert "--key names the field" in orders("topic", "append", "orders", tmp_path / "a.jsonl").err
+    assert not orders("topic", "append", "orders", tmp_path / "a.jsonl", "--key", "id").err
+
+
 def test_with_a_key_stdin_is_jsonl(orders: Cli) -> None:
     orders("topic", "append", "orders", "--key", "id", input='{"id":"a"}\n')
     assert pairs(orders) == [(b"a", b'{"id":"a"}')]

@@ -57,6 +57,7 @@ def test_retention_by_setting(cli: Cli, orders: None) -> None:
 def test_what_is_refused(cli: Cli, orders: None, monkeypatch: pytest.MonkeyPatch) -> None:
     assert "no duration" in cli.fails("upkeep", "run", "--every", "soon").err
     assert "no size" in cli.fails("upkeep", "run", "--rate", "fast").err
+    assert "is 5 bytes a second, and would hardly ever end" in cli.fails("upkeep", "run", "--rate", "5").err
     assert "no topic 'other'" in cli.fails("upkeep", "run", "other").err
     monkeypatch.setattr(keeper.Keeper.run, "__kwdefaults__", {"wait": 0.0})
     with tailrace.open(cli.home) as here, Lease(here.store, keeper.LEASE) as lease:

@@ -98,6 +98,12 @@ def append(
 
     began = time.monotonic()
     with opened(home) as here, here.topic(topic).producer() as producer:
+        if (
+            key is None
+            and here.topic(topic).settings.compact
+            and all(_is_text(path, format) for path in files or [Path("-")])
+        ):
+            note(f"{topic!r} is compacted by key, and records without one all stay; --key names the field that is it")
         sending = Appending(producer, partition)
         _send_all(sending, topic, files or [Path("-")], format, key, bad)
     done = {"topic": topic, "records": sending.records, "skipped": skipped}
@@ -135,6 +141,11 @@ def _send_all(
         if sending.records:
             note(f"tailrace: {counted(sending.records, 'record')} appended before this:")
         raise
+
+
+def _is_text(path: Path, format: Format | None) -> bool:
+    """Whether a file's records have no key of their own."""
+    return (format or format_of(path.name, None)) not in (Format.parquet, Format.arrow)
 
 
 def _size(files: list[Path]) -> int:

@@ -16,12 +16,16 @@ from tailrace.cli.options import HomeOption, JsonOption, complete_topics
 from tailrace.cli.progress import Bar
 from tailrace.cli.session import note, opened
 from tailrace.cli.show import counted, print_json, print_table, size_of, time_of
+from tailrace.errors import BadInput
 
 if TYPE_CHECKING:
     from tailrace.home import Home
     from tailrace.log.upkeep import Tended
 
 app = typer.Typer(no_args_is_help=True, help="Retention, compaction, merging and cleaning of topics.")
+
+SLOWEST = 64 * 1024
+"""Bytes a second below which a rate is taken for a slip."""
 
 TopicsArgument = Annotated[
     list[str] | None,
@@ -63,6 +67,10 @@ def run(
     os.nice(10)  # others come first
     pause = values.seconds(every) if every else None
     speed = values.size(rate) if rate else None
+    if speed is not None and speed < SLOWEST:
+        raise BadInput(
+            f"--rate {rate} is {speed:,} bytes a second, and would hardly ever end; 20MiB is one to begin with"
+        )
     with opened(home) as here:
         while True:
             failed = _once(here, topics or (), speed, as_json, quiet_if_idle=pause is not None)
