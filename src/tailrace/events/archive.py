@@ -15,6 +15,7 @@ class WithArchive:
     def __init__(self, table: Table, archive: Table) -> None:
         self._table, self._archive = table, archive
         self.inline_bytes, self.joins_inline = table.inline_bytes, table.joins_inline
+        self.handy_bytes = table.handy_bytes
 
     def get(self, key: Key) -> Item | None:
         """The item, from the first table."""

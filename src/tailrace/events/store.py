@@ -50,12 +50,12 @@ def settings_of(given: dict[str, Any]) -> Settings:
 class Events:
     """An event store.  Any thread may use it.
 
-    Settings: `max_events`, `max_event_bytes` and `max_bytes` say when a stream's Tip calves (None, 32 KiB, 32 KiB);
-    `compression` is none, deflate (default) or brotli; `archive` is a table that `prune` moves calves to, and that is
-    read for them from then on."""
+    Settings: `max_events`, `max_event_bytes` and `max_bytes` say when a stream's Tip calves (None; 32 KiB, on a disk
+    8 KiB; 32 KiB); `compression` is none, deflate (default) or brotli; `archive` is a table that `prune` moves calves
+    to, and that is read for them from then on."""
 
     def __init__(self, store: Store, *, archive: Table | None = None, **settings: Any) -> None:
-        self.settings = settings_of(settings)
+        self.settings = settings_of({"max_event_bytes": store.table.handy_bytes, **settings})
         self.store = self.pruned = store
         if archive is not None:
             both = WithArchive(store.table, archive)

@@ -15,6 +15,7 @@ import msgspec
 from tailrace.errors import Damaged
 from tailrace.events.event import Event
 from tailrace.events.payload import Compression, expand, squeeze
+from tailrace.storage.packing import members
 
 Stored: TypeAlias = Mapping[str, Any]
 _encode = msgspec.msgpack.Encoder(order="deterministic").encode
@@ -23,7 +24,8 @@ _encode = msgspec.msgpack.Encoder(order="deterministic").encode
 def stored_event(event: Event, id: str, time: str, how: Compression) -> dict[str, Any]:
     """The map of one event."""
     out: dict[str, Any] = {"t": time, "id": event.id or id}
-    _payload(out, event, how)
+    if event.data or event.meta:
+        _payload(out, event, how)
     if event.correlation:
         out["x"] = event.correlation
     if event.causation:
@@ -59,7 +61,7 @@ def seed(stream: str, first: int) -> int:
 
 def chained(k: int, c: Iterable[str], e: Iterable[Stored]) -> int:
     """The checksum of events that follow others, whose checksum is k."""
-    return crc32c.crc32c(b"".join(map(_encode, zip(c, e, strict=True))), k)
+    return crc32c.crc32c(members(_encode(list(zip(c, e, strict=True)))), k)
 
 
 # --- sizes, by the document's estimates ---
@@ -69,7 +71,11 @@ def _length(value: str | bytes) -> int:
 
 def event_size(type: str, e: Stored) -> int:
     """What one event counts for."""
-    return _length(type) + 40 + sum(_length(e[name]) for name in "dmxy" if name in e)
+    size = _length(type) + 40
+    for name in "dmxy":
+        if name in e:
+            size += _length(e[name])
+    return size
 
 
 def events_size(c: Sequence[str], e: Sequence[Stored]) -> int:

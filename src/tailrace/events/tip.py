@@ -11,8 +11,10 @@ new etag; `floor` alone is raised without one, before the calves below it are de
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from tailrace.coordination.rules import rules
 from tailrace.errors import BadSetting, Damaged, TooLarge
@@ -62,8 +64,7 @@ class Limits:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class Batch:
+class Batch(Struct, frozen=True):
     """What one append brings, as it will be stored."""
 
     e: list[dict[str, Any]]
@@ -77,7 +78,8 @@ class Batch:
         cls, events: Sequence[Event], unfolds: Sequence[Event], how: Compression, time: str, new_id: Callable[[], str]
     ) -> Batch:
         """Events and unfolds, encoded."""
-        e = [stored_event(event, event.id or new_id(), time, how) for event in events]
+        id = new_id()
+        e = [stored_event(event, event.id or f"{id}.{n}", time, how) for n, event in enumerate(events)]
         c = [event.type for event in events]
         u = [stored_unfold(unfold, time, how) for unfold in unfolds]
         return cls(e, c, u, events_size(c, e), unfolds_size(u))
@@ -88,8 +90,7 @@ class Batch:
         return [one["id"] for one in self.e]
 
 
-@dataclass(frozen=True, slots=True)
-class Tip:
+class Tip(Struct, frozen=True):
     """A stream as its Tip shows it; one that does not exist has no events and version 0."""
 
     stream: str
@@ -209,14 +210,14 @@ def plan(tip: Tip, batch: Batch, limits: Limits, etag: str) -> tuple[tuple[Actio
 def _joined(tip: Tip, batch: Batch, u: list[dict[str, Any]], n: int, etag: str) -> Tip:
     before = tip.k if tip.exists else seed(tip.stream, 0)
     k = None if before is None else chained(before, batch.c, batch.e)
-    e, c = [*tip.e, *batch.e], [*tip.c, *batch.c]
-    return replace(tip, n=n, etag=etag, e=e, c=c, u=u, k=k, exists=True, size=tip.bytes + batch.bytes)
+    e, c, size = [*tip.e, *batch.e], [*tip.c, *batch.c], tip.bytes + batch.bytes
+    return Tip(tip.stream, n, etag, tip.b, e, c, u, k, tip.floor, True, size)
 
 
 def _calve(tip: Tip, batch: Batch, u: list[dict[str, Any]], n: int, etag: str) -> tuple[tuple[Action, ...], Tip]:
     """All that is in the Tip goes to a calf, all that is new to the Tip, in one transaction."""
     k = chained(seed(tip.stream, tip.n), batch.c, batch.e)
-    after = replace(tip, n=n, etag=etag, b=tip.b + tip.bytes, e=batch.e, c=batch.c, u=u, k=k, size=batch.bytes)
+    after = Tip(tip.stream, n, etag, tip.b + tip.bytes, batch.e, batch.c, u, k, tip.floor, True, batch.bytes)
     if not _fits(after):
         raise _too_large(after)
     changes = {name: value for name, value in _item(after, len(batch.e)).items() if name != "floor"}

@@ -33,6 +33,7 @@ class DynamoTable:
     """The `Table` on DynamoDB, as `open_table` opens it.  `home` is the URL that messages name."""
 
     inline_bytes = 8192
+    handy_bytes = 32768
     joins_inline = False
 
     def __init__(

@@ -27,6 +27,7 @@ from tailrace.storage.tables import (
 MAX_ACTIONS = 100
 MAX_WRITE_BYTES = 4 * 1024 * 1024
 MAX_ITEM_BYTES = 400 * 1024
+_WIDEST = 10**38
 PLAIN = frozenset({type(None), bool, int, str, bytes})
 _GIVEN = {Set: "value", Add: "value", Append: "values", Include: "members"}
 
@@ -37,6 +38,8 @@ def size_of(value: Value) -> int:
         return len(value)
     if isinstance(value, str):
         return len(value) if value.isascii() else len(value.encode())
+    if type(value) is dict:
+        return 3 + len(value) + sum(map(size_of, value)) + sum(map(size_of, value.values()))
     if value is None or isinstance(value, bool):
         return 1
     if isinstance(value, (int, Decimal)):
@@ -83,12 +86,13 @@ def check_write(actions: Sequence[Action]) -> None:
 
 
 def _check_changes(changes: Sequence[Change], several: bool) -> int:
-    paths = [steps_of(c.path) for c in changes]
-    tops = {path[0] for path in paths}
+    tops = {c.path if type(c.path) is str else c.path[0] for c in changes}
     if "p" in tops or "i" in tops:
         raise BadInput("an update cannot change the key of an item")
-    if len(tops) < len(paths) and any(b[: len(a)] == a for a, b in pairwise(sorted(paths))):
-        raise BadInput(f"two changes of one update meet the same attribute: {paths}")
+    if len(tops) < len(changes):
+        paths = sorted(steps_of(c.path) for c in changes)
+        if any(b[: len(a)] == a for a, b in pairwise(paths)):
+            raise BadInput(f"two changes of one update meet the same attribute: {paths}")
     values = [getattr(c, _GIVEN[type(c)]) for c in changes if type(c) is not Remove]
     check_values(values)
     return sum(map(size_of, values)) if several else 0
@@ -104,15 +108,17 @@ def check_key(key: Key) -> None:
 
 def check_values(value: Value) -> None:
     """Refuse values that some backend could not hold: empty sets, mixed sets, floats, huge numbers."""
-    if isinstance(value, (str, bytes, bool)) or value is None:
-        return
-    if isinstance(value, int):
-        if abs(value) >= 10**38:
-            raise BadInput(f"a number in a table has at most 38 digits: {value}")
-    elif isinstance(value, (list, tuple, Mapping)):
-        for inner in value if isinstance(value, (list, tuple)) else value.values():
-            if type(inner) not in PLAIN or (type(inner) is int and not -(10**38) < inner < 10**38):
+    if isinstance(value, (list, tuple, dict)):
+        for inner in value.values() if isinstance(value, dict) else value:
+            if type(inner) not in PLAIN or (type(inner) is int and not -_WIDEST < inner < _WIDEST):
                 check_values(inner)
+    elif isinstance(value, (str, bytes, bool)) or value is None:
+        return
+    elif isinstance(value, int):
+        if abs(value) >= _WIDEST:
+            raise BadInput(f"a number in a table has at most 38 digits: {value}")
+    elif isinstance(value, Mapping):
+        check_values(list(value.values()))
     elif isinstance(value, (set, frozenset)):
         if not value or len(set(map(type, value))) > 1:
             raise BadInput("a set in a table is not empty and has members of one kind")

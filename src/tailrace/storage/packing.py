@@ -77,15 +77,20 @@ def _again(old: Value, raw: Any, new: Value) -> Any:
 
 def _longer(raw: Raw, count: int, more: list[Any]) -> Raw:
     """A packed list with more members behind, `count` in all: another count before, and the rest as it is."""
-    data = memoryview(raw)
-    return Raw(b"".join((_counted(count), data[_COUNT_BYTES.get(data[0], 1) :], *map(_encode, more))))
+    return Raw(b"".join((_counted(count), members(raw), members(_encode(more)))))
 
 
-def _counted(members: int) -> bytes:
+def members(packed: bytes | Raw) -> memoryview:
+    """The members of a packed list, one after the other, without their count."""
+    data = memoryview(packed)
+    return data[_COUNT_BYTES.get(data[0], 1) :]
+
+
+def _counted(count: int) -> bytes:
     """How a packed list with so many members begins."""
-    if members < 16:
-        return bytes((0x90 | members,))
-    return bytes((0xDC, *members.to_bytes(2, "big"))) if members < 65536 else bytes((0xDD, *members.to_bytes(4, "big")))
+    if count < 16:
+        return bytes((0x90 | count,))
+    return bytes((0xDC, *count.to_bytes(2, "big"))) if count < 65536 else bytes((0xDD, *count.to_bytes(4, "big")))
 
 
 def _rare(value: Value, leaves: frozenset[type]) -> Any:

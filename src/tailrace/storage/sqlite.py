@@ -37,6 +37,7 @@ class SqliteTable:
 
     inline_bytes = 65_536
     joins_inline = True
+    handy_bytes = 8192
 
     def __init__(self, database: Database, name: str = "items") -> None:
         if not re.fullmatch(r"[a-z][a-z0-9]{0,62}", name):

@@ -171,6 +171,9 @@ class Table(Protocol):
     joins_inline: bool
     """Whether an item of that size is best written in the same transaction as what refers to it."""
 
+    handy_bytes: int
+    """An item that is added to again and again is best kept below this size."""
+
     def get(self, key: Key) -> Item | None:
         """The item, or None."""
 

@@ -28,6 +28,8 @@ class SimulatedTable:
     which a `Simulation` calls, do not: the items they give must not be changed.
     """
 
+    handy_bytes = 32 * 1024
+
     def __init__(
         self,
         *,

@@ -43,6 +43,7 @@ class MeteredTable:
     """Keeps `Table`: another one, as DynamoDB would count it."""
 
     inline_bytes = 8192
+    handy_bytes = 32768
     joins_inline = False
 
     def __init__(self, table: Table, bill: Bill) -> None:
