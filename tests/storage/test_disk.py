@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tailrace.errors import AlreadyThere, BadName, Broken, Closed, DiskFull, ObjectMissing, Unavailable
-from tailrace.storage.disk import DiskObjects, SharedSync
+from tailrace.storage.disk import LARGEST, LONG, SMALLEST, DiskObjects, SharedSync, Stride, in_steps
 from tailrace.storage.files import Files
 from tailrace.storage.objects import Bytes
 from tailrace.testing.objectscontract import ObjectsContract
@@ -209,6 +209,32 @@ def test_everything_can_be_listed(disk: DiskObjects) -> None:
     disk.put("a", [b"1"])
     disk.put("b/c", [b"22"])
     assert sorted(disk.list("")) == [("a", 1), ("b/c", 2)]
+
+
+def test_a_step_of_a_large_object_is_shorter_the_longer_others_wait_for_it() -> None:
+    stride = Stride()
+    sizes = []
+    for seconds in (LONG / 3, LONG * 2, LONG * 2, LONG * 2, LONG * 0.7, LONG / 3, LONG / 3, LONG / 3):
+        stride.took(seconds, stride.bytes)
+        sizes.append(stride.bytes / SMALLEST)
+    assert sizes == [4, 2, 1, 1, 1, 2, 4, 4]
+    stride.took(LONG * 2, 100)
+    assert stride.bytes == LARGEST, "one of a few bytes says nothing"
+
+
+@pytest.mark.parametrize("sizes", [[], [0], [10], [5 * SMALLEST, 3, 0, 7 * SMALLEST + 1], [SMALLEST // 3] * 40])
+def test_steps_are_all_bytes_in_their_order(sizes: list[int]) -> None:
+    parts = [os.urandom(size) for size in sizes]
+    stride = Stride()
+    steps = []
+    for some in in_steps(parts, stride):
+        steps.append(b"".join(some))
+        assert len(steps[-1]) <= stride.bytes
+        stride.took(LONG * 2, len(steps[-1]))
+    assert b"".join(steps) == b"".join(parts)
+    assert len(steps) == 1 or all(steps), "no sync without bytes"
+    if sum(sizes) > LARGEST:
+        assert [len(s) for s in steps[:3]] == [LARGEST, LARGEST // 2, SMALLEST]
 
 
 def test_a_sync_serves_those_who_asked_before_it_began() -> None:

@@ -11,6 +11,7 @@ import mmap
 import os
 import stat
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
@@ -18,8 +19,10 @@ from tailrace.errors import AlreadyThere, BadName, Broken, Closed, DiskFull, Obj
 from tailrace.storage.files import REAL, Files, make_folders, sync_names
 from tailrace.storage.objects import Bytes, ObjectInfo
 
-STEP = 4 * 1024 * 1024
-"""A large object is made durable in steps of so many bytes, so that whoever commits meanwhile does not wait for it."""
+SMALLEST, LARGEST = 1024 * 1024, 4 * 1024 * 1024
+"""Bytes of a large object that are made durable at once."""
+LONG = 0.006
+"""Seconds: how long whoever commits meanwhile may wait for a step of a large object."""
 FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 MISSING = (FileNotFoundError, NotADirectoryError, IsADirectoryError)
 
@@ -36,6 +39,7 @@ class DiskObjects:
         self._sync_names = sync_names
         self._refusal: Callable[[], TailraceError] | None = None
         self._syncs: dict[Path, SharedSync] = {}
+        self._stride = Stride()
 
     def put(self, name: str, parts: Sequence[Bytes]) -> None:
         """Store the joined parts under a name never used before; when this returns they are durable."""
@@ -125,9 +129,11 @@ class DiskObjects:
 
     def _fill(self, descriptor: int, parts: Sequence[Bytes]) -> None:
         try:
-            for some in in_steps(parts):
+            for some in in_steps(parts, self._stride):
                 self._files.write(descriptor, some)
+                began = time.monotonic()
                 self._files.sync(descriptor)
+                self._stride.took(time.monotonic() - began, sum(map(len, some)))
         finally:
             self._files.close(descriptor)
 
@@ -152,18 +158,34 @@ class DiskObjects:
         return Closed(f"the objects in {self._folder} were closed")
 
 
-def in_steps(parts: Sequence[Bytes], step: int = STEP) -> Iterator[list[memoryview]]:
-    """Bytes in pieces of at most about twice so many, at least one."""
+class Stride:
+    """How many bytes of a large object are made durable at once, so that whoever commits meanwhile does not wait long:
+    fewer after a step that took long, since the disk is slow or others are at it, else more."""
+
+    def __init__(self) -> None:
+        self.bytes = LARGEST
+
+    def took(self, seconds: float, bytes: int) -> None:
+        """A step of so many bytes took so long."""
+        if seconds > LONG and bytes >= SMALLEST:
+            self.bytes = max(SMALLEST, self.bytes // 2)
+        elif seconds < LONG / 2 and bytes >= self.bytes:
+            self.bytes = min(LARGEST, self.bytes * 2)
+
+
+def in_steps(parts: Sequence[Bytes], stride: Stride) -> Iterator[list[memoryview]]:
+    """Bytes in pieces of as many as the stride has, or a little more; at least one."""
     some: list[memoryview] = []
     size = 0
     for part in parts:
-        whole = memoryview(part).cast("B")
-        for start in range(0, max(1, whole.nbytes), step):
-            if size >= step:
+        left = memoryview(part).cast("B")
+        while left.nbytes:
+            if size >= stride.bytes:
                 yield some
                 some, size = [], 0
-            some.append(whole[start : start + step])
+            some.append(left[: max(1, stride.bytes - size)])
             size += some[-1].nbytes
+            left = left[some[-1].nbytes :]
     yield some
 
 
