@@ -20,6 +20,8 @@ from tailrace.errors import (
     UnknownPartition,
 )
 from tailrace.home import Home
+from tailrace.log.aioproducer import AsyncProducer
+from tailrace.log.linger import Linger
 from tailrace.log.topic import Topic
 from tailrace.storage.calls import Store
 from tailrace.testing import Faults, SimulatedObjects, SimulatedTable
@@ -100,6 +102,20 @@ def test_a_lone_record_lingers_no_longer_than_told(topic: Topic):
             began = time.monotonic()
             await (await out.send(b"k", b"v"))
             assert 0.08 < time.monotonic() - began < 5
+
+    run(main)
+
+
+@pytest.mark.parametrize("many", [False, True])
+def test_what_somebody_waits_for_lingers_for_the_shortest_only(topic: Topic, many: bool):
+    async def main() -> None:
+        linger = Linger(0.1, 30.0)
+        async with AsyncProducer(topic.store, topic.log, topic.described, linger=linger) as out:
+            linger.seconds = 30.0
+            ack = await (out.send_batch([(b"k", b"v")]) if many else out.send(b"k", b"v"))
+            await asyncio.sleep(0.3)
+            assert not ack.done(), "nobody waits"
+            await asyncio.wait_for(ack, 10)
 
     run(main)
 

@@ -18,6 +18,8 @@ from tailrace.errors import (
 )
 from tailrace.home import Home
 from tailrace.log.given import CHUNK_BYTES
+from tailrace.log.linger import Linger
+from tailrace.log.producer import Producer
 from tailrace.storage.calls import Store
 from tailrace.testing import SimulatedObjects, SimulatedTable
 from tests.log.driving import TABLES
@@ -106,6 +108,20 @@ def _lingered(linger: float) -> float:
         took = time.monotonic() - began
         assert table.appends == 1 or took > 2 * linger
         return took
+
+
+@pytest.mark.parametrize("timeout", [None, 20])
+def test_what_somebody_waits_for_lingers_for_the_shortest_only(timeout: float | None) -> None:
+    topic, table = watched("objects")
+    linger = Linger(0.1, 30.0)
+    with Producer(topic.store, topic.log, topic.described, linger=linger) as out:
+        linger.seconds = 30.0
+        ack = out.send(b"a", b"1")
+        time.sleep(0.3)
+        assert not table.appends, "nobody waits"
+        began = time.monotonic()
+        assert ack.result(timeout) == 0
+        assert time.monotonic() - began < 10
 
 
 def test_a_flush_does_not_linger() -> None:

@@ -77,9 +77,8 @@ def show(found: Estimate, asked: dict[str, Any]) -> None:
     ]
     print_table(("what", "requests", "dollars"), rows)
     print()
-    print(
-        f"{size_of(found.per_day)} a day, by how long a producer lingers (by itself 0.1 to 1 s, more when more comes):"
-    )
+    own = "by itself 0.1 to 1 s, longer when less comes"
+    print(f"{size_of(found.per_day)} a day, by how long a producer lingers ({own}):")
     lingers = [
         (f"{rate.linger:g} s", size_of(rate.commit_bytes), *_cells(rate.day), f"{rate.gib.dollars:,.4f}")
         for rate in found.rates

@@ -24,13 +24,23 @@ from tailrace.storage.calls import Store
 
 
 class AsyncBatch(Batch):
-    """Records that are committed together; `settled` is set when they are, or have failed."""
+    """Records that are committed together; `settled` is set when they are, or have failed, and `hurried` when somebody
+    begins to wait for them."""
 
-    __slots__ = ("settled",)
+    __slots__ = ("hurried", "settled")
 
-    def __init__(self, topic: str, partitions: int, max_record_bytes: int, number: int = 0) -> None:
+    def __init__(
+        self, topic: str, partitions: int, max_record_bytes: int, number: int = 0, hurried: asyncio.Event | None = None
+    ) -> None:
         super().__init__(topic, partitions, max_record_bytes, number)
-        self.settled = asyncio.Event()
+        self.settled, self.hurried = asyncio.Event(), hurried
+
+    def settling(self) -> Generator[Any, None, object]:
+        """Wait for it."""
+        if not self.waited and self.hurried is not None:
+            self.waited = True
+            self.hurried.set()
+        return self.settled.wait().__await__()
 
     def finish(self, appended: Appended | None, error: Exception | None) -> None:
         """Tell everyone who waits."""
@@ -45,7 +55,7 @@ class AsyncAck(msgspec.Struct, gc=False):
     row: int
 
     def __await__(self) -> Generator[Any, None, int]:
-        yield from self.batch.settled.wait().__await__()
+        yield from self.batch.settling()
         self.batch.tell(self.row)
         self.batch.wait()
         return self.batch.offset(*self.batch.landed(*self.batch.buffer.place(self.row)))
@@ -68,7 +78,7 @@ class AsyncBatchAck(BatchAck):
     def __await__(self) -> Generator[Any, None, list[Span]]:
         for batch, *_ in self.parts:
             assert isinstance(batch, AsyncBatch)
-            yield from batch.settled.wait().__await__()
+            yield from batch.settling()
         return self.result()
 
 
@@ -93,12 +103,12 @@ class AsyncProducer:
         self._store, self._log, self._topic, self._wall = store, log, described, wall
         self._linger, self._max_bytes, self._puts = linger or Linger(), max_bytes, puts
         self._outstanding = self._batches = 0
+        self._work, self._room = asyncio.Event(), asyncio.Event()
         self._open, self._full = self._batch(), deque[AsyncBatch]()
         self._waiting: deque[tuple[AsyncBatch, asyncio.Task[Placed]]] = deque()
         self._closing = False
         self._failed: Exception | None = None
         self._lost = deque[AsyncBatch](maxlen=1000)
-        self._work, self._room = asyncio.Event(), asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
     # -- sending
@@ -154,14 +164,15 @@ class AsyncProducer:
 
     def _batch(self) -> AsyncBatch:
         self._batches += 1
-        return AsyncBatch(self._log.name, self._log.partitions, self._topic.settings.max_record_bytes, self._batches)
+        limit = self._topic.settings.max_record_bytes
+        return AsyncBatch(self._log.name, self._log.partitions, limit, self._batches, self._work)
 
     def _close_batch(self) -> list[AsyncBatch]:
         """Let what is buffered be committed now; gives all that is not yet."""
         if self._open.buffer.count:
+            self._linger.gathered(self._open.buffer.size, time.monotonic())
             self._full.append(self._open)
             self._open = self._batch()
-            self._linger.begin()
         self._work.set()
         return [*(batch for batch, _ in self._waiting), *self._full]
 
@@ -214,7 +225,7 @@ class AsyncProducer:
         self._work.clear()
         began = time.monotonic()
         while self._linger.seconds and not self._full and not self._closing:
-            left = self._linger.left(time.monotonic() - began, self._open.buffer.count)
+            left = self._linger.left(time.monotonic() - began, waited=self._open.waited)
             if not left:
                 return
             with suppress(TimeoutError):

@@ -55,6 +55,7 @@ class Batch:
         "records",
         "size",
         "topic",
+        "waited",
     )  # fmt: skip
 
     def __init__(
@@ -63,13 +64,15 @@ class Batch:
         partitions: int,
         max_record_bytes: int,
         number: int = 0,
-        lead: Callable[[Batch], None] | None = None,
+        lead: Callable[[Batch, bool], None] | None = None,
     ) -> None:
         self.topic, self.lead = topic, lead
         self.buffer = Buffer(partitions, max_record_bytes, number)
         self.chunk: Chunk | None = None
         self._encoding = threading.Lock()
         self.began = 0.0
+        self.waited = False
+        """Whether somebody waits for it."""
         self.appended: Appended | None = None
         self.moved: dict[int, list[tuple[int, int]]] | None = None
         """Where each record of a partition went instead, and its place there, if the topic had grown meanwhile."""
@@ -107,9 +110,10 @@ class Batch:
 
     def settle(self, timeout: float | None = None) -> bool:
         """Block until it is committed or has failed; whether that was in time."""
+        self.waited = True
         while not self._finished:
-            if timeout is None and self.lead is not None:
-                self.lead(self)
+            if self.lead is not None:
+                self.lead(self, timeout is None)
             if not self._wait(_Waiter(timeout is None), -1 if timeout is None else max(timeout, 0)):
                 break
         return self.done

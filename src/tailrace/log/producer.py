@@ -148,9 +148,9 @@ class Producer:
         return Batch(self._log.name, self._log.partitions, limit, self._batches, self._lead)
 
     def _close_batch(self) -> None:
+        self._linger.gathered(self._open.buffer.size, time.monotonic())
         self._full.append(self._open)
         self._open = self._batch()
-        self._linger.begin()
         self._work.notify()
 
     def flush(self, timeout: float | None = None) -> None:
@@ -193,15 +193,18 @@ class Producer:
         self.close()
 
     # -- committing, by a thread that waits for it
-    def _lead(self, batch: Batch) -> None:
-        """Commit the open batch in this thread, which waits for it, if nobody commits: so nothing is handed over.
+    def _lead(self, batch: Batch, leads: bool) -> None:
+        """Commit the open batch in this thread, which waits for it and `leads`, if nobody commits: so nothing is handed
+        over.  In the cloud the producer's own does, which looks again at how long to linger.
 
         If this thread is interrupted (Ctrl-C), the producer's own goes on where it was."""
         leading = False
         try:
             with self._lock:
                 busy = self._led or self._full or self._waiting or self._failed is not None or self._linger.seconds
-                if busy or batch is not self._open or not self._is_small():
+                if busy or batch is not self._open or not leads or not self._is_small():
+                    if self._linger.seconds and batch is self._open:
+                        self._work.notify()
                     return
                 leading = self._led = True
                 self._waiting.append(Flight(batch))
@@ -267,13 +270,13 @@ class Producer:
 
     def _left(self) -> float | None:
         """Seconds until what is buffered should be committed; None if nothing is."""
-        if not (count := self._open.buffer.count):
+        if not self._open.buffer.count:
             return None
         if self._full or self._waiting or self._closing or not self._linger.seconds:
             return 0.0
         now = time.monotonic()
         self._open.began = self._open.began or now
-        return self._linger.left(now - self._open.began, count)
+        return self._linger.left(now - self._open.began, waited=self._open.waited)
 
     # -- committing, by whoever does
     def _start(self, flight: Flight) -> None:

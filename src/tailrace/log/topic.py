@@ -94,7 +94,7 @@ class Topic:
     # -- writing
     def producer(self, *, linger: float | None = None, max_bytes: int = 64 * 1024 * 1024) -> Producer:
         """A producer for many records.  `linger`: seconds to wait for company; without it none on disk, and in the
-        cloud 0.1 to 1, the more the longer records keep coming."""
+        cloud 0.1 to 1, the longer the less is sent, but 0.1 for what somebody waits for."""
         local = self.log.joins_inline
         wait = Linger.of(linger, local=local)
         return Producer(self.store, self.log, self.described, linger=wait, max_bytes=max_bytes, puts=2 if local else 4)
