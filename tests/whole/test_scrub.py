@@ -6,9 +6,12 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 import tailrace
+from tailrace.adaptors.contract import Piece
+from tailrace.adaptors.rows import make_rows
 from tailrace.errors import Lost, UnknownTopic
 from tailrace.events.event import Event
 from tailrace.home import Home
@@ -18,8 +21,12 @@ from tailrace.log.append import roll
 from tailrace.log.cleaning import clean
 from tailrace.log.damage import Damage
 from tailrace.log.merging import merge
+from tailrace.log.parcel import pack_up
 from tailrace.log.topic import Topic
-from tailrace.storage.tables import LAST, Delete, Key, Set, Update
+from tailrace.pipeline import offsets
+from tailrace.pipeline.commitlog import CommitLog
+from tailrace.pipeline.offsets import Mark
+from tailrace.storage.tables import LAST, Absent, Delete, Key, Put, Set, Update
 from tests.log.homes import EVERYWHERE, fill, group_of, opened, until
 
 BIG = b"x" * 70_000
@@ -123,6 +130,67 @@ def test_a_producer_whose_batch_is_not_in_the_log(home: Home) -> None:
     home.store.table.write(Update(key, (Set("id", "f" * 24),)))
     damage = the_damage(home)
     assert (damage.kind, damage.topic, damage.where) == ("producer", "t", f"item {key.p}/0")
+
+
+# --- pipelines
+def copied(home: Home) -> tuple[CommitLog, str]:
+    """A pipeline's commit log with a piece of a copy, a change, a writer that has acknowledged both, and a sink."""
+    log = CommitLog(home, "shop", partitions=1)
+    log.begin(None)
+    log.plan("shop.a", [Piece("shop.a", [0, 9], 2)])
+    log.commit_piece(0, [pack_up(home.store, log.topic.log, log.topic.described, [_row(0), _row(1)])])
+    assert log.take_in([_row(2)], 7)
+    log.hold(["w"])
+    epoch, _ = home.store.run(offsets.take("shop", "w", 1))
+    home.store.run(offsets.save("shop", "w", epoch, {0: Mark(1, {"shop.a": 2})}))
+    chunk = home.store.run(log.topic.log.head()).own.entries[-1].id
+    sink = {"seq": 1, "epoch": 1, "offsets": "{}", "claimed": False, "id": chunk, "page": 0}
+    home.store.table.write(Put(Key("$Sink-shop.w"), sink, (Absent(),)))
+    return log, chunk
+
+
+def _row(id: int) -> pa.RecordBatch:
+    return make_rows("shop.a", pa.RecordBatch.from_pydict({"id": [id]}), ["id"])
+
+
+def test_a_pipeline(home: Home) -> None:
+    log, _ = copied(home)
+    report = home.scrub()
+    assert (report.damages, report.notes) == ([], [])
+    assert log.take_in([], 8), "a position alone has no chunk"
+    assert home.scrub().clean
+    home.delete_topic("shop-log")
+    report = home.scrub()
+    assert report.damages == []
+    assert "$Sink" not in str(report.notes), "there is no topic left in which it could be"
+
+
+@pytest.mark.parametrize("p", ["$Reader-shop", "$Pieces-shop", "$Sink-shop.w"])
+def test_a_pipeline_whose_last_batch_is_not_in_the_log(home: Home, p: str) -> None:
+    copied(home)
+    home.store.table.write(Update(Key(p), (Set("id", "f" * 24),)))
+    if p.startswith("$Sink-"):
+        report = home.scrub()
+        assert report.clean
+        assert f"item {p}/0: its last batch is stored by its own account, and is not in" in report.notes[0]
+    else:
+        damage = the_damage(home)
+        assert (damage.kind, damage.topic, damage.where) == ("producer", "shop-log", f"item {p}/0")
+
+
+@pytest.mark.parametrize("change", [Set("low", 3), Set(("ahead", "shop.a"), 3)])
+def test_a_writer_that_has_acknowledged_what_was_never_there(home: Home, change: Set) -> None:
+    copied(home)
+    key = Key("$Offsets-shop.w")
+    home.store.table.write(Update(key, (change,)))
+    damage = the_damage(home)
+    assert (damage.kind, damage.topic, damage.where) == ("position", "shop-log", f"item {key.p}/0")
+    assert "up to 3 of partition 0 is acknowledged, which ends at 3" in damage.text
+    assert home.scrub(["shop-log"]).damages == [damage]
+    home.store.table.write(Update(key, (Set("word", 1),)))
+    report = home.scrub()
+    assert report.clean
+    assert "as an operator has said" in report.notes[0]
 
 
 def test_a_head_that_is_gone(home: Home) -> None:

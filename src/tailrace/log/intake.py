@@ -24,6 +24,11 @@ def reader_key(name: str) -> Key:
     return Key(f"$Reader-{name}")
 
 
+def log_name(name: str) -> str:
+    """The name of the topic that a pipeline's source is taken in to: its commit log."""
+    return f"{name}-log"
+
+
 def open_reader(name: str, position: Any) -> Steps[Item]:
     """A source's item; made with this position if it is read for the first time."""
     key = reader_key(name)

@@ -28,7 +28,7 @@ from tailrace.home import Home
 from tailrace.log.append import Placed, commit_guarded
 from tailrace.log.compaction import upkeep_key
 from tailrace.log.holds import hold
-from tailrace.log.intake import Progress, open_reader, reader_key, take_in
+from tailrace.log.intake import Progress, log_name, open_reader, reader_key, take_in
 from tailrace.log.parcel import Parcel, packed_up, unpack_parcels
 from tailrace.log.record import Op
 from tailrace.log.topic import Topic
@@ -42,11 +42,6 @@ LAST_ID = 256
 """So many bytes of a message's id are kept with its namespace."""
 
 _json = msgspec.json.encode
-
-
-def log_name(pipeline: str) -> str:
-    """The name of a pipeline's topic."""
-    return f"{pipeline}-log"
 
 
 def piece_key(pipeline: str, number: int) -> Key:

@@ -11,9 +11,9 @@ from tailrace.adaptors.message import Message
 from tailrace.adaptors.rows import messages_of, namespace_of
 from tailrace.errors import BadInput, NotThere
 from tailrace.home import Home
+from tailrace.log.intake import log_name
 from tailrace.log.topic import Topic
 from tailrace.pipeline import offsets
-from tailrace.pipeline.commitlog import log_name
 from tailrace.pipeline.deadletters import dead_letters
 from tailrace.pipeline.ledger import note, pipelines, remembered
 from tailrace.pipeline.offsets import Mark

@@ -15,9 +15,9 @@ from tailrace.adaptors.contract import Who
 from tailrace.coordination.lease import Lease
 from tailrace.errors import HomeError, NotThere
 from tailrace.home import Home
+from tailrace.log.intake import log_name
 from tailrace.log.topic import Topic
 from tailrace.pipeline import offsets
-from tailrace.pipeline.commitlog import log_name
 from tailrace.pipeline.deadletters import dead_letters, settle
 from tailrace.pipeline.definition import Definition
 from tailrace.pipeline.delivery import Branch, Outcome, Range, deliver_singly

@@ -30,12 +30,10 @@ from tailrace.log.manifest import expand
 from tailrace.storage import calls
 from tailrace.storage.calls import Store
 from tailrace.storage.tables import LAST, Item, Key
+from tailrace.whole.guards import GUARDS
 from tailrace.whole.report import Report
 from tailrace.whole.scrub import scrub
 from tailrace.whole.target import Shelf, claim, finish, scan, wipe
-
-GUARDS = ("$Producer-", "$Reader-", "$Pieces-", "$Sink-")
-"""Items that say what has been appended: they must agree with the heads."""
 
 LEFT_OUT = ("$Home", "$Member-", "$Name-", "$Lease-", "$Deleted", "$Topics", "$Topic-", "$Log-", "$Chunk-", "$Upkeep-")
 ATTEMPTS = 20

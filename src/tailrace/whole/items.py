@@ -1,4 +1,4 @@
-"""Scrubbing what refers to topics, groups and named producers, and the streams of the event store."""
+"""Scrubbing what refers to topics, groups, producers and pipelines, and the streams of the event store."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from tailrace.log import head as heads
 from tailrace.log.append import Log
 from tailrace.log.damage import Damage
 from tailrace.log.group import Group
-from tailrace.log.looking import find
 from tailrace.log.scrub import Found
 from tailrace.storage.calls import Steps, Store
 from tailrace.storage.tables import LAST, Item, Key
+from tailrace.whole.guards import GUARDS, PRODUCER, scrub_guard, scrub_holders
 from tailrace.whole.report import Report
 
 
@@ -47,6 +47,11 @@ class Items:
         except Damaged as error:
             self._report.damage("item", error)
 
+    def holders(self) -> None:
+        """What the writers of pipelines have acknowledged."""
+        for id, shelf in self._shelves.items():
+            self._found(scrub_holders(Log(shelf.name, id), self._report.notes))
+
     def _group(self, group: Group) -> Steps[list[Damage]]:
         # the positions first, then the head, whose ends only rise
         held = yield from groups.shards(group)
@@ -72,16 +77,17 @@ class Items:
         return out
 
     def everything(self) -> None:
-        """One pass over the whole table: small chunks, named producers, streams."""
+        """One pass over the whole table: small chunks, named producers, pipelines, streams."""
         suspicion, suspects = Suspicion(), set[str]()
+        names = {id: shelf.name for id, shelf in self._shelves.items()}
         for item in self._scan():
             p: str = item["p"]
             if p.startswith("$Chunk-"):
                 if (shelf := self._shelves.get(p.removeprefix("$Chunk-"))) is not None:
                     shelf.put(item["i"] >> heads.ID_BITS, item["id"], len(item["d"]))
-            elif p.startswith("$Producer-"):
-                self._report.producers += 1
-                self._found(self._producer(Key(p, item["i"])))
+            elif p.startswith(GUARDS):
+                self._report.producers += p.startswith(PRODUCER)
+                self._found(scrub_guard(Key(p, item["i"]), names, self._report.notes))
             elif not p.startswith("$") and (stream := suspicion.take(item)) is not None:
                 suspects.add(stream)
         if (last := suspicion.end()) is not None:
@@ -101,30 +107,6 @@ class Items:
             behind = f"behind {after.p!r}/{after.i} " if after else ""
             self._report.damage("item", error)
             self._report.notes.append(f"items {behind}could not be looked at: the table cannot be read to its end")
-
-    def _producer(self, key: Key) -> Steps[list[Damage]]:
-        """A named producer's last batch is in the log, or retention has removed it."""
-        seen: Item | None = None
-        ids: list[str] = []
-        while True:
-            item = yield from guard.truth(key)
-            if item is None or not item["id"] or item == seen:
-                break
-            seen = item
-            ids = item.get("topics") or [key.p.removeprefix("$Producer-").partition("_")[0]]
-            for id in ids:
-                log = Log(id, id)
-                try:
-                    head = yield from log.head()
-                except UnknownTopic:
-                    return []
-                if (yield from find(log, head, item["id"], -1, [item["page"]])) is not None:
-                    return []
-        if item is None or not item["id"]:
-            return []
-        text = f"its batch {item['seq']} is stored by its own account, and is not in the log"
-        topics = ", ".join(self._shelves[id].name for id in ids if id in self._shelves)
-        return [Damage("producer", text, topics, f"item {key.p}/{key.i}")]
 
     def _found(self, steps: Steps[list[Damage]]) -> None:
         try:

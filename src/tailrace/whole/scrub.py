@@ -64,6 +64,7 @@ def scrub(
             _one(scrubber, name, pool, workers, gone=topics is None)
     items = Items(store, report, scrubber.shelves)
     items.groups(None if topics is None else set(names))
+    items.holders()
     if topics is None:
         items.everything()
     for shelf in scrubber.shelves.values():
