@@ -13,6 +13,7 @@ import apsw
 import pytest
 
 from tailrace.errors import TailraceError
+from tailrace.storage import checksums
 from tailrace.storage.calls import Store
 from tailrace.storage.database import Database
 from tailrace.storage.disk import DiskObjects
@@ -114,6 +115,17 @@ def test_what_was_acknowledged_survives_any_power_cut(tmp_path: Path, seed: int)
     assert seen > 50
     assert {op.what for op in trace} >= {"create", "mkdir", "write", "sync", "sync_folder", "delete", "acknowledge"}
     assert any(op.what == "write" and op.path == "tailrace.db" for op in trace), "no checkpoint was recorded"
+
+
+def test_a_home_whose_making_was_cut_is_made_again(tmp_path: Path) -> None:
+    trace = record(run, tmp_path / "home")
+    first = next(n for n, op in enumerate(trace) if op.what == "acknowledge")
+    for image in images(trace[:first], 0, cuts=first, each=40):
+        wrong = problem(image)
+        assert wrong is None, f"cut after {image.cut} of {first}: {wrong}"
+        connection = apsw.Connection(str(image.folder / "tailrace.db"))
+        assert checksums.reserved(connection) == checksums.BYTES
+        connection.close()
 
 
 @pytest.mark.parametrize("bug", ["no sync of commits", "no sync of names", "no sync of objects"])

@@ -111,6 +111,8 @@ class Database:
             forks.check(self.path)
             if not forks.is_open(self.path):
                 check_journal(self.path)
+            if self.path.with_name(self.path.name + "-journal").exists():
+                self._undo()
             cut = _cut(self.path)
             if self.path.stat().st_size == 0:
                 self._make(checksums.ask_for)
@@ -122,6 +124,15 @@ class Database:
         except (apsw.Error, OSError) as error:
             raise self._cannot_open(error) from error
         forks.watch(self, self.path)
+
+    def _undo(self) -> None:
+        """Before it has a WAL, a database has a rollback journal.  One that is left tells of a making that was cut:
+        whoever reads undoes it, and the database can be made again."""
+        connection = self._connect()
+        try:
+            fetch(connection, "PRAGMA schema_version")
+        finally:
+            connection.close()
 
     def _make(self, prepare: Callable[[apsw.Connection], None]) -> None:
         """Make the database.  A connection that was there before it does not know about its checksums: it is given up,
