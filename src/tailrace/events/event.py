@@ -35,10 +35,9 @@ class Event(msgspec.Struct, frozen=True, gc=False):
 def check_event(stream: str, event: Event) -> None:
     """Refuse what could not be stored, or not be told from something else."""
     texts = type(event) is Event and type(event.id) is type(event.correlation) is type(event.causation) is str
-    if texts and event.type and type(event.type) is str and type(event.data) is type(event.meta) is bytes:
-        if len(event.id) <= MAX_ID_BYTES // 4:
-            return
-    _look_closer(stream, event)
+    named = texts and type(event.type) is str and event.type and len(event.id) <= MAX_ID_BYTES // 4
+    if not (named and type(event.data) is type(event.meta) is bytes):
+        _look_closer(stream, event)
 
 
 def _look_closer(stream: str, event: Event) -> None:
