@@ -24,6 +24,7 @@ from tailrace.log.retention import drop_pages, raise_floor
 from tailrace.spark import columns
 from tailrace.spark.format import Tailrace
 from tailrace.spark.homes import home_at
+from tailrace.spark.reading import BYTES
 from tests.spark.direct import batch, fill, parts, source
 
 DAY = datetime(2026, 1, 1, tzinfo=UTC)
@@ -75,6 +76,43 @@ def test_columns_that_are_not_named_are_not_made(home: Home) -> None:
     assert [row["value"] for row in batch(home, subscribe="orders")] == [b'{"id":1}', b'{"id":2}']
     with patch.object(columns, "plain", side_effect=AssertionError("the rows were made into JSON")):
         assert [row["offset"] for row in batch(home, subscribe="orders", columns="offset,key")] == [0, 1]
+
+
+@pytest.mark.parametrize("compression", ["none", "zstd"])
+def test_columns_that_are_not_named_are_neither_decoded_nor_sent(home: Home, compression: str) -> None:
+    count, size = 20_000, 500
+    topic = home.topic("orders", partitions=1, compression=compression)
+    keys = pa.array([b"%d" % n for n in range(count)], pa.binary())
+    topic.append(pa.table({"key": keys, "value": pa.array([b"x" * size] * count, pa.binary())}))
+    pool, decoded, sent = pa.default_memory_pool(), {}, {}
+    for named in ("key,value", "key", "op,topic"):
+        found = source(home, subscribe="orders", columns=named)
+        reader = found.reader(found.schema())
+        (task,) = reader.partitions()
+        before = pool.total_bytes_allocated()
+        given = list(reader.read(task))
+        decoded[named] = pool.total_bytes_allocated() - before
+        sent[named] = sum(b.get_total_buffer_size() if compression == "zstd" else b.nbytes for b in given)
+        assert sum(b.num_rows for b in given) == count
+    assert decoded["key,value"] > (count * size if compression == "zstd" else 0)
+    assert sent["key,value"] > count * size
+    for named in ("key", "op,topic"):
+        assert decoded[named] < count * 60
+        assert sent[named] < count * 60
+
+
+def test_batches_are_small_enough_that_spark_need_not_wait(home: Home) -> None:
+    topic = home.topic("orders", partitions=1)
+    topic.append(pa.table({"value": pa.array([b"x" * 200] * 30_000, pa.binary())}))
+    for n in range(50):
+        topic.append(pa.table({"value": pa.array([b"%d" % n] * 100, pa.binary())}))
+    found = source(home, subscribe="orders", columns="offset,value")
+    reader = found.reader(found.schema())
+    (task,) = reader.partitions()
+    given = list(reader.read(task))
+    assert [n for b in given for n in b.column("offset").to_pylist()] == list(range(35_000))
+    assert max(b.nbytes for b in given) < 2 * BYTES
+    assert len(given) < 20  # those of 100 records together
 
 
 def test_a_schema_of_the_callers_is_checked(home: Home) -> None:

@@ -20,6 +20,7 @@ import pyarrow.compute as pc
 from msgspec import Struct
 
 from tailrace.errors import Damaged
+from tailrace.log.picking import compressed, picked, picking
 from tailrace.storage.objects import Bytes
 
 Compression: TypeAlias = Literal["none", "lz4", "zstd"]
@@ -245,13 +246,36 @@ def verify(run: Run, data: memoryview, where: str) -> None:
         )
 
 
-def decode(kind: int, run: Run, data: memoryview, where: str) -> list[pa.RecordBatch]:
-    """The record batches of a run, without a copy; `Damaged` unless they are exactly what was written."""
+def decode(
+    kind: int, run: Run, data: memoryview, where: str, columns: frozenset[str] | None = None
+) -> list[pa.RecordBatch]:
+    """The record batches of a run, without a copy; `Damaged` unless they are exactly what was written.
+
+    `columns`: others are not decoded, but for a compacted chunk's offsets; nor is any copied or uncompressed."""
     verify(run, data, where)
     source, batches = pa.BufferReader(pa.py_buffer(data)), []
     while kind & TYPED and source.tell() < run.length:
-        batches += list(pa.ipc.open_stream(source))
+        batches += list(pa.ipc.open_stream(source, options=picking(_next_schema(source), columns)))
     while source.tell() < run.length:
-        schema = SCHEMAS[kind]
-        batches.append(pa.ipc.read_record_batch(pa.ipc.read_message(source), schema))
+        message = pa.ipc.read_message(source)
+        if columns is None or not compressed(message):
+            batch = pa.ipc.read_record_batch(message, SCHEMAS[kind])
+            batches.append(batch if columns is None else batch.select(picked(batch.schema, columns)))
+        else:
+            batches.append(_inflated(message, kind, columns))
     return batches
+
+
+def _next_schema(source: pa.BufferReader) -> pa.Schema:
+    at = source.tell()
+    schema = pa.ipc.read_schema(source)
+    source.seek(at)
+    return schema
+
+
+def _inflated(message: pa.Message, kind: int, columns: frozenset[str]) -> pa.RecordBatch:
+    """Some columns of a compressed batch.  Arrow leaves columns out of streams alone, so this makes one of it."""
+    sink = pa.BufferOutputStream()
+    sink.write(SCHEMA_BYTES[kind])
+    message.serialize_to(sink)
+    return pa.ipc.open_stream(sink.getvalue(), options=picking(SCHEMAS[kind], columns)).read_next_batch()

@@ -67,7 +67,9 @@ def plain(fetched: Fetched) -> Fetched:
         return fetched
     encode = msgspec.json.encode
     values = pa.array([None if row is None else encode(row) for row in data.column("data").to_pylist()], pa.binary())
-    return replace(fetched, data=pa.record_batch([*data.columns[:3], values], schema=SCHEMAS[0]))
+    kept = [name for name in COLUMNS if name in data.schema.names]
+    schema = pa.schema([SCHEMAS[0].field(name) for name in (*kept, "value")])
+    return replace(fetched, data=pa.record_batch([*(data.column(name) for name in kept), values], schema=schema))
 
 
 def _check_headers(topic: Topic, batch: pa.RecordBatch) -> None:

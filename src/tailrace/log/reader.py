@@ -41,7 +41,7 @@ class Reader:
     floor is where it starts.  `until` has the offsets to stop before, if any.  `times` (milliseconds, both ends
     included): runs without a record in it are passed over unread.  `every`: partitions that the topic gets later are
     read too.  `passed`: how many times the topic has grown that may be read over (None: all); a group's readers wait
-    there for each other."""
+    there for each other.  `columns`: of what is stored, only these are decoded (None: all)."""
 
     def __init__(
         self,
@@ -53,12 +53,13 @@ class Reader:
         times: tuple[int, int] | None = None,
         every: bool = False,
         passed: int | None = None,
+        columns: frozenset[str] | None = None,
     ) -> None:
         self.log = log
         self.positions = dict(positions)
         self.from_floor = from_floor
         self.until, self.times = until or {}, times
-        self.every, self.passed = every, passed
+        self.every, self.passed, self.columns = every, passed, columns
         self.ends: dict[int, int] = {}
         self.waits = False
         """Whether the last poll saw that the topic has grown more often than may be read over."""
@@ -278,7 +279,7 @@ class Reader:
 
     def _decoded(self, entry: Entry, run: Run, first: int, data: memoryview) -> list[pa.RecordBatch]:
         try:
-            return decode(entry.kind, run, data, where_is(self.log.id, entry))
+            return decode(entry.kind, run, data, where_is(self.log.id, entry), self.columns)
         except Damaged as error:
             raise named(error, self.log.name, lost_with([run], {run.partition: first})) from error
 

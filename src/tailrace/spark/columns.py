@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -77,6 +77,11 @@ def as_batch(topic: str, some: Sequence[Fetched], schema: pa.Schema) -> pa.Recor
     return pa.RecordBatch.from_arrays([_MAKE[f.name](topic, some, rows, f.type) for f in schema], schema=schema)
 
 
+def stored(names: Iterable[str]) -> frozenset[str]:
+    """The columns of a chunk that these are made of."""
+    return frozenset(column for name in names for column in _STORED[name])
+
+
 def _joined(arrays: Sequence[pa.Array[Any]]) -> pa.Array[Any]:
     return arrays[0] if len(arrays) == 1 else pa.concat_arrays(arrays)
 
@@ -137,4 +142,15 @@ _MAKE: dict[str, Callable[..., pa.Array[Any]]] = {
     "key": _stored("key"),
     "value": _stored("value"),
     "headers": _headers,
+}
+_STORED: dict[str, tuple[str, ...]] = {
+    "topic": (),
+    "partition": (),
+    "offset": (),
+    "timestamp": ("timestamp",),
+    "mode": ("attributes",),
+    "op": ("attributes",),
+    "key": ("key",),
+    "value": ("value", "data"),
+    "headers": ("headers",),
 }
