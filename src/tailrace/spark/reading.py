@@ -18,7 +18,7 @@ from tailrace.spark.topics import log_of
 T = TypeVar("T")
 POLL_ROWS, POLL_BYTES = 50_000, 8 * 1024 * 1024
 """What is fetched at a time, while what came before goes to Spark."""
-ROWS, BYTES = 8192, 512 * 1024
+ROWS, BYTES = 16_384, 1024 * 1024
 """A batch ends when it has so many.  Spark begins with a batch when it has all of it, so meanwhile the next is made and
 the bytes are still in the processor's cache; smaller ones cost more than that gains."""
 
