@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import pytest
 
+import tailrace
 from tailrace.errors import BadInput, BadSetting
+from tailrace.log.cleaning import clean
+from tailrace.log.compaction import Compacting, compact
+from tailrace.log.merging import merge_all
+from tailrace.log.topic import Topic
 from tailrace.whole import cost
 from tailrace.whole.cost import GIB, Cost, estimate, prices
+from tailrace.whole.traffic import Traffic, traffic
 from tests.cli.runs import Cli
+from tests.log.driving import simulated_home
 
 
 @pytest.fixture
@@ -47,6 +55,76 @@ def test_an_estimate(quick: None) -> None:
     assert found.rates[0].commit_bytes == int(GIB / 86400 * 0.1)
 
 
+# --- by a topic's own traffic
+def sent(topic: Topic, commits: int, every: int = 1000, first: int = 10**12) -> None:
+    """A commit of ten records every so many milliseconds."""
+    with topic.producer() as out:
+        for n in range(commits):
+            for i in range(10):
+                out.send(b"%d" % i, b"x" * 300, timestamp=first + n * every)
+            out.flush()
+
+
+def lately(topic: Topic) -> Traffic:
+    found = topic.store.run(traffic(topic.log))
+    assert found is not None
+    return found
+
+
+@pytest.mark.parametrize("merged", [False, True])
+def test_what_came_is_counted_from_the_pages(merged: bool) -> None:
+    home, _ = simulated_home("objects")
+    topic = home.topic("t", partitions=2)
+    sent(topic, 301)
+    if merged:
+        topic.store.run(merge_all(topic.log))
+    assert topic.store.run(topic.log.head()).page > 2
+    found = lately(topic)
+    assert (found.chunks, found.records, found.seconds) == (301, 3010, 300)
+    assert found.bytes > 3010 * 300
+    assert found.bytes_a_day == pytest.approx(found.bytes * 86_400 / 300, rel=0.01)
+
+
+def test_a_day_is_counted_and_not_what_is_older() -> None:
+    home, _ = simulated_home("joined")
+    topic = home.topic("t", partitions=1)
+    sent(topic, 5)
+    sent(topic, 25, every=3_600_000, first=10**12 + 3 * 86_400_000)
+    found = lately(topic)
+    assert (found.chunks, found.seconds) == (25, 86_400)
+
+
+def test_what_merging_has_forgotten_or_compaction_has_removed_is_not_guessed() -> None:
+    home, _ = simulated_home("objects")
+    topic = home.topic("t", partitions=1)
+    sent(topic, 100)
+    for _ in range(3):
+        topic.store.run(clean(topic.log))
+    topic.store.run(merge_all(topic.log))
+    sent(topic, 200, first=10**12 + 200_000)
+    found = lately(topic)
+    assert found.chunks < 300
+    assert found.records == 10 * found.chunks
+    topic.store.run(compact(topic.log, Compacting()))
+    after = topic.store.run(traffic(topic.log))
+    assert after is None or after.chunks < found.chunks
+
+
+def test_too_little_to_tell() -> None:
+    home, _ = simulated_home("joined")
+    topic = home.topic("t", partitions=1)
+    assert topic.store.run(traffic(topic.log)) is None
+    sent(topic, 50)
+    assert topic.store.run(traffic(topic.log)) is None
+
+
+def test_a_day_of_it_is_metered_by_its_own_chunks(quick: None) -> None:
+    found = estimate(2, 300, GIB, prices(), Traffic(chunks=1000, records=10_000, bytes=3_000_000, seconds=8640))
+    assert found.real is not None
+    assert found.real.day.requests["UpdateItem"] == pytest.approx(10_000, rel=0.15), "as many commits, and refused ones"
+    assert found.real.day.requests["PutItem"] == pytest.approx(10_000, rel=0.01), "of 3 KB: items of their own"
+
+
 def test_dollars_follow_the_prices() -> None:
     _, bill = cost._scratch(1)
     bill.clear()
@@ -77,7 +155,16 @@ def test_the_command(quick: None, tmp_path: Path) -> None:
     out = cli("topic", "cost", "orders", "--per-day", "5GiB").out
     assert "3 partitions, records of " in out
     assert "5.0 GiB a day, by how long a producer lingers" in out
+    assert "less than a minute" in out
+    with tailrace.open(tmp_path / "home") as home:
+        sent(home.topic("orders"), 100, first=int(time.time() * 1000))
+    out = cli("topic", "cost", "orders").out
+    assert "1,001 records in 101 chunks of " in out
+    assert "a day of what came lately" in out
     found = cli("topic", "cost", "orders", "--json").json
+    real = found["real"]["traffic"]
+    assert real["chunks"] == 101
+    assert found["per_day"] == pytest.approx(real["bytes"] * 86_400 / real["seconds"], rel=0.01)
     assert found["partitions"] == 3
-    assert 500 < found["record_bytes"] < 1500
+    assert 300 < found["record_bytes"] < 1500
     assert "is no size" in cli.fails("topic", "cost", "--per-day", "much").err

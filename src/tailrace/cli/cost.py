@@ -13,13 +13,15 @@ from tailrace.cli.options import HomeOption, JsonOption
 from tailrace.cli.session import opened
 from tailrace.cli.show import print_facts, print_json, print_table, size_of
 
+GIB = 1 << 30
+
 if TYPE_CHECKING:
-    from tailrace.whole.cost import Cost, Estimate
+    from tailrace.whole.cost import Cost, Estimate, Real
 
 
 def cost(
     topic: Annotated[str, typer.Argument(metavar="[TOPIC]", help="With its partitions and size of records.")] = "",
-    per_day: Annotated[str, typer.Option("--per-day", metavar="SIZE", help="How much is appended a day.")] = "1GiB",
+    per_day: Annotated[str, typer.Option("--per-day", metavar="SIZE", help="How much is appended a day.")] = "",
     record: Annotated[str, typer.Option("--record", metavar="SIZE", help="Of a record, if not the topic's.")] = "",
     partitions: Annotated[int, typer.Option("--partitions", "-p", help="How many, without a topic.")] = 8,
     prices: Annotated[Path | None, typer.Option("--prices", metavar="FILE", help="Other prices, as TOML.")] = None,
@@ -28,8 +30,9 @@ def cost(
 ) -> None:
     """Show what a topic costs on S3 and DynamoDB: requests and dollars for a GiB, a day, and when nothing happens.
 
-    The requests are counted: the code that appends, reads and consumes does so on a home in memory that meters it.  How
-    long a producer lingers decides how many commits a day has, and with them the bill.
+    What a topic was appended in the last day before its newest record is counted from its pages.  What that asks for is
+    counted, too: the code that appends, reads and consumes does so on a home in memory that meters it.  How long a
+    producer lingers decides how many commits a day has, and with them the bill.
 
     Examples:
 
@@ -38,14 +41,18 @@ def cost(
         tailrace topic cost --record 300B --prices my-prices.toml
     """
     from tailrace.whole import cost as costs
+    from tailrace.whole.traffic import traffic
 
     asked = costs.prices(prices)
-    size = values.size(record) if record else None
+    size, lately = values.size(record) if record else None, None
+    volume = values.size(per_day) if per_day else 0
     if topic:
         with opened(home) as here:
             chosen = here.topic(topic)
             partitions, size = chosen.partitions, size or costs.usual(chosen)
-    found = costs.estimate(partitions, size or 1024, values.size(per_day), asked)
+            lately = here.store.run(traffic(chosen.log))
+    volume = volume or (lately.bytes_a_day if lately is not None else GIB)
+    found = costs.estimate(partitions, size or 1024, volume, asked, lately)
     if as_json:
         print_json({"prices": asked, **as_builtins(found)})
     else:
@@ -65,6 +72,7 @@ def show(found: Estimate, asked: dict[str, Any]) -> None:
     print_facts(
         [
             ("topic", f"{found.partitions} partitions, records of {size_of(found.record_bytes)}"),
+            ("lately", _lately(found.real)),
             ("prices", f"{asked['region']}, {asked['date']}; storage and traffic are not in it"),
         ]
     )
@@ -75,6 +83,8 @@ def show(found: Estimate, asked: dict[str, Any]) -> None:
         ("a day of an idle producer", *_cells(found.idle_producer)),
         ("a day of an idle consumer", *_cells(found.idle_consumer)),
     ]
+    if found.real is not None:
+        rows.insert(0, ("a day of what came lately", *_cells(found.real.day)))
     print_table(("what", "requests", "dollars"), rows)
     print()
     own = "by itself 0.1 to 1 s, longer when less comes"
@@ -84,6 +94,14 @@ def show(found: Estimate, asked: dict[str, Any]) -> None:
         for rate in found.rates
     ]
     print_table(("linger", "commit", "requests a day", "dollars a day", "dollars a GiB"), lingers)
+
+
+def _lately(real: Real | None) -> str:
+    if real is None:
+        return "no topic, or less than a minute of records in its newest day"
+    found = real.traffic
+    came = f"{found.records:,} records in {found.chunks:,} chunks of {size_of(found.chunk_bytes)}"
+    return f"{came}, within {found.seconds / 3600:,.1f} h"
 
 
 def _cells(cost: Cost) -> tuple[int, str]:

@@ -1,6 +1,8 @@
 """What a topic costs in the cloud: counted, not guessed.
 
-The code that appends and reads for real does so here on a home in memory that meters every request as S3 and DynamoDB
+How many chunks a topic was appended, and of which size, is counted from its own pages, where it has any.  What each
+asks for is counted, too:
+the code that appends and reads for real does so here on a home in memory that meters every request as S3 and DynamoDB
 would; the requests of a thousand commits, rolls and all, and what a consumer asks for while nothing happens, are
 multiplied by the prices of one table, whole/prices.toml.
 """
@@ -22,6 +24,7 @@ from tailrace.log.given import CHUNK_BYTES
 from tailrace.log.topic import Topic
 from tailrace.storage.calls import Store
 from tailrace.whole.meter import Bill, MeteredObjects, MeteredTable
+from tailrace.whole.traffic import Traffic
 
 DAY = 86_400
 GIB = 1 << 30
@@ -88,6 +91,14 @@ class Rate:
 
 
 @dataclass(frozen=True, slots=True)
+class Real:
+    """What the chunks cost that a topic was really appended, for a day of the same traffic."""
+
+    traffic: Traffic
+    day: Cost
+
+
+@dataclass(frozen=True, slots=True)
 class Estimate:
     """What a topic costs: a GiB in full chunks, days of a given volume, reading a GiB, and when nothing happens."""
 
@@ -99,10 +110,14 @@ class Estimate:
     reading: Cost
     idle_producer: Cost
     idle_consumer: Cost
+    real: Real | None = None
+    """By the topic's own traffic; None if it has too little."""
 
 
-def estimate(partitions: int, record_bytes: int, per_day: int, asked: Mapping[str, Any]) -> Estimate:
-    """Meter a topic of so many partitions, with records of this size, so many bytes a day."""
+def estimate(
+    partitions: int, record_bytes: int, per_day: int, asked: Mapping[str, Any], lately: Traffic | None = None
+) -> Estimate:
+    """Meter a topic of so many partitions, with records of this size, so many bytes a day; and what it got `lately`."""
     full, reading = _gibibyte(partitions, record_bytes, CHUNK_BYTES, asked)
     rates = []
     for linger in LINGERS:
@@ -111,7 +126,15 @@ def estimate(partitions: int, record_bytes: int, per_day: int, asked: Mapping[st
         cost, _ = _gibibyte(partitions, record_bytes, commit, asked)
         rates.append(Rate(linger, commit, cost.times(per_day / GIB), cost))
     producer, consumer = _idle(partitions, asked)
-    return Estimate(partitions, record_bytes, per_day, full, tuple(rates), reading, producer, consumer)
+    real = _real(partitions, lately, asked) if lately is not None else None
+    return Estimate(partitions, record_bytes, per_day, full, tuple(rates), reading, producer, consumer, real)
+
+
+def _real(partitions: int, lately: Traffic, asked: Mapping[str, Any]) -> Real:
+    record = max(1, lately.bytes // max(1, lately.records))
+    gib, _ = _gibibyte(partitions, record, min(lately.chunk_bytes, CHUNK_BYTES), asked)
+    metered = min(lately.chunk_bytes, CHUNK_BYTES) // record * record or record
+    return Real(lately, gib.times(lately.chunks * metered / GIB * DAY / lately.seconds))
 
 
 def _scratch(partitions: int) -> tuple[Topic, Bill]:
