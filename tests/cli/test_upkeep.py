@@ -65,6 +65,14 @@ def test_what_is_refused(cli: Cli, orders: None, monkeypatch: pytest.MonkeyPatch
         assert f"by process {os.getpid()} on" in cli.fails("upkeep", "run").err
 
 
+def test_an_interrupted_run_says_that_nothing_is_lost(cli: Cli, orders: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(keeper.Keeper, "run", interrupted)
+    assert "what was done stays" in cli.fails("upkeep", "run", code=130).err
+
+
 def test_every_so_often_until_it_is_stopped(cli: Cli, orders: None) -> None:
     command = [PROGRAM, "upkeep", "run", "--every", "0.1s", "--home", str(cli.home)]
     ran = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env={**os.environ, "PYTHONUNBUFFERED": "1"})

@@ -83,8 +83,12 @@ def _once(home: Home, topics: Sequence[str], rate: float | None, as_json: bool, 
     """One run over the topics; whether one of them could not be finished."""
     from tailrace.log.keeper import Keeper, Pace
 
-    with Bar("upkeep", 0) as bar:
-        done = Keeper(home.store, Pace(rate, lambda topic, bytes: bar.advance(bytes))).run(topics)
+    try:
+        with Bar("upkeep", 0) as bar:
+            done = Keeper(home.store, Pace(rate, lambda topic, bytes: bar.advance(bytes))).run(topics)
+    except KeyboardInterrupt:
+        note("interrupted; what was done stays, and the next run goes on from there")
+        raise
     if as_json:
         print_json([asdict(one) for one in done])
     elif not all(one.idle for one in done):
