@@ -5,13 +5,18 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import Any
 
+import pytest
+
 from tailrace.errors import TailraceError, TimedOut
 from tailrace.home import Home
 from tailrace.log import head as heads
 from tailrace.log.append import Log
 from tailrace.log.buffer import Buffer
 from tailrace.log.chunk import Chunk
+from tailrace.log.head import Page
+from tailrace.log.topic import Topic
 from tailrace.storage.calls import Call, Steps, Store
+from tailrace.storage.tables import LAST
 from tailrace.testing import ManualClock, SimulatedObjects, SimulatedTable
 
 TABLES = {
@@ -99,6 +104,23 @@ def simulated_home(kept: str = "joined", **settings: Any) -> tuple[Home, ManualC
     """A home on such a store."""
     store, clock = simulated(kept, **settings)
     return Home("memory:", store), clock
+
+
+def homes_with_small_pages(full: int) -> Any:
+    """A fixture `home` whose topics' pages close at so many bytes, with chunks as objects and with the head."""
+
+    @pytest.fixture(params=["objects", "joined"])
+    def home(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Home:
+        monkeypatch.setattr(heads, "FULL", full)
+        return simulated_home(request.param)[0]
+
+    return home
+
+
+def pages(topic: Topic) -> list[Page]:
+    """The closed pages of a topic."""
+    items = topic.store.table.query(heads.head_key(topic.id).p, 0, LAST - 1).items
+    return [Page.of(item) for item in items]
 
 
 def new_log(store: Store, id: str = "t0", partitions: int = 2) -> Log:

@@ -144,16 +144,26 @@ def plain(sim: Simulation, pauses: int = 0) -> Callable[[Life], Steps[None]]:
     def steps(life: Life) -> Steps[None]:
         for _ in range(pauses):
             yield from calls.pause(2)
-        group = shared()
-        member = Member(group, new_number(life.rng.getrandbits), ttl=TTL, wall=lambda: 0.0)
-        yield from member.join("earliest")
-        auto = Consuming(ttl=TTL, commit_interval=life.rng.choice((0.0, 0.02)), prefetch=life.rng.choice((1, 100_000)))
-        inbox = Inbox(member, auto, threading.Event(), threading.Event(), threading.Event())
-        over = threading.Event()
-        yield from together(life, keeps(sim, inbox, over), fetches(inbox, over), handles(sim, life, inbox, over))
-        yield from inbox.leave()
+        yield from with_inbox(sim, life, shared(), keeps, handles)
 
     return steps
+
+
+def with_inbox(
+    sim: Simulation,
+    life: Life,
+    group: Group,
+    keeps: Callable[[Simulation, Inbox, threading.Event], Steps[None]],
+    handles: Callable[[Simulation, Life, Inbox, threading.Event], Steps[None]],
+) -> Steps[None]:
+    """A member from its joining to its leaving, with its three loops side by side."""
+    member = Member(group, new_number(life.rng.getrandbits), ttl=TTL, wall=lambda: 0.0)
+    yield from member.join("earliest")
+    auto = Consuming(ttl=TTL, commit_interval=life.rng.choice((0.0, 0.02)), prefetch=life.rng.choice((1, 100_000)))
+    inbox = Inbox(member, auto, threading.Event(), threading.Event(), threading.Event())
+    over = threading.Event()
+    yield from together(life, keeps(sim, inbox, over), fetches(inbox, over), handles(sim, life, inbox, over))
+    yield from inbox.leave()
 
 
 def together(life: Life, *loops: Steps[None]) -> Steps[None]:

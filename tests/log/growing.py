@@ -12,7 +12,6 @@ from contextlib import contextmanager, suppress
 from functools import lru_cache
 from unittest.mock import patch
 
-from tailrace.coordination.lease import new_number
 from tailrace.errors import BadSetting, Fenced, OutcomeUnknown, TimedOut, Unavailable
 from tailrace.log import append, catalog
 from tailrace.log import group as groups
@@ -22,8 +21,7 @@ from tailrace.log.buffer import Buffer
 from tailrace.log.chunk import Chunk
 from tailrace.log.group import Group
 from tailrace.log.head import Head
-from tailrace.log.inbox import Consuming, Inbox
-from tailrace.log.member import Member
+from tailrace.log.inbox import Inbox
 from tailrace.log.named import send, start
 from tailrace.log.reader import Reader
 from tailrace.log.record import partition_of
@@ -34,7 +32,7 @@ from tailrace.storage.tables import Absent, Action, Put, Set, Update
 from tailrace.testing import Life, Scenario, Simulation
 from tests.log.actors import Factory, cleaner, merger, retention, roller
 from tests.log.ghost import PARTITIONS, Ghost, ghost_of, log_of, must
-from tests.log.groups import TTL, fetches, together
+from tests.log.groups import with_inbox
 
 GROWN = (3, 5)
 """How many partitions the topic gets, one after the other."""
@@ -135,14 +133,7 @@ def member(sim: Simulation) -> Factory:
     """A member of a group, with its three loops side by side."""
 
     def steps(life: Life) -> Steps[None]:
-        group = Group("g", log_of(sim))
-        me = Member(group, new_number(life.rng.getrandbits), ttl=TTL, wall=lambda: 0.0)
-        yield from me.join("earliest")
-        auto = Consuming(ttl=TTL, commit_interval=life.rng.choice((0.0, 0.02)), prefetch=life.rng.choice((1, 100_000)))
-        inbox = Inbox(me, auto, threading.Event(), threading.Event(), threading.Event())
-        over = threading.Event()
-        yield from together(life, _keeps(sim, inbox, over), fetches(inbox, over), _handles(sim, life, inbox, over))
-        yield from inbox.leave()
+        yield from with_inbox(sim, life, Group("g", log_of(sim)), _keeps, _handles)
 
     return steps
 

@@ -40,6 +40,27 @@ def opened(request: pytest.FixtureRequest, folder: Path) -> Iterator[Home]:
             yield home
 
 
+def homes(places: list[Any]) -> Any:
+    """A fixture `home`: one at each of these places."""
+
+    @pytest.fixture(params=places)
+    def home(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Home]:
+        with opened(request, tmp_path) as home:
+            yield home
+
+    return home
+
+
+def orders(partitions: int) -> Any:
+    """A fixture `topic` in such a home."""
+
+    @pytest.fixture
+    def topic(home: Home) -> Topic:
+        return home.topic("orders", partitions=partitions)
+
+    return topic
+
+
 def fill(topic: Topic, count: int, first: int = 0) -> None:
     """Records numbered from `first`, dealt out to the partitions in turn."""
     with topic.transaction() as t:

@@ -2,29 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
 
 from tailrace.errors import (
     BadInput,
     UnknownPartition,
 )
-from tailrace.home import Home
 from tailrace.log.topic import Topic
-from tests.log.homes import HERE, fill, opened, run
+from tests.log.homes import HERE, fill, homes, orders, run
 
-
-@pytest.fixture(params=HERE)
-def home(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Home]:
-    with opened(request, tmp_path) as home:
-        yield home
-
-
-@pytest.fixture
-def topic(home: Home) -> Topic:
-    return home.topic("orders", partitions=4)
+home = homes(HERE)
+topic = orders(4)
 
 
 def test_reading_gives_what_blocking_reading_gives(topic: Topic):

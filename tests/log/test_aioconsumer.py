@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 
 import pytest
 
@@ -23,20 +22,13 @@ from tailrace.log import watch
 from tailrace.log.aioconsumer import AsyncConsumer
 from tailrace.log.topic import Topic
 from tailrace.storage import calls
-from tests.log.homes import HERE, fill, group_of, opened, positions, run
+from tests.log.homes import HERE, fill, group_of, homes, orders, positions, run
 
 TTL = 0.5
 
 
-@pytest.fixture(params=HERE)
-def home(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Home]:
-    with opened(request, tmp_path) as home:
-        yield home
-
-
-@pytest.fixture
-def topic(home: Home) -> Topic:
-    return home.topic("orders", partitions=4)
+home = homes(HERE)
+topic = orders(4)
 
 
 async def until(true: Callable[[], bool], seconds: float = 20) -> None:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterator
-from pathlib import Path
 
 import pyarrow as pa
 import pytest
@@ -25,18 +23,10 @@ from tailrace.log.linger import Linger
 from tailrace.log.topic import Topic
 from tailrace.storage.calls import Store
 from tailrace.testing import Faults, SimulatedObjects, SimulatedTable
-from tests.log.homes import HERE, opened, run
+from tests.log.homes import HERE, homes, orders, run
 
-
-@pytest.fixture(params=HERE)
-def home(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Home]:
-    with opened(request, tmp_path) as home:
-        yield home
-
-
-@pytest.fixture
-def topic(home: Home) -> Topic:
-    return home.topic("orders", partitions=4)
+home = homes(HERE)
+topic = orders(4)
 
 
 def test_an_acknowledgement_is_the_offset(topic: Topic):

@@ -16,7 +16,7 @@ from tailrace.log import compaction
 from tailrace.log import head as heads
 from tailrace.log.chunk import OFFSETS
 from tailrace.log.compaction import Compacting, compact, upkeep_key
-from tailrace.log.head import Entry, Page
+from tailrace.log.head import Entry
 from tailrace.log.merging import merge, merge_all
 from tailrace.log.reader import Reader
 from tailrace.log.record import Op
@@ -24,19 +24,10 @@ from tailrace.log.settings import Settings
 from tailrace.log.topic import Topic
 from tailrace.log.upkeep import Tended, tend
 from tailrace.storage.calls import Get, GetObject, Write
-from tailrace.storage.tables import LAST, Delete
-from tests.log.driving import Driven, simulated_home
+from tailrace.storage.tables import Delete
+from tests.log.driving import Driven, homes_with_small_pages, pages, simulated_home
 
-
-@pytest.fixture(params=["objects", "joined"])
-def home(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Home:
-    monkeypatch.setattr(heads, "FULL", 100)
-    return simulated_home(request.param)[0]
-
-
-def pages(topic: Topic) -> list[Page]:
-    items = topic.store.table.query(heads.head_key(topic.id).p, 0, LAST - 1).items
-    return [Page.of(item) for item in items]
+home = homes_with_small_pages(100)
 
 
 def filled(home: Home, text: str, partitions: int = 1, **settings: Any) -> Topic:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import pytest
 
@@ -16,20 +15,13 @@ from tailrace.home import Home
 from tailrace.log import group as groups
 from tailrace.log.record import Record
 from tailrace.log.topic import Topic
-from tests.log.homes import EVERYWHERE, Worker, fill, group_of, opened, positions, until
+from tests.log.homes import EVERYWHERE, Worker, fill, group_of, homes, orders, positions, until
 
 TTL = 0.5
 
 
-@pytest.fixture(params=EVERYWHERE)
-def home(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Home]:
-    with opened(request, tmp_path) as home:
-        yield home
-
-
-@pytest.fixture
-def topic(home: Home) -> Topic:
-    return home.topic("orders", partitions=4)
+home = homes(EVERYWHERE)
+topic = orders(4)
 
 
 @pytest.fixture

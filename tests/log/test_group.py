@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 from datetime import UTC, datetime
-from pathlib import Path
 
 import pytest
 
@@ -18,15 +16,12 @@ from tailrace.log.topic import Topic
 from tailrace.storage.calls import Write
 from tailrace.testing import Life, Simulation, Violation, check_schedules
 from tests.log.groups import PARTITIONS, prepare, shared
-from tests.log.homes import EVERYWHERE, group_of, opened, positions
+from tests.log.homes import EVERYWHERE, group_of, homes, positions
 
 TTL = 0.3
 
 
-@pytest.fixture(params=EVERYWHERE)
-def home(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Home]:
-    with opened(request, tmp_path) as home:
-        yield home
+home = homes(EVERYWHERE)
 
 
 @pytest.fixture

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
 from datetime import UTC, datetime
 from itertools import islice
 from pathlib import Path
@@ -25,20 +24,13 @@ from tailrace.log.regrouping import destinations, regroup
 from tailrace.log.retention import drop_pages, raise_floor
 from tailrace.log.scrub import scrub_topic
 from tailrace.log.topic import Topic
-from tests.log.homes import EVERYWHERE, Worker, group_of, opened, positions, run, until
+from tests.log.homes import EVERYWHERE, Worker, group_of, homes, orders, positions, run, until
 
 KEYS = [b"key-%d" % n for n in range(40)]
 
 
-@pytest.fixture(params=EVERYWHERE)
-def home(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Home]:
-    with opened(request, tmp_path) as home:
-        yield home
-
-
-@pytest.fixture
-def topic(home: Home) -> Topic:
-    return home.topic("orders", partitions=2)
+home = homes(EVERYWHERE)
+topic = orders(2)
 
 
 def send_all(topic: Topic, value: bytes) -> None:

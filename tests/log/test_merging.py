@@ -13,25 +13,14 @@ from tailrace.log import head as heads
 from tailrace.log import packing
 from tailrace.log.chunk import TYPED
 from tailrace.log.cleaning import clean
-from tailrace.log.head import Page
 from tailrace.log.looking import look
 from tailrace.log.merging import merge, merge_all
 from tailrace.log.record import Record
 from tailrace.log.topic import Topic
 from tailrace.storage.calls import PutObject, Write
-from tailrace.storage.tables import LAST
-from tests.log.driving import Driven, land, simulated_home
+from tests.log.driving import Driven, homes_with_small_pages, land, pages
 
-
-@pytest.fixture(params=["objects", "joined"])
-def home(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Home:
-    monkeypatch.setattr(heads, "FULL", 300)
-    return simulated_home(request.param)[0]
-
-
-def pages(topic: Topic) -> list[Page]:
-    items = topic.store.table.query(heads.head_key(topic.id).p, 0, LAST - 1).items
-    return [Page.of(item) for item in items]
+home = homes_with_small_pages(300)
 
 
 def filled(home: Home, appends: int = 40, **settings: Any) -> Topic:

@@ -10,7 +10,6 @@ import textwrap
 import threading
 import time
 import weakref
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -22,18 +21,10 @@ from tailrace.log.topic import Topic
 from tailrace.log.watch import LONGEST, Wait, Watch, watch
 from tailrace.storage.calls import Store
 from tailrace.testing import SimulatedObjects, SimulatedTable
-from tests.log.homes import HERE, opened, raise_floors, until
+from tests.log.homes import HERE, homes, orders, raise_floors, until
 
-
-@pytest.fixture(params=HERE)
-def home(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Home]:
-    with opened(request, tmp_path) as home:
-        yield home
-
-
-@pytest.fixture
-def topic(home: Home) -> Topic:
-    return home.topic("orders", partitions=2)
+home = homes(HERE)
+topic = orders(2)
 
 
 class Calls(list[tuple[float, dict[int, int]]]):
