@@ -32,6 +32,8 @@ ROWS = (
 )
 INTO = ("postgresql", "parquet")
 OURS, SLING, DLT, JDBC = "tailrace", "sling", "dlt", "Spark JDBC"
+ALONE = {"SLING_DISABLE_TELEMETRY": "TRUE", "SLING_DUCKDB_COMPUTE": "FALSE", "RUNTIME__DLTHUB_TELEMETRY": "false"}
+"""Nobody asks the network for anything."""
 PIPELINE = """import tailrace
 
 pipeline = (
@@ -63,8 +65,8 @@ def ours(job: Job) -> Sequence[str]:
         f'"postgres", uri="{job.into}", create=True' if job.to_table else f'"file", path="{job.into}", format="parquet"'
     )
     text = PIPELINE.format(folder=job.scratch, source=job.source, slot=f"copy_{uuid.uuid4().hex[:8]}", sink=sink)
-    (job.scratch / "copy.py").write_text(text)
-    return [str(Path(sys.executable).parent / "tailrace"), "run", str(job.scratch / "copy.py"), "--once"]
+    (job.scratch / "copied.py").write_text(text)
+    return [str(Path(sys.executable).parent / "tailrace"), "run", str(job.scratch / "copied.py"), "--once"]
 
 
 def sling(job: Job) -> Sequence[str]:
@@ -91,7 +93,7 @@ def jdbc(job: Job) -> Sequence[str]:
 
 COPIERS: Mapping[str, tuple[Callable[[Job], Sequence[str]], str]] = {
     OURS: (ours, "tailrace run --once: every row through the durable log"),
-    SLING: (sling, "sling run --mode full-refresh"),
+    SLING: (sling, "sling run --mode full-refresh; Parquet by its own writer, since DuckDB would be downloaded"),
     DLT: (dlt, "sql_table(backend='pyarrow')"),
     JDBC: (jdbc, "format('jdbc') in two tasks by ranges of the key, reWriteBatchedInserts"),
 }
@@ -193,8 +195,7 @@ def once(
 
 def execute(command: Sequence[str]) -> subprocess.CompletedProcess[str]:
     """A program, at its end."""
-    quiet = {"SLING_DISABLE_TELEMETRY": "TRUE", "RUNTIME__DLTHUB_TELEMETRY": "false"}
-    return subprocess.run(command, check=False, capture_output=True, text=True, env={**os.environ, **quiet}, cwd=ROOT)
+    return subprocess.run(command, check=False, capture_output=True, text=True, env={**os.environ, **ALONE}, cwd=ROOT)
 
 
 def count(where: str, into: str) -> int:

@@ -202,8 +202,13 @@ def test_the_disk_is_full(spark: SparkSession, server: Postgres, tmp_path: Path,
         it.check()
 
 
-@pytest.mark.timeout(900)
-@pytest.mark.parametrize("rounds", [5, pytest.param(50, marks=[pytest.mark.soak, pytest.mark.timeout(0)])])
+@pytest.mark.parametrize(
+    "rounds",
+    [
+        pytest.param(5, marks=pytest.mark.timeout(900)),
+        pytest.param(50, marks=[pytest.mark.soak, pytest.mark.timeout(0)]),
+    ],
+)
 def test_the_run_is_killed(server: Postgres, tmp_path: Path, rounds: int) -> None:
     """At any point: while it starts, copies, follows."""
     rng = random.Random(rounds)
@@ -213,7 +218,8 @@ def test_the_run_is_killed(server: Postgres, tmp_path: Path, rounds: int) -> Non
         for n in range(rounds):
             with process(tmp_path, "run", "shop.py", env=env) as run:
                 early = rng.choice([("copying", "following"), ("following",)])
-                until(lambda n=n, run=run, early=early: _said(tmp_path, n + 1, *early) or run.poll() is not None)
+                come = lambda n=n, run=run, early=early: _said(tmp_path, n + 1, *early) or run.poll() is not None  # noqa: E731
+                until(come, 300)
                 assert run.poll() is None, (tmp_path / "said").read_text()
                 end = time.monotonic() + rng.uniform(0, 3)
                 while time.monotonic() < end:

@@ -6,12 +6,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from threading import Event
 from typing import Any
+from unittest.mock import patch
+
+import pytest
 
 import tailrace
 from tailrace.adaptors.contract import Changes
+from tailrace.errors import Unavailable
 from tailrace.pipeline.commitlog import CommitLog
-from tailrace.pipeline.following import Following
+from tailrace.pipeline.following import AHEAD, Following
 from tailrace.pipeline.status import Status
+from tests.pipeline.runs import until
 from tests.pipeline.toys import SourceSettings, ToySource
 
 TABLE, OTHER = "shop.orders", "shop.items"
@@ -31,6 +36,28 @@ def _followed(log: CommitLog, changes: int, truncate: int = -1) -> Noting:
     reader = Noting(SourceSettings(changes=changes, truncate=truncate))
     Following(reader, log, Status("shop"), Event(), lambda names: None).run(once=True)
     return reader
+
+
+class Endless(ToySource):
+    """Gives more than may wait, and does not look up."""
+
+    def follow(self, position: int, namespaces: Sequence[str], state: Mapping[str, Any]) -> Iterator[Changes]:
+        for n in range(1, 10 * AHEAD):
+            yield Changes([], n)
+
+
+def test_a_commit_that_fails_is_heard_of_however_much_waits(tmp_path: Path) -> None:
+    with tailrace.open(tmp_path / "home") as home:
+        log = CommitLog(home, "shop", partitions=2)
+        log.begin(0)
+        following = Following(Endless(SourceSettings()), log, Status("shop"), Event(), lambda names: None)
+
+        def fails(rows: Any, position: Any) -> bool:
+            until(following._queue.full)
+            raise Unavailable("the home is away")
+
+        with patch.object(log, "take_in", fails), pytest.raises(Unavailable, match="the home is away"):
+            following.run()
 
 
 def test_a_reader_is_handed_phase_position_and_last_message(tmp_path: Path) -> None:

@@ -107,6 +107,19 @@ def test_a_run_takes_over_and_saves(store: Store) -> None:
     assert store.run(offsets.load("shop", "c1", 2)) == (0, {0: Mark(), 1: Mark()})
 
 
+def test_who_dies_between_two_partitions_has_stored_all_or_none(store: Store) -> None:
+    """Else a command would be behind one partition and before another, which would wait for it for ever."""
+    epoch, marks = store.run(offsets.take("shop", "c0", 2))
+    for q in marks:
+        marks[q].acknowledge(3 + q)
+    steps = offsets.save("shop", "c0", epoch, marks)
+    store.answer(next(steps))
+    steps.close()
+    assert store.run(offsets.take("shop", "c0", 2))[1] == {0: Mark(3), 1: Mark(4)}
+    store.run(offsets.override("shop", "c0", 1, Mark(0)))
+    assert store.run(offsets.take("shop", "c0", 2))[1] == {0: Mark(3), 1: Mark(0)}, "an operator's word counts more"
+
+
 def test_a_lower_mark_never_replaces_a_higher(store: Store) -> None:
     epoch, _ = store.run(offsets.take("shop", "c0", 1))
     store.run(offsets.save("shop", "c0", epoch, {0: Mark(7)}))

@@ -71,6 +71,8 @@ class Following:
                 self._commit(group)
         except Exception as error:
             self._error = error
+            while self._queue.get() is not None:  # who waits for room must come to know of it
+                pass
 
     def _group(self) -> list[Changes] | None:
         """Everything that waits now, at least one; None at the end."""

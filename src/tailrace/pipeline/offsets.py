@@ -1,11 +1,15 @@
 """Offsets: what each writer has acknowledged in the commit log, per partition and namespace.
 
-    $Offsets-<pipeline>.<writer>, partition    epoch, low, ahead{namespace: offset}, word
+    $Offsets-<pipeline>.<writer>, partition    epoch, low, ahead{namespace: offset}, word; in partition 0 also
+                                               whole{partition: [low, word]}
 
 `low`: everything up to it is acknowledged.  `ahead`: of this namespace everything up to there, kept only where it is
 above `low`, so that a quiet namespace costs nothing.  A message is pending if its offset is above both.  A lower value
 never replaces a higher one, except by an operator, who raises the epoch and so fences the run under way.  `word` counts
 how often one has: what a sink kept under an earlier word says nothing any more, however many runs have begun since.
+
+`whole` is stored first, and has the marks of all partitions as they were at one moment: a command that concerns a whole
+namespace is in every partition, and is either behind all of them or before all, also for who dies between two writes.
 """
 
 from __future__ import annotations
@@ -87,6 +91,9 @@ def load(pipeline: str, writer: str, partitions: int) -> Steps[tuple[int, dict[i
     marks = {q: Mark() for q in range(partitions)}
     for item in items:
         marks[item["i"]] = Mark(item["low"], dict(item["ahead"]), item["word"])
+    for q, (low, word) in (items[0].get("whole", {}) if items else {}).items():
+        if word == marks[int(q)].word:
+            marks[int(q)].acknowledge(low)
     return max((item["epoch"] for item in items), default=0), marks
 
 
@@ -128,9 +135,10 @@ def begun(
 
 def save(pipeline: str, writer: str, epoch: int, marks: Mapping[int, Mark]) -> Steps[None]:
     """Store marks that have risen; `Fenced` if an operator or another run has taken over."""
-    for q, mark in marks.items():
+    whole = Set("whole", {str(q): [mark.low, mark.word] for q, mark in marks.items()})
+    for q, mark in sorted(marks.items()):
         key = offsets_key(pipeline, writer, q)
-        changes = (Set("low", mark.low), Set("ahead", dict(mark.ahead)))
+        changes = (Set("low", mark.low), Set("ahead", dict(mark.ahead)), *([whole] if q == 0 else []))
         while True:
             outcome = yield from guard.attempt(Update(key, changes, (Equals("epoch", epoch), AtMost("low", mark.low))))
             if isinstance(outcome, Written):
