@@ -12,10 +12,13 @@ from hypothesis import strategies as st
 from tailrace.adaptors.rows import make_rows, meant_for, messages_of
 from tailrace.coordination.rules import without
 from tailrace.home import Home
-from tailrace.log import compaction
+from tailrace.log import compaction, manifest
 from tailrace.log import head as heads
-from tailrace.log.chunk import OFFSETS
+from tailrace.log.append import commit
+from tailrace.log.buffer import Buffer
+from tailrace.log.chunk import MANIFEST, OFFSETS
 from tailrace.log.compaction import Compacting, compact, upkeep_key
+from tailrace.log.gathering import gather
 from tailrace.log.head import Entry
 from tailrace.log.merging import merge, merge_all
 from tailrace.log.reader import Reader
@@ -249,6 +252,25 @@ def lost(topic: Topic, entry: Entry) -> None:
         topic.store.objects.delete([heads.object_name(topic.id, entry.gen, entry.id)])
 
 
+def test_chunks_that_a_manifest_lists_are_compacted(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As a very large Spark commit makes them; merging leaves them alone."""
+    monkeypatch.setattr(manifest, "LIMIT", 100)
+    topic = filled(home, "ab")
+    parts = []
+    for keys in ("ab", "cb", "ac"):
+        buffer = Buffer(1, 1 << 20)
+        for key in keys:
+            buffer.add(key.encode(), b"v", 2000)
+        parts.append(buffer.encode("none"))
+    topic.store.run(commit([topic.store.run(gather(topic.log, parts))]))
+    close(topic)
+    assert [e.kind for page in pages(topic) for e in page.entries if e.kind] == [MANIFEST]
+    topic.store.run(merge_all(topic.log))
+    assert [e.kind for page in pages(topic) for e in page.entries if e.kind] == [MANIFEST]
+    assert run(topic) == 5
+    assert shown(topic) == "5b 6a 7c"
+
+
 def put(
     topic: Topic, namespace: str, id: int, op: Op = Op.UPDATE, *, unset: bool = False, only: str | None = None
 ) -> None:
@@ -318,7 +340,6 @@ def test_rows_of_a_pipeline(home: Home) -> None:
 
 
 def _append(topic: Topic, rows: pa.RecordBatch) -> None:
-    from tailrace.log.append import commit
     from tailrace.log.parcel import pack_up, unpack_parcels
 
     placed = unpack_parcels(topic.log, [pack_up(topic.store, topic.log, topic.described, [rows])])
