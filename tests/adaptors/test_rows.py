@@ -88,6 +88,19 @@ def test_ids_of_any_type_are_text() -> None:
 
 
 # -- unset
+BYTES = [pa.binary(), pa.large_binary(), pa.binary(2), pa.binary_view(), pa.dictionary(pa.int32(), pa.binary())]
+
+
+@pytest.mark.parametrize("type", BYTES, ids=str)
+def test_an_id_of_bytes_is_written_alike_whatever_else_is_in_its_batch(type: pa.DataType) -> None:
+    plain = pa.array([b"ab"], pa.binary())
+    for others in ([], [b"\xff\xfe"]):
+        column = pa.array([b"ab", *others], pa.binary())
+        column = column.dictionary_encode() if pa.types.is_dictionary(type) else column.cast(type)
+        assert id_text(column, alone=True).to_pylist() == [b"ab", *others]
+        assert id_text(column, alone=False)[0] == id_text(plain, alone=False)[0]
+
+
 def test_unset_is_not_null() -> None:
     rows = make_rows("t", COLUMNS, ["id"], unset=pa.array([b"\x02", None], pa.binary()))
     assert [m.data for m in messages_of(rows)] == [{"id": 7}, {"id": 8, "name": None}]

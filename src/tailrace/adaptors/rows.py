@@ -78,14 +78,20 @@ def row_keys(namespace: str, columns: pa.RecordBatch, keys: Sequence[str]) -> pa
     return pc.binary_join_element_wise(pa.scalar(namespace.encode()), ids, b"\x00")
 
 
+_BYTES = (pa.types.is_binary, pa.types.is_large_binary, pa.types.is_fixed_size_binary, pa.types.is_binary_view)
+"""What is an id as it is; whether it happens to be text, which differs from batch to batch, must not matter."""
+
+
 def id_text(column: pa.Array[Any], *, alone: bool) -> pa.Array[Any]:
     """The values of one id field as bytes; beside others, so that no two ids are written alike."""
-    if pa.types.is_binary(column.type) or pa.types.is_large_binary(column.type):
+    if pa.types.is_dictionary(column.type):
+        column = column.dictionary_decode()
+    if any(kind(column.type) for kind in _BYTES):
         text = column.cast(pa.binary())
     else:
         try:
             text = column.cast(pa.string()).cast(pa.binary())
-        except (pa.ArrowNotImplementedError, pa.ArrowInvalid):
+        except pa.ArrowNotImplementedError:  # of lists, structs and the like
             text = pa.array([None if v is None else _json(v) for v in column.to_pylist()], pa.binary())
     if not alone:
         text = pc.replace_substring(text, ESCAPE, ESCAPE + ESCAPE)

@@ -212,6 +212,7 @@ def _joined(batches: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
         return batches
     try:
         joined: list[pa.RecordBatch] = pa.Table.from_batches(batches).combine_chunks().to_batches(BATCH_ROWS)
-    except (pa.ArrowNotImplementedError, pa.ArrowInvalid):  # some types cannot be joined
+    except (pa.ArrowNotImplementedError, pa.ArrowInvalid):
+        # dictionaries that need wider indices together, and types that an older Arrow cannot join
         return batches
     return joined
