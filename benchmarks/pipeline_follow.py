@@ -136,7 +136,7 @@ class Follower:
     """One program that follows the table of one database."""
 
     def __init__(self, load: Load, server: Postgres, folder: Path) -> None:
-        self.load, self.server, self.folder = load, server, folder
+        self.load, self.server, self.folder, self.sent = load, server, folder, 0
         self.name = f"follow_{uuid.uuid4().hex[:8]}"
         self.uri, self.into = server.uri(self.name), server.uri(f"{self.name}_into")
         for name in self.name, f"{self.name}_into":
@@ -158,6 +158,7 @@ class Follower:
         with self.running():
             self.send_slowly()
             paced = self.wait(0, self.load.paced)
+        self.sent = self.load.paced
         run_sql(self.uri, f"CALL backlog({self.load.paced + 1}, {self.load.paced + self.load.backlog})")
         with self.running():
             late = self.wait(self.load.paced, self.load.backlog)
@@ -216,16 +217,16 @@ class Debezium(Follower):
 
     def __init__(self, load: Load, poll: str, server: Postgres, folder: Path) -> None:
         super().__init__(load, server, folder)
-        self._poll, self._before = poll, 0
+        self._poll = poll
 
     def command(self) -> Sequence[str]:
         """The peers' Python."""
         program = str(ROOT / "benchmarks" / "copiers" / "debezium_follow.py")
         place = ["127.0.0.1", str(self.server.port), self.name, PASSWORD]
-        return [str(PEERS / "bin" / "python"), program, *place, self.name, self._poll, str(self.folder)]
+        return [str(PEERS / "bin" / "python"), program, *place, self.name, self._poll, str(self.folder), str(self.sent)]
 
     def arrivals(self, first: int) -> Arrivals:
-        """What its handler wrote down since it was started, which is after the first."""
+        """What its handler wrote down since it was started, without what it had before and is given again."""
         path, found = self.folder / "arrived.jsonl", Arrivals()
         lines = path.read_text().splitlines(keepends=True) if path.exists() else []
         for at, count, times in (json.loads(line) for line in lines if line.endswith("\n")):

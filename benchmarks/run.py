@@ -20,6 +20,7 @@ from benchmarks import (
     memory,
     pipeline_copy,
     pipeline_follow,
+    pipeline_growth,
     read,
     report,
     scrub,
@@ -54,6 +55,7 @@ QUESTIONS = {
     "spark_memory": spark_memory.question,
     "pipeline_copy": pipeline_copy.question,
     "pipeline_follow": pipeline_follow.question,
+    "pipeline_growth": pipeline_growth.question,
 }
 
 

@@ -171,6 +171,20 @@ class TestMerging:
         write(sink18, rows({"id": [2, 3], "v": ["c", "d"]}), offset=2)
         assert sink18.texts("t") == ["(1,a)", "(2,c)", "(3,d)"]
 
+    def test_many_of_which_some_are_there(self, sink18: Place) -> None:
+        """Who inserts them as they are must notice, and leave nothing half done."""
+        sink18.run("CREATE TABLE t (id int PRIMARY KEY, v text)")
+        with contextlib.closing(sink18.writer()) as writer:
+            for offset, first in enumerate((0, MANY - 10, 3 * MANY)):
+                ids = list(range(first + MANY, first, -1))
+                batch = rows({"id": ids, "v": [f"{offset} {'x' * 20}"] * MANY})
+                staged = [writer.stage([batch])]
+                assert staged[0].detail[0].table, "it is staged in a table"
+                writer.finish(staged, WHO, {"0": offset})
+        found = sink18.ask("SELECT left(v, 1), count(*), min(id), max(id) FROM t GROUP BY 1 ORDER BY 1")
+        ends = [(MANY - 10, 1, MANY - 10), (MANY, MANY - 9, 2 * MANY - 10), (MANY, 3 * MANY + 1, 4 * MANY)]
+        assert found == [(str(n), *end) for n, end in enumerate(ends)]
+
     def test_nothing_but_a_key(self, sink18: Place) -> None:
         for offset in range(2):
             write(sink18, rows({"id": [1, 2]}), offset=offset, create=True)

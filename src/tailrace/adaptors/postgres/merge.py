@@ -126,6 +126,13 @@ def statements(unit: Unit, target: Target, where: Origin, span: tuple[int, int] 
         yield _insert(target, where, some, f"{whole}{within}") + (_conflict(some) if target.unique else "")
 
 
+def plain(unit: Unit, target: Target, where: Origin) -> str | None:
+    """One statement that merges a unit of which no id is there yet, at half the cost; None if it may not be tried."""
+    if not (unit.table and unit.keys and target.unique and unit.upserts == unit.rows):
+        return None
+    return _insert(target, where, fields(unit, target, where), "true")
+
+
 def _insert(target: Target, where: Origin, some: Sequence[Field], condition: str) -> str:
     into = ", ".join(field.sql for field in some)
     values = ", ".join(field.value for field in some)

@@ -10,7 +10,7 @@ table must fit into a block.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,6 +28,8 @@ INLINE_BYTES = 16 * 1024
 """A unit this small travels within itself: no task needs a connection for it."""
 SHARE_BYTES = 64 * 1024
 """How much of a task's share may travel that way."""
+MANY = 1000
+"""From so many rows on their order counts."""
 WIDE = 400
 """From so many columns on they are staged as one."""
 
@@ -82,7 +84,7 @@ def _alike(one: pa.RecordBatch, other: pa.RecordBatch) -> bool:
 
 def _unit(batches: list[pa.RecordBatch]) -> Iterator[tuple[Unit, pa.RecordBatch]]:
     rows = batches[0] if len(batches) == 1 else pa.concat_batches(batches)
-    folded = fold(rows)
+    folded = _sorted(fold(rows), keys_of(rows))
     if not folded.num_rows:
         return
     formed = [columns.staged(folded.schema.field(n), folded.column(n)) for n in range(2, folded.num_columns)]
@@ -99,6 +101,16 @@ def _unit(batches: list[pa.RecordBatch]) -> Iterator[tuple[Unit, pa.RecordBatch]
         wide,
     )
     yield unit, _staging(folded, [values for _, values in formed], wide)
+
+
+def _sorted(folded: pa.RecordBatch, keys: Sequence[str]) -> pa.RecordBatch:
+    """Many rows by the first field of their id: an index is filled twice as fast in its own order."""
+    if folded.num_rows < MANY or not keys:
+        return folded
+    try:
+        return folded.take(pc.sort_indices(folded.column(keys[0])))
+    except (pa.ArrowNotImplementedError, pa.ArrowTypeError):
+        return folded  # a type that has no order here
 
 
 def _staging(folded: pa.RecordBatch, arrays: list[pa.Array[Any]], wide: bool) -> pa.RecordBatch:

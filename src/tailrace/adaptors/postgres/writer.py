@@ -34,6 +34,8 @@ class PostgresWriter(Writer):
         self._settings = settings
         self._connection: Connection[Any] | None = None
         self._tidied = 0.0
+        self._known: set[str] = set()
+        """Namespaces of which some ids were there already."""
 
     def __repr__(self) -> str:
         return f"PostgresWriter({self._settings!r})"
@@ -109,12 +111,28 @@ class PostgresWriter(Writer):
             self._there(connection, unit)
             to = target.prepare(connection, self._settings, unit)
             where = merge.origin(unit, self._settings.state)
+            if self._inserted(connection, unit, merge.plain(unit, to, where)):
+                return
             try:
                 with connection.transaction():
                     for sql in merge.statements(unit, to, where):
                         connection.execute(*merge.bound(sql, where))
             except (psycopg.DataError, psycopg.IntegrityError) as error:
                 raise culprit.find(connection, error, unit, to, where) from None
+
+    def _inserted(self, connection: Connection[Any], unit: Unit, sql: str | None) -> bool:
+        """Whether a unit could be inserted as it is: in a copy nearly all can.  Else nothing of it is there."""
+        import psycopg
+
+        if sql is None or unit.namespace in self._known:
+            return False
+        try:
+            with connection.transaction():
+                connection.execute(sql)
+        except (psycopg.DataError, psycopg.IntegrityError):
+            self._known.add(unit.namespace)
+            return False
+        return True
 
     def _there(self, connection: Connection[Any], unit: Unit) -> None:
         """A crash of the server empties unlogged tables: what was staged must be all there."""
