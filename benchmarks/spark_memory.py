@@ -10,6 +10,8 @@ from functools import partial
 from pathlib import Path
 
 import psutil
+from pyspark.sql import Observation
+from pyspark.sql.functions import count
 
 import tailrace
 from benchmarks import sparkjobs
@@ -59,31 +61,36 @@ def opened(load: Load, copies: int, writes: bool, folder: Path) -> Iterator[Run]
         nonlocal rounds
         rounds += 1
         given = {"home": str(folder / "home"), "subscribe": "orders"}
-        frame = sparkjobs.session().read.format("tailrace").options(**given).load()
+        seen = Observation()
+        frame = sparkjobs.session().read.format("tailrace").options(**given).load().observe(seen, count("*").alias("n"))
         with peak() as found:
             if writes:
                 sink = frame.drop("topic").write.format("tailrace").mode("append").option("topic", "out")
                 seconds, _ = timed(sink.option("home", str(folder / "home")).save)
             else:
                 seconds, _ = timed(lambda: sparkjobs.exhaust(frame))
+        expect("rows read", seen.get["n"], load.count * copies)
+        expect("Python workers seen", bool(found), True)
         if writes:
             expect("rows", sum(end for _, end in out.ends().values()), load.count * copies * rounds)
-        return {PEAK.name: max(found) / 1e6, RATE.name: load.count * copies / seconds}
+        return {PEAK.name: max(found.values()) / 1e6, RATE.name: load.count * copies / seconds}
 
     yield run
 
 
 @contextlib.contextmanager
-def peak() -> Iterator[list[int]]:
-    """The resident memory of every Python worker below this process, looked at again and again."""
-    found, done = [0], threading.Event()
+def peak() -> Iterator[dict[int, int]]:
+    """The most resident memory that each Python worker below this process has ever had, by process; the system keeps
+    it, so none is missed between two looks."""
+    found: dict[int, int] = {}
+    done = threading.Event()
 
     def watch() -> None:
         while not done.wait(0.05):
             for child in psutil.Process().children(recursive=True):
-                with contextlib.suppress(psutil.Error):
+                with contextlib.suppress(psutil.Error, OSError):
                     if "daemon" in " ".join(child.cmdline()):
-                        found.append(child.memory_info().rss)
+                        found[child.pid] = most(child.pid)
 
     thread = threading.Thread(target=watch, daemon=True)
     thread.start()
@@ -93,3 +100,9 @@ def peak() -> Iterator[list[int]]:
         time.sleep(0.1)
         done.set()
         thread.join()
+
+
+def most(pid: int) -> int:
+    """The highest resident memory of a process so far."""
+    status = Path(f"/proc/{pid}/status").read_text()
+    return next(int(line.split()[1]) * 1024 for line in status.splitlines() if line.startswith("VmHWM:"))

@@ -24,3 +24,5 @@ def test_a_batch_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: 
         found = batch(home, subscribe="t", **options)
         assert sorted((r["partition"], r["offset"], r["key"], r["value"]) for r in found) == want
         assert len(found) < 60
+        places = batch(home, subscribe="t", columns="partition,offset", **options)
+        assert sorted((r["partition"], r["offset"]) for r in places) == [place[:2] for place in want]

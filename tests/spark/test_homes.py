@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
+from pyspark.sql.types import BinaryType, StructType
 
 from tailrace.errors import BadSetting
 from tailrace.spark.format import Tailrace
@@ -45,8 +46,17 @@ def test_a_folder_is_refused_on_several_machines(tmp_path: Path) -> None:
     class Far(Tailrace):
         one_host = False
 
-    with pytest.raises(BadSetting, match=r"a folder of one machine.*sharedHome"):
-        Far({"home": str(tmp_path), "subscribe": "orders"}).schema()
+    read, write = {"home": str(tmp_path), "subscribe": "orders"}, {"home": str(tmp_path), "topic": "orders"}
+    schema = StructType().add("value", BinaryType())
+    for refused in (
+        lambda: Far(read).schema(),
+        lambda: Far(read).reader(schema),
+        lambda: Far(read).streamReader(schema),
+        lambda: Far(write).writer(schema, False),
+        lambda: Far(write).streamWriter(schema, False),
+    ):
+        with pytest.raises(BadSetting, match=r"a folder of one machine.*sharedHome"):
+            refused()
     check_reach("s3://bucket/x?table=t", False)
     check_reach(str(tmp_path), True)
     with pytest.raises(BadSetting, match="sharedHome"):

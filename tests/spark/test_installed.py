@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.metadata
 from typing import Any
 
 import pytest
 
+import tailrace.spark
 from tailrace.errors import NotInstalled
 from tailrace.spark.installed import check_pyspark
 
@@ -26,3 +28,9 @@ def test_none(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.metadata, "version", missing)
     with pytest.raises(NotInstalled, match=r"pyspark is not installed.*tailrace\[spark\]"):
         check_pyspark()
+
+
+def test_an_old_pyspark_is_refused_at_the_import(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(importlib.metadata, "version", lambda name: "4.0.1")
+    with pytest.raises(NotInstalled, match=r"pyspark 4\.0\.1 is too old"):
+        importlib.reload(tailrace.spark)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+import tailrace.spark
 from tailrace.errors import NotInstalled
 from tailrace.spark import java
 
@@ -48,6 +49,18 @@ def test_no_java_says_what_to_install(tmp_path: Path, monkeypatch: pytest.Monkey
     old = make_java(tmp_path / "old", "11.0.2")
     with pytest.raises(NotInstalled, match=f"no Java 17 or newer .{old} is Java 11"):
         java.java_home({"JAVA_HOME": str(tmp_path / "old"), "PATH": ""})
+
+
+def test_a_session_without_java_is_refused_before_spark_starts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(java, "_packaged", lambda: None)
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(NotInstalled, match="there is no Java: pip install"):
+        tailrace.spark.session("local[2]")
+    make_java(tmp_path / "old", "11.0.2")
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path / "old"))
+    with pytest.raises(NotInstalled, match="is Java 11"):
+        tailrace.spark.session("local[2]")
 
 
 def test_the_packaged_java_is_not_asked_for_a_module_it_lacks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

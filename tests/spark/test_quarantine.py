@@ -26,5 +26,6 @@ def test_a_batch_passes_what_is_quarantined(tmp_path: Path) -> None:
         topic.quarantine(caught.value.lost, "a test")
         for lost in home.scrub().damages[0].lost:
             topic.quarantine([lost], "a test")
-        found = sorted((row["partition"], row["offset"]) for row in batch(home, subscribe="t"))
-        assert found == [(q, n) for q in range(2) for n in range(15) if not 5 <= n < 10]
+        for options in ({}, {"columns": "partition,offset"}):
+            found = sorted((row["partition"], row["offset"]) for row in batch(home, subscribe="t", **options))
+            assert found == [(q, n) for q in range(2) for n in range(15) if not 5 <= n < 10]

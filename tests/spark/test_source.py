@@ -240,6 +240,24 @@ def test_chunks_outside_the_range_are_not_fetched(home: Home, case: str) -> None
     assert sum(size for _, size in fetched) == pytest.approx(everything * share, rel=0.02)
 
 
+def test_where_records_are_is_known_without_fetching_them(home: Home) -> None:
+    topic = home.topic("orders", partitions=2)
+    for _ in range(3):
+        with topic.transaction() as out:
+            for n in range(2000):
+                out.send(None, b"x" * 200, partition=n % 2)
+    given = {"subscribe": "orders", "startingOffsets": '{"orders": {"0": 1500, "1": 0}}', "minPartitions": 3}
+    for named in ("offset,topic,partition", "partition"):
+        with gets(home) as fetched:
+            found = batch(home, **given, columns=named)
+        assert fetched == []
+        want = [{k: v for k, v in row.items() if k in named.split(",")} for row in batch(home, **given)]
+        assert found == want
+    with gets(home) as fetched:
+        assert len(batch(home, **given, columns="offset,op")) == len(want)
+    assert fetched
+
+
 def _rows(when: datetime, count: int) -> Any:
     stamps = pa.array([when] * count, pa.timestamp("ms", "UTC"))
     return pa.table({"value": pa.array([b"x" * 50] * count, pa.binary()), "timestamp": stamps})

@@ -53,7 +53,7 @@ def count(
         tailrace spark count orders --by op --from 24h
     """
     with session(master, home) as spark:
-        records = _records(spark, topic, start, where)
+        records = _records(spark, topic, start, where, None if where else _needed(by))
         if by is None:
             found = run(spark, "counting", records.count)
             print(json.dumps({"records": found}) if as_json else found)
@@ -131,6 +131,13 @@ def write(
         if id is not None:
             sink = sink.option("writeId", id)
         run(spark, "writing", sink.save)
+
+
+def _needed(by: str | None) -> str | None:
+    """The one column that counting needs; None if that cannot be told."""
+    from tailrace.spark.columns import TYPES
+
+    return "partition" if by is None else by if by in TYPES else None
 
 
 def _sql(text: str) -> Any:

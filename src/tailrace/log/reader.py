@@ -20,7 +20,7 @@ from tailrace.log.chunk import MANIFEST, OFFSETS, Run, decode
 from tailrace.log.fetched import Fetched, without_offsets
 from tailrace.log.head import Entry, Head, Page
 from tailrace.log.manifest import listed
-from tailrace.log.quarantine import covering
+from tailrace.log.quarantine import covering, passes
 from tailrace.log.runs import lost_with, named, placed, read_runs, where_is
 from tailrace.log.seeking import seek
 from tailrace.storage import calls
@@ -41,7 +41,8 @@ class Reader:
     floor is where it starts.  `until` has the offsets to stop before, if any.  `times` (milliseconds, both ends
     included): runs without a record in it are passed over unread.  `every`: partitions that the topic gets later are
     read too.  `passed`: how many times the topic has grown that may be read over (None: all); a group's readers wait
-    there for each other.  `columns`: of what is stored, only these are decoded (None: all)."""
+    there for each other.  `columns`: of what is stored, only these are decoded (None: all);
+    if there are none, chunks are not fetched either."""
 
     def __init__(
         self,
@@ -69,6 +70,7 @@ class Reader:
         self._page: Page | None = None
         self._missing: tuple[str, int, int] | None = None
         self._manifests: dict[str, tuple[Entry, ...]] = {}
+        self._quarantined: bool | None = None
 
     def poll(self, max_bytes: int = POLL_BYTES, max_records: int = LAST) -> Steps[list[Fetched]]:
         """The next records, at least one chunk's if there are any; an empty list when all has been read.
@@ -250,12 +252,26 @@ class Reader:
         self, page: Page, entry: Entry, runs: list[Run], at: Mapping[int, int], here: dict[int, int]
     ) -> Steps[list[Fetched] | None]:
         """Some runs, moving `here` over them; None if they are gone and the page should be read again."""
-        data = yield from self._bytes(page, entry, runs, at)
-        if data is None:
-            return None
-        decoded = [self._decoded(entry, run, at[run.partition], piece) for run, piece in zip(runs, data, strict=True)]
+        if (yield from self._told(entry)):
+            decoded = [[_bare(run.count)] for run in runs]
+        else:
+            data = yield from self._bytes(page, entry, runs, at)
+            if data is None:
+                return None
+            pieces = zip(runs, data, strict=True)
+            decoded = [self._decoded(entry, run, at[run.partition], piece) for run, piece in pieces]
         cut = self._cut_with_gaps if entry.kind & OFFSETS else self._cut
         return [f for run, some in zip(runs, decoded, strict=True) for f in cut(run, at[run.partition], some, here)]
+
+    def _told(self, entry: Entry) -> Steps[bool]:
+        """Whether the entry says all that is wanted, how many records there are; then its chunk is not fetched.
+
+        Where offsets are quarantined it is: which of them are lost shows in the bytes alone."""
+        if self.columns is None or self.columns or entry.kind & OFFSETS:
+            return False
+        if self._quarantined is None:
+            self._quarantined = bool((yield from passes(self.log)))
+        return not self._quarantined
 
     def _bytes(
         self, page: Page, entry: Entry, runs: Sequence[Run], at: Mapping[int, int]
@@ -311,3 +327,8 @@ class Reader:
 
 def _overlaps(run: Run, times: tuple[int, int]) -> bool:
     return run.latest >= times[0] and run.latest - run.span <= times[1]
+
+
+def _bare(count: int) -> pa.RecordBatch:
+    """So many rows without a column."""
+    return pa.record_batch({"": pa.nulls(count)}).remove_column(0)
