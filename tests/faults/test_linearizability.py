@@ -143,7 +143,7 @@ def histories(where: str, notes: Path, calls: int, seed: int, bug: str | None = 
         process.stdin.write(b"go\n")
         process.stdin.flush()
     for process in running:
-        process.communicate(timeout=120)
+        process.communicate(timeout=600)
         assert process.returncode == 0
     return [
         Call(who, start, NEVER if answer is None else end, op, tuple(given), answer)
