@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tailrace.errors import AlreadyThere, BadName, Broken, Closed, DiskFull, ObjectMissing, Unavailable
-from tailrace.storage.disk import LARGEST, LONG, SMALLEST, DiskObjects, SharedSync, Stride, in_steps
+from tailrace.storage.disk import STEP, DiskObjects, SharedSync, in_steps
 from tailrace.storage.files import Files
 from tailrace.storage.objects import Bytes
 from tailrace.testing.objectscontract import ObjectsContract
@@ -42,6 +42,10 @@ class Failing(Files):
             super().write(descriptor, parts[:1])
         self._ask("write")
         super().write(descriptor, parts)
+
+    def push(self, descriptor: int, at: int, size: int) -> None:
+        self._ask("push")
+        super().push(descriptor, at, size)
 
     def sync(self, descriptor: int) -> None:
         self._ask("sync_folder" if stat.S_ISDIR(os.fstat(descriptor).st_mode) else "sync")
@@ -211,30 +215,54 @@ def test_everything_can_be_listed(disk: DiskObjects) -> None:
     assert sorted(disk.list("")) == [("a", 1), ("b/c", 2)]
 
 
-def test_a_step_of_a_large_object_is_shorter_the_longer_others_wait_for_it() -> None:
-    stride = Stride()
-    sizes = []
-    for seconds in (LONG / 3, LONG * 2, LONG * 2, LONG * 2, LONG * 0.7, LONG / 3, LONG / 3, LONG / 3):
-        stride.took(seconds, stride.bytes)
-        sizes.append(stride.bytes / SMALLEST)
-    assert sizes == [4, 2, 1, 1, 1, 2, 4, 4]
-    stride.took(LONG * 2, 100)
-    assert stride.bytes == LARGEST, "one of a few bytes says nothing"
-
-
-@pytest.mark.parametrize("sizes", [[], [0], [10], [5 * SMALLEST, 3, 0, 7 * SMALLEST + 1], [SMALLEST // 3] * 40])
+@pytest.mark.parametrize("sizes", [[], [0], [10], [5 * STEP, 3, 0, 7 * STEP + 1], [STEP // 3] * 20, [STEP]])
 def test_steps_are_all_bytes_in_their_order(sizes: list[int]) -> None:
     parts = [os.urandom(size) for size in sizes]
-    stride = Stride()
-    steps = []
-    for some in in_steps(parts, stride):
-        steps.append(b"".join(some))
-        assert len(steps[-1]) <= stride.bytes
-        stride.took(LONG * 2, len(steps[-1]))
+    steps = [b"".join(some) for some in in_steps(parts)]
     assert b"".join(steps) == b"".join(parts)
-    assert len(steps) == 1 or all(steps), "no sync without bytes"
-    if sum(sizes) > LARGEST:
-        assert [len(s) for s in steps[:3]] == [LARGEST, LARGEST // 2, SMALLEST]
+    assert all(len(step) == STEP for step in steps[:-1])
+    assert len(steps) == 1 or steps[-1]
+
+
+def test_a_large_object_goes_to_the_disk_step_by_step_and_is_made_durable_once(
+    disk: DiskObjects, files: Failing
+) -> None:
+    disk.put("7/small", [b"x"])
+    files.asked.clear()
+    whole = os.urandom(3 * STEP + 5)
+    disk.put("7/large", [whole])
+    assert files.asked == ["create", *["write", "push"] * 4, "sync", "sync_folder"]
+    assert bytes(disk.get("7/large")) == whole
+
+
+@pytest.mark.parametrize("code", [errno.EIO, errno.ENOSPC])
+def test_a_disk_that_fails_under_a_step_is_told(disk: DiskObjects, files: Failing, code: int) -> None:
+    """The error is not told again by the sync."""
+    files.fail = {"push": code}
+    with pytest.raises(Broken if code == errno.EIO else DiskFull):
+        disk.put("7/large", [bytes(2 * STEP)])
+
+
+@pytest.mark.parametrize("code", [errno.ENOSYS, errno.EIO])
+def test_pushing_where_it_is_not_known(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, code: int) -> None:
+    import ctypes
+
+    def refused(*_: int) -> int:
+        ctypes.set_errno(code)
+        return -1
+
+    monkeypatch.setattr("tailrace.storage.files._push", refused)
+    disk = DiskObjects(tmp_path / "objects")
+    if code == errno.EIO:
+        with pytest.raises(Broken):
+            disk.put("a", [bytes(2 * STEP)])
+    else:
+        disk.put("a", [bytes(2 * STEP)])
+        assert len(disk.get("a")) == 2 * STEP
+    monkeypatch.setattr("tailrace.storage.files._push", None)
+    other = DiskObjects(tmp_path / "others")
+    other.put("b", [bytes(2 * STEP)])
+    assert len(other.get("b")) == 2 * STEP
 
 
 def test_a_sync_serves_those_who_asked_before_it_began() -> None:

@@ -11,7 +11,6 @@ import mmap
 import os
 import stat
 import threading
-import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
@@ -19,10 +18,8 @@ from tailrace.errors import AlreadyThere, BadName, Broken, Closed, DiskFull, Obj
 from tailrace.storage.files import REAL, Files, make_folders, sync_names
 from tailrace.storage.objects import Bytes, ObjectInfo
 
-SMALLEST, LARGEST = 1024 * 1024, 4 * 1024 * 1024
-"""Bytes of a large object that are made durable at once."""
-LONG = 0.006
-"""Seconds: how long whoever commits meanwhile may wait for a step of a large object."""
+STEP = 1024 * 1024
+"""A large object goes to the disk in steps of so many bytes, so that whoever commits meanwhile does not wait for it."""
 FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 MISSING = (FileNotFoundError, NotADirectoryError, IsADirectoryError)
 
@@ -39,7 +36,6 @@ class DiskObjects:
         self._sync_names = sync_names
         self._refusal: Callable[[], TailraceError] | None = None
         self._syncs: dict[Path, SharedSync] = {}
-        self._stride = Stride()
 
     def put(self, name: str, parts: Sequence[Bytes]) -> None:
         """Store the joined parts under a name never used before; when this returns they are durable."""
@@ -129,11 +125,14 @@ class DiskObjects:
 
     def _fill(self, descriptor: int, parts: Sequence[Bytes]) -> None:
         try:
-            for some in in_steps(parts, self._stride):
+            at = 0
+            for some in in_steps(parts):
                 self._files.write(descriptor, some)
-                began = time.monotonic()
-                self._files.sync(descriptor)
-                self._stride.took(time.monotonic() - began, sum(map(len, some)))
+                size = sum(map(len, some))
+                if at or size >= STEP:
+                    self._files.push(descriptor, at, size)
+                at += size
+            self._files.sync(descriptor)
         finally:
             self._files.close(descriptor)
 
@@ -158,32 +157,17 @@ class DiskObjects:
         return Closed(f"the objects in {self._folder} were closed")
 
 
-class Stride:
-    """How many bytes of a large object are made durable at once, so that whoever commits meanwhile does not wait long:
-    fewer after a step that took long, since the disk is slow or others are at it, else more."""
-
-    def __init__(self) -> None:
-        self.bytes = LARGEST
-
-    def took(self, seconds: float, bytes: int) -> None:
-        """A step of so many bytes took so long."""
-        if seconds > LONG and bytes >= SMALLEST:
-            self.bytes = max(SMALLEST, self.bytes // 2)
-        elif seconds < LONG / 2 and bytes >= self.bytes:
-            self.bytes = min(LARGEST, self.bytes * 2)
-
-
-def in_steps(parts: Sequence[Bytes], stride: Stride) -> Iterator[list[memoryview]]:
-    """Bytes in pieces of as many as the stride has, or a little more; at least one."""
+def in_steps(parts: Sequence[Bytes], step: int = STEP) -> Iterator[list[memoryview]]:
+    """Bytes in pieces of so many, the last of fewer; at least one."""
     some: list[memoryview] = []
     size = 0
     for part in parts:
         left = memoryview(part).cast("B")
         while left.nbytes:
-            if size >= stride.bytes:
+            if size >= step:
                 yield some
                 some, size = [], 0
-            some.append(left[: max(1, stride.bytes - size)])
+            some.append(left[: step - size])
             size += some[-1].nbytes
             left = left[some[-1].nbytes :]
     yield some

@@ -5,11 +5,13 @@ Whatever tailrace makes is for its owner alone: folders 0700, files 0600.
 
 from __future__ import annotations
 
+import ctypes
 import errno
 import fcntl
 import os
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from tailrace.storage.objects import Bytes
 
@@ -22,6 +24,14 @@ times as long as the writing."""
 
 NOT_OURS = {errno.EACCES, errno.EPERM, errno.EINVAL, errno.EROFS, errno.ENOTSUP}
 """What opening or syncing a folder gives that others have made, long ago, and we may not even read."""
+
+_NOT_PUSHED = {errno.ENOSYS, errno.EINVAL, errno.ESPIPE, errno.EOPNOTSUPP, errno.EPERM}
+"""What a file system or a container that knows nothing of pushing answers."""
+
+_START, _AND_WAIT = 2, 7  # SYNC_FILE_RANGE_WRITE; that, and waiting for it
+_push: Any = getattr(ctypes.CDLL(None, use_errno=True), "sync_file_range", None)  # Linux
+if _push is not None:
+    _push.argtypes = [ctypes.c_int, ctypes.c_int64, ctypes.c_int64, ctypes.c_uint]
 
 _FULL_SYNC: int | None = getattr(fcntl, "F_FULLFSYNC", None)  # macOS: a plain fsync does not reach the disk
 
@@ -55,6 +65,17 @@ class Files:
                     _write_all(descriptor, some)
                     some, size = [], 0
         _write_all(descriptor, some)
+
+    def push(self, descriptor: int, at: int, size: int) -> None:
+        """Have the disk begin with these bytes, and wait until it is done with as many before them.
+
+        So a large file never leaves it more than that to do when somebody else needs something durable, and it is busy
+        all the while.  It makes nothing durable: that is for `sync`.  Where the system cannot, nothing happens."""
+        for first, how in ((at, _START), (at - size, _AND_WAIT)):
+            if _push is not None and first >= 0 and _push(descriptor, first, size, how):
+                code = ctypes.get_errno()
+                if code not in _NOT_PUSHED:
+                    raise OSError(code, os.strerror(code))
 
     def sync(self, descriptor: int) -> None:
         """Make a file's bytes durable."""
