@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tailrace.adaptors.postgres.fold import fold
@@ -68,6 +68,7 @@ def folded(changes: list[Change]) -> list[Change]:
     return out
 
 
+@settings(deadline=None)
 @given(st.lists(change, min_size=1, max_size=12))
 def test_one_change_of_each_id_does_as_much_as_all(changes: list[Change]) -> None:
     before = {0: ["old", "old"], 1: ["old", None]}
@@ -89,6 +90,7 @@ def test_fields_of_several_changes_are_no_new_document() -> None:
     assert folded(changes) == [(Op.UPDATE, 0, "x", "y")]
 
 
+@settings(deadline=None)
 @given(st.lists(st.tuples(st.sampled_from([Op.INSERT, Op.DELETE]), st.integers(0, 2), value, value), max_size=12))
 def test_without_an_id_the_difference_counts(changes: list[Change]) -> None:
     expected: Counter[Any] = Counter()
