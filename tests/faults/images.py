@@ -13,7 +13,7 @@ from __future__ import annotations
 import os
 import random
 import tempfile
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Generator, Hashable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -46,7 +46,7 @@ def record(workload: Workload, folder: Path) -> list[Op]:
     return recorder.ops
 
 
-def images(trace: list[Op], seed: int, *, cuts: int = 60, each: int = 3) -> Iterator[Image]:
+def images(trace: list[Op], seed: int, *, cuts: int = 60, each: int = 3) -> Generator[Image, None, None]:
     """Some of the states that a power cut may leave, at some of the moments of a run: `cuts` times `each`."""
     rng = random.Random(seed)
     moments = sorted(rng.sample(range(len(trace) + 1), min(cuts, len(trace) + 1)))
