@@ -70,6 +70,7 @@ def test_what_was_appended_before_a_bad_line_is_told(cli: Cli) -> None:
 
 def test_tip_prune_and_stats(cli: Cli) -> None:
     cli("events", "append", "Cart-1", input=LINES)
+    assert cli("events", "tip", "Cart-2").out == "nothing was ever appended to 'Cart-2'\n"
     assert ["version", "5"] in cli("events", "tip", "Cart-1").rows
     tip = cli("events", "tip", "Cart-1", "--json").json
     assert (tip["version"], tip["events"], tip["lowest"], tip["unfolds"]) == (5, 5, 0, [])

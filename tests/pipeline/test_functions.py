@@ -420,10 +420,12 @@ def test_functions_from_files(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("text", "hint"), [("x = (\n", "line 1"), ("\n\n1/0\n", "line 3: ZeroDivisionError")])
-def test_a_file_that_does_not_run(tmp_path: Path, text: str, hint: str) -> None:
+def test_a_file_that_does_not_run(tmp_path: Path, text: str, hint: str, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "bad.py").write_text(text)
-    with pytest.raises(BadInput, match=rf"bad\.py, {hint}"):
-        function("file:bad.py:f", tmp_path)
+    monkeypatch.chdir(tmp_path)
+    for folder in tmp_path, Path():
+        with pytest.raises(BadInput, match=rf"bad\.py, {hint}"):
+            function("file:bad.py:f", folder)
 
 
 def test_functions_of_files_travel_with_their_code(tmp_path: Path) -> None:

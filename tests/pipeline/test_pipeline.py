@@ -85,6 +85,7 @@ def test_writers_have_names_that_stay() -> None:
         (lambda: tailrace.pipeline("x").source("file", namespace="[").save("file").definition(), "not a regular expr"),
         (lambda: tailrace.pipeline("x", partitons=3), "has no 'partitons'; did you mean 'partitions'"),
         (lambda: shop().transform(5), "not int"),
+        (lambda: shop().branch(namspace="a"), "has no 'namspace'; did you mean 'namespace'"),
     ],
 )
 def test_what_cannot_run_is_refused_when_it_is_built(build: Any, hint: str) -> None:

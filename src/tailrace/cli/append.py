@@ -97,15 +97,12 @@ def append(
         note(f"tailrace: {error}; passed over")
 
     began = time.monotonic()
+    sources = files or [Path("-")]
     with opened(home) as here, here.topic(topic).producer() as producer:
-        if (
-            key is None
-            and here.topic(topic).settings.compact
-            and all(_is_text(path, format) for path in files or [Path("-")])
-        ):
+        if key is None and here.topic(topic).settings.compact and all(_is_text(path, format) for path in sources):
             note(f"{topic!r} is compacted by key, and records without one all stay; --key names the field that is it")
         sending = Appending(producer, partition)
-        _send_all(sending, topic, files or [Path("-")], format, key, bad)
+        _send_all(sending, topic, sources, format, key, bad)
     done = {"topic": topic, "records": sending.records, "skipped": skipped}
     if as_json:
         print_json({**done, "partitions": [one for _, one in sorted(sending.partitions.items())]})

@@ -157,6 +157,8 @@ def tip(stream: StreamArgument, home: HomeOption = None, json_too: JsonOption = 
     held = {"first": found.first, "events": len(found.e), "bytes": found.bytes, "calved_bytes": found.b}
     if json_too:
         print_json({**about, **held, "unfolds": unfolds})
+    elif not found.exists:
+        print(f"nothing was ever appended to {stream!r}")
     else:
         print_facts([*about.items(), *held.items(), ("unfolds", ", ".join(str(u["type"]) for u in unfolds) or "none")])
 

@@ -52,8 +52,10 @@ class Pipeline:
             raise BadSetting(f"the pipeline {self.name!r} has a source already; a second one is a second pipeline")
         return replace(self, reads=SourceDefinition(adaptor, settings, namespace), open=OpenBranch())
 
-    def branch(self, namespace: str = ".*") -> Pipeline:
+    def branch(self, namespace: str = ".*", **unknown: Any) -> Pipeline:
         """Begin one more way out, for the namespaces that match."""
+        for given in unknown:
+            raise BadSetting.unknown(f"a branch of {self.name!r}", given, ["namespace"])
         if self.open is not None and self.open.functions:
             raise BadSetting(f"a branch of {self.name!r} has no end; end it with .save(…) before the next one")
         return replace(self, open=OpenBranch(namespace))

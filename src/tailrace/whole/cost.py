@@ -1,10 +1,9 @@
 """What a topic costs in the cloud: counted, not guessed.
 
 How many chunks a topic was appended, and of which size, is counted from its own pages, where it has any.  What each
-asks for is counted, too:
-the code that appends and reads for real does so here on a home in memory that meters every request as S3 and DynamoDB
-would; the requests of a thousand commits, rolls and all, and what a consumer asks for while nothing happens, are
-multiplied by the prices of one table, whole/prices.toml.
+asks for is counted, too: the code that appends and reads for real does so here on a home in memory that meters every
+request as S3 and DynamoDB would; the requests of a thousand commits, rolls and all, and what a consumer asks for while
+nothing happens, are multiplied by the prices of one table, whole/prices.toml.
 """
 
 from __future__ import annotations
@@ -132,8 +131,9 @@ def estimate(
 
 def _real(partitions: int, lately: Traffic, asked: Mapping[str, Any]) -> Real:
     record = max(1, lately.bytes // max(1, lately.records))
-    gib, _ = _gibibyte(partitions, record, min(lately.chunk_bytes, CHUNK_BYTES), asked)
-    metered = min(lately.chunk_bytes, CHUNK_BYTES) // record * record or record
+    chunk = min(lately.chunk_bytes, CHUNK_BYTES)
+    gib, _ = _gibibyte(partitions, record, chunk, asked)
+    metered = chunk // record * record or record
     return Real(lately, gib.times(lately.chunks * metered / GIB * DAY / lately.seconds))
 
 

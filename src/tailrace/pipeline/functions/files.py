@@ -55,5 +55,5 @@ def run_file(path: Path) -> ModuleType:
 
 def _line(path: Path, error: Exception) -> int | None:
     """The last line of this file that the error came through."""
-    lines = [f.lineno for f in traceback.extract_tb(error.__traceback__) if Path(f.filename) == path]
+    lines = [f.lineno for f in traceback.extract_tb(error.__traceback__) if Path(f.filename) == path.absolute()]
     return lines[-1] if lines else None
