@@ -1,8 +1,11 @@
 """Committer: many threads' writes in one transaction and one fsync, without a thread of its own.
 
-A caller queues its work.  If nobody leads, it leads: it takes all that is queued, does each piece in a savepoint,
-commits once, and wakes the others.  What was queued meanwhile waits for the next leader, the first of the queue.  So a
-thread that is alone hands nothing over, and sixteen threads share a commit.
+A caller queues its work.  If nobody leads, it leads: it takes all that is queued, does each piece, commits once, and
+wakes the others.  What was queued meanwhile waits for the next leader, the first of the queue.  So a thread that is
+alone hands nothing over, and sixteen threads share a commit.
+
+Most work judges first and changes then: it raises before it has changed anything, or not at all.  Work of which that is
+not known gets a savepoint.  Each SQL statement lets other threads run first, so there are as few as can be.
 
 Nobody is answered before the commit, not even with a Conflict: it may be about a change of the same commit.
 """
@@ -17,17 +20,21 @@ from typing import Any, TypeVar
 import apsw
 
 from tailrace.errors import TimedOut
+from tailrace.storage.recent import Recent
 
 T = TypeVar("T")
+Statement = tuple[str, tuple[Any, ...]]
 
 
 class Entry:
     """One caller's work and, once it is settled, its answer or its error."""
 
-    __slots__ = ("answer", "arguments", "between", "error", "leads", "settled", "turn", "work")
+    __slots__ = ("answer", "arguments", "between", "error", "judges", "leads", "settled", "turn", "work")
 
-    def __init__(self, work: Callable[..., Any], arguments: tuple[Any, ...], between: bool = False) -> None:
-        self.work, self.arguments, self.between = work, arguments, between
+    def __init__(
+        self, work: Callable[..., Any], arguments: tuple[Any, ...], *, judges: bool = False, between: bool = False
+    ) -> None:
+        self.work, self.arguments, self.judges, self.between = work, arguments, judges, between
         self.answer: Any = None
         self.error: BaseException | None = None
         self.settled = self.leads = False
@@ -41,7 +48,15 @@ class Entry:
             raise
         except Exception as error:
             self.error = error
-        return self.error is None
+            return False
+        return True
+
+    def judge(self, cursor: apsw.Cursor) -> None:
+        """Do work that judges first.  An error while its statements are executed is that of the whole commit."""
+        if self.do(cursor):
+            self.answer, statements = self.answer
+            for sql, bindings in statements:
+                cursor.execute(sql, bindings)
 
     def outcome(self) -> Any:
         """What the work answered; raises what it raised."""
@@ -68,6 +83,7 @@ class Committer:
     ) -> None:
         self._connection = connection
         self._cursor = connection.cursor()
+        self.recent = Recent(connection)
         self._explain, self._refuse = explain, refuse
         self._patience = patience
         self._mutex = threading.Lock()
@@ -78,6 +94,10 @@ class Committer:
     def run(self, work: Callable[..., T], *arguments: Any) -> T:
         """Answer `work(cursor, *arguments)`, once its changes are durable; if it raises, they never happened."""
         return self._run(Entry(work, arguments))  # type: ignore[no-any-return]
+
+    def change(self, judge: Callable[..., tuple[T, list[Statement]]], *arguments: Any) -> T:
+        """As `run`, with work that answers the statements to execute too, and changes nothing when it raises."""
+        return self._run(Entry(judge, arguments, judges=True))  # type: ignore[no-any-return]
 
     def between(self, work: Callable[[apsw.Cursor], T]) -> T:
         """Answer `work(cursor)`, done between two commits, while nobody else in this process can write."""
@@ -164,21 +184,26 @@ class Committer:
     def _transact(self, shared: list[Entry]) -> None:
         if shared:
             self._cursor.execute("BEGIN IMMEDIATE")
-            keep = shared[0].do(self._cursor) if len(shared) == 1 else self._do_each(shared)
-            self._cursor.execute("COMMIT" if keep else "ROLLBACK")
+            self.recent.begin()
+            for entry in shared:
+                if entry.judges:
+                    entry.judge(self._cursor)
+                else:
+                    self._do_apart(entry)
+            self._cursor.execute("COMMIT")
+            self.recent.commit()
             for entry in shared:
                 entry.settled = True
 
-    def _do_each(self, batch: list[Entry]) -> bool:
-        execute = self._cursor.execute
-        for entry in batch:
-            execute("SAVEPOINT entry")
-            if not entry.do(self._cursor):
-                execute("ROLLBACK TO entry")
-            execute("RELEASE entry")
-        return True
+    def _do_apart(self, entry: Entry) -> None:
+        self._cursor.execute("SAVEPOINT entry")
+        if not entry.do(self._cursor):
+            self._cursor.execute("ROLLBACK TO entry")
+        self._cursor.execute("RELEASE entry")
+        self.recent.forget()
 
     def _roll_back(self) -> None:
+        self.recent.forget()
         with suppress(apsw.Error):  # SQLite has often done it already
             if self._connection.in_transaction:
                 self._cursor.execute("ROLLBACK")

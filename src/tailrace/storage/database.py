@@ -21,9 +21,11 @@ import apsw
 from tailrace.errors import Broken, Closed, Damaged, DiskFull, HomeError, TailraceError, Unavailable
 from tailrace.storage import checksums, forks
 from tailrace.storage.checkpointer import Checkpointer
-from tailrace.storage.committer import Committer
+from tailrace.storage.committer import Committer, Statement
 from tailrace.storage.files import REAL, Files, make_folders, sync_names
 from tailrace.storage.journal import PAGE, check_journal
+from tailrace.storage.recent import Known
+from tailrace.storage.tables import Key
 
 T = TypeVar("T")
 
@@ -150,6 +152,17 @@ class Database:
         if self._refusal is not None:
             raise self._refusal()
         return self._committer.run(work, *arguments)
+
+    def change(self, judge: Callable[..., tuple[T, list[Statement]]], *arguments: Any) -> T:
+        """As `write`, quicker: `judge(cursor, *arguments)` raises before it changes anything, or answers what is to be
+        executed too."""
+        if self._refusal is not None:
+            raise self._refusal()
+        return self._committer.change(judge, *arguments)
+
+    def recent(self, table: str) -> dict[Key, Known]:
+        """The items of a table that were changed last, for who judges."""
+        return self._committer.recent.of(table)
 
     def read(self, work: Callable[..., T], *arguments: Any) -> T:
         """Answer `work(cursor, *arguments)`; it sees everything answered before."""

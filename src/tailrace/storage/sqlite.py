@@ -19,16 +19,17 @@ import apsw
 from tailrace.errors import BadName, Closed, Conflict, Damaged
 from tailrace.storage.capture import ROLL_RECORDS, ROLL_SECONDS, Capture, switch_on
 from tailrace.storage.changes import View
+from tailrace.storage.committer import Statement
 from tailrace.storage.database import Database, fetch
 from tailrace.storage.evaluation import changed, holds, same
 from tailrace.storage.integrity import check_database, size_of
 from tailrace.storage.limits import MAX_ITEM_BYTES, check_key, check_size, check_write
 from tailrace.storage.packing import COUNTED_PER_BYTE, pack, repack, unpack
+from tailrace.storage.recent import Known, keep
 from tailrace.storage.snapshot import Snapshot
 from tailrace.storage.tables import LAST, PAGE_BYTES, Absent, Action, Check, Delete, Item, Key, Put, Slice, Update
 
 _NEW = (Absent(),)
-RECENT = 64
 SURELY_FITS = MAX_ITEM_BYTES // COUNTED_PER_BYTE
 
 
@@ -44,8 +45,7 @@ class SqliteTable:
             raise BadName(f"a table's name is of a-z and 0-9, beginning with a letter, not {name!r}")
         self.database, self.name = database, name
         self._open = True
-        self._recent: dict[Key, tuple[bytes, Item]] = {}
-        """Items that were written last, and their bytes: one whose bytes are the same needs no unpacking."""
+        self._recent = database.recent(name)
         self._select = f"SELECT n, body FROM {name} WHERE p = ? AND i = ?"
         self._insert = f"INSERT INTO {name} (p, i, body) VALUES (?, ?, ?)"
         self._insert_new = f"{self._insert} ON CONFLICT DO NOTHING RETURNING n"
@@ -84,7 +84,7 @@ class SqliteTable:
         """Do all actions or none; answers the items as they now are (None: deleted or only checked)."""
         self._check_open()
         check_write(actions)
-        return self.database.write(self._do, actions)
+        return self.database.change(self._judge, actions)
 
     def capture(self, view: View, *, roll_records: int = ROLL_RECORDS, roll_seconds: float = ROLL_SECONDS) -> Capture:
         """Switch change capture on, for good; gives the changes since then.  See capture about rolling."""
@@ -127,66 +127,84 @@ class SqliteTable:
         if not self._open:
             raise Closed(f"table {self.name!r} of {self.database.path} was closed")
 
-    def _do(self, cursor: apsw.Cursor, actions: tuple[Action, ...]) -> tuple[Item | None, ...]:
-        return tuple([self._act(cursor, index, action) for index, action in enumerate(actions)])
+    def _judge(
+        self, cursor: apsw.Cursor, actions: tuple[Action, ...]
+    ) -> tuple[tuple[Item | None, ...], list[Statement]]:
+        """The items as they will be, and what makes them so.  The first that must be new is put here, when all others
+        were judged: the insert itself finds out."""
+        answers: list[Item | None] = []
+        statements: list[Statement] = []
+        known: list[tuple[Key, Known | None]] = []
+        added: tuple[int, Put] | None = None
+        for index, action in enumerate(actions):
+            if added is None and type(action) is Put and action.when == _NEW:
+                added = index, action
+                answers.append(None)
+            else:
+                answers.append(self._judge_one(cursor, index, action, statements, known))
+        if added is not None:
+            answers[added[0]] = self._add(cursor, *added)
+        for key, one in known:
+            keep(self._recent, key, one)
+        return tuple(answers), statements
 
-    def _act(self, cursor: apsw.Cursor, index: int, action: Action) -> Item | None:
+    def _judge_one(
+        self,
+        cursor: apsw.Cursor,
+        index: int,
+        action: Action,
+        statements: list[Statement],
+        known: list[tuple[Key, Known | None]],
+    ) -> Item | None:
         key = action.key
-        if type(action) is Put and action.when == _NEW:
-            return self._add(cursor, index, action)
-        rows = fetch(cursor, self._select, (key.p, key.i))
-        number, body = rows[0] if rows else (None, b"")
-        old = self._known(key, body) if rows else None
+        before = self._recent.get(key) or self._look(cursor, key)
+        old = before and before.item
         if not holds(old, action.when):
-            raise Conflict(f"item {key.p!r}/{key.i} does not meet the condition", index=index, item=old)
+            raise _conflict(key, index, old)
         if isinstance(action, Check):
             return None
         if isinstance(action, Delete):
-            cursor.execute(self._delete, (number,))
+            if before:
+                statements.append((self._delete, (before.number,)))
+                known.append((key, None))
             return None
         new = changed(old, action) or {}
-        self._store(cursor, key, number, new, _packed(action, body, old, new))
+        body = _packed(action, before, new)
+        if len(body) > SURELY_FITS:
+            check_size(key, new)
+        if before:
+            statements.append((self._update, (body, before.number)))
+            known.append((key, Known(before.number, body, new)))
+        else:
+            statements.append((self._insert, (key.p, key.i, body)))
         return new
 
-    def _known(self, key: Key, body: bytes) -> Item:
-        before = self._recent.get(key)
-        return before[1] if before is not None and before[0] == body else _unpacked(body, key.p, key.i)
-
-    def _remember(self, key: Key, body: bytes, item: Item) -> None:
-        self._recent.pop(key, None)
-        self._recent[key] = body, item
-        if len(self._recent) > RECENT:
-            del self._recent[next(iter(self._recent))]
+    def _look(self, cursor: apsw.Cursor, key: Key) -> Known | None:
+        for number, body in fetch(cursor, self._select, (key.p, key.i)):
+            return Known(number, body, _unpacked(body, key.p, key.i))
+        return None
 
     def _add(self, cursor: apsw.Cursor, index: int, action: Put) -> Item:
-        """An item that must be new: the insert itself finds out."""
         key, new = action.key, changed(None, action) or {}
         body = pack(new)
         if len(body) > SURELY_FITS:
             check_size(key, new)
         if not fetch(cursor, self._insert_new, (key.p, key.i, body)):
-            ((_, old),) = fetch(cursor, self._select, (key.p, key.i))
-            raise Conflict(
-                f"item {key.p!r}/{key.i} does not meet the condition", index=index, item=_unpacked(old, key.p, key.i)
-            )
+            there = self._look(cursor, key)
+            raise _conflict(key, index, there and there.item)
         return new
 
-    def _store(self, cursor: apsw.Cursor, key: Key, number: int | None, new: Item, body: bytes) -> None:
-        if len(body) > SURELY_FITS:
-            check_size(key, new)
-        if number is None:
-            cursor.execute(self._insert, (key.p, key.i, body))
-        else:
-            cursor.execute(self._update, (body, number))
-            self._remember(key, body, new)
+
+def _conflict(key: Key, index: int, item: Item | None) -> Conflict:
+    return Conflict(f"item {key.p!r}/{key.i} does not meet the condition", index=index, item=item)
 
 
-def _packed(action: Action, body: bytes, old: Item | None, new: Item) -> bytes:
-    if old is None:
+def _packed(action: Action, before: Known | None, new: Item) -> bytes:
+    if before is None:
         return pack(new)
-    if old == new and same(old, new):
-        return body  # the same bytes again are no change, to SQLite and to capture
-    return repack(body, old, new) if isinstance(action, Update) else pack(new)
+    if before.item == new and same(before.item, new):
+        return before.body  # the same bytes again are no change, to SQLite and to capture
+    return repack(before.body, before.item, new) if isinstance(action, Update) else pack(new)
 
 
 def _unpacked(body: bytes | None, p: str, i: int) -> Item:
