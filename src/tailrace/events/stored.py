@@ -83,8 +83,10 @@ def events_size(c: Sequence[str], e: Sequence[Stored]) -> int:
     return sum(map(event_size, c, e))
 
 
-def unfolds_size(u: Iterable[Stored]) -> int:
+def unfolds_size(u: Sequence[Stored]) -> int:
     """What some unfolds count for."""
+    if not u:
+        return 0
     return sum(_length(one["c"]) + 50 + sum(_length(one[name]) for name in "dm" if name in one) for one in u)
 
 

@@ -192,10 +192,10 @@ def plan(tip: Tip, batch: Batch, limits: Limits, etag: str) -> tuple[tuple[Actio
         raise TooLarge(f"stream {tip.stream!r} would have {n:,} events; a stream has at most {TIP - 1:,}")
     u = [at_version(one, n) for one in batch.u]
     joined = _joined(tip, batch, u, n, etag)
-    full = limits.exceeded(len(joined.e), joined.bytes, batch.unfold_bytes)
-    if batch.e and tip.e and (full or not _fits(joined)):
+    fits = _fits(joined)
+    if batch.e and tip.e and (not fits or limits.exceeded(len(joined.e), joined.bytes, batch.unfold_bytes)):
         return _calve(tip, batch, u, n, etag)
-    if not _fits(joined):
+    if not fits:
         raise _too_large(joined)
     if not tip.exists:
         return (Put(tip_key(tip.stream), _item(joined, len(batch.e)), (Absent(),)),), joined

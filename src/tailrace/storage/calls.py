@@ -166,14 +166,14 @@ class Store:
     def answer(self, call: Call) -> Any:
         """Carry out one call, blocking."""
         match call:
+            case Write(actions):
+                return self.table.write(*actions)
             case Get(key):
                 return self.table.get(key)
             case Query(p, low, high, descending, limit):
                 return self.table.query(p, low, high, descending=descending, limit=limit)
             case Scan(after):
                 return self.table.scan(after)
-            case Write(actions):
-                return self.table.write(*actions)
             case PutObject(name, parts):
                 return self.objects.put(name, parts)
             case GetObject(name, None):

@@ -28,7 +28,6 @@ from tailrace.storage.tables import (
     Set,
     Update,
     Value,
-    steps_of,
 )
 
 NOTHING: Value = object()
@@ -82,7 +81,10 @@ def changed(item: Item | None, action: Action) -> dict[str, Value] | None:
     if isinstance(action, Update):
         out = dict(item) if item is not None else {"p": action.key.p, "i": action.key.i}
         for change in action.changes:
-            _apply(out, change)
+            if type(change) is Set and type(change.path) is str:
+                out[change.path] = change.value
+            else:
+                _apply(out, change)
         return out
     if isinstance(action, Put):
         return {**action.item, "p": action.key.p, "i": action.key.i}
@@ -90,7 +92,7 @@ def changed(item: Item | None, action: Action) -> dict[str, Value] | None:
 
 
 def _apply(at: dict[str, Value], change: Change) -> None:
-    *way, name = steps_of(change.path)
+    *way, name = (change.path,) if type(change.path) is str else change.path
     for step in way:
         inner = at.get(step)
         if not isinstance(inner, dict):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from itertools import pairwise
+from typing import TypeAlias
 
 from tailrace.errors import BadInput, TooLarge
 from tailrace.storage.tables import (
@@ -29,7 +30,11 @@ MAX_WRITE_BYTES = 4 * 1024 * 1024
 MAX_ITEM_BYTES = 400 * 1024
 _WIDEST = 10**38
 PLAIN = frozenset({type(None), bool, int, str, bytes})
-_GIVEN = {Set: "value", Add: "value", Append: "values", Include: "members"}
+_GIVEN = {Set: "value", Add: "value", Append: "values", Include: "members", Remove: None}
+
+Rare: TypeAlias = frozenset[str]
+"""Names of attributes whose values are not all of plain kinds."""
+NONE: Rare = frozenset()
 
 
 def size_of(value: Value) -> int:
@@ -66,36 +71,48 @@ def check_size(key: Key, item: Item) -> int:
     return size
 
 
-def check_write(actions: Sequence[Action]) -> None:
-    """Refuse what no backend may accept: too many actions, two on one item, bad keys, too many bytes."""
+def check_write(actions: Sequence[Action]) -> list[Rare]:
+    """Refuse what no backend may accept: too many actions, two on one item, bad keys, too many bytes.
+
+    Gives the rare attributes that each action brings."""
     several = len(actions) != 1
     if several and not 1 <= len(actions) <= MAX_ACTIONS:
         raise TooLarge(f"a write takes 1 to {MAX_ACTIONS} actions, not {len(actions)}")
     if several and len({a.key for a in actions}) < len(actions):
         raise BadInput(f"two actions of one write on the same item: {[tuple(a.key) for a in actions]}")
     total = 0
+    rare = []
     for action in actions:
         check_key(action.key)
-        if isinstance(action, Put):
+        if isinstance(action, Update):
+            rare.append(_check_changes(action.changes))
+            total += sum(size_of(_given(c)) for c in action.changes) if several else 0
+        elif isinstance(action, Put):
             total += check_size(action.key, {**action.item, "p": action.key.p, "i": action.key.i})
-            check_values(action.item)
-        elif isinstance(action, Update):
-            total += _check_changes(action.changes, several)
+            rare.append(rare_in(action.item))
+        else:
+            rare.append(NONE)
     if several and total > MAX_WRITE_BYTES:
         raise TooLarge(f"a write of several actions may have {MAX_WRITE_BYTES:,} bytes, not {total:,}")
+    return rare
 
 
-def _check_changes(changes: Sequence[Change], several: bool) -> int:
-    tops = {c.path if type(c.path) is str else c.path[0] for c in changes}
+def _check_changes(changes: Sequence[Change]) -> Rare:
+    tops = [c.path if type(c.path) is str else c.path[0] for c in changes]
     if "p" in tops or "i" in tops:
         raise BadInput("an update cannot change the key of an item")
-    if len(tops) < len(changes):
+    if len({*tops}) < len(changes):
         paths = sorted(steps_of(c.path) for c in changes)
         if any(b[: len(a)] == a for a, b in pairwise(paths)):
             raise BadInput(f"two changes of one update meet the same attribute: {paths}")
-    values = [getattr(c, _GIVEN[type(c)]) for c in changes if type(c) is not Remove]
-    check_values(values)
-    return sum(map(size_of, values)) if several else 0
+    rare = [top for top, c in zip(tops, changes, strict=True) if not check_values(_given(c))]
+    return frozenset(rare) if rare else NONE
+
+
+def _given(change: Change) -> Value:
+    """What a change brings."""
+    name = _GIVEN[type(change)]
+    return getattr(change, name) if name else None
 
 
 def check_key(key: Key) -> None:
@@ -106,24 +123,36 @@ def check_key(key: Key) -> None:
         raise BadInput(f"a range key is a whole number from 0 to 2^63-1, not {key.i}")
 
 
-def check_values(value: Value) -> None:
-    """Refuse values that some backend could not hold: empty sets, mixed sets, floats, huge numbers."""
-    if isinstance(value, (list, tuple, dict)):
-        for inner in value.values() if isinstance(value, dict) else value:
+def check_values(value: Value) -> bool:
+    """Refuse values that some backend could not hold: empty sets, mixed sets, floats, huge numbers.
+
+    Gives whether there are only lists, maps and leaves of plain kinds in it."""
+    kind = type(value)
+    if kind is list or kind is dict or kind is tuple:
+        plain = True
+        for inner in value.values() if kind is dict else value:
             if type(inner) not in PLAIN or (type(inner) is int and not -_WIDEST < inner < _WIDEST):
-                check_values(inner)
-    elif isinstance(value, (str, bytes, bool)) or value is None:
-        return
-    elif isinstance(value, int):
-        if abs(value) >= _WIDEST:
+                plain = check_values(inner) and plain
+        return plain
+    if isinstance(value, int):
+        if not -_WIDEST < value < _WIDEST:
             raise BadInput(f"a number in a table has at most 38 digits: {value}")
-    elif isinstance(value, Mapping):
-        check_values(list(value.values()))
     elif isinstance(value, (set, frozenset)):
         if not value or len(set(map(type, value))) > 1:
             raise BadInput("a set in a table is not empty and has members of one kind")
     elif isinstance(value, Decimal):
         if not value.is_finite() or len(value.as_tuple().digits) > 38:
             raise BadInput(f"a number in a table is finite and has at most 38 digits: {value}")
-    elif not isinstance(value, (bytearray, memoryview)):
+    elif isinstance(value, Mapping):
+        check_values(list(value.values()))
+    elif isinstance(value, (list, tuple)):
+        check_values(list(value))
+    elif not isinstance(value, (str, bytes, bytearray, memoryview)) and value is not None:
         raise BadInput(f"a table cannot hold a {type(value).__name__}: {value!r:.60}")
+    return kind in PLAIN
+
+
+def rare_in(item: Item) -> Rare:
+    """The rare attributes of an item, if a table can hold it: those that have a set or a Decimal in them."""
+    rare = [name for name, value in item.items() if type(value) not in PLAIN and not check_values(value)]
+    return frozenset(rare) if rare else NONE

@@ -11,12 +11,10 @@ Sorting makes the bytes of an unchanged set the same again.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from decimal import Decimal
-from operator import is_
 from typing import Any
 
-from msgspec import Raw
 from msgspec.msgpack import Decoder, Encoder, Ext
 
 from tailrace.storage.tables import Item, Value
@@ -32,25 +30,17 @@ _LEAVES = frozenset({type(None), bool, int, str, bytes})
 _LEAVES_BUT_INT = _LEAVES - {int}
 
 
-def pack(item: Item) -> bytes:
-    """The bytes of an item."""
+def pack(item: Item, rare: Container[str] | None = None) -> bytes:
+    """The bytes of an item.  `rare` are the attributes with values that msgpack does not know, if that is known: the
+    others need not be looked at."""
     try:
-        return _encode(_plain(item, _LEAVES))
+        return _encode(_plain(item, _LEAVES) if rare is None else _partly(item, rare) if rare else item)
     except OverflowError:
         return _encode(_plain(item, _LEAVES_BUT_INT))
 
 
-def repack(body: bytes, old: Item, new: Item) -> bytes:
-    """The bytes of an item that came from another, whose bytes are known: what the two share is not packed again.
-
-    That is, attributes that are the same object in both, and the old part of a list that was appended to."""
-    raws = _decode_map(body)
-    try:
-        return _encode(
-            {k: raws[k] if old.get(k, raws) is v else _again(old.get(k), raws.get(k), v) for k, v in new.items()}
-        )
-    except OverflowError:
-        return pack(new)
+def _partly(item: Item, rare: Container[str]) -> dict[str, Any]:
+    return {name: _plain(value, _LEAVES) if name in rare else value for name, value in item.items()}
 
 
 def unpack(body: bytes) -> dict[str, Value]:
@@ -68,29 +58,10 @@ def _plain(value: Value, leaves: frozenset[type]) -> Any:
     return value if kind in leaves else _rare(value, leaves)
 
 
-def _again(old: Value, raw: Any, new: Value) -> Any:
-    """As `_plain`, with packed bytes in place of what a list had before."""
-    if type(old) is type(new) is list and len(old) <= len(new) and all(map(is_, old, new)):
-        return _longer(raw, len(new), _plain(new[len(old) :], _LEAVES))
-    return _plain(new, _LEAVES)
-
-
-def _longer(raw: Raw, count: int, more: list[Any]) -> Raw:
-    """A packed list with more members behind, `count` in all: another count before, and the rest as it is."""
-    return Raw(b"".join((_counted(count), members(raw), members(_encode(more)))))
-
-
-def members(packed: bytes | Raw) -> memoryview:
+def members(packed: bytes) -> memoryview:
     """The members of a packed list, one after the other, without their count."""
     data = memoryview(packed)
     return data[_COUNT_BYTES.get(data[0], 1) :]
-
-
-def _counted(count: int) -> bytes:
-    """How a packed list with so many members begins."""
-    if count < 16:
-        return bytes((0x90 | count,))
-    return bytes((0xDC, *count.to_bytes(2, "big"))) if count < 65536 else bytes((0xDD, *count.to_bytes(4, "big")))
 
 
 def _rare(value: Value, leaves: frozenset[type]) -> Any:
@@ -121,5 +92,4 @@ def _extension(code: int, data: memoryview) -> Value:
 
 _encode = Encoder().encode
 _decode = Decoder(dict[str, Any], ext_hook=_extension).decode
-_decode_map = Decoder(dict[str, Raw]).decode
 _decode_members = Decoder(list[Any], ext_hook=_extension).decode

@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 import apsw
 
+from tailrace.storage.limits import Rare
 from tailrace.storage.tables import Item, Key
 
 ITEMS = 512
@@ -14,11 +15,12 @@ BYTES = 16_384
 
 
 class Known(NamedTuple):
-    """An item, its row's number and its bytes, as they are stored."""
+    """An item, its row's number and its bytes, as they are stored, and which of its attributes are rare."""
 
     number: int
     body: bytes
     item: Item
+    rare: Rare
 
 
 class Recent:

@@ -23,8 +23,8 @@ from tailrace.storage.committer import Statement
 from tailrace.storage.database import Database, fetch
 from tailrace.storage.evaluation import changed, holds, same
 from tailrace.storage.integrity import check_database, size_of
-from tailrace.storage.limits import MAX_ITEM_BYTES, check_key, check_size, check_write
-from tailrace.storage.packing import COUNTED_PER_BYTE, pack, repack, unpack
+from tailrace.storage.limits import MAX_ITEM_BYTES, Rare, check_key, check_size, check_write, rare_in
+from tailrace.storage.packing import COUNTED_PER_BYTE, pack, unpack
 from tailrace.storage.recent import Known, keep
 from tailrace.storage.snapshot import Snapshot
 from tailrace.storage.tables import LAST, PAGE_BYTES, Absent, Action, Check, Delete, Item, Key, Put, Slice, Update
@@ -83,8 +83,7 @@ class SqliteTable:
     def write(self, *actions: Action) -> tuple[Item | None, ...]:
         """Do all actions or none; answers the items as they now are (None: deleted or only checked)."""
         self._check_open()
-        check_write(actions)
-        return self.database.change(self._judge, actions)
+        return self.database.change(self._judge, actions, check_write(actions))
 
     def capture(self, view: View, *, roll_records: int = ROLL_RECORDS, roll_seconds: float = ROLL_SECONDS) -> Capture:
         """Switch change capture on, for good; gives the changes since then.  See capture about rolling."""
@@ -128,7 +127,7 @@ class SqliteTable:
             raise Closed(f"table {self.name!r} of {self.database.path} was closed")
 
     def _judge(
-        self, cursor: apsw.Cursor, actions: tuple[Action, ...]
+        self, cursor: apsw.Cursor, actions: tuple[Action, ...], rare: list[Rare]
     ) -> tuple[tuple[Item | None, ...], list[Statement]]:
         """The items as they will be, and what makes them so.  The first that must be new is put here, when all others
         were judged: the insert itself finds out."""
@@ -141,9 +140,9 @@ class SqliteTable:
                 added = index, action
                 answers.append(None)
             else:
-                answers.append(self._judge_one(cursor, index, action, statements, known))
+                answers.append(self._judge_one(cursor, index, action, rare[index], statements, known))
         if added is not None:
-            answers[added[0]] = self._add(cursor, *added)
+            answers[added[0]] = self._add(cursor, *added, rare[added[0]])
         for key, one in known:
             keep(self._recent, key, one)
         return tuple(answers), statements
@@ -153,6 +152,7 @@ class SqliteTable:
         cursor: apsw.Cursor,
         index: int,
         action: Action,
+        rare: Rare,
         statements: list[Statement],
         known: list[tuple[Key, Known | None]],
     ) -> Item | None:
@@ -169,24 +169,27 @@ class SqliteTable:
                 known.append((key, None))
             return None
         new = changed(old, action) or {}
-        body = _packed(action, before, new)
+        if before and type(action) is Update:
+            rare = before.rare | rare if rare else before.rare
+        body = before.body if before and _unchanged(before.item, new) else pack(new, rare)
         if len(body) > SURELY_FITS:
             check_size(key, new)
         if before:
             statements.append((self._update, (body, before.number)))
-            known.append((key, Known(before.number, body, new)))
+            known.append((key, Known(before.number, body, new, rare)))
         else:
             statements.append((self._insert, (key.p, key.i, body)))
         return new
 
     def _look(self, cursor: apsw.Cursor, key: Key) -> Known | None:
         for number, body in fetch(cursor, self._select, (key.p, key.i)):
-            return Known(number, body, _unpacked(body, key.p, key.i))
+            item = _unpacked(body, key.p, key.i)
+            return Known(number, body, item, rare_in(item))
         return None
 
-    def _add(self, cursor: apsw.Cursor, index: int, action: Put) -> Item:
+    def _add(self, cursor: apsw.Cursor, index: int, action: Put, rare: Rare) -> Item:
         key, new = action.key, changed(None, action) or {}
-        body = pack(new)
+        body = pack(new, rare)
         if len(body) > SURELY_FITS:
             check_size(key, new)
         if not fetch(cursor, self._insert_new, (key.p, key.i, body)):
@@ -199,12 +202,9 @@ def _conflict(key: Key, index: int, item: Item | None) -> Conflict:
     return Conflict(f"item {key.p!r}/{key.i} does not meet the condition", index=index, item=item)
 
 
-def _packed(action: Action, before: Known | None, new: Item) -> bytes:
-    if before is None:
-        return pack(new)
-    if before.item == new and same(before.item, new):
-        return before.body  # the same bytes again are no change, to SQLite and to capture
-    return repack(before.body, before.item, new) if isinstance(action, Update) else pack(new)
+def _unchanged(old: Item, new: Item) -> bool:
+    """Then the same bytes are written again, which is no change to SQLite and to capture."""
+    return old == new and same(old, new)
 
 
 def _unpacked(body: bytes | None, p: str, i: int) -> Item:
