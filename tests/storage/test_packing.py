@@ -10,8 +10,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tailrace.storage.evaluation import changed
-from tailrace.storage.limits import check_write, item_size, rare_in
-from tailrace.storage.packing import COUNTED_PER_BYTE, pack, unpack
+from tailrace.storage.limits import check_form, item_size, rare_in
+from tailrace.storage.packing import COUNTED_PER_BYTE, pack, packed_size, unpack
 from tailrace.storage.tables import Add, Append, Include, Key, Remove, Set, Update
 from tailrace.testing.tablecases import STORED, VALUES, exactly, label
 
@@ -45,6 +45,7 @@ def test_any_item_comes_back(item: dict[str, Any]) -> None:
 @given(items)
 def test_the_counted_size_is_bounded_by_the_packed_one(item: dict[str, Any]) -> None:
     assert item_size(item) <= COUNTED_PER_BYTE * len(pack(item))
+    assert item_size(item) <= COUNTED_PER_BYTE * packed_size([item])
 
 
 @pytest.mark.parametrize(
@@ -52,6 +53,7 @@ def test_the_counted_size_is_bounded_by_the_packed_one(item: dict[str, Any]) -> 
 )
 def test_the_counted_size_at_its_worst(worst: dict[str, Any]) -> None:
     assert item_size(worst) <= COUNTED_PER_BYTE * len(pack(worst))
+    assert item_size(worst) <= COUNTED_PER_BYTE * packed_size([worst])
 
 
 @unhurried
@@ -77,7 +79,7 @@ def test_what_is_not_rare_need_not_be_looked_at(item: dict[str, Any]) -> None:
 )
 def test_a_change_brings_what_is_rare_in_it(change: Any) -> None:
     update = Update(Key("p"), (change,))
-    (brought,) = check_write([update])
+    (brought,) = check_form([update])
     new = changed(STORED, update)
     assert new is not None
     assert pack(new, rare_in(STORED) | brought) == pack(new)

@@ -28,6 +28,7 @@ from tailrace.storage.tables import (
     Set,
     Update,
     Value,
+    steps_of,
 )
 
 NOTHING: Value = object()
@@ -92,7 +93,7 @@ def changed(item: Item | None, action: Action) -> dict[str, Value] | None:
 
 
 def _apply(at: dict[str, Value], change: Change) -> None:
-    *way, name = (change.path,) if type(change.path) is str else change.path
+    *way, name = steps_of(change.path)
     for step in way:
         inner = at.get(step)
         if not isinstance(inner, dict):

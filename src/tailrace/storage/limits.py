@@ -71,30 +71,39 @@ def check_size(key: Key, item: Item) -> int:
     return size
 
 
-def check_write(actions: Sequence[Action]) -> list[Rare]:
-    """Refuse what no backend may accept: too many actions, two on one item, bad keys, too many bytes.
+def check_write(actions: Sequence[Action]) -> None:
+    """Refuse what no backend may accept: too many actions, two on one item, bad keys and values, too many bytes."""
+    check_form(actions)
+    check_bytes(actions)
 
-    Gives the rare attributes that each action brings."""
-    several = len(actions) != 1
-    if several and not 1 <= len(actions) <= MAX_ACTIONS:
-        raise TooLarge(f"a write takes 1 to {MAX_ACTIONS} actions, not {len(actions)}")
-    if several and len({a.key for a in actions}) < len(actions):
-        raise BadInput(f"two actions of one write on the same item: {[tuple(a.key) for a in actions]}")
-    total = 0
+
+def check_form(actions: Sequence[Action]) -> list[Rare]:
+    """Refuse all that but too many bytes; gives the rare attributes that each action brings."""
+    if len(actions) != 1:
+        if not 1 <= len(actions) <= MAX_ACTIONS:
+            raise TooLarge(f"a write takes 1 to {MAX_ACTIONS} actions, not {len(actions)}")
+        if len({a.key for a in actions}) < len(actions):
+            raise BadInput(f"two actions of one write on the same item: {[tuple(a.key) for a in actions]}")
     rare = []
     for action in actions:
         check_key(action.key)
         if isinstance(action, Update):
             rare.append(_check_changes(action.changes))
-            total += sum(size_of(_given(c)) for c in action.changes) if several else 0
-        elif isinstance(action, Put):
-            total += check_size(action.key, {**action.item, "p": action.key.p, "i": action.key.i})
-            rare.append(rare_in(action.item))
         else:
-            rare.append(NONE)
-    if several and total > MAX_WRITE_BYTES:
-        raise TooLarge(f"a write of several actions may have {MAX_WRITE_BYTES:,} bytes, not {total:,}")
+            rare.append(rare_in(action.item) if isinstance(action, Put) else NONE)
     return rare
+
+
+def check_bytes(actions: Sequence[Action]) -> None:
+    """Refuse an item that is too large by itself, or too many bytes in all."""
+    total = 0
+    for action in actions:
+        if isinstance(action, Put):
+            total += check_size(action.key, {**action.item, "p": action.key.p, "i": action.key.i})
+        else:
+            total += sum(map(size_of, given(action)))
+    if len(actions) > 1 and total > MAX_WRITE_BYTES:
+        raise TooLarge(f"a write of several actions may have {MAX_WRITE_BYTES:,} bytes, not {total:,}")
 
 
 def _check_changes(changes: Sequence[Change]) -> Rare:
@@ -109,8 +118,14 @@ def _check_changes(changes: Sequence[Change]) -> Rare:
     return frozenset(rare) if rare else NONE
 
 
+def given(action: Action) -> Sequence[Value]:
+    """The values that an action brings."""
+    if isinstance(action, Update):
+        return [_given(change) for change in action.changes]
+    return (action.item,) if isinstance(action, Put) else ()
+
+
 def _given(change: Change) -> Value:
-    """What a change brings."""
     name = _GIVEN[type(change)]
     return getattr(change, name) if name else None
 

@@ -11,6 +11,7 @@ Sorting makes the bytes of an unchanged set the same again.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Container, Mapping
 from decimal import Decimal
 from typing import Any
@@ -41,6 +42,14 @@ def pack(item: Item, rare: Container[str] | None = None) -> bytes:
 
 def _partly(item: Item, rare: Container[str]) -> dict[str, Any]:
     return {name: _plain(value, _LEAVES) if name in rare else value for name, value in item.items()}
+
+
+def packed_size(value: Value) -> float:
+    """About as many bytes as a value's packed ones, at once; infinitely many if that cannot be said at once."""
+    try:
+        return len(_encode(value))
+    except (OverflowError, TypeError):
+        return math.inf
 
 
 def unpack(body: bytes) -> dict[str, Value]:

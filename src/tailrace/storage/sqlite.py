@@ -23,8 +23,8 @@ from tailrace.storage.committer import Statement
 from tailrace.storage.database import Database, fetch
 from tailrace.storage.evaluation import changed, holds, same
 from tailrace.storage.integrity import check_database, size_of
-from tailrace.storage.limits import MAX_ITEM_BYTES, Rare, check_key, check_size, check_write, rare_in
-from tailrace.storage.packing import COUNTED_PER_BYTE, pack, unpack
+from tailrace.storage.limits import MAX_ITEM_BYTES, Rare, check_bytes, check_form, check_key, check_size, given, rare_in
+from tailrace.storage.packing import COUNTED_PER_BYTE, pack, packed_size, unpack
 from tailrace.storage.recent import Known, keep
 from tailrace.storage.snapshot import Snapshot
 from tailrace.storage.tables import LAST, PAGE_BYTES, Absent, Action, Check, Delete, Item, Key, Put, Slice, Update
@@ -83,7 +83,10 @@ class SqliteTable:
     def write(self, *actions: Action) -> tuple[Item | None, ...]:
         """Do all actions or none; answers the items as they now are (None: deleted or only checked)."""
         self._check_open()
-        return self.database.change(self._judge, actions, check_write(actions))
+        rare = check_form(actions)
+        if packed_size([given(action) for action in actions]) > SURELY_FITS:
+            check_bytes(actions)
+        return self.database.change(self._judge, actions, rare)
 
     def capture(self, view: View, *, roll_records: int = ROLL_RECORDS, roll_seconds: float = ROLL_SECONDS) -> Capture:
         """Switch change capture on, for good; gives the changes since then.  See capture about rolling."""
