@@ -181,6 +181,27 @@ def test_a_transfer_over_two_streams(store: Store) -> None:
     assert (a.state()[0], b.state()[0], limit.state()) == (70, 30, (1, 1))
 
 
+@pytest.mark.parametrize("moves", ["by an event", "by an unfold"])
+def test_a_stream_that_is_only_read_is_as_it_was_when_the_others_are_written(store: Store, moves: str) -> None:
+    """Its state may be that of an unfold, which another write replaces without a new version."""
+    a, limit = counter(store, name="Account-a"), counter(store, "snapshot", name="Account-limit")
+    limit.transact(lambda state: [Added(1)])
+    seen = []
+
+    def decide(left: Any, most: Any) -> list[list[Any]]:
+        seen.append(most)
+        if len(seen) == 1 and moves == "by an event":
+            limit.transact(lambda state: [Added(4)])
+        elif len(seen) == 1:
+            replaced = CODEC.encode("Account-limit", Counted(5, 2))
+            Events(store).stream("Account-limit").append([], unfolds=[replaced], expected=1)
+        return [[Added(most[0])], []]
+
+    Events(store).transact(a, limit, decide=decide)
+    assert seen == [(1, 1), (5, 2)]
+    assert a.state() == (5, 1)
+
+
 def test_a_cache_has_a_size(memory: Store) -> None:
     cache = Cache(2)
     for n in range(5):

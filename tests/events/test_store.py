@@ -12,9 +12,10 @@ from tailrace.errors import BadEvent, BadInput, BadName, BadSetting, Damaged, Ti
 from tailrace.events.event import Event, split_name, stream_name
 from tailrace.events.store import Events, Stream
 from tailrace.events.tip import TIP
-from tailrace.storage.calls import Store
+from tailrace.storage.calls import Store, Write
 from tailrace.storage.tables import Absent, Action, Key, Put, Set, Update
 from tailrace.testing import SimulatedTable
+from tests.log.driving import Driven
 
 NAME = "Cart-1"
 
@@ -46,6 +47,15 @@ def test_what_is_appended_is_read(store: Store) -> None:
     (unfold,) = tip.unfolds()
     assert (unfold.type, unfold.data, unfold.index, unfold.unfold) == ("Snap", b"s" * 60, 1, True)
     assert (tip.version, stream.version, stream.category) == (1, 1, "Cart")
+
+
+def test_a_tip_calves_while_it_is_handy_to_its_table(store: Store) -> None:
+    """On a disk each append writes the whole Tip again, so it is smaller there, unless the caller says otherwise."""
+    for name, settings, limit in (NAME, {}, store.table.handy_bytes), ("Cart-2", {"max_event_bytes": 20_000}, 20_000):
+        stream = Events(store, **settings).stream(name)
+        for n in range(12):
+            stream.append([Event("A", random.Random(n).randbytes(3000))])
+        assert shape(store, name)[0][0] == limit // 3100
 
 
 @pytest.mark.parametrize("compression", ["none", "deflate", "brotli"])
@@ -249,6 +259,21 @@ def test_several_streams_in_one_transaction(store: Store) -> None:
     assert [len([*s.read()]) for s in (a, b, c)] == [3, 2, 3]
     again = events.append(a.change(some(1, 2), expected=2), b.change([Event("B")], expected=0))
     assert again["Account-a"] == 3
+
+
+@pytest.mark.parametrize("there", [0, 2])
+def test_a_stream_that_is_only_expected_may_not_move_before_the_write(store: Store, there: int) -> None:
+    """It was as expected when it was looked at; what counts is the moment of the write."""
+    events = Events(store)
+    a, c = events.stream("Account-a"), events.stream("Account-c")
+    if there:
+        c.append(some(there), expected=0)
+    late = Driven(store, events.appending([a.change([Event("A")], expected=0), c.expect(there)])).until(Write)
+    assert not late.done
+    Events(store).stream("Account-c").append([Event("C")], expected=there)
+    with pytest.raises(VersionConflict, match=f"Account-c' is at version {there + 1}, not {there}"):
+        late.run()
+    assert [*events.stream("Account-a").read()] == []
 
 
 def test_a_hundred_actions_and_no_more(memory: Store) -> None:
