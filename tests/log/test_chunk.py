@@ -17,6 +17,7 @@ from tailrace.log.chunk import (
     Chunk,
     Compression,
     Run,
+    _cut,
     decode,
     encode,
     in_parts,
@@ -70,6 +71,17 @@ def test_bytes_in_parts_are_the_same_bytes(compression: Compression, rows: int) 
     parts = in_parts(batch, SCHEMAS[0], compression)
     assert b"".join(parts) == messages([batch], SCHEMAS[0], compression).to_pybytes()
     assert len(parts) == 1 if rows == 3 else len(parts) > 5
+
+
+@pytest.mark.parametrize("before", range(7))
+@pytest.mark.parametrize("after", range(6))
+def test_parts_are_cut_to_the_byte(before: int, after: int) -> None:
+    """Wherever their borders lie: those of today's Arrow happen to be where the cuts are."""
+    whole = b"abcdefghijklm"
+    parts = [memoryview(whole)[start:end] for start, end in ((0, 3), (3, 4), (4, 9), (9, 11), (11, 13))]
+    cut = _cut(parts, before, after)
+    assert b"".join(cut) == whole[before : len(whole) - after]
+    assert all(len(part) for part in cut)
 
 
 @pytest.mark.parametrize("compression", COMPRESSIONS)

@@ -17,6 +17,7 @@ from tailrace.log import head as heads
 from tailrace.log.append import commit
 from tailrace.log.buffer import Buffer
 from tailrace.log.chunk import MANIFEST, OFFSETS
+from tailrace.log.cleaning import clean
 from tailrace.log.compaction import Compacting, compact, upkeep_key
 from tailrace.log.gathering import gather
 from tailrace.log.head import Entry
@@ -234,6 +235,27 @@ def test_pages_that_another_upkeep_replaced_meanwhile_are_no_damage(home: Home) 
         topic.store.run(tend(topic.log, Settings(compact=True), Tended("t"), 10**6))
     assert late.run() == 0
     assert shown(topic) == "5a 7b"
+
+
+def test_a_tombstone_on_a_page_replaced_meanwhile_outlives_what_it_deletes(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A round that has not seen it ends: else the record would stay, and the tombstone, being old, would go."""
+    monkeypatch.setattr(heads, "FULL", 1000)
+    topic, how = filled(home, "a"), Compacting(before=10**6)
+    more(topic, "Ac")
+    more(topic, "d")
+    late = Driven(topic.store, compact(topic.log, how))
+    for _ in range(2):  # the first page's chunk is read, the second's not yet
+        late.step()
+        while not isinstance(late.call, GetObject) and not (isinstance(late.call, Get) and "Chunk" in late.call.key.p):
+            late.step()
+    assert topic.store.run(merge(topic.log, pages(topic)[1:2]))
+    for _ in range(2):
+        topic.store.run(clean(topic.log))
+    assert late.run() == 0
+    run(topic, how)
+    assert shown(topic) == "2c 3d"
 
 
 def test_a_chunk_that_is_gone_is_told_and_the_rest_of_the_upkeep_goes_on(home: Home) -> None:

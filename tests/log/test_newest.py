@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 import random
 
 import pyarrow as pa
 import pytest
+from msgspec import structs
 
 from tailrace.log import newest
 from tailrace.log.buffer import batch_of
@@ -69,6 +71,13 @@ def test_records_of_neighbouring_pieces_keep_their_offsets(at_once: int, monkeyp
     assert b"".join(k for one in found for k in one.batch.column("key").to_pylist()) == b"abcdefghij"
     assert all("offset" not in one.batch.schema.names for one in found)
     assert len(found) == {1: 5, 100: 5, 1 << 20: 3}[at_once]
+
+
+def test_records_on_either_side_of_what_is_wholly_gone_keep_their_offsets() -> None:
+    """Of a compacted piece nothing may be left: no batch of it lies between its neighbours, which do not join."""
+    gone = piece(b"xy", 2, [2, 3])
+    gone = dataclasses.replace(gone, run=structs.replace(gone.run, length=0), data=memoryview(b""))
+    assert [one.offsets.to_pylist() for one in rows_of([piece(b"ab", 0), gone, piece(b"cd", 4)])] == [[0, 1], [4, 5]]
 
 
 def piece(keys: bytes, first: int, offsets: list[int] | None = None) -> Piece:

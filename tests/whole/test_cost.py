@@ -110,6 +110,19 @@ def test_what_merging_has_forgotten_or_compaction_has_removed_is_not_guessed() -
     assert after is None or after.chunks < found.chunks
 
 
+def test_of_compacted_pages_nothing_is_counted_though_their_chunks_are_known() -> None:
+    """The bytes that are left are not those that came."""
+    home, _ = simulated_home("objects")
+    topic = home.topic("t", partitions=1)
+    sent(topic, 100)
+    still_open = len(topic.store.run(topic.log.head()).own.entries)
+    assert still_open < 100
+    assert topic.store.run(compact(topic.log, Compacting())) > 0
+    sent(topic, 100, first=10**12 + 200_000)
+    found = lately(topic)
+    assert (found.chunks, found.records) == (still_open + 100, 10 * (still_open + 100))
+
+
 def test_too_little_to_tell() -> None:
     home, _ = simulated_home("joined")
     topic = home.topic("t", partitions=1)
