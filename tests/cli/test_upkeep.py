@@ -43,6 +43,28 @@ def test_as_json(cli: Cli, orders: None) -> None:
     assert done["error"] is None
 
 
+@pytest.mark.parametrize("more", [(), ("--json",)])
+def test_a_topic_that_cannot_be_finished_is_named_and_the_code_says_so(
+    cli: Cli, orders: None, more: tuple[str, ...]
+) -> None:
+    with tailrace.open(cli.home) as here:
+        states = here.create_topic("states", compact=True)
+        for n in range(8):
+            states.append([(b"k", b"%d" % n * 70_000)])
+        (first,) = here.store.table.query(heads.head_key(states.id).p, limit=1).items
+        entry = heads.Page.of(first).entries[0]
+        here.store.objects.delete([heads.object_name(states.id, entry.gen, entry.id)])
+    ran = cli.fails("upkeep", "run", *more, code=1)
+    assert "states: " in ran.err
+    assert "is gone: 'states' cannot be compacted" in ran.err
+    if more:
+        errors = {done["topic"]: done["error"] for done in ran.json}
+        assert errors["orders"] is None
+        assert "is gone" in errors["states"]
+    else:
+        assert "not finished" in ran.out
+
+
 def test_retention_by_setting(cli: Cli, orders: None) -> None:
     cli("topic", "set", "orders", "retention_bytes=2KiB")
     assert "removed" in cli("upkeep", "run").out

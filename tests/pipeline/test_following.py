@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from threading import Event
+from queue import Empty, Queue
+from threading import Event, Thread
 from typing import Any
 from unittest.mock import patch
 
@@ -46,6 +47,26 @@ class Endless(ToySource):
             yield Changes([], n)
 
 
+def _within(seconds: float, work: Callable[[], None]) -> None:
+    """Call it, and fail if it is not over by then: who waits in vain waits in every `finally` again."""
+    done: Queue[BaseException | None] = Queue()
+
+    def call() -> None:
+        try:
+            work()
+            done.put(None)
+        except BaseException as error:
+            done.put(error)
+
+    Thread(target=call, daemon=True).start()
+    try:
+        error = done.get(timeout=seconds)
+    except Empty:
+        pytest.fail(f"it is still waiting after {seconds:g} s")
+    if error is not None:
+        raise error
+
+
 def test_a_commit_that_fails_is_heard_of_however_much_waits(tmp_path: Path) -> None:
     with tailrace.open(tmp_path / "home") as home:
         log = CommitLog(home, "shop", partitions=2)
@@ -57,7 +78,7 @@ def test_a_commit_that_fails_is_heard_of_however_much_waits(tmp_path: Path) -> N
             raise Unavailable("the home is away")
 
         with patch.object(log, "take_in", fails), pytest.raises(Unavailable, match="the home is away"):
-            following.run()
+            _within(20, following.run)
 
 
 def test_a_reader_is_handed_phase_position_and_last_message(tmp_path: Path) -> None:

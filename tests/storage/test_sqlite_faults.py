@@ -101,6 +101,16 @@ def test_a_database_of_a_newer_tailrace(path: Path) -> None:
         Database(path)
 
 
+def test_a_database_with_checksums_is_not_opened_by_who_cannot_keep_them(path: Path) -> None:
+    """As with an apsw that was built without them: what it wrote would be damage to all others."""
+    table = SqliteTable(Database(path))
+    table.write(Put(Key("p"), {"n": 7}, (Absent(),)))
+    table.close()
+    with pytest.raises(HomeError, match="has checksums, which this installation of apsw cannot keep"):
+        Database(path, vfs="unix")
+    assert counted(path) == 7
+
+
 def test_a_folder_that_cannot_be_made(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"")
     with pytest.raises(HomeError, match=re.escape(str(tmp_path / "file"))):

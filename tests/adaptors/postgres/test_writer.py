@@ -185,6 +185,18 @@ class TestMerging:
         ends = [(MANY - 10, 1, MANY - 10), (MANY, MANY - 9, 2 * MANY - 10), (MANY, 3 * MANY + 1, 4 * MANY)]
         assert found == [(str(n), *end) for n, end in enumerate(ends)]
 
+    @pytest.mark.parametrize("other", [Op.DELETE, Op.UPDATE])
+    def test_many_of_which_some_are_no_whole_rows(self, sink18: Place, other: Op) -> None:
+        """What deletes a row, or has some of its columns, makes none, though no id is there yet."""
+        sink18.run("CREATE TABLE t (id int PRIMARY KEY, v text)")
+        few = [id % 10 == 3 for id in range(MANY)]
+        ops = pa.array([int(other if one else Op.INSERT) for one in few], pa.uint8())
+        unset = pa.array([b"\x02" if one and other == Op.UPDATE else None for one in few], pa.binary())
+        (staged,) = write(sink18, rows({"id": [*range(MANY)], "v": ["x" * 20] * MANY}, op=ops, unset=unset))
+        assert staged.detail[0].table, "it is staged in a table"
+        found = sink18.ask("SELECT count(*), count(*) FILTER (WHERE id % 10 = 3) FROM t")
+        assert found == [(MANY * 9 // 10, 0)]
+
     def test_nothing_but_a_key(self, sink18: Place) -> None:
         for offset in range(2):
             write(sink18, rows({"id": [1, 2]}), offset=offset, create=True)
