@@ -7,7 +7,6 @@ refusal and a missing answer are compared with what is stored: where the ids of 
 from __future__ import annotations
 
 import binascii
-import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -23,6 +22,7 @@ from tailrace.events.tip import Batch, Limits, Tip, as_seen, plan, tip_key
 from tailrace.storage import calls
 from tailrace.storage.calls import Steps
 from tailrace.storage.limits import MAX_ACTIONS
+from tailrace.storage.randomness import random_bytes
 from tailrace.storage.tables import Absent, Action, Check, Equals
 
 
@@ -36,7 +36,7 @@ _IN_NAMES = bytes.maketrans(b"+/", b"-_")
 
 def random_id() -> str:
     """96 random bits, as 16 letters that can be in a name."""
-    return binascii.b2a_base64(os.urandom(12), newline=False).translate(_IN_NAMES).decode()
+    return binascii.b2a_base64(random_bytes(), newline=False).translate(_IN_NAMES).decode()
 
 
 @dataclass(frozen=True, slots=True)

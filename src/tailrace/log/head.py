@@ -12,7 +12,6 @@ See docs/formats/head.md.
 
 from __future__ import annotations
 
-import secrets
 import threading
 import time
 from collections.abc import Iterable, Mapping, Sequence
@@ -23,6 +22,7 @@ import msgspec
 
 from tailrace.coordination.rules import rules
 from tailrace.log.chunk import Run
+from tailrace.storage.randomness import random_bytes
 from tailrace.storage.tables import (
     LAST,
     Absent,
@@ -107,7 +107,7 @@ def new_id() -> str:
     with _ticking:
         _tick[0] = max(time.time_ns() // 36_000, _tick[0] + 1)
         low = _tick[0] & (1 << ID_BITS) - 1
-    return f"{secrets.randbits(96 - ID_BITS) << ID_BITS | low:024x}"
+    return f"{int.from_bytes(random_bytes()) >> ID_BITS << ID_BITS | low:024x}"
 
 
 _ticking, _tick = threading.Lock(), [0]

@@ -1,0 +1,29 @@
+"""Random bytes for ids, fresh from the system each time.
+
+A generator of our own would be quicker, but a machine that is copied while it runs (a snapshot of a virtual machine, a
+function that starts from one) would then give out the same ids twice, and two appends would be taken for one.
+`os.urandom` lets other threads run, and where many append that costs more than all the rest of an id.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from contextlib import suppress
+from typing import Any
+
+COUNT = 12
+_Buffer = ctypes.c_char * COUNT
+
+_getrandom: Any = None
+with suppress(AttributeError, OSError, TypeError):  # where the system has no such call
+    _getrandom = ctypes.PyDLL(None).getrandom  # a PyDLL keeps the interpreter to itself
+
+
+def random_bytes() -> bytes:
+    """Twelve random bytes."""
+    if _getrandom is not None:
+        out = _Buffer()
+        if _getrandom(out, COUNT, 0) == COUNT:
+            return out.raw
+    return os.urandom(COUNT)
