@@ -14,9 +14,13 @@ import pytest
 import tailrace
 from tailrace.adaptors.contract import Changes
 from tailrace.errors import Unavailable
+from tailrace.log.append import Placed
+from tailrace.log.intake import Progress, take_in
 from tailrace.pipeline.commitlog import CommitLog
 from tailrace.pipeline.following import AHEAD, Following
 from tailrace.pipeline.status import Status
+from tailrace.storage.calls import Steps
+from tailrace.storage.tables import Item
 from tests.pipeline.runs import until
 from tests.pipeline.toys import SourceSettings, ToySource
 
@@ -79,6 +83,56 @@ def test_a_commit_that_fails_is_heard_of_however_much_waits(tmp_path: Path) -> N
 
         with patch.object(log, "take_in", fails), pytest.raises(Unavailable, match="the home is away"):
             _within(20, following.run)
+
+
+class Growing(ToySource):
+    """Changes a row, and then has a table more."""
+
+    def follow(self, position: int, namespaces: Sequence[str], state: Mapping[str, Any]) -> Iterator[Changes]:
+        yield Changes([self._change(1)], 1)
+        yield Changes([], 2, appeared=[OTHER])
+        yield Changes([self._change(3)], 3)
+        while True:
+            yield Changes([], 3)
+
+
+def test_a_table_that_appears_is_not_copied_beside_a_commit(tmp_path: Path) -> None:
+    """Both move the reader's item on: one of them would take the other for another run, and stop."""
+    with tailrace.open(tmp_path / "home") as home:
+        log = CommitLog(home, "shop", partitions=2)
+        log.begin(0)
+        copied = Event()
+
+        def copy_new(names: Sequence[str]) -> None:
+            log.plan(names[0], [])
+            copied.set()
+
+        def slow(placed: list[Placed], progress: Progress) -> Steps[tuple[bool, Item]]:
+            if progress.position == "1":
+                copied.wait(0.5)
+            return take_in(placed, progress)
+
+        with patch("tailrace.pipeline.commitlog.take_in", slow):
+            following = Following(Growing(SourceSettings()), log, Status("shop"), Event(), copy_new)
+            _within(20, lambda: following.run(once=True))
+        assert OTHER in log.phases
+        assert CommitLog(home, "shop", partitions=2).position == 3
+        assert sum(end for _, end in log.topic.ends().values()) == 2
+
+
+def test_no_table_is_copied_once_a_commit_has_failed(tmp_path: Path) -> None:
+    with tailrace.open(tmp_path / "home") as home:
+        log = CommitLog(home, "shop", partitions=2)
+        log.begin(0)
+
+        def fails(rows: Any, position: Any) -> bool:
+            raise Unavailable("the home is away")
+
+        def copy_new(names: Sequence[str]) -> None:
+            pytest.fail("it is copied")
+
+        with patch.object(log, "take_in", fails), pytest.raises(Unavailable, match="the home is away"):
+            _within(20, Following(Growing(SourceSettings()), log, Status("shop"), Event(), copy_new).run)
 
 
 def test_a_reader_is_handed_phase_position_and_last_message(tmp_path: Path) -> None:

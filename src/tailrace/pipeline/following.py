@@ -52,7 +52,8 @@ class Following:
             if self._stop.is_set() or self._error is not None:
                 return
             if changes.appeared:
-                self._drain()
+                if not self._drained():
+                    return
                 self._copy_new(changes.appeared)
             if changes.rows or changes.position != self._done:
                 self._queue.put(changes)
@@ -60,15 +61,20 @@ class Following:
                 return
             self._reader.acknowledge(self._done)
 
-    def _drain(self) -> None:
-        while not self._queue.empty() and self._error is None:
+    def _drained(self) -> bool:
+        """Wait until all that was handed over is committed, which moves on what a copy moves on, too; False: it never
+        will be."""
+        while self._queue.unfinished_tasks and self._error is None:
             time.sleep(0.01)
+        return self._error is None
 
     # -- the committing thread
     def _commit_all(self) -> None:
         try:
             while (group := self._group()) is not None:
                 self._commit(group)
+                for _ in group:
+                    self._queue.task_done()
         except Exception as error:
             self._error = error
             while self._queue.get() is not None:  # who waits for room must come to know of it
