@@ -276,6 +276,21 @@ def test_nobody_reads_beyond_before_all_is_committed(topic: Topic):
         until(lambda: consumer.caught_up)
 
 
+def test_a_group_is_past_once_the_last_record_before_is_committed_and_not_one_earlier(topic: Topic):
+    send_all(topic, b"old")
+    before = {q: end for q, (_, end) in topic.ends().items()}
+    topic.grow(3)
+    send_all(topic, b"new")
+    between = {q: end for q, (_, end) in topic.ends().items()}
+    topic.grow(4)
+    head = topic.store.run(topic.log.head())
+    assert [groups.passed(head, at) for at in ({}, before, between)] == [0, 1, 2]
+    for q in before:
+        assert groups.passed(head, {**before, q: before[q] - 1}) == 0
+    for q in between:
+        assert groups.passed(head, {**between, q: between[q] - 1}) == 1
+
+
 def test_a_group_made_later_begins_where_it_is_told(topic: Topic):
     send_all(topic, b"old")
     topic.grow(5)

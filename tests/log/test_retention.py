@@ -7,7 +7,7 @@ import pytest
 from tailrace.coordination.rules import without
 from tailrace.home import Home
 from tailrace.log import head as heads
-from tailrace.log.retention import Keep, retain, stored_bytes
+from tailrace.log.retention import Keep, raise_floor, retain, stored_bytes
 from tailrace.log.settings import Settings
 from tailrace.log.topic import Topic
 from tailrace.log.upkeep import Tended, object_size, tend
@@ -65,11 +65,22 @@ def test_as_many_bytes_as_wanted_are_kept(home: Home) -> None:
     topic = filled(home, [10, 20, 30, 40, 50, 60])
     total = topic.store.run(stored_bytes(topic.log))
     one = total // 6
+    do(topic, Keep(bytes=3 * one + 1))
+    assert kept(topic) == [30, 40, 50, 60], "three would be a byte less than is to be kept"
     do(topic, Keep(bytes=3 * one))
     assert kept(topic) == [40, 50, 60]
     assert topic.store.run(stored_bytes(topic.log)) == 3 * one
     do(topic, Keep(bytes=3 * one - 1))
     assert kept(topic) == [40, 50, 60]
+
+
+def test_a_floor_never_rises_beyond_the_end(home: Home) -> None:
+    """Else what is appended next would be below it, and nobody could read it."""
+    topic = filled(home, [10, 20, 30])
+    assert topic.store.run(raise_floor(topic.log, {0: 99})).floor == {0: 3}
+    assert topic.ends() == {0: (3, 3)}
+    topic.append([(b"k", b"new")])
+    assert [record.value for record in topic.records()] == [b"new"]
 
 
 def test_the_bytes_of_removed_pages_go_with_them(home: Home) -> None:
