@@ -21,12 +21,12 @@ PAUSE = 30.0
 """Seconds between two lines."""
 
 
-def pieces(names: list[str]) -> Iterator[tuple[str, str, int]]:
+def pieces(names: list[str], first: int) -> Iterator[tuple[str, str, int]]:
     """(scenario, how small chunks are kept, first seed), without end."""
-    for first in count(FIRST, AT_ONCE):
+    for seed in count(first, AT_ONCE):
         for name in names:
             for kept in TABLES:
-                yield name, kept, first
+                yield name, kept, seed
 
 
 def work(piece: tuple[str, str, int]) -> int:
@@ -37,15 +37,15 @@ def work(piece: tuple[str, str, int]) -> int:
         return check_schedules(scenario, range(first, first + AT_ONCE), table=TABLES[kept], torn=TORN[kept])
 
 
-def run_many(wanted: int, scenarios: Mapping[str, Scenario]) -> float:
-    """So many schedules, spread evenly over the scenarios; gives the rate.  A violation is told and raised."""
-    todo = list(islice(pieces(list(scenarios)), -(-wanted // AT_ONCE)))
+def run_many(wanted: int, scenarios: Mapping[str, Scenario], first: int = FIRST) -> float:
+    """So many schedules from a seed on, spread evenly over the scenarios; gives the rate.  A violation is told and raised."""
+    todo = list(islice(pieces(list(scenarios), first), -(-wanted // AT_ONCE)))
     done, began, last = 0, time.monotonic(), 0.0
     with ProcessPoolExecutor(os.cpu_count(), mp_context=get_context("spawn")) as pool:
         for piece, some in zip(todo, pool.map(work, todo), strict=True):
             done, now = done + some, time.monotonic() - began
             if now - last > PAUSE or done >= wanted:
                 last = now
-                seeds = f"seeds {FIRST} to {piece[2] + AT_ONCE - 1}"
+                seeds = f"seeds {first} to {piece[2] + AT_ONCE - 1}"
                 print(f"{done:,} schedules clean, {done / now:.0f}/s, {seeds}", flush=True)
     return done / (time.monotonic() - began)
