@@ -38,7 +38,7 @@ def work(piece: tuple[str, str, int]) -> int:
 
 
 def run_many(wanted: int, scenarios: Mapping[str, Scenario], first: int = FIRST) -> float:
-    """So many schedules from a seed on, spread evenly over the scenarios; gives the rate.  A violation is told and raised."""
+    """So many schedules from a seed on, spread evenly over the scenarios; gives the rate.  A violation is raised."""
     todo = list(islice(pieces(list(scenarios), first), -(-wanted // AT_ONCE)))
     done, began, last = 0, time.monotonic(), 0.0
     with ProcessPoolExecutor(os.cpu_count(), mp_context=get_context("spawn")) as pool:
