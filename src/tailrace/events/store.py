@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
-from itertools import islice
+from itertools import chain, islice
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from tailrace.errors import BadInput, BadSetting
@@ -188,7 +188,7 @@ class Stream:
 
         Memory holds a page of about a megabyte at a time."""
         pages = self.pages(start, stop, backwards=backwards)
-        return islice((event for page in pages for event in page), check_limit(limit))
+        return islice(chain.from_iterable(pages), check_limit(limit))
 
     def pages(self, start: int = 0, stop: int | None = None, *, backwards: bool = False) -> Iterator[list[Event]]:
         """The same, page by page."""

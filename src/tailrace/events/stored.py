@@ -95,6 +95,9 @@ def read_events(stream: str, c: Sequence[str], e: Sequence[Stored], first: int) 
     """Stored events, of which the first has this index."""
     out = []
     for index, (type, one) in enumerate(zip(c, e, strict=True), first):
+        if len(one) == 3 and "d" in one and "id" in one and "t" in one:  # most have just these
+            out.append(Event(type, one["d"], b"", one["id"], "", "", one["t"], index))
+            continue
         get = one.get
         data, meta = get("d", b""), get("m", b"")
         if "D" in one or "M" in one:
