@@ -13,7 +13,8 @@ import tailrace
 from tailrace.errors import Fenced
 from tailrace.pipeline import offsets
 from tailrace.pipeline.offsets import Mark, restored, stored
-from tailrace.storage.calls import Store
+from tailrace.storage.calls import Store, Write
+from tests.log.driving import Driven
 
 NORMAL = "AABBAABBCACBAACB"
 OLD, ACTIVE = "AABBAABBCACBAACBA", "AABBAABBCAC"
@@ -105,6 +106,32 @@ def test_a_run_takes_over_and_saves(store: Store) -> None:
     with pytest.raises(Fenced, match="taken over by another run"):
         store.run(offsets.save("shop", "c0", epoch, marks))
     assert store.run(offsets.load("shop", "c1", 2)) == (0, {0: Mark(), 1: Mark()})
+
+
+@pytest.mark.parametrize("times", [1, 2])
+@pytest.mark.parametrize("steps", range(1, 6))
+def test_of_two_runs_that_begin_together_only_one_has_an_epoch(store: Store, steps: int, times: int) -> None:
+    """One has read, and was then stopped for so long that another was started, or two: it may not take them for
+    itself, nor fence them."""
+    stopped = Driven(store, offsets.take("shop", "c0", 2))
+    for _ in range(steps):
+        stopped.step()
+    epoch = [store.run(offsets.take("shop", "c0", 2))[0] for _ in range(times)][-1]
+    with pytest.raises(Fenced, match="must stop"):
+        stopped.run()
+    assert [item["epoch"] for item in store.table.query("$Offsets-shop.c0").items] == [epoch, epoch]
+    store.run(offsets.save("shop", "c0", epoch, {0: Mark(1), 1: Mark(1)}))
+
+
+@pytest.mark.parametrize("lost", range(2))
+def test_a_run_that_begins_without_an_answer_knows_that_it_was_its_own(store: Store, lost: int) -> None:
+    run = Driven(store, offsets.take("shop", "c0", 2)).until(Write)
+    for _ in range(lost):
+        run.step().until(Write)
+    assert run.call is not None
+    store.answer(run.call)
+    run.lose()
+    assert run.run() == (1, {0: Mark(), 1: Mark()})
 
 
 def test_who_dies_between_two_partitions_has_stored_all_or_none(store: Store) -> None:

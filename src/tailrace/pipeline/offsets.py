@@ -1,12 +1,13 @@
 """Offsets: what each writer has acknowledged in the commit log, per partition and namespace.
 
-    $Offsets-<pipeline>.<writer>, partition    epoch, low, ahead{namespace: offset}, word; in partition 0 also
+    $Offsets-<pipeline>.<writer>, partition    epoch, by, low, ahead{namespace: offset}, word; in partition 0 also
                                                whole{partition: [low, word]}
 
 `low`: everything up to it is acknowledged.  `ahead`: of this namespace everything up to there, kept only where it is
 above `low`, so that a quiet namespace costs nothing.  A message is pending if its offset is above both.  A lower value
 never replaces a higher one, except by an operator, who raises the epoch and so fences the run under way.  `word` counts
 how often one has: what a sink kept under an earlier word says nothing any more, however many runs have begun since.
+`by` is unique to each beginning of a run: two that have read the same epoch cannot both have the next.
 
 `whole` is stored first, and has the marks of all partitions as they were at one moment: a command that concerns a whole
 namespace is in every partition, and is either behind all of them or before all, also for who dies between two writes.
@@ -14,6 +15,7 @@ namespace is in every partition, and is either behind all of them or before all,
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
@@ -105,21 +107,24 @@ def take(pipeline: str, writer: str, partitions: int, held: int | None = None) -
     if held is not None and epoch != held:
         raise Fenced(f"the writer {writer!r} of {pipeline!r} was taken over by another run or an operator")
     epoch += 1
+    plan = partial(_taken, pipeline, writer, epoch, secrets.token_hex(8))
     for q in range(partitions):
-        yield from guard.settle(offsets_key(pipeline, writer, q), partial(_taken, pipeline, writer, q, epoch))
+        yield from guard.settle(offsets_key(pipeline, writer, q), partial(plan, q))
     _, marks = yield from load(pipeline, writer, partitions)
     return epoch, marks
 
 
-def _taken(pipeline: str, writer: str, q: int, epoch: int, item: Item | None) -> tuple[Put | Update, ...] | None:
+def _taken(
+    pipeline: str, writer: str, epoch: int, by: str, q: int, item: Item | None
+) -> tuple[Put | Update, ...] | None:
     key = offsets_key(pipeline, writer, q)
     if item is None:
-        return (Put(key, {"epoch": epoch, "low": -1, "ahead": {}, "word": 0}, (Absent(),)),)
-    if item["epoch"] > epoch:
-        raise Fenced(f"another run of the writer {writer!r} of {pipeline!r} has begun; this one must stop")
-    if item["epoch"] == epoch:
+        return (Put(key, {"epoch": epoch, "by": by, "low": -1, "ahead": {}, "word": 0}, (Absent(),)),)
+    if (item["epoch"], item.get("by")) == (epoch, by):
         return None
-    return (Update(key, (Set("epoch", epoch),), (Equals("epoch", item["epoch"]),)),)
+    if item["epoch"] >= epoch:
+        raise Fenced(f"another run of the writer {writer!r} of {pipeline!r} has begun; this one must stop")
+    return (Update(key, (Set("epoch", epoch), Set("by", by)), (Equals("epoch", item["epoch"]),)),)
 
 
 def begun(
