@@ -8,6 +8,7 @@ import pytest
 
 from tailrace.errors import BadSetting, TooManyConflicts, VersionConflict
 from tailrace.events import AllowStale, AnyCachedValue, AssumeEmpty, Cache, Decider, Event, Events
+from tailrace.events.tip import Tip
 from tailrace.storage.calls import Store
 from tailrace.testing import ManualClock, SimulatedTable
 from tests.events.counting import CODEC, EXACT, STRATEGIES, ZERO, Added, Counted, fold
@@ -200,6 +201,21 @@ def test_a_stream_that_is_only_read_is_as_it_was_when_the_others_are_written(sto
     Events(store).transact(a, limit, decide=decide)
     assert seen == [(1, 1), (5, 2)]
     assert a.state() == (5, 1)
+
+
+def test_an_older_state_that_comes_late_does_not_replace_a_later_one() -> None:
+    clock = ManualClock()
+    cache = Cache(clock=clock.monotonic)
+    cache.put("key", Tip(NAME, n=5), "later")
+    clock.move(10)
+    cache.put("key", Tip(NAME, n=4), "older")
+    found = cache.get("key", AllowStale(5))
+    assert found is not None
+    assert (found.tip.n, found.state) == (5, "later")
+    assert not cache.fresh(found, AllowStale(5)), "nor does it make that one fresh"
+    cache.put("key", Tip(NAME, n=5), "seen again")
+    assert (found := cache.get("key", AllowStale(5))) is not None
+    assert cache.fresh(found, AllowStale(5))
 
 
 def test_a_cache_has_a_size(memory: Store) -> None:

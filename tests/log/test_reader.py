@@ -55,6 +55,20 @@ def test_everything_once_in_order_whatever_the_size_of_a_poll(kept: str, max_byt
     assert seen == {0: [b"0:%d" % n for n in range(6)], 1: [b"1:%d" % n for n in range(2, 6)]}
 
 
+@pytest.mark.parametrize("until", range(1, 8))
+def test_reading_stops_before_an_offset_in_the_middle_of_a_chunk(until: int) -> None:
+    store, _ = simulated("objects")
+    log = new_log(store)
+    for first in 0, 4:
+        some = chunk(*((0, b"%d" % n) for n in range(first, first + 4)))
+        store.run(commit([store.run(place(log, some))]))
+    reader, seen = Reader(view(store), {0: 0}, until={0: until}), []
+    while fetched := store.run(reader.poll(1)):
+        seen += [v for run in fetched for v in run.data.column("value").to_pylist()]
+    assert seen == [b"%d" % n for n in range(until)]
+    assert reader.positions == {0: until}
+
+
 def test_partitions_that_stand_far_apart() -> None:
     store = filled("objects", 12, (0, 1, 2, 3, 4, 5, 6, 7))
     reader, seen = Reader(view(store), {0: 1, 1: 9}), []
@@ -138,6 +152,16 @@ def test_below_the_floor_is_an_error_that_says_the_floor() -> None:
     assert (e.value.floor, e.value.end) == (3, 6)
     (run, *_) = store.run(Reader(view(store), {0: 0}, from_floor=True).poll())
     assert run.offset == 3
+
+
+@pytest.mark.parametrize("rolls", [(), (1, 3)])
+def test_what_is_removed_is_never_given_though_its_page_is_still_there(rolls: tuple[int, ...]) -> None:
+    store = filled("objects", rolls=rolls)
+    store.run(raise_floor(view(store), {0: 3}))
+    with pytest.raises(OutOfRange, match="offset 2 of partition 0"):
+        store.run(Reader(view(store), {0: 2}).poll())
+    for at in 2, 3:
+        assert store.run(Reader(view(store), {0: at}, from_floor=True).poll(1))[0].offset == 3
 
 
 def test_the_floor_rises_under_a_reader() -> None:

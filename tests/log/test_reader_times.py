@@ -58,6 +58,15 @@ def test_a_time_inside_a_chunk() -> None:
     assert topic.offset_at(0, datetime.fromtimestamp(2.5, UTC)) == 2
 
 
+@pytest.mark.parametrize("rolls", [(), (4,)])
+def test_a_time_below_the_floor_is_the_floor(rolls: tuple[int, ...]) -> None:
+    """Also where the page with older records is still there."""
+    home, topic = timed("objects", [1000, 2000, 3000, 4000, 5000], rolls)
+    home.store.run(raise_floor(topic.log, {0: 3}))
+    found = [topic.offset_at(0, datetime.fromtimestamp(at, UTC)) for at in (0, 1, 3, 4, 4.5, 5, 6)]
+    assert found == [3, 3, 3, 3, 4, 4, 5]
+
+
 def test_a_time_looked_for_while_the_head_is_rolled() -> None:
     """The head moves on between the looks: no record in between may be passed over."""
     for calls in range(12):
