@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import signal
 from collections.abc import Callable, Iterator
 
@@ -15,6 +16,7 @@ from tests.servers.rclone import rclone as start_rclone
 from tests.servers.seaweedfs import seaweedfs as start_seaweedfs
 
 NONE = "no server to be had:"
+os.environ.setdefault("TAILRACE_SPARK_ARCHIVE", "off")  # runs of tests leave nothing behind in this user's cache
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # Started in the background, a shell has Ctrl-C ignored, also by all programs that the tests start.

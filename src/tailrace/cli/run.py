@@ -7,7 +7,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -23,7 +23,7 @@ from tailrace.cli.show import console
 from tailrace.errors import BadSetting
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark import SparkContext
 
     from tailrace.pipeline.definition import Definition
     from tailrace.pipeline.runner import Runner
@@ -85,11 +85,9 @@ def run(
         definition = replace(definition, upkeep_seconds=None)
     definition.check()
     settings = dict(map(_setting, conf or ()))
-    if not as_json:
-        note(f"starting Spark for the pipeline {definition.name!r} …")
     failed: list[BaseException] = []
-    with _spark(definition, master, settings) as spark:
-        runner = Runner(definition, spark, note)
+    with _spark(definition, master, settings, quiet=as_json) as start:
+        runner = Runner(definition, start, note)
         work = threading.Thread(target=_work, args=(runner, once, failed), name="tailrace-run")
         with _signals(runner), _metrics(runner, metrics):
             work.start()
@@ -107,19 +105,36 @@ def _setting(text: str) -> tuple[str, str]:
 
 
 @contextmanager
-def _spark(definition: Definition, master: str | None, settings: Mapping[str, str]) -> Iterator[SparkSession]:
-    """Spark for one run: jobs of all writers at once, and workers that are quiet on this terminal."""
-    from tailrace.cli.sparkjob import aside
-    from tailrace.spark import session
+def _spark(
+    definition: Definition, master: str | None, settings: Mapping[str, str], *, quiet: bool
+) -> Iterator[Callable[[], SparkContext]]:
+    """What starts Spark for one run: jobs of all writers at once, and workers that are quiet on this terminal."""
+    from tailrace.cli.sparkjob import log
+    from tailrace.pipeline.functions.frames import has_frames
+    from tailrace.spark.archive import made_later
+    from tailrace.spark.java import java_home
+    from tailrace.spark.session import context
 
+    java = java_home()
+    made: list[SparkContext] = []
     local = (master or os.environ.get("TAILRACE_SPARK_MASTER") or "local").startswith("local")
     config = {"spark.scheduler.mode": "FAIR"} | ({"spark.python.daemon.module": DAEMON} if local else {})
-    with aside():
-        spark = session(master, app=f"tailrace {definition.name}", config={**config, **settings})
+    frames = any(has_frames(sink.functions) for sink in definition.sinks)
+
+    def start() -> SparkContext:
+        if not quiet:
+            note(f"starting Spark for the pipeline {definition.name!r} …")
+        with log() as said:
+            app = f"tailrace {definition.name}"
+            made.append(context(master, app=app, config={**config, **settings}, frames=frames, said=said))
+        return made[0]
+
     try:
-        yield spark
+        yield start
     finally:
-        spark.stop()
+        for spark in made:
+            spark.stop()
+            made_later(java)
 
 
 def _work(runner: Runner, once: bool, failed: list[BaseException]) -> None:

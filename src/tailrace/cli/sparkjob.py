@@ -9,7 +9,7 @@ import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, TypeVar
+from typing import IO, TYPE_CHECKING, TypeVar
 
 from tailrace.errors import BadInput, TailraceError
 
@@ -33,15 +33,25 @@ def session(master: str, home: str | None) -> Iterator[SparkSession]:
 
 
 @contextmanager
+def log() -> Iterator[IO[bytes] | None]:
+    """Where Java writes what it has to say; what concerns people comes as an error."""
+    if "TAILRACE_SPARK_LOGS" in os.environ:
+        yield None
+        return
+    with tempfile.TemporaryFile() as file:
+        yield file
+
+
+@contextmanager
 def aside() -> Iterator[None]:
     """Java, started in here, writes what it has to say to a file; what concerns people comes as an error."""
-    if "TAILRACE_SPARK_LOGS" in os.environ:
-        yield
-        return
-    sys.stderr.flush()
-    kept = os.dup(2)
-    with tempfile.TemporaryFile() as log:
-        os.dup2(log.fileno(), 2)
+    with log() as file:
+        if file is None:
+            yield
+            return
+        sys.stderr.flush()
+        kept = os.dup(2)
+        os.dup2(file.fileno(), 2)
         try:
             yield
         finally:

