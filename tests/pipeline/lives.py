@@ -26,7 +26,7 @@ from tailrace.adaptors.rows import make_rows, messages_of
 from tailrace.errors import Fenced, TailraceError, Unavailable
 from tailrace.home import Home, store_of
 from tailrace.log.record import Mode, Op
-from tailrace.pipeline import copying, operator, outlet
+from tailrace.pipeline import batch, copying, engine, operator, outlet
 from tailrace.pipeline.commitlog import CommitLog
 from tailrace.pipeline.definition import Definition, SinkDefinition, SourceDefinition
 from tailrace.pipeline.ledger import remember
@@ -85,6 +85,7 @@ class Shop:
     """What lives on: the source with its log and how far it was told to forget it, and what the sink has."""
 
     rng: random.Random
+    faults: random.Random
     left: int = 30
     """How many changes there will be."""
     rows: dict[int, str] = field(default_factory=lambda: dict.fromkeys(range(IDS), "first"))
@@ -186,7 +187,7 @@ def _rows(found: Sequence[tuple[int, str]], op: Op, mode: Mode) -> pa.RecordBatc
 
 
 class ShopWriter(Writer):
-    """Keeps the offsets with the data.  Now and then a finish does what it should and gives no answer."""
+    """Keeps the offsets with the data.  Now and then a finish does nothing, or what it should, and gives no answer."""
 
     guarantee = "exactly once"
 
@@ -211,6 +212,8 @@ class ShopWriter(Writer):
         shop.fuse.point()
         if who.epoch < shop.epoch:
             raise Fenced("another run has begun")
+        if shop.faults.random() < 0.1:
+            raise Unavailable("away")
         for op, id, v in (row for share in staged for row in share.detail):
             shop.written.append((op, id, v))
             if op is Op.DELETE:
@@ -219,7 +222,7 @@ class ShopWriter(Writer):
                 shop.sink[int(id)] = v
         shop.offsets = offsets
         shop.fuse.point()
-        if shop.rng.random() < 0.3:
+        if shop.faults.random() < 0.2:
             raise Unavailable("no answer")
 
     def command(self, namespace: str, name: str) -> None:
@@ -236,7 +239,7 @@ class Story:
 
     def __init__(self, seed: int) -> None:
         self._name = f"shop{next(_numbers)}"
-        self._shop = _shops[self._name] = Shop(random.Random(seed))
+        self._shop = _shops[self._name] = Shop(random.Random(seed), random.Random(seed + 1000))
         self._kept = store_of("memory://")
 
     def close(self) -> None:
@@ -271,11 +274,11 @@ class Story:
         )
         spark: Any = SimpleNamespace(sparkContext=SimpleNamespace(defaultParallelism=1))
         runner = Runner(made, spark)
-        runner._parallel = 1
         log = CommitLog(home, "shop", partitions=2)
         runner._begin(runner._reader(), log)
         remember(home, made)
         out = runner._outlet(log, made.sinks[0])
+        out.begin()
         _deliver(out)
         try:
             runner._read(runner._source, log, once=True)
@@ -316,6 +319,21 @@ def _in_place(spark: Any, function: Callable[..., Any], work: Sequence[tuple[Any
     return [function(*some) for some in work]
 
 
+class _Later:
+    """What is done beside, done when it is asked for: after all that goes on meanwhile."""
+
+    def __init__(self, call: Callable[[], Any]) -> None:
+        self.result = call
+
+
+def _beside(name: str, function: Callable[..., Any], *given: Any) -> Any:
+    """By turns before and after what goes on meanwhile."""
+    if next(_numbers) % 2:
+        return _Later(lambda: function(*given))
+    done = function(*given)
+    return SimpleNamespace(result=lambda: done)
+
+
 @contextlib.contextmanager
 def without_spark() -> Iterator[None]:
     """Tasks are called in place, and nobody waits."""
@@ -323,6 +341,10 @@ def without_spark() -> Iterator[None]:
         patch.object(copying, "in_tasks", _in_place),
         patch.object(outlet, "in_tasks", _in_place),
         patch.object(outlet, "PAUSE", 0.0),
+        patch.object(outlet, "FEW", 0),
+        patch.object(batch, "MOST", 2),
+        patch.object(outlet, "beside", _beside),
+        patch.object(engine, "LEAST", 1),
     ):
         yield
 

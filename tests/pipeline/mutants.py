@@ -13,10 +13,11 @@ from tailrace.adaptors.contract import Changes, Position, Reader
 from tailrace.log.append import commit
 from tailrace.log.parcel import Parcel, unpack_parcels
 from tailrace.pipeline import commitlog, offsets
+from tailrace.pipeline.batch import Batch
 from tailrace.pipeline.commitlog import CommitLog
 from tailrace.pipeline.copying import Copying
-from tailrace.pipeline.delivery import Outcome
 from tailrace.pipeline.following import Following
+from tailrace.pipeline.offsets import Mark
 from tailrace.pipeline.outlet import Outlet
 from tailrace.pipeline.runner import Runner
 from tailrace.pipeline.trouble import Trouble
@@ -124,16 +125,12 @@ _commit_piece = CommitLog.commit_piece
 
 
 # --- the offset log
-def _offsets_first(self: Outlet, outcomes: Sequence[Outcome]) -> Trouble | None:
+def _offsets_first(self: Outlet, batch: Batch, after: Mapping[int, Mark]) -> Trouble | None:
     """The offset log says that a batch is done before the sink has it."""
-    before = self.marks
-    self.marks = {q: mark.copy() for q, mark in before.items()}
-    for outcome in outcomes:
-        for q, reached in outcome.reached.items():
-            self.marks[q].acknowledge(reached - 1)
+    before, self.marks = self.marks, dict(after)
     self.save(force=True)
     self.marks = before
-    return _finish(self, outcomes)
+    return _finish(self, batch, after)
 
 
 _finish = Outlet._finish
@@ -151,6 +148,18 @@ def _not_anew(self: Outlet) -> None:
     self._doubtful = False
 
 
+def _on_regardless(self: Outlet, batch: Batch) -> Batch | None:
+    """What was staged ahead of a batch is finished, though that one was not."""
+    after = self._after(batch)
+    further = self._further(batch, after)
+    ahead = self._staged(further) if further else None
+    self._finish(batch, after)
+    self._doubtful = False
+    self.marks = after
+    self._account(batch.outcomes)
+    return ahead
+
+
 MUTANTS: Mapping[str, tuple[Mutant, int]] = {
     "source told before the log has it": (_following(_tell_at_once), 7),
     "heartbeat tells past what waits": (_following(_tell_heartbeats), 7),
@@ -160,6 +169,7 @@ MUTANTS: Mapping[str, tuple[Mutant, int]] = {
     "piece done apart from its rows": (_patched(CommitLog, "commit_piece", _piece_done_apart), 1),
     "offsets stored before the sink's finish": (_patched(Outlet, "_finish", _offsets_first), 7),
     "the sink's own offsets ignored": (_marks_only, 7),
+    "staged ahead of a batch that failed": (_patched(Outlet, "_settled", _on_regardless), 61),
     "a bulk without an answer tried again": (_patched(Outlet, "_again", _not_anew), 61),
 }
 """Each with how far apart the points are at which lives end: 1 where it must be a certain one."""

@@ -14,7 +14,7 @@ import tailrace
 from tailrace.adaptors.message import Message
 from tailrace.adaptors.rows import make_rows
 from tailrace.errors import Fenced, NotReady, TailraceError
-from tailrace.pipeline import operator
+from tailrace.pipeline import batch, operator, outlet
 from tailrace.pipeline.commitlog import CommitLog
 from tailrace.pipeline.copying import _addressed
 from tailrace.pipeline.functions import each
@@ -43,6 +43,50 @@ def test_a_finish_without_an_answer_is_waited_for_and_never_doubled(
     Runner(made, spark).run(once=True)
     assert len(rows(tmp_path / "c0")) == 27, "the log has grown while it waited, and no range is there twice"
     assert not (tmp_path / "c0" / when).exists()
+
+
+@pytest.fixture
+def little(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Batches of ten, and more than one message is much."""
+    monkeypatch.setattr(outlet, "FEW", 1)
+    monkeypatch.setattr(batch, "MOST", 10)
+
+
+@pytest.mark.usefixtures("little")
+def test_the_next_batch_is_staged_while_one_is_finished(spark: SparkSession, tmp_path: Path) -> None:
+    filled(tmp_path, "A" * 45)
+    (tmp_path / "c0").mkdir()
+    (tmp_path / "c0" / "slow").touch()
+    with going(definition(tmp_path, sink(tmp_path), partitions=1, tables=()), spark):
+        until(lambda: len(list((tmp_path / "c0").glob("*.staged"))) == 2)
+        time.sleep(0.5)
+        assert len(list((tmp_path / "c0").glob("*.staged"))) == 2, "one ahead, not more"
+        assert rows(tmp_path / "c0") == []
+        (tmp_path / "c0" / "slow").unlink()
+        until(lambda: len(flat(tmp_path / "c0")) == 45)
+    assert ids(tmp_path / "c0") == [list(range(n, min(n + 10, 45))) for n in range(0, 45, 10)]
+
+
+@pytest.mark.usefixtures("little")
+@pytest.mark.parametrize("error", ["Unavailable", "Rejected"])
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_what_was_staged_ahead_of_a_batch_that_failed_is_staged_again(
+    spark: SparkSession, tmp_path: Path, when: str, error: str
+) -> None:
+    filled(tmp_path, "A" * 45)
+    faulty(tmp_path, when, error)
+    Runner(definition(tmp_path, sink(tmp_path, exact=True), partitions=1, tables=()), spark).run(once=True)
+    assert flat(tmp_path / "c0") == list(range(45)), "each once, in order"
+
+
+@pytest.mark.usefixtures("little")
+def test_nothing_is_staged_past_a_command(spark: SparkSession, tmp_path: Path) -> None:
+    made = definition(tmp_path, sink(tmp_path), changes=40, truncate=25, tables=("shop.orders",))
+    Runner(made, spark).run(once=True)
+    found = [(op, id) for _, id, op, _ in rows(tmp_path / "c0")]
+    at = found.index(("truncate", ""))
+    assert {int(id) for _, id in found[:at]} == set(range(1, 25))
+    assert {int(id) for _, id in found[at + 1 :]} == set(range(26, 41))
 
 
 def test_a_finish_that_refuses_the_data_is_done_one_by_one(spark: SparkSession, tmp_path: Path) -> None:

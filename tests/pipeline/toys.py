@@ -118,6 +118,7 @@ class ToySink(Writer):
         if (self._path / "away").exists():
             raise Unavailable("the toy is away")
         messages = [m for batch in rows for m in messages_of(batch)]
+        (self._path / f"{time.time_ns()}.staged").touch()
         if self._settings.bulk and len(messages) > 1:
             raise ValueError("bulk refused")
         for m in messages:

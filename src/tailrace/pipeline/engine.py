@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import Future
-from threading import Thread
 from typing import TypeAlias
 
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
+
+from tailrace.pipeline.beside import beside
 
 Spark: TypeAlias = SparkSession | SparkContext
 LEAST = 2
@@ -19,28 +20,20 @@ class Engine:
     """Spark that is there already, or a function that starts it: called once, and only when told to."""
 
     def __init__(self, spark: Spark | Callable[[], Spark]) -> None:
-        self._make = spark if callable(spark) else None
-        self._made: Future[Spark] = Future()
-        if not callable(spark):
-            self._made.set_result(spark)
+        self._spark = spark
+        self._made: Future[Spark] | None = None
 
     def start(self) -> None:
         """Begin to start it; whoever needs it waits."""
-        if self._make is not None:
-            Thread(target=self._start, args=(self._make,), name="tailrace-spark", daemon=True).start()
-            self._make = None
-
-    def _start(self, make: Callable[[], Spark]) -> None:
-        try:
-            self._made.set_result(make())
-        except BaseException as error:  # told to whoever waits
-            self._made.set_exception(error)
+        if self._made is None and callable(self._spark):
+            self._made = beside("spark", self._spark)
 
     @property
     def context(self) -> SparkContext:
         """Spark, once it is there; raises what kept it from starting."""
-        made = self._made.result()
-        return made if isinstance(made, SparkContext) else made.sparkContext
+        self.start()
+        made = self._made.result() if self._made is not None else self._spark
+        return made if isinstance(made, SparkContext) else made.sparkContext  # type: ignore[union-attr]
 
     @property
     def parallel(self) -> int:

@@ -4,6 +4,9 @@ Whenever the log has grown a job delivers what is new.  The truth about progress
 keeps offsets with its data, the sink.  A batch that fails is delivered again one message at a time; what still fails
 is a matter of the branch's policy.
 
+Where much is pending, as in a copy, tasks stage the next batch while the sink finishes the one before.  Batches are
+finished one after the other: what was staged ahead of one that fails is thrown away.
+
 A batch without an answer may have been finished, or may yet be.  So after any error the outlet begins anew, under a
 higher epoch: what was under way can no longer be finished, and the sink says what was.
 """
@@ -18,16 +21,16 @@ from threading import Event, Thread
 from typing import Any, TypeVar
 
 from tailrace.adaptors.contract import Who
-from tailrace.errors import TailraceError
-from tailrace.log.group import passed
-from tailrace.log.head import Head
+from tailrace.errors import StorageError, TailraceError
 from tailrace.pipeline import offsets
+from tailrace.pipeline.batch import Batch, pending, size, until
+from tailrace.pipeline.beside import beside
 from tailrace.pipeline.commitlog import CommitLog
 from tailrace.pipeline.delivery import Branch, Outcome, Range, deliver, deliver_singly
 from tailrace.pipeline.engine import Engine
 from tailrace.pipeline.functions.frames import has_frames
 from tailrace.pipeline.functions.namespaces import destination
-from tailrace.pipeline.offsets import begun, stored
+from tailrace.pipeline.offsets import Mark, begun, stored
 from tailrace.pipeline.sparkjob import LOSSES, Lost, in_tasks
 from tailrace.pipeline.status import Sink, Status
 from tailrace.pipeline.trouble import Trouble, cause_of, trouble_of, worst
@@ -35,9 +38,6 @@ from tailrace.pipeline.trouble import Trouble, cause_of, trouble_of, worst
 T = TypeVar("T")
 FEW = 20_000
 """Up to so many records a batch is one task."""
-
-MOST = 500_000
-"""At most so many records of a partition go into one batch."""
 
 PAUSE = 1.0
 """Seconds before something that is away is asked again."""
@@ -182,38 +182,76 @@ class Outlet:
             self._again()
         ends = dict(head.next)
         self.shown.lag = sum(ends[q] - mark.resume for q, mark in self.marks.items())
-        ends, self._wide = _until(head, {q: mark.resume for q, mark in self.marks.items()})
+        ends, self._wide = until(head, {q: mark.resume for q, mark in self.marks.items()})
         careful = {q: end for q, end in self._careful.items() if q not in self._waiting}
         self._careful = {q: end for q, end in careful.items() if self.marks[q].resume < end}
         ends = self._careful or ends
-        return [
-            Range(q, mark.resume, min(ends[q], mark.resume + MOST), mark)
-            for q, mark in self.marks.items()
-            if q in ends and mark.resume < ends[q] and q not in self._waiting
-        ]
+        return pending(self.marks, {q: end for q, end in ends.items() if q not in self._waiting})
 
     def _bulk(self, ranges: Sequence[Range]) -> None:
-        outcomes: list[Outcome] = []
+        """A batch, and those that could be staged meanwhile."""
+        batch: Batch | None = self._staged(ranges)
+        while batch is not None:
+            batch = self._settled(batch)
+            self.save()
+
+    def _staged(self, ranges: Sequence[Range]) -> Batch:
         try:
             outcomes = self._tasks(ranges)
-            trouble = worst([o.trouble for o in outcomes if o.trouble is not None]) or self._finish(outcomes)
         except Lost as error:
-            trouble = self._lost(error)
-        if trouble is None:
-            return
-        with suppress(Exception):  # who cannot be reached keeps it for now, and tidies up later
-            self._writer.discard([o.staged for o in outcomes if o.staged is not None])
+            return Batch(ranges, trouble=self._lost(error))
+        return Batch(ranges, outcomes, worst([o.trouble for o in outcomes if o.trouble is not None]))
+
+    def _settled(self, batch: Batch) -> Batch | None:
+        """Finish a batch; where much more is pending, stage the next one meanwhile, and give that."""
+        if batch.trouble is not None:
+            self._failed(batch, batch.trouble)
+            return None
+        after, ahead = self._after(batch), None
+        if further := self._further(batch, after):
+            finishing = beside(self.branch.name, self._finish, batch, after)
+            with suppress(Exception):  # it is met again once this one is finished
+                ahead = self._staged(further)
+            trouble = finishing.result()
+        else:
+            trouble = self._finish(batch, after)
+        if trouble is not None:
+            self._discard(ahead)
+            self._failed(batch, trouble)
+            return None
+        self.marks = after
+        self._account(batch.outcomes)
+        return ahead
+
+    def _further(self, batch: Batch, after: Mapping[int, Mark]) -> list[Range]:
+        """What comes next, if it is much and nothing stands before it."""
+        if self._stop.is_set() or self._waiting or any(outcome.commands for outcome in batch.outcomes):
+            return []
+        with suppress(StorageError):
+            head = self._store.run(self._log.topic.log.head())
+            if head.partitions == len(after):
+                ends, _ = until(head, {q: mark.resume for q, mark in after.items()})
+                ranges = pending(after, ends)
+                return ranges if size(ranges) > FEW else []
+        return []
+
+    def _failed(self, batch: Batch, trouble: Trouble) -> None:
+        self._discard(batch)
         if trouble.cause == "data":
-            self._careful = {part.partition: part.end for part in ranges}
+            self._careful = {part.partition: part.end for part in batch.ranges}
             self.shown.state = "one at a time"
         else:
             self._face(trouble)
+
+    def _discard(self, batch: Batch | None) -> None:
+        with suppress(Exception):  # who cannot be reached keeps it for now, and tidies up later
+            self._writer.discard([o.staged for o in (batch.outcomes if batch else ()) if o.staged is not None])
 
     def _tasks(self, ranges: Sequence[Range]) -> list[Outcome]:
         if has_frames(self.branch.functions):
             return [deliver(self.branch, list(ranges), grouped=True)]
         shares = [list(ranges)]
-        if sum(r.end - r.start for r in ranges) > FEW:
+        if size(ranges) > FEW:
             many = min(self._engine.parallel, len(ranges))
             shares = [list(ranges[n::many]) for n in range(many)]
         return self._job(deliver, [(self.branch, share) for share in shares])
@@ -228,21 +266,22 @@ class Outlet:
         self._losses += 1
         return Trouble(str(error), "away" if self._losses < LOSSES else "setup")
 
-    def _finish(self, outcomes: Sequence[Outcome]) -> Trouble | None:
-        """Make a batch visible, with its offsets."""
+    def _after(self, batch: Batch) -> dict[int, Mark]:
+        """Where it will be once a batch is finished."""
         after = {q: mark.copy() for q, mark in self.marks.items()}
-        for outcome in outcomes:
+        for outcome in batch.outcomes:
             for q, reached in outcome.reached.items():
                 after[q].acknowledge(reached - 1)
-        staged = [o.staged for o in outcomes if o.staged is not None and o.staged.rows]
-        if staged:
+        return after
+
+    def _finish(self, batch: Batch, after: Mapping[int, Mark]) -> Trouble | None:
+        """Make a batch visible, with its offsets."""
+        if batch.staged:
             try:
-                self._writer.finish(staged, self._who(), stored(after))
+                self._writer.finish(batch.staged, self._who(), stored(after))
             except Exception as error:
                 self._doubtful = True
                 return trouble_of(error)
-        self.marks = after
-        self._account(outcomes)
         return None
 
     def _singly(self, ranges: Sequence[Range]) -> None:
@@ -308,16 +347,6 @@ class Outlet:
         if force or now - self._flushed >= self._flush:
             self._store.run(offsets.save(self.branch.pipeline, self.branch.name, self.epoch, self.marks))
             self._flushed = now
-
-
-def _until(head: Head, positions: Mapping[int, int]) -> tuple[dict[int, int], int]:
-    """How far a batch may go from here, and how many partitions there are up to there: the log may have grown, and what
-    is beyond comes after all before it."""
-    past = passed(head, positions)
-    if past == len(head.grown):
-        return dict(head.next), head.partitions
-    at = head.grown[past].at
-    return {q: min(end, at[q]) for q, end in head.next.items()}, len(at)
 
 
 def _told(branch: Branch, trouble: Trouble) -> str:

@@ -198,7 +198,7 @@ class Runner:
         settings = (self._engine, self.definition, log, self.status, self._stop)
         copying = Copying(*settings)
         planned = copying.plan(reader)
-        self._now("starting Spark")
+        self._now("waiting for Spark")
         _ = self._engine.context  # without which there is nothing to go on with, even if all is copied
         self._now("copying")
         copying.run(planned)
