@@ -183,10 +183,11 @@ def _watch(runner: Runner, work: threading.Thread, as_json: bool) -> None:
         with Live(console=console(), refresh_per_second=4, get_renderable=lambda: shown.live(runner.status.shown())):
             work.join()
         return
-    last = 0.0
+    last = time.monotonic()
     while work.is_alive():
         work.join(0.2)
-        if time.monotonic() - last >= EVERY or not work.is_alive():
+        over = not work.is_alive() and runner.status.state != "starting"  # of a run that was refused there is no more
+        if time.monotonic() - last >= EVERY or over:
             last = time.monotonic()
             with suppress(BrokenPipeError):
                 print(shown.line(runner.status.shown(), as_json), flush=True)
