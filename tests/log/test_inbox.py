@@ -9,6 +9,8 @@ import pytest
 from tailrace.coordination import lease
 from tailrace.errors import Fenced, Unavailable
 from tailrace.log import group as groups
+from tailrace.log.append import commit, place
+from tailrace.log.buffer import Buffer
 from tailrace.log.fetched import Fetched
 from tailrace.log.inbox import Consuming, Inbox
 from tailrace.log.member import Member
@@ -81,6 +83,27 @@ def test_what_is_in_hand_is_finished_up_to_the_last_record_given(bench: Bench):
     assert inbox.positions() == {0: 0, 1: 0}
     inbox.finish()
     assert inbox.positions()[fetched.partition] == 1
+
+
+def test_of_what_was_handed_out_in_part_the_rest_is_neither_finished_nor_lost(bench: Bench):
+    """Who stops in the middle of a chunk, and leaves, commits up to there."""
+    log, buffer = shared().log, Buffer(2, 1000)
+    for n in range(4):
+        buffer.add(None, b"%d" % n, n, partition=0)
+    bench.sim.do(commit([bench.sim.do(place(log, buffer.encode("none")))]))
+    inbox = bench.join(1)
+    bench.fetch(inbox)
+    while (fetched := hand(inbox, 2)).data.num_rows < 4:
+        inbox.finish()
+    inbox.finish()
+    assert inbox.positions()[0] == fetched.offset + 2
+    bench.sim.do(inbox.commit(inbox.positions()))
+    assert bench.positions()[0] == fetched.offset + 2
+    rest = inbox.take()
+    assert rest is not None
+    assert (rest.offset, rest.end) == (fetched.offset + 2, fetched.end)
+    bench.sim.do(inbox.leave())
+    assert bench.positions()[0] == fetched.offset + 2
 
 
 def test_a_partition_over_the_share_goes_with_its_position(bench: Bench):
