@@ -168,7 +168,8 @@ class TestRequests:
             handle.get(Key("a"))
             handle.query("a")
             handle.write(Check(Key("a"), (Absent(),)))
-        assert asked == [("GetItem", True), ("Query", True), ("GetItem", True)]
+            handle.scan()
+        assert asked == [("GetItem", True), ("Query", True), ("GetItem", True), ("Scan", True)]
 
 
 class TestAnswersThatDoNotCome:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,6 +16,7 @@ from tests.faults.vfs import WatchedVFS, io_error
 
 from tailrace.errors import Broken, Conflict, Damaged, DiskFull, HomeError, Unavailable
 from tailrace.storage.database import Database, check_sqlite
+from tailrace.storage.journal import FRAME, PAGE
 from tailrace.storage.sqlite import SqliteTable
 from tailrace.storage.tables import Absent, Add, Check, Key, Put, Set, Update
 
@@ -109,6 +111,24 @@ def test_a_database_with_checksums_is_not_opened_by_who_cannot_keep_them(path: P
     with pytest.raises(HomeError, match="has checksums, which this installation of apsw cannot keep"):
         Database(path, vfs="unix")
     assert counted(path) == 7
+
+
+def test_a_last_commit_that_is_missing_after_a_kill_is_told_though_it_is_one_page(path: Path, tmp_path: Path) -> None:
+    """The shared memory, which outlives a killed process, says how much of the WAL was committed."""
+    wal, image = path.with_name(path.name + "-wal"), tmp_path / "image"
+    table = SqliteTable(Database(path))
+    table.write(Put(Key("p"), {"n": 0}, (Absent(),)))
+    before = wal.stat().st_size
+    table.write(Update(Key("p"), (Add("n", 1),)))
+    assert wal.stat().st_size == before + FRAME + PAGE
+    image.mkdir()
+    for file in path.parent.glob("home.db*"):
+        shutil.copy(file, image)
+    table.close()
+    assert counted(shutil.copytree(image, tmp_path / "whole") / path.name) == 1
+    os.truncate(image / wal.name, before)
+    with pytest.raises(Damaged, match="1 pages of commits that were acknowledged"):
+        Database(image / path.name)
 
 
 def test_a_folder_that_cannot_be_made(tmp_path: Path) -> None:
