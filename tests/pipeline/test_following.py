@@ -13,7 +13,7 @@ import pytest
 
 import tailrace
 from tailrace.adaptors.contract import Changes
-from tailrace.errors import Unavailable
+from tailrace.errors import Fenced, Unavailable
 from tailrace.log.append import Placed
 from tailrace.log.intake import Progress, take_in
 from tailrace.pipeline.commitlog import CommitLog
@@ -133,6 +133,33 @@ def test_no_table_is_copied_once_a_commit_has_failed(tmp_path: Path) -> None:
 
         with patch.object(log, "take_in", fails), pytest.raises(Unavailable, match="the home is away"):
             _within(20, Following(Growing(SourceSettings()), log, Status("shop"), Event(), copy_new).run)
+
+
+class Telling(ToySource):
+    """Notes what it was told to forget."""
+
+    def __init__(self, settings: SourceSettings) -> None:
+        super().__init__(settings)
+        self.told: list[Any] = []
+
+    def acknowledge(self, position: Any) -> None:
+        self.told.append(position)
+
+
+def test_a_run_that_another_has_followed_stops_and_the_source_forgets_nothing_for_it(tmp_path: Path) -> None:
+    """What it has read is thrown away; the other has its own position, and may not have come as far."""
+    with tailrace.open(tmp_path / "home") as home:
+        log = CommitLog(home, "shop", partitions=2)
+        log.begin(0)
+        other, reader = CommitLog(home, "shop", partitions=2), Telling(SourceSettings(changes=5))
+        assert other.take_in([reader._change(1)], 1)
+        following = Following(reader, log, Status("shop"), Event(), lambda names: None)
+        with pytest.raises(Fenced, match="another run of 'shop' reads the source now"):
+            _within(20, lambda: following.run(once=True))
+        assert set(reader.told) <= {0}
+        other.refresh()
+        assert other.position == 1
+        assert sum(end for _, end in log.topic.ends().values()) == 1
 
 
 def test_a_reader_is_handed_phase_position_and_last_message(tmp_path: Path) -> None:
