@@ -12,7 +12,7 @@ import pyarrow as pa
 from tailrace.adaptors.contract import Changes, Position, Reader
 from tailrace.log.append import commit
 from tailrace.log.parcel import Parcel, unpack_parcels
-from tailrace.pipeline import commitlog, offsets
+from tailrace.pipeline import batch, commitlog, offsets
 from tailrace.pipeline.batch import Batch
 from tailrace.pipeline.commitlog import CommitLog
 from tailrace.pipeline.copying import Copying
@@ -143,6 +143,19 @@ def _marks_only() -> Iterator[None]:
         yield
 
 
+@contextmanager
+def _command_at_once() -> Iterator[None]:
+    """A command is carried out when the first partition stands before it."""
+    commands = Outlet._commands
+
+    def early(self: Outlet) -> None:
+        self._wide = 1
+        commands(self)
+
+    with patch.object(batch, "MOST", 1), patch.object(Outlet, "_commands", early):
+        yield
+
+
 def _not_anew(self: Outlet) -> None:
     """After an error the batch is simply tried again, as if it had not been finished."""
     self._doubtful = False
@@ -170,6 +183,7 @@ MUTANTS: Mapping[str, tuple[Mutant, int]] = {
     "offsets stored before the sink's finish": (_patched(Outlet, "_finish", _offsets_first), 7),
     "the sink's own offsets ignored": (_marks_only, 7),
     "staged ahead of a batch that failed": (_patched(Outlet, "_settled", _on_regardless), 61),
+    "a command before all is in": (_command_at_once, 61),
     "a bulk without an answer tried again": (_patched(Outlet, "_again", _not_anew), 61),
 }
 """Each with how far apart the points are at which lives end: 1 where it must be a certain one."""

@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
+from unittest.mock import patch
+
 import pytest
 
+from tailrace.pipeline import batch
 from tests.pipeline.lives import Wrong, explore
 from tests.pipeline.mutants import MUTANTS, Mutant
 
 
 def test_a_run_may_end_anywhere() -> None:
     assert explore(range(2), stride=9) > 30
+
+
+def test_partitions_may_come_to_a_command_at_different_times() -> None:
+    """A batch has one record of each: what is before the command in one partition may be delivered long after it is
+    met in another."""
+    with patch.object(batch, "MOST", 1):
+        assert explore((1, 3), stride=61) > 6
 
 
 @pytest.mark.soak
