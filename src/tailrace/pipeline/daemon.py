@@ -8,8 +8,22 @@ from __future__ import annotations
 
 import gc
 import socket
+import sys
+from importlib.machinery import PathFinder
 
-from pyspark import daemon
+ARCHIVES = ("pyspark.zip", "-src.zip")
+
+
+def without_archives(path: list[str]) -> list[str]:
+    """Where to look for modules: Spark puts its own as archives first, which Python compiles anew in each process.
+    Where the same are installed, as with the driver on this machine, they are taken from there."""
+    left = [entry for entry in path if not entry.endswith(ARCHIVES)]
+    return left if all(PathFinder.find_spec(name, left) for name in ("pyspark", "py4j")) else path
+
+
+sys.path[:] = without_archives(sys.path)
+
+from pyspark import daemon  # noqa: E402
 
 _work = daemon.worker
 _frozen = False

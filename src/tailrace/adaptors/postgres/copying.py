@@ -8,7 +8,6 @@ log, and what that leaves out is read from the table (see fetch).
 
 from __future__ import annotations
 
-import contextlib
 import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
@@ -77,7 +76,7 @@ def read(
     database: Database, table: Table, parts: Sequence[Sequence[Any]], condition: str | None, size: int
 ) -> Iterator[pa.RecordBatch]:
     """The rows of some parts of a table."""
-    with contextlib.closing(database.arrow()) as connection, database.guarded(f"copying {table.namespace}"):
+    with database.lent() as connection, database.guarded(f"copying {table.namespace}"):
         for part in parts:
             yield from stream(connection, table, select(table, part, condition), size)
             connection.commit()

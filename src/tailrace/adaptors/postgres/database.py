@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from tailrace.adaptors.postgres import trouble
+from tailrace.adaptors.postgres import lending, trouble
 from tailrace.errors import BadSetting, NotInstalled, NotReady
 
 if TYPE_CHECKING:
@@ -83,6 +83,13 @@ class Database:
             return adbc.connect(self._conninfo())
         except adbc.Error as error:
             raise trouble.refused(error, self.where, self._info) from None
+
+    @contextlib.contextmanager
+    def lent(self) -> Iterator[Any]:
+        """The same for the length of a block, perhaps one that this process had open: what is not committed within is
+        committed at its end."""
+        with lending.lent(self._conninfo(), self.arrow) as connection:
+            yield connection
 
     def log(self) -> PGconn:
         """A connection that can stream the log; the caller finishes it."""

@@ -32,7 +32,7 @@ def stage(database: Database, schema: str, batches: Iterable[pa.RecordBatch]) ->
                 made.append(replace(one, data=_ipc(data)))
                 continue
             if loader is None:
-                loader = stack.enter_context(contextlib.closing(Loader(database, schema)))
+                loader = Loader(database, schema, stack.enter_context(database.lent()))
             made.append(loader.load(one, data))
         if loader is not None:
             loader.commit()
@@ -60,11 +60,10 @@ def _ipc(batch: pa.RecordBatch) -> bytes:
 
 
 class Loader:
-    """One connection that makes and fills staging tables."""
+    """Makes and fills staging tables on one connection."""
 
-    def __init__(self, database: Database, schema: str) -> None:
-        self._database, self._schema = database, schema
-        self._connection: Any = database.arrow()
+    def __init__(self, database: Database, schema: str, connection: Any) -> None:
+        self._database, self._schema, self._connection = database, schema, connection
         with database.guarded("staging"), self._connection.cursor() as cursor:
             # What is staged need not survive a crash of the server: the batch is then staged again.
             cursor.execute("SET synchronous_commit = off")
@@ -97,10 +96,6 @@ class Loader:
         """Keep what was staged."""
         with self._database.guarded("staging"):
             self._connection.commit()
-
-    def close(self) -> None:
-        """Give up the connection."""
-        self._connection.close()
 
 
 def _named(error: Rejected, one: Unit, data: pa.RecordBatch, at: re.Match[str]) -> Rejected:
