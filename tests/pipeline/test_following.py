@@ -162,6 +162,24 @@ def test_a_run_that_another_has_followed_stops_and_the_source_forgets_nothing_fo
         assert sum(end for _, end in log.topic.ends().values()) == 1
 
 
+class Moving(ToySource):
+    """Its position moves on though nothing happens."""
+
+    def follow(self, position: int, namespaces: Sequence[str], state: Mapping[str, Any]) -> Iterator[Changes]:
+        for n in range(1, 10_000):
+            yield Changes([self._change(n)] if n == 2 else [], n, caught_up=n >= 3)
+
+
+def test_catching_up_ends_though_the_position_moves_on(tmp_path: Path) -> None:
+    with tailrace.open(tmp_path / "home") as home:
+        log = CommitLog(home, "shop", partitions=2)
+        log.begin(0)
+        following = Following(Moving(SourceSettings()), log, Status("shop"), Event(), lambda names: None)
+        _within(20, lambda: following.run(once=True))
+        assert CommitLog(home, "shop", partitions=2).position == 3
+        assert sum(end for _, end in log.topic.ends().values()) == 1
+
+
 def test_a_reader_is_handed_phase_position_and_last_message(tmp_path: Path) -> None:
     with tailrace.open(tmp_path / "home") as home:
         log = CommitLog(home, "shop", partitions=2)

@@ -23,7 +23,7 @@ AHEAD = 64
 
 
 class Following:
-    """Follows a source from the commit log's position until told to stop, or with `once` until nothing comes."""
+    """Follows a source from the commit log's position until told to stop, or with `once` until it has caught up."""
 
     def __init__(
         self, reader: Reader, log: CommitLog, status: Status, stop: Event, copy_new: Callable[[Sequence[str]], None]
@@ -58,6 +58,8 @@ class Following:
             if changes.rows or changes.position != self._done:
                 self._queue.put(changes)
             elif once and self._queue.empty():
+                return
+            if once and changes.caught_up:
                 return
             self._reader.acknowledge(self._done)
 

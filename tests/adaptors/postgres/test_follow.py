@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
 from tailrace.adaptors.postgres import follow
@@ -377,3 +379,23 @@ def _until(drive: Drive, there) -> None:
             return
         drive.step()
     raise AssertionError(f"{drive.appeared}")
+
+
+def test_it_says_when_it_has_caught_up(source18: Place) -> None:
+    """At once, however busy the server is, and not before all is given that there was."""
+    source18.run("CREATE TABLE t (id int PRIMARY KEY)")
+    with Drive(source18, None, ["public.t"]) as drive:
+        drive.begin()
+        drive.copy()
+        source18.run("INSERT INTO t SELECT generate_series(1, 2000)")
+        source18.run("INSERT INTO t SELECT generate_series(2001, 4000)")
+        began = time.monotonic()
+        while not drive.step().caught_up:
+            source18.run("SELECT pg_logical_emit_message(false, 'busy', repeat('x', 1000))")
+            assert time.monotonic() - began < 20
+        assert sum(batch.num_rows for batch in drive.seen) == 4000
+        drive.stop()
+        began = time.monotonic()
+        while not drive.step().caught_up:
+            assert time.monotonic() - began < 20
+        assert time.monotonic() - began < follow.BEAT, "nobody waits where nothing is to come"

@@ -58,6 +58,8 @@ class Follower:
         self._told = self._looked = self._heard = 0.0
         self._spoke = time.monotonic()
         self._signs = self._until = 0
+        self._arrived = False
+        """Whether it was said that all is given that there was in the beginning."""
 
     def acknowledge(self, point: Point) -> None:
         """Everything up to here is durable, and so is the position."""
@@ -164,6 +166,8 @@ class Follower:
         now = time.monotonic()
         if now - self._heard > SILENCE:
             raise Unavailable(f"PostgreSQL at {self._database.where} has been silent for {SILENCE:.0f} s")
+        if not self._arrived and self._decoder.between and self._collected.end >= self._until:
+            return 0.0
         ripe = self._collected.rows and self._decoder.between
         return min(self._spoke + (self._settings.linger if ripe else BEAT) - now, BEAT)
 
@@ -193,7 +197,9 @@ class Follower:
         if not rows and not appeared and self._point.lsn < self._until:
             yield self._sign()
             return
-        yield Changes(rows, self._point.stored(), self._collected.committed_at if rows else 0, appeared)
+        self._arrived = not appeared and self._point.lsn >= self._until
+        committed_at = self._collected.committed_at if rows else 0
+        yield Changes(rows, self._point.stored(), committed_at, appeared, self._arrived)
         if appeared:
             self._followed |= set(appeared)
             self._know_copied(self._point)
