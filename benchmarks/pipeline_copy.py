@@ -22,6 +22,8 @@ from tests.servers import maven
 from tests.servers.postgres import Postgres, postgres
 
 from benchmarks.harness import Figure, Figures, Question, Results, Run, Side, Target, expect, timed
+from tailrace.spark import archive
+from tailrace.spark.java import java_home
 
 ROOT = Path(__file__).parents[1]
 PEERS = ROOT / ".venv-peers"
@@ -106,7 +108,8 @@ def question(quick: bool) -> Question:
         name="pipeline_copy",
         title="rows copied out of a PostgreSQL a second",
         note=f"{rows:,} rows of 200 bytes, one table, one PostgreSQL for all, each program in a process of its own. "
-        "Its start-up is how long the same command takes for an empty table, and is shown apart.",
+        "Its start-up is how long the same command takes for an empty table, and is shown apart; it is not the first "
+        "on this machine.",
         sides=[
             Side(f"{name}, into {into}", mode, partial(opened, copier, into, rows))
             for into in INTO
@@ -131,6 +134,7 @@ def at_least(peer: str, into: str, times: float) -> Target:
 @cache
 def server(rows: int) -> Postgres:
     """One for all sides, with a full and an empty database to copy from; it ends with this process."""
+    archive.make(java_home())
     made = _alive.enter_context(postgres())
     for name, count in ("full", rows), ("empty", 0):
         run_sql(made.uri(), f"CREATE DATABASE source_{name}")

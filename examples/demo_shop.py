@@ -88,7 +88,8 @@ class Run:
         command = [str(Path(sys.executable).parent / "tailrace"), "run", "pipeline.py"]
         print("$ tailrace run pipeline.py", flush=True)
         self._home, self._began = folder / "home", time.time()
-        self.process = subprocess.Popen(command, cwd=folder, env=environment)
+        alone = {**environment, "TAILRACE_SPARK_ARCHIVE": "off"}  # nothing is left behind on this machine
+        self.process = subprocess.Popen(command, cwd=folder, env=alone)
 
     def __enter__(self) -> Run:
         return self

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import fcntl
+import os
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -25,20 +27,27 @@ def a_java(folder: Path, version: str) -> str:
     return str(folder)
 
 
+def whole(java: str) -> Path:
+    path = archive.stem(java).with_name(f"{archive.stem(java).name}-7.jsa")
+    path.write_text("classes")
+    return path
+
+
 def test_it_is_used_once_it_is_there(tmp_path: Path, cache: Path) -> None:
     java = a_java(tmp_path / "java", "17.0.1")
     assert archive.used(java) == ()
     cache.mkdir()
-    archive.place(java).touch()
-    assert f"-XX:SharedArchiveFile={archive.place(java)}" in archive.used(java)
+    path = whole(java)
+    assert f"-XX:SharedArchiveFile={path}" in archive.used(java)
     assert archive.used(a_java(tmp_path / "java", "17.0.2")) == (), "another Java has another one"
 
 
 def test_a_folder_that_java_would_misread_is_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "my cache"))
     java = a_java(tmp_path / "java", "17.0.1")
-    archive.place(java).parent.mkdir(parents=True)
-    archive.place(java).touch()
+    archive.stem(java).parent.mkdir(parents=True)
+    whole(java)
+    assert archive.found(java) is not None
     assert archive.used(java) == ()
     assert archive.made_later(java) is None
 
@@ -50,7 +59,7 @@ def test_it_is_not_made_if_there_or_unwanted(tmp_path: Path, cache: Path, monkey
     assert archive.made_later(java) is None
     monkeypatch.delenv(archive.OFF)
     cache.mkdir()
-    archive.place(java).touch()
+    whole(java)
     assert archive.made_later(java) is None
 
 
@@ -64,9 +73,12 @@ def test_one_process_makes_it(tmp_path: Path, cache: Path, monkeypatch: pytest.M
     monkeypatch.setattr(archive, "_write", write)
     java = a_java(tmp_path / "java", "17.0.1")
     cache.mkdir()
-    stale = archive.place(java).with_name(f"{archive.place(java).stem}-1.half")
+    stale = archive.stem(java).with_name(f"{archive.stem(java).name}-1.half")
     stale.touch()
-    with archive.place(java).with_suffix(".lock").open("w") as lock:
+    cut_off = archive.stem(java).with_name(f"{archive.stem(java).name}-99.jsa")
+    cut_off.touch()
+    assert archive.used(java) == ()
+    with archive.stem(java).with_suffix(".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         archive.make(java)
         assert written == []
@@ -74,8 +86,11 @@ def test_one_process_makes_it(tmp_path: Path, cache: Path, monkeypatch: pytest.M
     archive.make(java)
     archive.make(java)
     assert len(written) == 1
-    assert archive.place(java).read_text() == "classes"
-    assert not list(cache.glob("*.half"))
+    found = archive.found(java)
+    assert found is not None
+    assert found.read_text() == "classes"
+    assert list(cache.glob("*.half")) == []
+    assert not cut_off.exists()
 
 
 def test_one_that_fails_leaves_nothing_in_place(tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -87,7 +102,7 @@ def test_one_that_fails_leaves_nothing_in_place(tmp_path: Path, cache: Path, mon
     java = a_java(tmp_path / "java", "17.0.1")
     with pytest.raises(RuntimeError):
         archive.make(java)
-    assert not archive.place(java).exists()
+    assert [path.suffix for path in cache.iterdir()] == [".lock"]
 
 
 @pytest.mark.soak
@@ -98,10 +113,16 @@ def test_a_real_one_and_a_damaged_one(tmp_path: Path) -> None:
     job = "from tailrace.spark.session import context; print(context().parallelize([1, 2]).map(str).collect())"
 
     def said() -> str:
-        done = subprocess.run(["python", "-c", job], capture_output=True, text=True, timeout=120, check=True)
+        done = subprocess.run([sys.executable, "-c", job], capture_output=True, text=True, timeout=120, check=True)
         return done.stdout
 
     assert said() == "['1', '2']\n"
-    archive.place(java).chmod(0o600)
-    archive.place(java).write_bytes(archive.place(java).read_bytes()[:100_000])
+    path = archive.found(java)
+    assert path is not None
+    path.chmod(0o600)
+    with path.open("r+b") as file:
+        file.seek(path.stat().st_size // 2)
+        file.write(b"\xff" * 4096)
     assert said() == "['1', '2']\n", "Java goes on without it, and says nothing"
+    os.truncate(path, 100_000)
+    assert said() == "['1', '2']\n", "it is not used"

@@ -1,9 +1,10 @@
 """The archive: Java's classes of Spark, read and checked once and then mapped, which halves how long Spark starts.
 
-    <cache>/spark-<key>.jsa     for one Java, one Spark and these options; made whole under another name
+    <cache>/spark-<key>-<size>.jsa     for one Java, one Spark and these options; made whole under another name
 
-Java itself passes over an archive that is not for it (another version, other jars), so one that is out of date costs
-nothing but its place.  Any number of processes may map one while another is put in its place.
+Java itself passes over an archive that is not for it (another version, other jars) or whose sums are wrong, so one that
+is out of date costs nothing but its place.  One that was cut off would end Java, so its size is part of its name.  Any
+number of processes may map one while another is made.
 """
 
 from __future__ import annotations
@@ -19,34 +20,44 @@ from pathlib import Path
 
 from tailrace.errors import Unavailable
 from tailrace.spark.java import cache_folder
+from tailrace.storage.files import REAL
 
 QUICK = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
 """A Java that hands out tasks gains nothing from what takes long to pay."""
-QUIET = ("-Xshare:auto", "-Xlog:disable", "-Xlog:all=error:stderr")
+QUIET = ("-Xshare:auto", "-XX:+VerifySharedSpaces", "-Xlog:disable", "-Xlog:all=error:stderr")
 """What Java says about archives would be taken for the program's own words."""
 OFF = "TAILRACE_SPARK_ARCHIVE"
 LONGEST = 120.0
 """Seconds that Java may take to write one."""
 
 
-def place(java: str) -> Path:
-    """Where the archive for this JAVA_HOME is, or would be."""
+def stem(java: str) -> Path:
+    """Where the archive for this JAVA_HOME is, or would be, but for its size."""
     release = Path(java) / "release"
     told = release.read_text() if release.exists() else ""
     key = "\n".join([os.path.realpath(java), told, metadata.version("pyspark"), *QUICK])
-    return cache_folder() / f"spark-{hashlib.sha256(key.encode()).hexdigest()[:16]}.jsa"
+    return cache_folder() / f"spark-{hashlib.sha256(key.encode()).hexdigest()[:16]}"
+
+
+def found(java: str) -> Path | None:
+    """The archive for this JAVA_HOME, if there is a whole one."""
+    start = stem(java)
+    with contextlib.suppress(OSError):  # one that is removed at this moment, or a folder that cannot be read
+        for path in start.parent.glob(f"{start.name}-*.jsa"):
+            if path.name == f"{start.name}-{path.stat().st_size}.jsa":
+                return path
+    return None
 
 
 def used(java: str) -> tuple[str, ...]:
     """The options by which Java uses the archive, if there is one."""
-    path = place(java)
-    return (*QUIET, f"-XX:SharedArchiveFile={path}") if _fits(path) and path.exists() else ()
+    path = found(java)
+    return (*QUIET, f"-XX:SharedArchiveFile={path}") if path is not None and _fits(path) else ()
 
 
 def made_later(java: str) -> subprocess.Popen[bytes] | None:
     """Have it made beside whatever else this machine does, for the runs to come; None if that is not wanted."""
-    path = place(java)
-    if os.environ.get(OFF) == "off" or path.exists() or not _fits(path):
+    if os.environ.get(OFF) == "off" or found(java) is not None or not _fits(stem(java)):
         return None
     command = ["nice", "-n", "19", sys.executable, "-c", f"from {__name__} import make; make({java!r})"]
     quiet = subprocess.DEVNULL
@@ -63,16 +74,22 @@ def _fits(path: Path) -> bool:
 
 def make(java: str) -> None:
     """Make it, unless another process does at this moment or it is there."""
-    path = place(java)
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    with path.with_suffix(".lock").open("w") as lock, contextlib.suppress(BlockingIOError):
+    start = stem(java)
+    start.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with start.with_suffix(".lock").open("w") as lock, contextlib.suppress(BlockingIOError):
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        for old in path.parent.glob(f"{path.stem}-*.half"):  # of one that was killed
+        if found(java) is not None:
+            return
+        for old in start.parent.glob(f"{start.name}-*"):  # of one that was killed, or was cut off
             old.unlink(missing_ok=True)
-        if not path.exists():
-            half = path.with_name(f"{path.stem}-{os.getpid()}.half")
+        half = start.with_name(f"{start.name}-{os.getpid()}.half")
+        try:
             _write(half)
-            half.replace(path)
+            with half.open("rb") as file:
+                REAL.sync(file.fileno())
+            half.replace(start.with_name(f"{start.name}-{half.stat().st_size}.jsa"))
+        finally:
+            half.unlink(missing_ok=True)
 
 
 def _write(half: Path) -> None:
