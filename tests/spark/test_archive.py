@@ -33,12 +33,15 @@ def whole(java: str) -> Path:
     return path
 
 
-def test_it_is_used_once_it_is_there(tmp_path: Path, cache: Path) -> None:
+def test_it_is_used_once_it_is_there(tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     java = a_java(tmp_path / "java", "17.0.1")
     assert archive.used(java) == ()
     cache.mkdir()
     path = whole(java)
     assert f"-XX:SharedArchiveFile={path}" in archive.used(java)
+    monkeypatch.setenv(archive.OFF, "off")
+    assert archive.used(java) == ()
+    monkeypatch.delenv(archive.OFF)
     assert archive.used(a_java(tmp_path / "java", "17.0.2")) == (), "another Java has another one"
 
 

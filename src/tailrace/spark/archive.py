@@ -51,13 +51,13 @@ def found(java: str) -> Path | None:
 
 def used(java: str) -> tuple[str, ...]:
     """The options by which Java uses the archive, if there is one."""
-    path = found(java)
+    path = found(java) if _wanted() else None
     return (*QUIET, f"-XX:SharedArchiveFile={path}") if path is not None and _fits(path) else ()
 
 
 def made_later(java: str) -> subprocess.Popen[bytes] | None:
     """Have it made beside whatever else this machine does, for the runs to come; None if that is not wanted."""
-    if os.environ.get(OFF) == "off" or found(java) is not None or not _fits(stem(java)):
+    if not _wanted() or found(java) is not None or not _fits(stem(java)):
         return None
     command = ["nice", "-n", "19", sys.executable, "-c", f"from {__name__} import make; make({java!r})"]
     quiet = subprocess.DEVNULL
@@ -65,6 +65,10 @@ def made_later(java: str) -> subprocess.Popen[bytes] | None:
         return subprocess.Popen(command, stdin=quiet, stdout=quiet, stderr=quiet, start_new_session=True, cwd="/")
     except OSError:
         return None
+
+
+def _wanted() -> bool:
+    return os.environ.get(OFF) != "off"
 
 
 def _fits(path: Path) -> bool:
