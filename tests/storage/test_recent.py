@@ -10,12 +10,12 @@ from typing import Any
 import apsw
 import pytest
 
-from tailrace.errors import Conflict
+from tailrace.errors import Conflict, TailraceError
 from tailrace.storage.database import Database
 from tailrace.storage.packing import pack
 from tailrace.storage.recent import BYTES, ITEMS
 from tailrace.storage.sqlite import SqliteTable
-from tailrace.storage.tables import Absent, Add, Delete, Key, Put, Set, Update
+from tailrace.storage.tables import Absent, Add, Check, Delete, Equals, Key, Put, Set, Update
 
 KEY = Key("p", 1)
 ONE_MORE = Update(KEY, (Add("n", 1),))
@@ -94,6 +94,21 @@ def test_of_two_that_must_be_new_both_are_or_none(table: SqliteTable) -> None:
         table.write(Put(Key("p", 2), {}, (Absent(),)), Put(KEY, {}, (Absent(),)), Put(Key("p", 3), {}, (Absent(),)))
     assert caught.value.index == 1
     assert [item["i"] for item in table.query("p").items] == [1]
+
+
+def test_a_snapshot_is_of_its_moment(table: SqliteTable) -> None:
+    with table.snapshot() as then:
+        with pytest.raises(TailraceError):
+            then.write(Put(Key("p", 2), {}, (Absent(),)))
+        table.write(ONE_MORE)
+        then.write(Check(KEY, (Equals("n", 1),)))
+        with pytest.raises(Conflict) as caught:
+            then.write(Check(KEY, (Equals("n", 2),)))
+        assert caught.value.item == {"p": "p", "i": 1, "n": 1}
+        for change in ONE_MORE, Delete(KEY):
+            with pytest.raises(TailraceError):
+                then.write(change)
+    assert [item["n"] for item in table.query("p").items] == [2]
 
 
 def test_it_stays_small(table: SqliteTable) -> None:

@@ -10,6 +10,8 @@ from typing import Any, TypeVar
 
 import apsw
 
+from tailrace.errors import BadInput
+from tailrace.storage.committer import Statement
 from tailrace.storage.database import Database
 
 T = TypeVar("T")
@@ -23,7 +25,7 @@ class Snapshot:
         self._explain = database.explain
         self._connection = database.connect()
         self._cursor = self._connection.cursor()
-        self._cursor.execute("BEGIN; SELECT 1 FROM sqlite_schema")
+        self._cursor.execute("PRAGMA query_only = 1; BEGIN; SELECT 1 FROM sqlite_schema")
 
     def read(self, work: Callable[..., T], *arguments: Any) -> T:
         """Answer `work(cursor, *arguments)` as of the moment."""
@@ -32,8 +34,12 @@ class Snapshot:
         except apsw.Error as error:
             raise self._explain(error) from error
 
-    write = read
-    """Checks alone: what would change anything is not for a snapshot."""
+    def change(self, judge: Callable[..., tuple[T, list[Statement]]], *arguments: Any) -> T:
+        """Conditions alone are judged as of the moment; what would change anything is not for a snapshot."""
+        answer, statements = self.read(judge, *arguments)
+        if statements:
+            raise BadInput(f"a snapshot of {self.path} can only be read")
+        return answer
 
     def close(self) -> None:
         """Let go of the moment."""

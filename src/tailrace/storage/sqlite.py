@@ -115,6 +115,7 @@ class SqliteTable:
         try:
             table = copy(self)
             table.database = now  # type: ignore[assignment]
+            table._recent = {}  # what the writer knows is of later
             yield table
         finally:
             now.close()
