@@ -141,6 +141,14 @@ def test_a_run_says_what_has_changed(spark: SparkSession, tmp_path: Path) -> Non
     ]
 
 
+def test_a_typo_is_no_change(spark: SparkSession, tmp_path: Path) -> None:
+    told = list[str]()
+    Runner(definition(tmp_path, sink(tmp_path), rows=10), spark, told.append).run(once=True)
+    with pytest.raises(BadSetting, match="did you mean 'rows'"):
+        Runner(definition(tmp_path, sink(tmp_path), rowss=10), spark, told.append).run(once=True)
+    assert told == []
+
+
 def test_a_run_that_would_lose_data_is_refused(spark: SparkSession, tmp_path: Path) -> None:
     narrow = definition(tmp_path, sink(tmp_path, namespace="items$"), rows=10)
     Runner(narrow, spark).run(once=True)

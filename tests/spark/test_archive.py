@@ -6,6 +6,7 @@ import fcntl
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -96,6 +97,18 @@ def test_one_process_makes_it(tmp_path: Path, cache: Path, monkeypatch: pytest.M
     assert not cut_off.exists()
 
 
+def test_one_that_nobody_uses_any_more_goes(tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(archive, "_write", lambda half: half.write_text("classes"))
+    cache.mkdir()
+    javas = [a_java(tmp_path / name, "17.0.1") for name in ("used", "unused", "new")]
+    paths = [whole(java) for java in javas[:2]]
+    for path in paths:
+        os.utime(path, (time.time() - archive.UNUSED - 60,) * 2)
+    assert archive.used(javas[0])
+    archive.make(javas[2])
+    assert [archive.found(java) is not None for java in javas] == [True, False, True]
+
+
 def test_one_that_fails_leaves_nothing_in_place(tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def write(half: Path) -> None:
         half.write_text("cla")
@@ -112,7 +125,9 @@ def test_one_that_fails_leaves_nothing_in_place(tmp_path: Path, cache: Path, mon
 @pytest.mark.spark
 def test_a_real_one_and_a_damaged_one(tmp_path: Path) -> None:
     java = java_home()
-    archive.make(java)
+    maker = archive.made_later(java)
+    assert maker is not None
+    assert maker.wait(archive.LONGEST + 60) == 0
     job = "from tailrace.spark.session import context; print(context().parallelize([1, 2]).map(str).collect())"
 
     def said() -> str:

@@ -77,13 +77,15 @@ class Runner:
             self.status.state = "starting"
             stack.callback(lease.release)
             self._lease = lease
-            self._compare(home)
+            changed = self._compare(home)
             log = CommitLog(home, self.definition.name, partitions=self.definition.partitions)
             log.hold(sink.name for sink in self.definition.sinks)
             log.compact(self.definition.compact_by)
             reader = self._reader()
             stack.callback(self._close_source)
             self._check(reader, log)
+            for change in changed:
+                self._tell(f"changed since the last run: {change}")
             self._engine.start()
             self._begin(reader, log)
             remember(home, self.definition)
@@ -104,19 +106,18 @@ class Runner:
     def _close_source(self) -> None:
         self._source.close()
 
-    def _compare(self, home: Home) -> None:
-        """Say what has changed since the last run; refuse what would lose data."""
+    def _compare(self, home: Home) -> list[str]:
+        """What has changed since the last run; what would lose data is refused."""
         before = remembered(home, self.definition.name)
         if before is None:
-            return
+            return []
         known = home.store.run(open_reader(self.definition.name, None)).get("phases", {})
         found = changes(before, described(self.definition), known)
         if refused := [change.text for change in found if change.loses]:
             raise BadSetting(
                 f"the pipeline {self.definition.name!r} has changed since it last ran; {'; '.join(refused)}"
             )
-        for change in found:
-            self._tell(f"changed since the last run: {change.text}")
+        return [change.text for change in found]
 
     @contextmanager
     def _reporting(self, home: Home) -> Iterator[None]:

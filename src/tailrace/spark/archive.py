@@ -3,8 +3,8 @@
     <cache>/spark-<key>-<size>.jsa     for one Java, one Spark and these options; made whole under another name
 
 Java itself passes over an archive that is not for it (another version, other jars) or whose sums are wrong, so one that
-is out of date costs nothing but its place.  One that was cut off would end Java, so its size is part of its name.  Any
-number of processes may map one while another is made.
+is out of date costs nothing but its place; it goes when another is made and nobody has used it for a month.  One that
+was cut off would end Java, so its size is part of its name.  Any number of processes may map one while another is made.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import hashlib
 import os
 import subprocess
 import sys
+import time
 from importlib import metadata
 from pathlib import Path
 
@@ -29,6 +30,8 @@ QUIET = ("-Xshare:auto", "-XX:+VerifySharedSpaces", "-Xlog:disable", "-Xlog:all=
 OFF = "TAILRACE_SPARK_ARCHIVE"
 LONGEST = 120.0
 """Seconds that Java may take to write one."""
+UNUSED = 30 * 24 * 3600.0
+"""Seconds after which one that nobody has used goes."""
 
 
 def stem(java: str) -> Path:
@@ -52,6 +55,9 @@ def found(java: str) -> Path | None:
 def used(java: str) -> tuple[str, ...]:
     """The options by which Java uses the archive, if there is one."""
     path = found(java) if _wanted() else None
+    if path is not None:
+        with contextlib.suppress(OSError):
+            os.utime(path)  # it was used today
     return (*QUIET, f"-XX:SharedArchiveFile={path}") if path is not None and _fits(path) else ()
 
 
@@ -86,6 +92,7 @@ def make(java: str) -> None:
             return
         for old in start.parent.glob(f"{start.name}-*"):  # of one that was killed, or was cut off
             old.unlink(missing_ok=True)
+        _forget(start.parent)
         half = start.with_name(f"{start.name}-{os.getpid()}.half")
         try:
             _write(half)
@@ -94,6 +101,14 @@ def make(java: str) -> None:
             half.replace(start.with_name(f"{start.name}-{half.stat().st_size}.jsa"))
         finally:
             half.unlink(missing_ok=True)
+
+
+def _forget(folder: Path) -> None:
+    """Remove those that nobody uses any more: of a Java or a Spark that is no longer here."""
+    for path in folder.glob("spark-*.jsa"):
+        with contextlib.suppress(OSError):  # another process was first
+            if time.time() - path.stat().st_mtime > UNUSED:
+                path.unlink()
 
 
 def _write(half: Path) -> None:

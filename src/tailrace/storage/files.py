@@ -17,9 +17,9 @@ from tailrace.storage.objects import Bytes
 
 MOST_PARTS = 1024
 """What one writev takes (IOV_MAX on Linux and macOS)."""
-AT_ONCE = 1024 * 1024
-"""Bytes of one writev.  For one of many megabytes Linux looks for as large pieces of free memory, which can take ten
-times as long as the writing."""
+AT_ONCE = 256 * 1024
+"""Bytes of one writev.  Linux looks for pieces of free memory as large as that, and once memory is in pieces itself,
+looking for a megabyte can take ten times as long as the writing."""
 
 
 NOT_OURS = {errno.EACCES, errno.EPERM, errno.EINVAL, errno.EROFS, errno.ENOTSUP}

@@ -13,7 +13,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 KEPT = 2
@@ -27,7 +27,7 @@ class Kept:
     """A connection that nobody uses, in no transaction; of a process, which may have forked since."""
 
     process: int
-    info: str
+    info: str = field(repr=False)  # it has the password
     connection: Any
     opened: float
 
