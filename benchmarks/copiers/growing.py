@@ -15,12 +15,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
-from pyspark.sql import SparkSession
+from pyspark import SparkContext
 
 import tailrace
+from tailrace.cli.run import DAEMON
 from tailrace.pipeline.definition import Definition
 from tailrace.pipeline.runner import Runner
-from tailrace.spark.session import session
+from tailrace.spark.session import context
 
 DRIVER, JAVA, WORKER = "driver", "java", "worker"
 
@@ -35,7 +36,7 @@ def pipeline(source: str, into: str, folder: Path) -> Definition:
     return plan.branch().save("file", path=f"{into}/{mark}", format="parquet").definition()
 
 
-def timed(made: Definition, spark: SparkSession) -> float:
+def timed(made: Definition, spark: SparkContext) -> float:
     """The seconds of a run."""
     start = time.perf_counter()
     Runner(made, spark).run(once=True)
@@ -68,7 +69,7 @@ def main() -> None:
     """The empty one twice, since the first warms Spark up; then the full one, watched."""
     empty, full, into, folder = sys.argv[1:]
     place = Path(folder)
-    spark = session("local[2]")
+    spark = context("local[2]", config={"spark.scheduler.mode": "FAIR", "spark.python.daemon.module": DAEMON})
     idle = [timed(pipeline(empty, into, place), spark) for _ in range(2)][-1]
     with peaks() as found:
         seconds = timed(pipeline(full, into, place), spark)

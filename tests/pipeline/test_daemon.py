@@ -24,6 +24,14 @@ def test_archives_stay_where_nothing_is_installed(tmp_path: Path) -> None:
 
 def test_the_daemon_starts_no_thread() -> None:
     """It forks, and a fork has but one of them."""
-    count = "import os, tailrace.pipeline.daemon; print(len(os.listdir('/proc/self/task')))"
-    done = subprocess.run([sys.executable, "-c", count], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "1"
+    assert _said("len(os.listdir('/proc/self/task'))") == "1"
+
+
+def test_its_workers_need_not_import_what_tasks_use() -> None:
+    wanted = {"pyarrow.compute", "tailrace.pipeline.delivery", "tailrace.adaptors.postgres", "tailrace.adaptors.file"}
+    assert _said(f"{wanted} <= set(sys.modules)") == "True"
+
+
+def _said(expression: str) -> str:
+    code = f"import os, sys, tailrace.pipeline.daemon as daemon; daemon.prepare(); print({expression})"
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip()

@@ -1,17 +1,23 @@
-"""Spark's Python daemon, whose workers go without a word.
+"""Spark's Python daemon, whose workers come ready and go without a word.
 
-Spark closes the connection of a worker that was idle for a minute, and the worker then fails to answer a task that it
-never got, with a trace on the terminal of whoever runs the pipeline.  So each worker first looks whether there is one.
-It must import nothing that starts threads: it forks."""
+It forks: what it has imported no worker need import again, which takes nearly a second, and what it imports must start
+no threads.  Spark closes the connection of a worker that was idle for a minute, and the worker then fails to answer a
+task that it never got, with a trace on the terminal of whoever runs the pipeline.  So each worker first looks whether
+there is one."""
 
 from __future__ import annotations
 
 import gc
+import os
 import socket
 import sys
+from contextlib import suppress
+from importlib import import_module
 from importlib.machinery import PathFinder
 
 ARCHIVES = ("pyspark.zip", "-src.zip")
+NEEDED = ("tailrace.pipeline.copying", "tailrace.pipeline.delivery", "psycopg", "adbc_driver_postgresql.dbapi")
+"""What tasks import, as far as it is installed."""
 
 
 def without_archives(path: list[str]) -> list[str]:
@@ -27,6 +33,18 @@ from pyspark import daemon  # noqa: E402
 
 _work = daemon.worker
 _frozen = False
+
+
+def prepare() -> None:
+    """Import what every worker needs."""
+    os.environ.setdefault("JE_ARROW_MALLOC_CONF", "background_thread:false")  # Arrow's second allocator starts a thread
+    from tailrace.adaptors.registry import OURS
+
+    for name in (*NEEDED, *(place.partition(":")[0] for place in OURS.values())):
+        with suppress(ImportError):
+            import_module(name)
+    gc.collect()
+    gc.freeze()  # workers share it
 
 
 def worker(sock: socket.socket, authenticated: bool) -> int:
@@ -46,5 +64,6 @@ def worker(sock: socket.socket, authenticated: bool) -> int:
 
 
 if __name__ == "__main__":
+    prepare()
     daemon.worker = worker
     daemon.manager()
