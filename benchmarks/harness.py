@@ -152,6 +152,12 @@ def _measure(result: Result, run: Run) -> None:
 
 
 def _reason(error: Exception) -> str:
+    """What is said of a side that failed; not of one that somebody stopped, which failed at cleaning up at most."""
+    before: BaseException | None = error
+    while before is not None:
+        if isinstance(before, SystemExit | KeyboardInterrupt):
+            raise before
+        before = before.__context__
     text = " ".join(str(error).split())
     return f"{type(error).__name__}: {text[:200]}"
 

@@ -57,6 +57,23 @@ def test_a_side_that_fails_stays_in_the_table_with_its_reason(tmp_path: Path) ->
     assert cells["c"] == ["c", "failed", "-", "Wrong: acknowledged: 9, not 10"]
 
 
+def test_one_that_is_stopped_has_no_result(tmp_path: Path) -> None:
+    """Else a run that was stopped would stand in RESULTS.md as one in which everything failed."""
+
+    @contextlib.contextmanager
+    def opened(_: Path) -> Iterator[Run]:
+        def run() -> Figures:
+            try:
+                raise SystemExit("stopped")
+            finally:
+                raise RuntimeError("the server is gone, too")
+
+        yield run
+
+    with pytest.raises(SystemExit, match="stopped"):
+        ask(question(Side("a", "as told", opened)), tmp_path, quiet)
+
+
 def test_a_failed_side_is_not_measured_again(tmp_path: Path) -> None:
     calls: list[str] = []
     ask(question(side("a", [1, RuntimeError("gone"), 1, 1], calls)), tmp_path, quiet)
