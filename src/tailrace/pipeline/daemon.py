@@ -64,6 +64,7 @@ def worker(sock: socket.socket, authenticated: bool) -> int:
 
 
 if __name__ == "__main__":
-    prepare()
+    if sys.platform == "linux":  # macOS ends a fork that uses what its parent has loaded of the system's libraries
+        prepare()
     daemon.worker = worker
     daemon.manager()
