@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -117,6 +118,16 @@ def test_a_record_has_the_id_the_document_and_the_op(home: Home) -> None:
     assert (first.key, first.op, first.mode, first.timestamp) == (b"0", Op.UPDATE, Mode.SYNC, 7)
     assert json.loads(first.value or b"") == {"id": 0, "text": "text 0"}
     assert (gone.key, gone.value, gone.op) == (b"0", None, Op.DELETE)
+
+
+def test_many_small_batches_take_as_long_as_they_are_many(home: Home) -> None:
+    def seconds(many: int) -> float:
+        writer, began = TopicWriter(TopicSink(home=home.url, topic="all")), time.process_time()
+        writer.stage(make_rows("orders", pa.record_batch({"id": [n]}), ["id"]) for n in range(many))
+        return time.process_time() - began
+
+    seconds(10)
+    assert seconds(1600) < 30 * seconds(200)
 
 
 def test_one_topic_for_all_namespaces_says_which(home: Home) -> None:

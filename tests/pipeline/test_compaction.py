@@ -125,7 +125,7 @@ def test_a_run_delivers_a_compacted_log_again(spark: SparkSession, tmp_path: Pat
         home.store.run(override("shop", "c0", 0, Mark()))
     Runner(definition(tmp_path, sink(tmp_path), partitions=1, tables=()), spark).run(once=True)
     old = [14, 15, 16]
-    assert flat(tmp_path / "c0") == [*old, *range(len(ACTIVE))]  # the second part has ids from 0 on
+    assert sorted(flat(tmp_path / "c0")) == sorted([*old, *range(len(ACTIVE))])  # the second part has ids from 0 on
     with tailrace.open(tmp_path / "home") as home:
         assert home.store.run(held(home.topic("shop-log").id, [0])) == {0: 28}
 

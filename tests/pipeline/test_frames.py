@@ -16,8 +16,6 @@ import tailrace
 from tailrace.adaptors.rows import make_rows, messages_of
 from tailrace.errors import BadInput, BadSetting
 from tailrace.log.record import Op
-from tailrace.pipeline import delivery
-from tailrace.pipeline.delivery import _grouped
 from tailrace.pipeline.functions import frame, omit
 from tailrace.pipeline.functions.frames import has_frames
 from tailrace.pipeline.runner import run
@@ -56,22 +54,6 @@ def test_what_is_refused(spark: SparkSession) -> None:
         frame(5)  # type: ignore[arg-type]
     assert has_frames((omit("a"), frame(lambda df: df)))
     assert not has_frames((omit("a"),))
-
-
-def test_rows_are_grouped_by_namespace(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(delivery, "GROUP", 3)
-    runs = [
-        delivery.Fetched(0, 10 * n, make_rows(name, pa.record_batch({column: [n, n]}), [column]))
-        for n, (name, column) in enumerate([("a", "x"), ("b", "x"), ("a", "x"), ("a", "x"), ("b", "y"), ("a", "y")])
-    ]
-    found = [(one.offset, data([one.data])) for one in _grouped(runs)]
-    assert [rows for at, rows in found if at in (0, 30, 50)] == [
-        [{"x": 0}, {"x": 0}, {"x": 2}, {"x": 2}],
-        [{"x": 3}, {"x": 3}],
-        [{"y": 5}, {"y": 5}],
-    ]
-    assert [rows for at, rows in found if at in (10, 40)] == [[{"x": 1}, {"x": 1}], [{"y": 4}, {"y": 4}]]
-    assert len(found) == 5
 
 
 def totals(frame: DataFrame) -> DataFrame:

@@ -24,12 +24,10 @@ from tailrace.log.fetched import Fetched
 from tailrace.log.reader import Reader
 from tailrace.log.record import Op
 from tailrace.pipeline.deadletters import bury
+from tailrace.pipeline.joining import joined
 from tailrace.pipeline.offsets import Mark, stored
 from tailrace.pipeline.places import open_home, open_topic
 from tailrace.pipeline.trouble import Trouble, cause_of, trouble_of
-
-GROUP = 65_536
-"""Rows that a function gets at a time where they are grouped."""
 
 Function = Callable[[pa.RecordBatch], Sequence[pa.RecordBatch]]
 """What a branch does with rows: each batch becomes none, one or more."""
@@ -87,12 +85,12 @@ class Failed(TailraceError):
         self.trouble = trouble
 
 
-def deliver(branch: Branch, ranges: Sequence[Range], *, grouped: bool = False) -> Outcome:
-    """A task's share of a batch, staged in the sink.  `grouped`: functions get many rows of a namespace at a time."""
+def deliver(branch: Branch, ranges: Sequence[Range]) -> Outcome:
+    """A task's share of a batch, staged in the sink."""
     outcome = Outcome()
     writer = branch.writer()
     try:
-        outcome.staged = writer.stage(_through(branch, ranges, outcome, grouped))
+        outcome.staged = writer.stage(_through(branch, ranges, outcome))
     except Failed as failed:
         outcome.trouble = failed.trouble
     except Exception as error:
@@ -102,59 +100,39 @@ def deliver(branch: Branch, ranges: Sequence[Range], *, grouped: bool = False) -
     return outcome
 
 
-def _through(branch: Branch, ranges: Sequence[Range], outcome: Outcome, grouped: bool) -> Iterator[pa.RecordBatch]:
+def _through(branch: Branch, ranges: Sequence[Range], outcome: Outcome) -> Iterator[pa.RecordBatch]:
     """The rows of some ranges that the branch wants, after its functions."""
     for part in ranges:
-        read = _read(branch, part, outcome)
-        for fetched in _grouped(read) if grouped else read:
+        for fetched in joined(_read(branch, part, outcome, joined)):
             for batch in _transformed(branch, fetched, outcome):
                 outcome.rows += batch.num_rows
                 yield batch
 
 
-def _read(branch: Branch, part: Range, outcome: Outcome) -> Iterator[Fetched]:
-    """What a branch wants of a range, up to the first command."""
-    topic = open_topic(branch.home, branch.topic)
-    reader, wanted = Reader(topic.log, {part.partition: part.start}), re.compile(branch.namespace)
-    outcome.reached[part.partition] = part.start
-    while reader.positions[part.partition] < part.end:
-        for fetched in topic.store.run(reader.poll()):
-            for piece in _pending(part, fetched):
-                namespace = rowform.namespace_of(piece.data)
-                command = _command(piece)
-                if command is not None:
-                    reached, piece = piece.offset_of(command), piece.rows(0, command)
-                else:
-                    reached = piece.end
-                if not (wanted.search(namespace) and rowform.is_meant_for(piece.data, branch.name)):
-                    outcome.filtered += piece.data.num_rows
-                elif piece.data.num_rows:
-                    outcome.latest = max(outcome.latest, pc.max(piece.data.column(0)).value)
-                    yield piece
-                outcome.reached[part.partition] = reached
-                if command is not None:
-                    outcome.commands[part.partition] = (namespace, "truncate")
-                    return
-            outcome.reached[part.partition] = min(fetched.end, part.end)
-    outcome.reached[part.partition] = part.end  # what compaction has removed needs no delivery
-
-
-def _grouped(some: Iterable[Fetched]) -> Iterator[Fetched]:
-    """Runs of the same namespace and schema as one, up to so many rows; order is kept within a namespace."""
-    waiting: dict[str, list[Fetched]] = {}
-    for fetched in some:
-        run = waiting.setdefault(rowform.namespace_of(fetched.data), [])
-        alike = not run or run[0].data.schema.equals(fetched.data.schema, check_metadata=True)
-        if not alike or sum(one.data.num_rows for one in run) >= GROUP:
-            yield _joined(run)
-            run.clear()
-        run.append(fetched)
-    yield from (_joined(run) for run in waiting.values() if run)
-
-
-def _joined(run: Sequence[Fetched]) -> Fetched:
-    gaps = pa.concat_arrays([one.offsets for one in run])
-    return Fetched(run[0].partition, run[0].offset, pa.concat_batches([one.data for one in run]), gaps)
+def _read(
+    branch: Branch, part: Range, outcome: Outcome, form: Callable[[Iterable[Fetched]], Iterable[Fetched]] = iter
+) -> Iterator[Fetched]:
+    """What a branch wants of a range, up to the first command; `form` may join what is read at a time."""
+    topic, q = open_topic(branch.home, branch.topic), part.partition
+    reader, wanted = Reader(topic.log, {q: part.start}), re.compile(branch.namespace)
+    outcome.reached[q] = part.start
+    while reader.positions[q] < part.end:
+        read = topic.store.run(reader.poll())
+        pieces = [piece for fetched in form(read) for piece in _pending(part, fetched)]
+        commands = {at: rowform.namespace_of(piece.data) for piece in pieces if (at := _command(piece)) is not None}
+        first = min(commands, default=part.end)
+        for piece in pieces:
+            left = piece.between(part.start, first) if commands else piece
+            if not (wanted.search(rowform.namespace_of(left.data)) and rowform.is_meant_for(left.data, branch.name)):
+                outcome.filtered += left.data.num_rows
+            elif left.data.num_rows:
+                outcome.latest = max(outcome.latest, pc.max(left.data.column(0)).value)
+                yield left
+        if commands:
+            outcome.reached[q], outcome.commands[q] = first, (commands[first], "truncate")
+            return
+        outcome.reached[q] = min(reader.positions[q], part.end)
+    outcome.reached[q] = part.end  # what compaction has removed needs no delivery
 
 
 def _pending(part: Range, fetched: Fetched) -> Iterator[Fetched]:
@@ -167,9 +145,9 @@ def _pending(part: Range, fetched: Fetched) -> Iterator[Fetched]:
 
 
 def _command(fetched: Fetched) -> int | None:
-    """The place of the first command among some rows."""
+    """The offset of the first command among some rows."""
     at = pc.index(rowform.ops_of(fetched.data), pa.scalar(int(Op.COMMAND), pa.uint8())).as_py()
-    return None if at < 0 else int(at)
+    return None if at < 0 else fetched.offset_of(int(at))
 
 
 def _transformed(branch: Branch, fetched: Fetched, outcome: Outcome) -> list[pa.RecordBatch]:

@@ -249,7 +249,7 @@ class Outlet:
 
     def _tasks(self, ranges: Sequence[Range]) -> list[Outcome]:
         if has_frames(self.branch.functions):
-            return [deliver(self.branch, list(ranges), grouped=True)]
+            return [deliver(self.branch, list(ranges))]
         shares = [list(ranges)]
         if size(ranges) > FEW:
             many = min(self._engine.parallel, len(ranges))

@@ -126,16 +126,19 @@ class TopicWriter(Writer):
     def stage(self, rows: Iterable[pa.RecordBatch]) -> Staged:
         """Put chunks, which nobody refers to yet."""
         waiting: dict[str, list[pa.RecordBatch]] = {}
+        sizes: dict[str, int] = {}
         parcels: dict[str, list[Parcel]] = {}
         counts: dict[str, int] = {}
         for batch in rows:
             namespace = namespace_of(batch)
             name = self._name(namespace)
             counts[namespace] = counts.get(namespace, 0) + batch.num_rows
-            some = waiting.setdefault(name, [])
-            some.append(records_from(batch, shared=self._settings.topic is not None))
-            if sum(records.nbytes for records in some) >= CHUNK_BYTES:
+            records = records_from(batch, shared=self._settings.topic is not None)
+            waiting.setdefault(name, []).append(records)
+            sizes[name] = sizes.get(name, 0) + records.nbytes
+            if sizes[name] >= CHUNK_BYTES:
                 parcels.setdefault(name, []).append(self._put(name, waiting.pop(name)))
+                sizes[name] = 0
         for name, some in waiting.items():
             parcels.setdefault(name, []).append(self._put(name, some))
         return Staged(sum(counts.values()), parcels, counts)
