@@ -96,6 +96,15 @@ def test_a_finish_that_refuses_the_data_is_done_one_by_one(spark: SparkSession, 
     assert ids(tmp_path / "c0") == [[0], [1], [2], [3], [4], [5]]
 
 
+def test_a_run_begins_with_little(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that is killed again and again gets somewhere each time, however much is pending."""
+    monkeypatch.setattr("tailrace.pipeline.outlet.FIRST", 2)
+    monkeypatch.setattr("tailrace.pipeline.batch.MOST", 16)
+    filled(tmp_path, "A" * 45)
+    Runner(definition(tmp_path, sink(tmp_path), partitions=1, tables=()), spark).run(once=True)
+    assert [len(batch) for batch in ids(tmp_path / "c0")] == [2, 4, 8, 16, 15]
+
+
 def test_every_seventh_batch_fails(spark: SparkSession, tmp_path: Path) -> None:
     made = definition(tmp_path, sink(tmp_path, every=7, exact=True), rows=5000, tables=("shop.orders",))
     Runner(replace(made, piece_rows=50), spark).run(once=True)

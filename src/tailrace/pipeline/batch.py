@@ -14,6 +14,9 @@ from tailrace.pipeline.trouble import Trouble
 
 MOST = 50_000
 """At most so many records of a partition go into one batch."""
+FIRST = 2_000
+"""And so many into a run's first; each next one may have twice as many.  So a run gets somewhere, however short it is,
+and however much is pending."""
 
 
 @dataclass(slots=True)
@@ -30,10 +33,10 @@ class Batch:
         return [o.staged for o in self.outcomes if o.staged is not None and o.staged.rows]
 
 
-def pending(marks: Mapping[int, Mark], ends: Mapping[int, int]) -> list[Range]:
+def pending(marks: Mapping[int, Mark], ends: Mapping[int, int], most: int) -> list[Range]:
     """What is between marks and ends, up to so much of each partition."""
     return [
-        Range(q, mark.resume, min(ends[q], mark.resume + MOST), mark)
+        Range(q, mark.resume, min(ends[q], mark.resume + min(most, MOST)), mark)
         for q, mark in marks.items()
         if q in ends and mark.resume < ends[q]
     ]

@@ -23,7 +23,7 @@ from typing import Any, TypeVar
 from tailrace.adaptors.contract import Who
 from tailrace.errors import StorageError, TailraceError
 from tailrace.pipeline import offsets
-from tailrace.pipeline.batch import Batch, pending, size, until
+from tailrace.pipeline.batch import FIRST, MOST, Batch, pending, size, until
 from tailrace.pipeline.beside import beside
 from tailrace.pipeline.commitlog import CommitLog
 from tailrace.pipeline.delivery import Branch, Outcome, Range, deliver, deliver_singly
@@ -65,7 +65,7 @@ class Outlet:
         self.shown = status.sinks.setdefault(branch.name, Sink())
         self._store = log.home.store
         self._writer = branch.writer()
-        self._grown, self._losses = Event(), 0
+        self._grown, self._losses, self._most = Event(), 0, FIRST
         self._writer.check()
         self.problem: Trouble | None = None
 
@@ -186,7 +186,7 @@ class Outlet:
         careful = {q: end for q, end in self._careful.items() if q not in self._waiting}
         self._careful = {q: end for q, end in careful.items() if self.marks[q].resume < end}
         ends = self._careful or ends
-        return pending(self.marks, {q: end for q, end in ends.items() if q not in self._waiting})
+        return pending(self.marks, {q: end for q, end in ends.items() if q not in self._waiting}, self._most)
 
     def _bulk(self, ranges: Sequence[Range]) -> None:
         """A batch, and those that could be staged meanwhile."""
@@ -220,6 +220,7 @@ class Outlet:
             self._failed(batch, trouble)
             return None
         self.marks = after
+        self._most = min(2 * self._most, MOST)
         self._account(batch.outcomes)
         return ahead
 
@@ -231,7 +232,7 @@ class Outlet:
             head = self._store.run(self._log.topic.log.head())
             if head.partitions == len(after):
                 ends, _ = until(head, {q: mark.resume for q, mark in after.items()})
-                ranges = pending(after, ends)
+                ranges = pending(after, ends, self._most)
                 return ranges if size(ranges) > FEW else []
         return []
 
