@@ -47,7 +47,7 @@ def producer(sim: Simulation, name: str, batches: Sequence[Sequence[int]]) -> Fa
                 placed = yield from place(log, chunk(records))
                 (appended,) = yield from commit([placed])
             except OutcomeUnknown:
-                _honest(sim, records)
+                honest(sim)
                 continue
             for q, value in records:
                 ghost.ack(sim, q, value, None if appended.offsets is None else appended.offsets[q])
@@ -55,7 +55,7 @@ def producer(sim: Simulation, name: str, batches: Sequence[Sequence[int]]) -> Fa
     return run
 
 
-def _honest(sim: Simulation, records: tuple[tuple[int, bytes], ...]) -> None:
+def honest(sim: Simulation) -> None:
     """OutcomeUnknown is honest only after a missing answer, and when upkeep has removed or forgotten."""
     ghost = ghost_of(sim)
     must(

@@ -70,7 +70,7 @@ def _give_up(log: Log, began: float | None, patience: float) -> Steps[float]:
 @contextmanager
 def _gives_up() -> Iterator[None]:
     """A producer that goes on with its next batch although the last is in doubt."""
-    with patch.object(append, "_waited", _give_up), patch("tests.log.actors._honest"):
+    with patch.object(append, "_waited", _give_up), patch("tests.log.actors.honest"):
         yield
 
 
