@@ -12,7 +12,7 @@ from tailrace.log.append import Log
 from tailrace.log.chunk import MANIFEST, decode
 from tailrace.log.head import Entry, Head, Page
 from tailrace.log.manifest import listed
-from tailrace.storage.tables import LAST
+from tailrace.storage.tables import LAST, Key
 from tailrace.testing import Simulation, Violation
 
 PARTITIONS = 2
@@ -30,22 +30,21 @@ class Ghost:
     """How many entries a head may have."""
 
     def __init__(self, topic_id: str) -> None:
-        self.id = topic_id
+        self.id, self.key = topic_id, heads.head_key(topic_id)
         self.log: defaultdict[int, list[bytes]] = defaultdict(list)
         self.where: dict[bytes, int] = {}
         self.acked: dict[bytes, int | None] = {}
         self._known: dict[str, dict[int, list[bytes]]] = {}
-        self._seen: tuple[object, ...] = ()
+        self._seen: tuple[object, ...] = (None,)
         self._risen = (0,) * (4 + PARTITIONS)
 
     # -- what is stored
     def head(self, sim: Simulation) -> Head:
-        return Head(sim.table.items[heads.head_key(self.id)])
+        return Head(sim.table.items[self.key])
 
     def pages(self, sim: Simulation) -> list[Page]:
-        p = heads.head_key(self.id).p
-        keys = sorted(k for k in sim.table.items if k.p == p and k.i < LAST)
-        return [Page.of(sim.table.items[k]) for k in keys]
+        numbers = sorted(k.i for k in sim.table.items if k.p == self.key.p and k.i < LAST)
+        return [Page.of(sim.table.items[Key(self.key.p, n)]) for n in numbers]
 
     def values(self, sim: Simulation, entry: Entry) -> dict[int, list[bytes]]:
         """The records of a chunk, from its bytes, which must be there."""
@@ -77,12 +76,12 @@ class Ghost:
 
     # -- what must hold after every step
     def check(self, sim: Simulation) -> None:
-        head_item = sim.table.items[heads.head_key(self.id)]
-        seen = (head_item, len(sim.table.items), len(sim.objects.items))
-        if self._seen and seen[0] is self._seen[0] and seen[1:] == self._seen[1:]:
-            return
-        self._seen = seen
-        head = Head(head_item)
+        item, items, objects = sim.table.items[self.key], len(sim.table.items), len(sim.objects.items)
+        if item is not self._seen[0] or (items, objects) != self._seen[1:]:
+            self._seen = item, items, objects
+            self._check(sim, Head(item))
+
+    def _check(self, sim: Simulation, head: Head) -> None:
         must(head.gc <= head.gen, "gc above gen: every producer fenced for ever")
         must(len(head.own.packed) <= self.most, "head grows without bound")
         self._rises(head)

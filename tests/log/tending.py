@@ -63,15 +63,16 @@ class States(Ghost):
         super().__init__(topic_id)
         self.present: dict[int, dict[int, Any]] = {}
 
-    def check(self, sim: Simulation) -> None:
+    def _check(self, sim: Simulation, head: Head) -> None:
         self.present = {}
-        super().check(sim)
-        head = self.head(sim)
+        super()._check(sim, head)
         for q, there in self.present.items():
-            for key in {_key(record) for record in self.log[q]}:
-                own = [n for n, record in enumerate(self.log[q]) if _key(record) == key]
-                kept = [n for n in own if n in there]
+            of_key: dict[bytes, list[int]] = {}
+            for n, record in enumerate(self.log[q]):
+                of_key.setdefault(_key(record), []).append(n)
+            for own in of_key.values():
                 if own[-1] >= head.floor[q] and own[-1] not in there:
+                    kept = [n for n in own if n in there]
                     must(_is_tombstone(self.log[q][own[-1]]), "the last record of a key removed", q, own[-1])
                     must(not kept, "what was deleted is back", q, kept)
 

@@ -156,7 +156,7 @@ def counts_of(entries: Sequence[Entry]) -> dict[int, int]:
 
 def by_number(stored: Mapping[str, int]) -> Offsets:
     """A stored map of offsets, with its partitions as numbers."""
-    return Offsets((int(q), n) for q, n in stored.items())
+    return Offsets(zip(map(int, stored), stored.values(), strict=True))
 
 
 def by_text(offsets: Mapping[int, int]) -> dict[str, int]:
