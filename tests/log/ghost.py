@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
+from typing import NamedTuple
 
 import pyarrow as pa
 
@@ -12,7 +13,7 @@ from tailrace.log.append import Log
 from tailrace.log.chunk import MANIFEST, decode
 from tailrace.log.head import Entry, Head, Page
 from tailrace.log.manifest import listed
-from tailrace.storage.tables import LAST, Key
+from tailrace.storage.tables import LAST, Item, Key
 from tailrace.testing import Simulation, Violation
 
 PARTITIONS = 2
@@ -21,6 +22,23 @@ PARTITIONS = 2
 def must(true: bool, what: str, *details: object) -> None:
     if not true:
         raise Violation(what, *details)
+
+
+class Met(NamedTuple):
+    """A page that was looked at, and the bytes that it needs, as they are stored."""
+
+    item: Item
+    page: Page
+    needs: list[tuple[Key | str, object]]
+    there: dict[int, dict[int, bytes]]
+    """Records by partition and offset, where they need not all be there."""
+
+    def same(self, sim: Simulation, item: Item) -> bool:
+        """Whether nothing of it has changed."""
+        items, objects = sim.table.items, sim.objects.items
+        return item is self.item and all(
+            (items.get(name) if isinstance(name, Key) else objects.get(name)) is stored for name, stored in self.needs
+        )
 
 
 class Ghost:
@@ -35,6 +53,10 @@ class Ghost:
         self.where: dict[bytes, int] = {}
         self.acked: dict[bytes, int | None] = {}
         self._known: dict[str, dict[int, list[bytes]]] = {}
+        self._pages: dict[int, Met] = {}
+        self._needed: list[tuple[Key | str, object]] = []
+        self._there: dict[int, dict[int, bytes]] = {}
+        self._floor: object = None
         self._seen: tuple[object, ...] = (None,)
         self._risen = (0,) * (4 + PARTITIONS)
 
@@ -43,19 +65,24 @@ class Ghost:
         return Head(sim.table.items[self.key])
 
     def pages(self, sim: Simulation) -> list[Page]:
+        return [Page.of(item) for item in self._items(sim)]
+
+    def _items(self, sim: Simulation) -> list[Item]:
         numbers = sorted(k.i for k in sim.table.items if k.p == self.key.p and k.i < LAST)
-        return [Page.of(sim.table.items[Key(self.key.p, n)]) for n in numbers]
+        return [sim.table.items[Key(self.key.p, n)] for n in numbers]
 
     def values(self, sim: Simulation, entry: Entry) -> dict[int, list[bytes]]:
         """The records of a chunk, from its bytes, which must be there."""
         if entry.inline:
-            item = sim.table.items.get(heads.chunk_key(self.id, entry.gen, entry.id))
+            item = sim.table.items.get(key := heads.chunk_key(self.id, entry.gen, entry.id))
             must(item is not None and item["id"] == entry.id, "committed bytes deleted")
             data = memoryview(item["d"])
+            self._needed.append((key, item))
         else:
-            stored = sim.objects.items.get(heads.object_name(self.id, entry.gen, entry.id))
+            stored = sim.objects.items.get(name := heads.object_name(self.id, entry.gen, entry.id))
             must(stored is not None, "committed bytes deleted")
             data = memoryview(stored)
+            self._needed.append((name, stored))
         if entry.kind & MANIFEST:
             return self._listed(sim, listed(entry, data, "a manifest"))
         if entry.id not in self._known:
@@ -86,16 +113,33 @@ class Ghost:
         must(len(head.own.packed) <= self.most, "head grows without bound")
         self._rises(head)
         position: dict[int, int] | None = None
-        for page in [*self.pages(sim), head.own]:
+        for page in [*self._closed(sim, head), head.own]:
             if position is not None:
                 must(heads.joins(position, page.base), "pages do not join", position, page.base)
-            position = heads.plus(page.base, {})
-            for entry in page.entries:
-                self._meet(sim, head, entry, position)
-                position = heads.plus(position, entry.counts)
+            position = page.end
+        self._meet_all(sim, head, head.own)
         must(heads.joins(position or {}, head.next), "next offsets do not follow from the entries")
         for q in range(head.partitions):
             must(len(self.log[q]) == head.next[q], "offsets not dense", q, len(self.log[q]), head.next[q])
+
+    def _closed(self, sim: Simulation, head: Head) -> Iterator[Page]:
+        """The closed pages, each looked at unless nothing of it has changed since."""
+        before = self._pages if head.floor == self._floor else {}
+        self._pages, self._floor = {}, head.floor
+        for item in self._items(sim):
+            met = before.get(item["first"])
+            if met is None or not met.same(sim, item):
+                page = Page.of(item)
+                self._meet_all(sim, head, page)
+                met = Met(item, page, self._needed, self._there)
+            self._pages[item["first"]] = met
+            yield met.page
+
+    def _meet_all(self, sim: Simulation, head: Head, page: Page) -> None:
+        position, self._needed, self._there = heads.plus(page.base, {}), [], {}
+        for entry in page.entries:
+            self._meet(sim, head, entry, position)
+            position = heads.plus(position, entry.counts)
 
     def _rises(self, head: Head) -> None:
         now = (head.page, head.first, head.gen, head.gc, *(head.floor[q] for q in range(PARTITIONS)))

@@ -59,14 +59,10 @@ Keyed = tuple[int, bytes, bytes | None]
 class States(Ghost):
     """The ghost of a compacted topic: what is stored says of each key what the log has said last."""
 
-    def __init__(self, topic_id: str) -> None:
-        super().__init__(topic_id)
-        self.present: dict[int, dict[int, Any]] = {}
-
     def _check(self, sim: Simulation, head: Head) -> None:
-        self.present = {}
         super()._check(sim, head)
-        for q, there in self.present.items():
+        for q in range(head.partitions):
+            there = self._there.get(q, {}).keys() | {n for met in self._pages.values() for n in met.there.get(q, ())}
             of_key: dict[bytes, list[int]] = {}
             for n, record in enumerate(self.log[q]):
                 of_key.setdefault(_key(record), []).append(n)
@@ -85,7 +81,7 @@ class States(Ghost):
 
     def _meet(self, sim: Simulation, head: Head, entry: Entry, position: dict[int, int]) -> None:
         for q, count in entry.counts.items():
-            at, there = position[q], self.present.setdefault(q, {})
+            at, there = position[q], self._there.setdefault(q, {})
             if at + count <= head.floor[q]:
                 continue
             for n, (offset, (key, value)) in enumerate(self.values(sim, entry)[q]):
