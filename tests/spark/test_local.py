@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +12,10 @@ import pytest
 from pyspark import TaskContext
 from pyspark.errors import AnalysisException, StreamingQueryException
 from pyspark.sql import SparkSession
+from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.functions import udf
 from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql.types import StructType
 
 import tailrace.spark
 from tailrace.home import Home
@@ -34,6 +37,43 @@ def test_a_session_has_the_settings_that_the_guide_names(spark: SparkSession) ->
     guide = (Path(__file__).parents[2] / "docs" / "guide" / "spark.md").read_text()
     for name in SETTINGS.keys() - {"spark.ui.showConsoleProgress", "spark.driver.extraJavaOptions"}:
         assert name in guide or f"`…{name.rpartition('.')[2]}`" in guide
+
+
+def kept() -> tuple[str, int]:
+    """In a worker: whose memory Arrow takes, and how much of 160 MB is still there when nobody needs it any more."""
+    import pyarrow as pa
+
+    def resident() -> int:
+        return int(Path("/proc/self/statm").read_text().split()[1]) * 4096
+
+    before = resident()
+    for _ in range(2):
+        some = [pa.repeat(pa.scalar(1, pa.int8()), 20_000_000) for _ in range(8)]
+        del some
+    return pa.default_memory_pool().backend_name, resident() - before
+
+
+class Keeping(DataSource):
+    """Asks a worker that reads."""
+
+    def schema(self) -> str:
+        return "pool string, bytes long"
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        class Reader(DataSourceReader):
+            def read(self, partition: InputPartition) -> Iterator[tuple[str, int]]:
+                yield kept()
+
+        return Reader()
+
+
+def test_workers_keep_the_memory_that_they_had(spark: SparkSession) -> None:
+    (told,) = spark.sparkContext.parallelize([0], 1).map(lambda _: kept()).collect()
+    spark.dataSource.register(Keeping)
+    (read,) = spark.read.format("Keeping").load().collect()
+    for pool, size in (told, read):
+        assert pool == "system"
+        assert size > 150_000_000
 
 
 def test_what_is_written_is_read(spark: SparkSession, home: Home) -> None:

@@ -1,14 +1,12 @@
 """Spark's Python daemon, whose workers come ready and go without a word.
 
 It forks: what it has imported no worker need import again, which takes nearly a second, and what it imports must start
-no threads.  Workers keep the memory that they had: each batch takes as much again, and pages that go back to the system
-and are asked for once more are a quarter of a copy's work.  Spark closes the connection of a worker that was idle for a
-minute, and the worker then fails to answer a task that it never got, with a trace on the terminal of whoever runs the
-pipeline.  So each worker first looks whether there is one."""
+no threads.  Spark closes the connection of a worker that was idle for a minute, and the worker then fails to answer a
+task that it never got, with a trace on the terminal of whoever runs the pipeline.  So each worker first looks whether
+there is one."""
 
 from __future__ import annotations
 
-import ctypes
 import gc
 import os
 import socket
@@ -20,8 +18,6 @@ from importlib.machinery import PathFinder
 ARCHIVES = ("pyspark.zip", "-src.zip")
 NEEDED = ("tailrace.pipeline.copying", "tailrace.pipeline.delivery", "psycopg", "adbc_driver_postgresql.dbapi")
 """What tasks import, as far as it is installed."""
-TRIM, MAPPED = (-1, 1024 * 1024 * 1024), (-3, 32 * 1024 * 1024)
-"""glibc's mallopt: so much free memory is kept; allocations as large as this, which is the most it takes, are not."""
 
 
 def without_archives(path: list[str]) -> list[str]:
@@ -39,16 +35,8 @@ _work = daemon.worker
 _frozen = False
 
 
-def keep_memory() -> None:
-    """Have Arrow take memory from the C library, as PostgreSQL's driver does, and that one give none of it back."""
-    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
-    if mallopt is not None and all(mallopt(*option) for option in (TRIM, MAPPED)):
-        os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")
-
-
 def prepare() -> None:
     """Import what every worker needs."""
-    keep_memory()
     os.environ.setdefault("JE_ARROW_MALLOC_CONF", "background_thread:false")  # Arrow's second allocator starts a thread
     from tailrace.adaptors.registry import OURS
 

@@ -38,6 +38,15 @@ SETTINGS: dict[str, str] = {
     "spark.ui.showConsoleProgress": "false",
     JAVA: LOGGING,
 }
+KEPT = {
+    # Each batch takes as much memory as the one before, and pages that go back to the system and are asked for again
+    # are a fifth of a Python worker's time.  So Arrow, as PostgreSQL's driver, takes it from the C library, of which
+    # glibc keeps up to 1 GiB; 32 MiB is the largest piece that it can be told to keep.
+    "ARROW_DEFAULT_MEMORY_POOL": "system",
+    "MALLOC_MMAP_THRESHOLD_": str(32 * 1024 * 1024),
+    "MALLOC_TRIM_THRESHOLD_": str(1024 * 1024 * 1024),
+}
+"""The environment of Python workers."""
 ON_ONE_HOST = {
     # the default one forks some twenty shells for each batch on a local disk
     "spark.sql.streaming.checkpointFileManagerClass": (
@@ -95,8 +104,11 @@ def _settings(master: str | None, app: str, config: Mapping[str, Any]) -> dict[s
     check_pyspark()
     os.environ["JAVA_HOME"] = java_home()
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    for name, value in KEPT.items():  # workers of data sources get only what Java has
+        os.environ.setdefault(name, value)
     master = master or os.environ.get("TAILRACE_SPARK_MASTER") or "local[*]"
-    ours = {**SETTINGS, **(ON_ONE_HOST if one_host(master) else {})}
+    workers = {f"spark.executorEnv.{name}": os.environ[name] for name in KEPT}
+    ours = {**SETTINGS, **workers, **(ON_ONE_HOST if one_host(master) else {})}
     return {**ours, **config, "spark.master": master, "spark.app.name": app}
 
 
