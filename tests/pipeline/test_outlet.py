@@ -102,7 +102,7 @@ def test_a_run_begins_with_little(spark: SparkSession, tmp_path: Path, monkeypat
     monkeypatch.setattr("tailrace.pipeline.batch.MOST", 16)
     filled(tmp_path, "A" * 45)
     Runner(definition(tmp_path, sink(tmp_path), partitions=1, tables=()), spark).run(once=True)
-    assert [len(batch) for batch in ids(tmp_path / "c0")] == [2, 4, 8, 16, 15]
+    assert [len(batch) for batch in ids(tmp_path / "c0")] == [2, 8, 16, 16, 3]
 
 
 def test_every_seventh_batch_fails(spark: SparkSession, tmp_path: Path) -> None:

@@ -14,9 +14,9 @@ from tailrace.pipeline.trouble import Trouble
 
 MOST = 50_000
 """At most so many records of a partition go into one batch."""
-FIRST = 2_000
-"""And so many into a run's first; each next one may have twice as many.  So a run gets somewhere, however short it is,
-and however much is pending."""
+FIRST, GROWS = 2_000, 4
+"""And so many into a run's first; each next one may have some times as many.  So a run gets somewhere, however short it
+is, and however much is pending."""
 
 
 @dataclass(slots=True)

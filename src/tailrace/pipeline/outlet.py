@@ -23,7 +23,7 @@ from typing import Any, TypeVar
 from tailrace.adaptors.contract import Who
 from tailrace.errors import StorageError, TailraceError
 from tailrace.pipeline import offsets
-from tailrace.pipeline.batch import FIRST, MOST, Batch, pending, size, until
+from tailrace.pipeline.batch import FIRST, GROWS, MOST, Batch, pending, size, until
 from tailrace.pipeline.beside import beside
 from tailrace.pipeline.commitlog import CommitLog
 from tailrace.pipeline.delivery import Branch, Outcome, Range, deliver, deliver_singly
@@ -200,6 +200,7 @@ class Outlet:
             outcomes = self._tasks(ranges)
         except Lost as error:
             return Batch(ranges, trouble=self._lost(error))
+        self._most = min(GROWS * self._most, MOST)
         return Batch(ranges, outcomes, worst([o.trouble for o in outcomes if o.trouble is not None]))
 
     def _settled(self, batch: Batch) -> Batch | None:
@@ -220,7 +221,6 @@ class Outlet:
             self._failed(batch, trouble)
             return None
         self.marks = after
-        self._most = min(2 * self._most, MOST)
         self._account(batch.outcomes)
         return ahead
 
