@@ -23,6 +23,7 @@ from typing import Any, TypeVar
 from tailrace.adaptors.contract import Who
 from tailrace.errors import StorageError, TailraceError
 from tailrace.pipeline import offsets
+from tailrace.pipeline.alongside import left_behind
 from tailrace.pipeline.batch import FIRST, MOST, Batch, pending, size, until
 from tailrace.pipeline.beside import beside
 from tailrace.pipeline.commitlog import CommitLog
@@ -173,6 +174,8 @@ class Outlet:
                 self._commands()
             self.save()
         self.save(force=True)
+        if self._waiting and not (self._stop.is_set() or self._doubtful):
+            raise left_behind(self.branch, self._waiting, next(iter(self._waiting.values()))[0])
 
     def _ranges(self) -> list[Range]:
         """What is pending; where a batch failed, up to its end."""
