@@ -137,6 +137,9 @@ class Writer(ABC):
     """A sink of a pipeline."""
 
     guarantee: ClassVar[Guarantee] = "at least once"
+    on_driver: ClassVar[bool] = False
+    """Whether `finish` needs what only the driver has, such as its terminal.  Otherwise, where messages go one at a
+    time, a task stages and finishes each."""
 
     @abstractmethod
     def check(self) -> None:
@@ -160,7 +163,7 @@ class Writer(ABC):
 
     @abstractmethod
     def finish(self, staged: Sequence[Staged], who: Who, offsets: Mapping[str, Any]) -> None:
-        """Make what was staged visible, on the driver, and keep the offsets with it where the sink can."""
+        """Make what was staged visible, and keep the offsets with it where the sink can."""
 
     def discard(self, staged: Sequence[Staged]) -> None:
         """Throw away what was staged by tasks of a batch that failed."""
