@@ -166,3 +166,13 @@ def test_what_is_newer_is_not_overwritten(home: Home, tmp_path: Path) -> None:
     buried(home, 0, 1)
     assert outcomes(retry(made, [], "mended")) == [(0, "overtaken"), (1, "delivered")]
     assert operator.dead(home, "shop") == []
+
+
+def test_what_was_truncated_since_does_not_come_back(home: Home, tmp_path: Path) -> None:
+    truncated(home, "A")
+    made = replace(shop(tmp_path, home), partitions=2)
+    first, *_ = step(made, "c0", 99, "x")
+    place = first.logged.partition, first.logged.offset
+    bury(home, "shop", "c0", Trouble("cannot hold it", "data", *place, "A", "0"))
+    assert outcomes(retry(made, [], "mended")) == [(place[1], "overtaken")]
+    assert [op for _, _, op, _ in rows(tmp_path / "c0")] == ["INSERT", "truncate"] + ["INSERT"] * 39

@@ -13,10 +13,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from tailrace.adaptors.contract import Who
+from tailrace.adaptors.message import Message
 from tailrace.coordination.lease import Lease
 from tailrace.errors import HomeError, NotThere
 from tailrace.home import Home
 from tailrace.log.intake import log_name
+from tailrace.log.record import Op
 from tailrace.log.topic import Topic
 from tailrace.pipeline import offsets
 from tailrace.pipeline.alongside import left_behind
@@ -147,10 +149,15 @@ def _again(home: Home, definition: Definition, letter: dict[str, Any]) -> Steppe
     with closing(branch.writer()) as sink:
         epoch, marks = begun(home.store, sink, (branch.pipeline, branch.name), home.topic(branch.topic).partitions)
     later = messages(home, definition.name, {q: at + 1}, {q: marks[q].resume})
-    same = (m for m in later if (m.message.namespace, m.message.id) == (logged.message.namespace, logged.message.id))
+    same = (one for one in later if _overtakes(one.message, logged.message))
     if (newer := next(same, None)) is not None:
         return Stepped(logged, "overtaken", f"by {newer.partition}:{newer.offset}")
     return _told(logged, _out_of_turn(branch, logged, epoch, marks))
+
+
+def _overtakes(newer: Message, older: Message) -> bool:
+    """Whether a message says what has become of another's document since; a truncate says it of all."""
+    return newer.namespace == older.namespace and (newer.op == Op.COMMAND or newer.id == older.id)
 
 
 def _out_of_turn(branch: Branch, logged: Logged, epoch: int, marks: dict[int, Mark]) -> Outcome:
