@@ -71,6 +71,13 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """What an adaptor is made from.  Subclass it; each field's type, default and docstring is shown by `about`."""
 
 
+class Kept(NamedTuple):
+    """Something at the source that is one pipeline's: what it is called, and the settings that say which one it is."""
+
+    what: str
+    settings: tuple[str, ...]
+
+
 class Reader(ABC):
     """The source of a pipeline.  Subclasses implement what they can; `follows` says whether they can follow."""
 
@@ -82,6 +89,10 @@ class Reader(ABC):
 
     def check_namespaces(self, namespaces: Sequence[str]) -> None:
         """Raise a clear error for whatever would fail later with these, and change nothing."""
+
+    def kept(self) -> Kept | None:
+        """What the source already keeps for whoever has these settings, and one alone can use; None if nothing."""
+        return None
 
     @abstractmethod
     def namespaces(self) -> list[Namespace]:
