@@ -167,3 +167,21 @@ def test_what_is_printed_can_be_piped(tmp_path: Path) -> None:
     assert {json.loads(line)["namespace"] for line in done.stdout.splitlines()} == {"shop.orders"}
     assert len(done.stdout.splitlines()) == 55
     assert "stdout ended 55 rows" in done.stderr
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize(
+    ("option", "why"),
+    [
+        (("--master", "nonsense"), "Master must either be yarn or start with spark, k8s, or local"),
+        (("--master", "local[x]"), "Could not parse Master URL: 'local[x]'"),
+        (("--conf", "spark.executor.memory=abc"), "Executor memory must be a positive number"),
+    ],
+)
+def test_a_spark_that_cannot_be_started_is_one_line(shop: Path, option: tuple[str, str], why: str) -> None:
+    command = [PROGRAM, "run", "shop.py", "--once", *option]
+    done = subprocess.run(command, cwd=shop, capture_output=True, text=True, timeout=120, env=environment())
+    assert done.returncode == 1
+    *_, last = done.stderr.splitlines()
+    assert last.startswith(f"tailrace: Spark cannot be started: {why}; look at --master and --conf")
+    assert "Traceback" not in done.stderr + done.stdout

@@ -109,7 +109,7 @@ def _spark(
     definition: Definition, master: str | None, settings: Mapping[str, str], *, quiet: bool
 ) -> Iterator[Callable[[], SparkContext]]:
     """What starts Spark for one run: jobs of all writers at once, and workers that are quiet on this terminal."""
-    from tailrace.cli.sparkjob import log
+    from tailrace.cli.sparkjob import log, starting
     from tailrace.pipeline.functions.frames import has_frames
     from tailrace.spark.archive import made_later
     from tailrace.spark.java import java_home
@@ -124,7 +124,7 @@ def _spark(
     def start() -> SparkContext:
         if not quiet:
             note(f"starting Spark for the pipeline {definition.name!r} …")
-        with log() as said:
+        with log() as said, starting(said):
             app = f"tailrace {definition.name}"
             made.append(context(master, app=app, config={**config, **settings}, frames=frames, said=said))
         return made[0]
