@@ -23,7 +23,7 @@ from tailrace.log.intake import open_reader
 from tailrace.pipeline.changes import changes, described
 from tailrace.pipeline.commitlog import CommitLog
 from tailrace.pipeline.copying import Copying
-from tailrace.pipeline.definition import Definition, SinkDefinition
+from tailrace.pipeline.definition import Definition, SinkDefinition, unmatched
 from tailrace.pipeline.delivery import Branch
 from tailrace.pipeline.engine import Engine, Spark
 from tailrace.pipeline.following import Following
@@ -147,6 +147,9 @@ class Runner:
         reader.check()
         if not log.begun:
             self._check_alone(reader, log.home)
+            there = [namespace.name for namespace in reader.namespaces()]
+            if told := unmatched("the source", self.definition.source.namespace, there):
+                self._tell(f"{told}; what does, once it is there, is copied then")
             reader.check_namespaces(self._wanted(reader))
         self._outlets += [self._outlet(log, sink) for sink in self.definition.sinks]
 
