@@ -74,6 +74,15 @@ def test_a_function_that_raises_is_told_with_its_message(cli: Cli) -> None:
     assert "a function of the writer 'file' fails at orders, id 2: TypeError" in err
 
 
+def test_a_namespace_that_matches_nothing(cli: Cli) -> None:
+    err = cli.fails("test", shop(source=", namespace='^oders$'")).err
+    assert "the namespace '^oders$' of the source matches nothing that is there; there are: orders" in err
+    ran = cli("test", shop(namespace="'oders'"))
+    assert "the namespace 'oders' of the writer 'file' matches nothing that is there; there are: orders" in ran.err
+    Path("in/orders.jsonl").unlink()
+    assert "matches nothing" not in cli("test", shop()).err
+
+
 def test_a_setting_of_spark_that_is_none(cli: Cli) -> None:
     assert "--conf takes spark.NAME=VALUE, not 'memory'" in cli.fails("run", shop(), "--conf", "memory").err
 

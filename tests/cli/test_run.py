@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import time
@@ -99,7 +100,8 @@ def shop(tmp_path: Path) -> Path:
 
 def environment() -> dict[str, str]:
     """In which the toys can be imported, by Spark's workers too."""
-    return {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+    paths = [str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH", "")]
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))}
 
 
 @contextmanager
@@ -153,3 +155,33 @@ def test_ctrl_c_waits_for_a_writer_and_a_second_does_not(shop: Path) -> None:
         terminal.interrupt()
         assert terminal.end(10) == 130
     assert rows(shop / "c0") == []
+
+
+@pytest.mark.spark
+def test_what_is_printed_can_be_piped(tmp_path: Path) -> None:
+    text = FILE.format(folder=tmp_path).replace('"tests.pipeline.toys:sink", name="c0"', '"stdout"')
+    (tmp_path / "shop.py").write_text(re.sub(r', path="[^"]*"', "", text))
+    command = [PROGRAM, "run", "shop.py", "--once"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120, env=environment())
+    assert done.returncode == 0, done
+    assert {json.loads(line)["namespace"] for line in done.stdout.splitlines()} == {"shop.orders"}
+    assert len(done.stdout.splitlines()) == 55
+    assert "stdout ended 55 rows" in done.stderr
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize(
+    ("option", "why"),
+    [
+        (("--master", "nonsense"), "Master must either be yarn or start with spark, k8s, or local"),
+        (("--master", "local[x]"), "Could not parse Master URL: 'local[x]'"),
+        (("--conf", "spark.executor.memory=abc"), "Executor memory must be a positive number"),
+    ],
+)
+def test_a_spark_that_cannot_be_started_is_one_line(shop: Path, option: tuple[str, str], why: str) -> None:
+    command = [PROGRAM, "run", "shop.py", "--once", *option]
+    done = subprocess.run(command, cwd=shop, capture_output=True, text=True, timeout=120, env=environment())
+    assert done.returncode == 1
+    *_, last = done.stderr.splitlines()
+    assert last.startswith(f"tailrace: Spark cannot be started: {why}; look at --master and --conf")
+    assert "Traceback" not in done.stderr + done.stdout

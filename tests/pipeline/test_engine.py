@@ -68,6 +68,15 @@ def test_bad_input_is_said_without_spark(tmp_path: Path, which: str) -> None:
     assert not never.called.wait(0.1)
 
 
+def test_a_namespace_that_matches_nothing_is_said(tmp_path: Path) -> None:
+    made, told = definition(tmp_path, sink(tmp_path)), list[str]()
+    with pytest.raises(RuntimeError, match="Spark was started"):
+        Runner(replace(made, source=replace(made.source, namespace="oders")), Never(), told.append).run(once=True)
+    (line,) = told
+    assert line.startswith("the namespace 'oders' of the source matches nothing that is there; there are: shop.items, ")
+    assert line.endswith("; what does, once it is there, is copied then")
+
+
 def test_a_second_run_is_told_without_spark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """And before the source is looked at: the first run holds its slot."""
     monkeypatch.setattr(running, "LEASE_WAIT", 0.2)

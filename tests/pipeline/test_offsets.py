@@ -195,3 +195,16 @@ def test_who_was_taken_over_cannot_begin_anew(store: Store) -> None:
 def test_an_operator_before_the_first_run(store: Store) -> None:
     store.run(offsets.override("shop", "c0", 1, Mark(5)))
     assert store.run(offsets.take("shop", "c0", 2))[1] == {0: Mark(), 1: Mark(5)}
+
+
+def test_a_beginning_anew_that_was_cut_off_is_this_runs_own(store: Store) -> None:
+    """The home was away in the middle, or the sink after it: the epoch that stands there is no other run's."""
+    epoch, _ = store.run(offsets.take("shop", "c0", 2, by="me"))
+    Driven(store, offsets.take("shop", "c0", 2, epoch, "me")).until(Write).step()
+    assert store.run(offsets.load("shop", "c0", 2))[0] == epoch + 1
+    with pytest.raises(Fenced):
+        store.run(offsets.take("shop", "c0", 2, epoch, "another"))
+    assert store.run(offsets.take("shop", "c0", 2, epoch, "me"))[0] == epoch + 2
+    store.run(offsets.override("shop", "c0", 1, Mark(0)))
+    with pytest.raises(Fenced):
+        store.run(offsets.take("shop", "c0", 2, epoch, "me"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -14,12 +15,15 @@ import tailrace
 from tailrace.adaptors.message import Message
 from tailrace.adaptors.rows import make_rows
 from tailrace.errors import Fenced, NotReady, TailraceError
+from tailrace.log.append import commit
+from tailrace.log.parcel import pack_up, unpack_parcels
 from tailrace.pipeline import batch, operator, outlet
 from tailrace.pipeline.commitlog import CommitLog
 from tailrace.pipeline.copying import _addressed
 from tailrace.pipeline.functions import each
 from tailrace.pipeline.offsets import Mark
 from tailrace.pipeline.runner import Runner
+from tailrace.pipeline.status import Sink
 from tests.pipeline.runs import going, until
 from tests.pipeline.shop import definition, filled, flat, ids, sink
 from tests.pipeline.toys import rows
@@ -194,6 +198,56 @@ def test_a_function_that_raises(spark: SparkSession, tmp_path: Path, policy: str
     with tailrace.open(tmp_path / "home") as home:
         buried = [(d["offset"], d["error"]) for d in operator.dead(home, "shop")]
     assert buried == ([(17, "KeyError: 'no customer'")] if policy == "dead_letter" else [])
+
+
+def shown(runner: Runner) -> Sink:
+    return runner.status.sinks.get("c0", Sink())
+
+
+def test_how_far_behind_a_writer_is_that_has_stopped(spark: SparkSession, tmp_path: Path) -> None:
+    filled(tmp_path, "A" * 20)
+    broken = sink(tmp_path, functions=(each(broken_at_17),))
+    made = definition(tmp_path, broken, partitions=1, changes=9, tables=("shop.orders",))
+    with pytest.raises(TailraceError, match="stopped at message 0:17"), going(made, spark) as runner:
+        until(lambda: shown(runner).state == "stopped")
+        more(tmp_path)
+        until(lambda: shown(runner).lag == 13, 20)
+
+
+def test_a_sink_that_stays_away_for_a_while(spark: SparkSession, tmp_path: Path) -> None:
+    """Also while it is asked where to go on, again and again; meanwhile one sees how far behind it is."""
+    with going(definition(tmp_path, sink(tmp_path), partitions=1, changes=9, tables=("shop.orders",)), spark) as runner:
+        until(lambda: shown(runner).rows == 9)
+        (tmp_path / "c0" / "gone").touch()
+        more(tmp_path)
+        until(lambda: shown(runner).state == "waiting")
+        more(tmp_path)
+        until(lambda: shown(runner).lag == 2, 20)
+        time.sleep(3)
+        assert shown(runner).state == "waiting"
+        (tmp_path / "c0" / "gone").unlink()
+        until(lambda: shown(runner).lag == 0)
+
+
+def more(path: Path) -> None:
+    """One more message in the log, by another process."""
+    with tailrace.open(path / "home") as home:
+        topic, one = home.topic("shop-log"), make_rows("A", pa.record_batch({"id": pa.array([99])}), ["id"])
+        placed = unpack_parcels(topic.log, [pack_up(home.store, topic.log, topic.described, [one])])
+        assert placed is not None
+        home.store.run(commit([placed]))
+
+
+def test_what_is_printed_is_printed_here_also_one_at_a_time(
+    spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A task has no terminal: what it prints nobody sees."""
+    filled(tmp_path, "A" * 20)
+    broken = sink(tmp_path, on_error="skip", functions=(each(broken_at_17),))
+    printing = replace(broken, adaptor="stdout", settings={})
+    Runner(definition(tmp_path, printing, partitions=1, tables=()), spark).run(once=True)
+    printed = [int(json.loads(line)["id"]) for line in capsys.readouterr().out.splitlines()]
+    assert printed == [n for n in range(20) if n != 17]
 
 
 def test_twenty_thousand_one_at_a_time(spark: SparkSession, tmp_path: Path) -> None:

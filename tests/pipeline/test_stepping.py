@@ -87,6 +87,31 @@ def test_a_truncate_is_a_step_of_its_own(home: Home, tmp_path: Path) -> None:
     assert [op for _, _, op, _ in rows(tmp_path / "c0")] == ["INSERT"] * 3 + ["truncate"]
 
 
+def truncated(home: Home, namespace: str, grown: int = 2) -> None:
+    """A row in a log of two partitions, a truncate, perhaps more partitions, and many rows."""
+    log = CommitLog(home, "shop", partitions=2)
+    log.begin(0)
+    columns = pa.record_batch({"command": pa.array(["truncate"])})
+    log.take_in([make_rows("A", pa.record_batch({"id": pa.array([0])}), ["id"], mode=Mode.SYNC)], 1)
+    log.take_in([make_rows(namespace, columns, [], op=Op.COMMAND, mode=Mode.SYNC)], 2)
+    home.topic("shop-log").grow(grown) if grown > 2 else None
+    log.take_in([make_rows("A", pa.record_batch({"id": pa.array(range(1, 40))}), ["id"], mode=Mode.SYNC)], 3)
+
+
+def test_a_truncate_of_what_is_not_the_writers_is_not_carried_out(home: Home, tmp_path: Path) -> None:
+    truncated(home, "B")
+    made = replace(shop(tmp_path, home, namespace="A"), partitions=2)
+    assert [outcome for _, outcome in outcomes(step(made, "c0", 2, "x"))] == ["delivered", "filtered"]
+    assert [op for _, _, op, _ in rows(tmp_path / "c0")] == ["INSERT"]
+
+
+def test_what_came_after_the_log_had_grown_comes_after(home: Home, tmp_path: Path) -> None:
+    truncated(home, "A", grown=4)
+    made = replace(shop(tmp_path, home), partitions=2)
+    assert len(outcomes(step(made, "c0", 99, "x"))) == 41
+    assert [op for _, _, op, _ in rows(tmp_path / "c0")] == ["INSERT", "truncate"] + ["INSERT"] * 39
+
+
 def test_not_beside_a_run(home: Home, tmp_path: Path) -> None:
     filled(tmp_path, "A")
     made = shop(tmp_path, home)
@@ -141,3 +166,13 @@ def test_what_is_newer_is_not_overwritten(home: Home, tmp_path: Path) -> None:
     buried(home, 0, 1)
     assert outcomes(retry(made, [], "mended")) == [(0, "overtaken"), (1, "delivered")]
     assert operator.dead(home, "shop") == []
+
+
+def test_what_was_truncated_since_does_not_come_back(home: Home, tmp_path: Path) -> None:
+    truncated(home, "A")
+    made = replace(shop(tmp_path, home), partitions=2)
+    first, *_ = step(made, "c0", 99, "x")
+    place = first.logged.partition, first.logged.offset
+    bury(home, "shop", "c0", Trouble("cannot hold it", "data", *place, "A", "0"))
+    assert outcomes(retry(made, [], "mended")) == [(place[1], "overtaken")]
+    assert [op for _, _, op, _ in rows(tmp_path / "c0")] == ["INSERT", "truncate"] + ["INSERT"] * 39

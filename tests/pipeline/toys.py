@@ -81,9 +81,9 @@ class ToySource(Reader):
 
 class SinkSettings(Settings):
     """Where to write, and what to fail at: staging several rows (`bulk`), rows with this id (`bad`), every nth finish
-    of several rows (`every`), or everything while the file `away` is there.  While `slow` is there a finish does not
-    end.  The files `before` and `after` make
-    one finish fail, before or after it has happened, with the error they name."""
+    of several rows (`every`), or everything while the file `away` is there, and with `gone` also a beginning anew.
+    While `slow` is there a finish does not end.  The files `before` and `after` make one finish fail, before or after
+    it has happened, with the error they name."""
 
     path: str
     bulk: bool = False
@@ -111,11 +111,13 @@ class ToySink(Writer):
         return {"epoch": 0, "offsets": kept[-1]} if self._settings.exact and kept else None
 
     def claim(self, who: Who) -> Mapping[str, Any] | None:
+        if (self._path / "gone").exists():
+            raise Unavailable("the toy is away")
         (self._path / "epoch").write_text(str(who.epoch))
         return self.restore(who.pipeline, who.writer)
 
     def stage(self, rows: Iterable[pa.RecordBatch]) -> Staged:
-        if (self._path / "away").exists():
+        if (self._path / "away").exists() or (self._path / "gone").exists():
             raise Unavailable("the toy is away")
         messages = [m for batch in rows for m in messages_of(batch)]
         (self._path / f"{time.time_ns()}.staged").touch()

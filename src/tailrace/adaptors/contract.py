@@ -71,6 +71,13 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """What an adaptor is made from.  Subclass it; each field's type, default and docstring is shown by `about`."""
 
 
+class Kept(NamedTuple):
+    """Something at the source that is one pipeline's: what it is called, and the settings that say which one it is."""
+
+    what: str
+    settings: tuple[str, ...]
+
+
 class Reader(ABC):
     """The source of a pipeline.  Subclasses implement what they can; `follows` says whether they can follow."""
 
@@ -82,6 +89,10 @@ class Reader(ABC):
 
     def check_namespaces(self, namespaces: Sequence[str]) -> None:
         """Raise a clear error for whatever would fail later with these, and change nothing."""
+
+    def kept(self) -> Kept | None:
+        """What the source already keeps for whoever has these settings, and one alone can use; None if nothing."""
+        return None
 
     @abstractmethod
     def namespaces(self) -> list[Namespace]:
@@ -137,6 +148,9 @@ class Writer(ABC):
     """A sink of a pipeline."""
 
     guarantee: ClassVar[Guarantee] = "at least once"
+    on_driver: ClassVar[bool] = False
+    """Whether `finish` needs what only the driver has, such as its terminal.  Otherwise, where messages go one at a
+    time, a task stages and finishes each."""
 
     @abstractmethod
     def check(self) -> None:
@@ -160,7 +174,7 @@ class Writer(ABC):
 
     @abstractmethod
     def finish(self, staged: Sequence[Staged], who: Who, offsets: Mapping[str, Any]) -> None:
-        """Make what was staged visible, on the driver, and keep the offsets with it where the sink can."""
+        """Make what was staged visible, and keep the offsets with it where the sink can."""
 
     def discard(self, staged: Sequence[Staged]) -> None:
         """Throw away what was staged by tasks of a batch that failed."""

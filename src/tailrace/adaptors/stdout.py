@@ -26,6 +26,7 @@ class StdoutWriter(Writer):
     """Prints messages.  Tasks make the text, the driver prints it: a task has no terminal."""
 
     guarantee: ClassVar[Guarantee] = "at least once"
+    on_driver: ClassVar[bool] = True
 
     def __init__(self, settings: StdoutSink) -> None:
         self._spaces = 2 if settings.format == "pretty" else 0

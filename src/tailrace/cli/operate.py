@@ -260,7 +260,7 @@ def mark(
 ) -> None:
     """Count everything up to a message as delivered, without sending it; or, if lower, deliver again from there.
 
-    A run under way is fenced: it ends, and the next one obeys.
+    The writer of a run under way is fenced: it stops, and the next run obeys.
 
     Examples:
 

@@ -14,7 +14,7 @@ from tailrace.cli.options import HomeOption, JsonOption
 from tailrace.cli.run import FileArgument, loaded
 from tailrace.cli.session import note
 from tailrace.cli.show import print_facts, print_json, print_table
-from tailrace.errors import AlreadyThere, BadInput
+from tailrace.errors import AlreadyThere, BadInput, NotThere
 
 if TYPE_CHECKING:
     from tailrace.adaptors.contract import Adaptor
@@ -212,12 +212,19 @@ def sampled(definition: Definition) -> tuple[int, dict[str, list[dict[str, Any]]
 
     from tailrace.adaptors.registry import make_reader, make_writer
     from tailrace.adaptors.rows import messages_of
+    from tailrace.pipeline.definition import unmatched
 
     reader = make_reader(definition.source.adaptor, definition.source.settings)
     try:
         reader.check()
         wanted = re.compile(definition.source.namespace)
-        names = [namespace.name for namespace in reader.namespaces() if wanted.search(namespace.name)]
+        there = [namespace.name for namespace in reader.namespaces()]
+        if told := unmatched("the source", definition.source.namespace, there):
+            raise NotThere(told)
+        names = [name for name in there if wanted.search(name)]
+        for sink in definition.sinks:
+            if told := unmatched(f"the writer {sink.name!r}", sink.namespace, names):
+                note(told)
         reader.check_namespaces(names)
         batches = _some(reader, names)
     finally:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TextIO
 
 import typer
 
@@ -91,7 +91,7 @@ def run(
         work = threading.Thread(target=_work, args=(runner, once, failed), name="tailrace-run")
         with _signals(runner), _metrics(runner, metrics):
             work.start()
-            _watch(runner, work, as_json)
+            _watch(runner, work, as_json, sys.stderr if _prints(definition) else sys.stdout)
         work.join()
     if failed:
         raise failed[0]
@@ -109,7 +109,7 @@ def _spark(
     definition: Definition, master: str | None, settings: Mapping[str, str], *, quiet: bool
 ) -> Iterator[Callable[[], SparkContext]]:
     """What starts Spark for one run: jobs of all writers at once, and workers that are quiet on this terminal."""
-    from tailrace.cli.sparkjob import log
+    from tailrace.cli.sparkjob import log, starting
     from tailrace.pipeline.functions.frames import has_frames
     from tailrace.spark.archive import made_later
     from tailrace.spark.java import java_home
@@ -124,7 +124,7 @@ def _spark(
     def start() -> SparkContext:
         if not quiet:
             note(f"starting Spark for the pipeline {definition.name!r} …")
-        with log() as said:
+        with log() as said, starting(said):
             app = f"tailrace {definition.name}"
             made.append(context(master, app=app, config={**config, **settings}, frames=frames, said=said))
         return made[0]
@@ -175,7 +175,12 @@ def _metrics(runner: Runner, port: int | None) -> Iterator[None]:
         yield
 
 
-def _watch(runner: Runner, work: threading.Thread, as_json: bool) -> None:
+def _prints(definition: Definition) -> bool:
+    """Whether messages go to the standard output: what is said of the run goes elsewhere then."""
+    return any(sink.adaptor == "stdout" for sink in definition.sinks)
+
+
+def _watch(runner: Runner, work: threading.Thread, as_json: bool, out: TextIO) -> None:
     shown = RunView()
     if sys.stdout.isatty() and not as_json:
         from rich.live import Live
@@ -190,4 +195,4 @@ def _watch(runner: Runner, work: threading.Thread, as_json: bool) -> None:
         if time.monotonic() - last >= EVERY or over:
             last = time.monotonic()
             with suppress(BrokenPipeError):
-                print(shown.line(runner.status.shown(), as_json), flush=True)
+                print(shown.line(runner.status.shown(), as_json), file=out, flush=True)

@@ -11,12 +11,14 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import IO, TYPE_CHECKING, TypeVar
 
-from tailrace.errors import BadInput, TailraceError
+from tailrace.errors import BadInput, NotReady, TailraceError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 T = TypeVar("T")
+_JAVA = re.compile(r"^(?:Exception in thread.*? |: |)[\w.]+\.\w*(?:Exception|Error): (.*)|^Error: (.*)", re.MULTILINE)
+"""What a trace of Java's, or Spark's own launcher, says first."""
 
 
 @contextmanager
@@ -57,6 +59,29 @@ def aside() -> Iterator[None]:
         finally:
             os.dup2(kept, 2)
             os.close(kept)
+
+
+@contextmanager
+def starting(said: IO[bytes] | None) -> Iterator[None]:
+    """What keeps Spark from starting, in one line: as Java said it, or as Python has it from there."""
+    from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+    from pyspark.errors import PySparkException
+
+    try:
+        yield
+    except (PySparkException, Py4JError, OSError) as error:
+        text = f"{error}"
+        if said is not None:
+            said.seek(0)
+            text = f"{said.read().decode(errors='replace')}\n{text}"
+        found = re.search(
+            r"^(?:Exception in thread.*? |: |)[\w.]+\.\w*(?:Exception|Error): (.*)|^Error: (.*)", text, re.M
+        )
+        why = (found[1] or found[2]) if found else str(error).strip().split("\n", 1)[0]
+        raise NotReady(
+            f"Spark cannot be started: {why.rstrip('.;')}; look at --master and --conf, and with TAILRACE_SPARK_LOGS=1 "
+            "at what it says itself"
+        ) from error
 
 
 @contextmanager

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
@@ -87,3 +87,11 @@ def check_regex(what: str, namespace: str) -> None:
         re.compile(namespace)
     except re.error as error:
         raise BadSetting(f"{what}: the namespace {namespace!r} is not a regular expression: {error}") from None
+
+
+def unmatched(what: str, namespace: str, there: Sequence[str]) -> str | None:
+    """What to say where a namespace matches nothing of what is there; None if it matches something, or nothing is."""
+    if not there or any(re.search(namespace, name) for name in there):
+        return None
+    some = ", ".join(sorted(there)[:5]) + ("…" if len(there) > 5 else "")
+    return f"the namespace {namespace!r} of {what} matches nothing that is there; there are: {some}"

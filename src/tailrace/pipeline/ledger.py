@@ -11,6 +11,7 @@ from __future__ import annotations
 import getpass
 import socket
 import time
+from collections.abc import Iterable
 from typing import Any
 
 import msgspec
@@ -44,6 +45,17 @@ def remember(home: Home, definition: Definition) -> None:
     home.store.run(_keep(Key(f"$Pipeline-{definition.name}"), {"snapshot": text}))
     bucket = bucket_key("$Pipelines", definition.name)
     home.store.run(guard.settle(bucket, lambda item: _listed(bucket, definition.name, item)))
+
+
+def sharing(home: Home, definition: Definition, settings: Iterable[str]) -> str | None:
+    """Another pipeline of the home whose source is of the same kind and has these settings in common."""
+    mine, names = described(definition)["source"], list(settings)
+    for name in pipelines(home):
+        theirs = (remembered(home, name) or {}).get("source", {})
+        same = all(theirs.get("settings", {}).get(n) == mine["settings"].get(n) for n in names)
+        if name != definition.name and theirs.get("adaptor") == mine["adaptor"] and same:
+            return name
+    return None
 
 
 def _listed(bucket: Key, name: str, item: Item | None) -> tuple[Action, ...] | None:

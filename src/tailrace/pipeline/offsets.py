@@ -7,7 +7,8 @@
 above `low`, so that a quiet namespace costs nothing.  A message is pending if its offset is above both.  A lower value
 never replaces a higher one, except by an operator, who raises the epoch and so fences the run under way.  `word` counts
 how often one has: what a sink kept under an earlier word says nothing any more, however many runs have begun since.
-`by` is unique to each beginning of a run: two that have read the same epoch cannot both have the next.
+`by` is unique to each run: two that have read the same epoch cannot both have the next, and one that begins anew, and
+is cut off in the middle, knows the half of it as its own.
 
 `whole` is stored first, and has the marks of all partitions as they were at one moment: a command that concerns a whole
 namespace is in every partition, and is either behind all of them or before all, also for who dies between two writes.
@@ -99,15 +100,17 @@ def load(pipeline: str, writer: str, partitions: int) -> Steps[tuple[int, dict[i
     return max((item["epoch"] for item in items), default=0), marks
 
 
-def take(pipeline: str, writer: str, partitions: int, held: int | None = None) -> Steps[tuple[int, dict[int, Mark]]]:
+def take(
+    pipeline: str, writer: str, partitions: int, held: int | None = None, by: str | None = None
+) -> Steps[tuple[int, dict[int, Mark]]]:
     """Begin a run: an epoch above every one before, in all partitions; gives it and the marks.
 
-    `held`: only if this is still the newest, for a run that begins anew in the middle."""
-    epoch, _ = yield from load(pipeline, writer, partitions)
-    if held is not None and epoch != held:
+    `held`: only if this is still the newest but for this run's own, for one that begins anew in the middle."""
+    items = yield from guard.read_all(offsets_key(pipeline, writer, 0).p)
+    if held is not None and any(item["epoch"] > held and item.get("by") != by for item in items):
         raise Fenced(f"the writer {writer!r} of {pipeline!r} was taken over by another run or an operator")
-    epoch += 1
-    plan = partial(_taken, pipeline, writer, epoch, secrets.token_hex(8))
+    epoch = max((item["epoch"] for item in items), default=0) + 1
+    plan = partial(_taken, pipeline, writer, epoch, by or secrets.token_hex(8))
     for q in range(partitions):
         yield from guard.settle(offsets_key(pipeline, writer, q), partial(plan, q))
     _, marks = yield from load(pipeline, writer, partitions)
@@ -128,12 +131,12 @@ def _taken(
 
 
 def begun(
-    store: Store, sink: Writer, names: tuple[str, str], partitions: int, held: int | None = None
+    store: Store, sink: Writer, names: tuple[str, str], partitions: int, held: int | None = None, by: str | None = None
 ) -> tuple[int, dict[int, Mark]]:
     """Begin under a new epoch, in the offset log and in the sink: from now on no earlier one can finish anything.
 
     Gives the epoch and where to go on: as the sink itself says, unless an operator has said otherwise since."""
-    epoch, marks = store.run(take(*names, partitions, held))
+    epoch, marks = store.run(take(*names, partitions, held, by))
     kept = sink.claim(Who(*names, epoch))
     return epoch, reconciled(marks, restored(kept["offsets"] if kept is not None else {}))
 
@@ -171,6 +174,6 @@ def _overridden(key: Key, mark: Mark, heard: int, item: Item | None) -> tuple[Pu
         return (Put(key, {"epoch": 1, "word": 1, **new}, (Absent(),)),)
     if item["word"] > heard and (item["low"], item["ahead"]) == (mark.low, mark.ahead):
         return None
-    risen = {"epoch": item["epoch"] + 1, "word": item["word"] + 1}
+    risen = {"epoch": item["epoch"] + 1, "word": item["word"] + 1, "by": ""}
     changes = tuple(Set(name, value) for name, value in {**new, **risen}.items())
     return (Update(key, changes, (Equals("epoch", item["epoch"]),)),)

@@ -14,6 +14,7 @@ from tailrace.home import Home
 from tailrace.log.intake import log_name
 from tailrace.log.topic import Topic
 from tailrace.pipeline import offsets
+from tailrace.pipeline.alongside import moved
 from tailrace.pipeline.deadletters import dead_letters
 from tailrace.pipeline.ledger import note, pipelines, remembered
 from tailrace.pipeline.offsets import Mark
@@ -69,8 +70,8 @@ def mark(
     """Say that everything up to an offset counts as delivered: of one namespace, or of all.
 
     Higher passes messages that the writer cannot take, lower delivers messages again.  Fences the run under way."""
-    now = marks(home, pipeline, writer)
-    end = commit_log(home, pipeline).ends()[partition][1] if partition in now else None
+    now, topic = marks(home, pipeline, writer), commit_log(home, pipeline)
+    end = topic.ends()[partition][1] if partition in now else None
     if end is None or not -1 <= offset < end:
         raise BadInput(f"the commit log of {pipeline!r} has no message {partition}:{offset}")
     if not why.strip():
@@ -82,7 +83,8 @@ def mark(
         new.ahead[namespace] = offset
     else:
         raise BadInput(f"everything up to {partition}:{new.low} is acknowledged for all namespaces; mark without one")
-    home.store.run(offsets.override(pipeline, writer, partition, new))
+    for q, mark in {**moved(topic, now, partition, offset, namespace), partition: new}.items():
+        home.store.run(offsets.override(pipeline, writer, q, mark))
     note(home, pipeline, "mark", why, writer=writer, partition=partition, offset=offset, namespace=namespace)
     return new
 

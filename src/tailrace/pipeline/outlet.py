@@ -14,6 +14,7 @@ higher epoch: what was under way can no longer be finished, and the sink says wh
 from __future__ import annotations
 
 import re
+import secrets
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -23,6 +24,7 @@ from typing import Any, TypeVar
 from tailrace.adaptors.contract import Who
 from tailrace.errors import StorageError, TailraceError
 from tailrace.pipeline import offsets
+from tailrace.pipeline.alongside import left_behind
 from tailrace.pipeline.batch import FIRST, GROWS, MOST, Batch, pending, size, until
 from tailrace.pipeline.beside import beside
 from tailrace.pipeline.commitlog import CommitLog
@@ -64,7 +66,7 @@ class Outlet:
         self._flush, self._flushed = flush, 0.0
         self.shown = status.sinks.setdefault(branch.name, Sink())
         self._store = log.home.store
-        self._writer = branch.writer()
+        self._writer, self._by = branch.writer(), secrets.token_hex(8)
         self._grown, self._losses, self._most = Event(), 0, FIRST
         self._writer.check()
         self.problem: Trouble | None = None
@@ -76,7 +78,7 @@ class Outlet:
     def _begin(self, held: int | None) -> None:
         """Anew, after any error: what was under way can no longer be finished, and the sink says what was."""
         names, partitions = (self.branch.pipeline, self.branch.name), self._log.topic.partitions
-        self.epoch, self.marks = begun(self._store, self._writer, names, partitions, held)
+        self.epoch, self.marks = begun(self._store, self._writer, names, partitions, held, self._by)
         self._waiting: dict[int, tuple[str, str]] = {}
         self._wide = partitions
         self._careful: dict[int, int] = {}
@@ -122,6 +124,13 @@ class Outlet:
                 self.shown.state, self.shown.error = "stopped", str(stuck)
             except Exception as error:
                 self._troubled(error)
+        while not self._stop.wait(PAUSE):
+            self._fall_behind()
+
+    def _fall_behind(self) -> None:
+        """While nothing is delivered, show how much there is to be."""
+        with suppress(StorageError):
+            self._place()
 
     def _once(self) -> None:
         if self._doubtful:
@@ -142,7 +151,7 @@ class Outlet:
             self._wait(trouble_of(error))
             return
         self.problem = trouble_of(error)
-        self.shown.state, self.shown.error = "stopped", f"the writer {self.branch.name!r}: {self.problem.error}"
+        self.shown.state, self.shown.error = "stopped", _told(self.branch, self.problem)
 
     @property
     def working(self) -> bool:
@@ -173,6 +182,8 @@ class Outlet:
                 self._commands()
             self.save()
         self.save(force=True)
+        if self._waiting and not (self._stop.is_set() or self._doubtful):
+            raise left_behind(self.branch, self._waiting, next(iter(self._waiting.values()))[0])
 
     def _ranges(self) -> list[Range]:
         """What is pending; where a batch failed, up to its end."""
@@ -286,11 +297,11 @@ class Outlet:
         return None
 
     def _singly(self, ranges: Sequence[Range]) -> None:
-        """A batch that failed, one message at a time, in one task."""
+        """A batch that failed, one message at a time, in one task; or here, where that is needed."""
         self.shown.state = "one at a time"
         work = (self.branch, list(ranges), self._who(), self.marks)
         try:
-            if has_frames(self.branch.functions):
+            if has_frames(self.branch.functions) or self._writer.on_driver:
                 outcome = deliver_singly(*work)
             else:
                 (outcome,) = self._job(deliver_singly, [work])
@@ -316,6 +327,7 @@ class Outlet:
     def _wait(self, trouble: Trouble) -> None:
         """Something cannot be reached: nothing is lost by waiting."""
         self.shown.state, self.shown.error = "waiting", trouble.error
+        self._fall_behind()
         self._stop.wait(PAUSE)
 
     def _commands(self) -> None:

@@ -23,11 +23,11 @@ from tailrace.log.intake import open_reader
 from tailrace.pipeline.changes import changes, described
 from tailrace.pipeline.commitlog import CommitLog
 from tailrace.pipeline.copying import Copying
-from tailrace.pipeline.definition import Definition, SinkDefinition
+from tailrace.pipeline.definition import Definition, SinkDefinition, unmatched
 from tailrace.pipeline.delivery import Branch
 from tailrace.pipeline.engine import Engine, Spark
 from tailrace.pipeline.following import Following
-from tailrace.pipeline.ledger import remember, remembered, report
+from tailrace.pipeline.ledger import remember, remembered, report, sharing
 from tailrace.pipeline.outlet import Outlet
 from tailrace.pipeline.places import open_home
 from tailrace.pipeline.status import Source, Status
@@ -146,8 +146,22 @@ class Runner:
         """Whatever can be known to be wrong with either end is said before Spark is started."""
         reader.check()
         if not log.begun:
+            self._check_alone(reader, log.home)
+            there = [namespace.name for namespace in reader.namespaces()]
+            if told := unmatched("the source", self.definition.source.namespace, there):
+                self._tell(f"{told}; what does, once it is there, is copied then")
             reader.check_namespaces(self._wanted(reader))
         self._outlets += [self._outlet(log, sink) for sink in self.definition.sinks]
+
+    def _check_alone(self, reader: Reader, home: Home) -> None:
+        """Refuse to begin with what another pipeline reads: each would take from the other what it has not read yet."""
+        kept = reader.kept()
+        other = sharing(home, self.definition, kept.settings) if kept is not None else None
+        if kept is not None and other is not None:
+            raise BadSetting(
+                f"the pipeline {other!r} reads {kept.what} of the same source: what one has read is lost to the other; "
+                f"give {self.definition.name!r} another {kept.settings[-1]}"
+            )
 
     def _wanted(self, reader: Reader) -> list[str]:
         wanted = re.compile(self.definition.source.namespace)

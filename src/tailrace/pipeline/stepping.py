@@ -6,18 +6,23 @@ epoch, so what a run thought dead had under way cannot be finished any more.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 from tailrace.adaptors.contract import Who
+from tailrace.adaptors.message import Message
 from tailrace.coordination.lease import Lease
 from tailrace.errors import HomeError, NotThere
 from tailrace.home import Home
 from tailrace.log.intake import log_name
+from tailrace.log.record import Op
 from tailrace.log.topic import Topic
 from tailrace.pipeline import offsets
+from tailrace.pipeline.alongside import left_behind
+from tailrace.pipeline.batch import until
 from tailrace.pipeline.deadletters import dead_letters, settle
 from tailrace.pipeline.definition import Definition
 from tailrace.pipeline.delivery import Branch, Outcome, Range, deliver_singly
@@ -79,17 +84,21 @@ def step(definition: Definition, writer: str, count: int, why: str) -> Iterator[
 
 def _next(home: Home, topic: Topic, branch: Branch, epoch: int, marks: dict[int, Mark]) -> Stepped | None:
     """The first pending message of the first partition that can go on; a command when all stand before it."""
-    ends, standing = topic.ends(), list[Logged]()
+    head, standing = home.store.run(topic.log.head()), list[Logged]()
+    ends, wide = until(head, {q: mark.resume for q, mark in marks.items()})
     for q, mark in marks.items():
-        if mark.resume < ends[q][1]:
-            logged = next(messages(home, branch.pipeline, {q: mark.resume}, {q: ends[q][1]}), None)
+        if mark.resume < ends[q]:
+            logged = next(messages(home, branch.pipeline, {q: mark.resume}, {q: ends[q]}), None)
             if logged is None:  # compaction has removed what was left
+                mark.acknowledge(ends[q] - 1)
                 continue
             outcome = _single(branch, logged, epoch, marks)
             if not outcome.commands:
                 return _told(logged, outcome)
             standing.append(logged)
-    return _command(branch, standing, marks) if len(standing) == len(marks) else None
+    if standing and len(standing) < wide:
+        raise left_behind(branch, [logged.partition for logged in standing], standing[0].message.namespace)
+    return _command(branch, standing, marks) if standing else None
 
 
 def _single(branch: Branch, logged: Logged, epoch: int, marks: dict[int, Mark]) -> Outcome:
@@ -107,11 +116,14 @@ def _told(logged: Logged, outcome: Outcome) -> Stepped:
 
 
 def _command(branch: Branch, standing: list[Logged], marks: dict[int, Mark]) -> Stepped:
-    with closing(branch.writer()) as sink:
-        sink.command(destination(branch.functions, standing[0].message.namespace), "truncate")
+    namespace = standing[0].message.namespace
+    wanted = re.search(branch.namespace, namespace) is not None
+    if wanted:
+        with closing(branch.writer()) as sink:
+            sink.command(destination(branch.functions, namespace), "truncate")
     for logged in standing:
         marks[logged.partition].acknowledge(logged.offset)
-    return Stepped(standing[0], "carried out")
+    return Stepped(standing[0], "carried out" if wanted else "filtered")
 
 
 def retry(definition: Definition, numbers: list[int], why: str) -> Iterator[Stepped]:
@@ -137,10 +149,15 @@ def _again(home: Home, definition: Definition, letter: dict[str, Any]) -> Steppe
     with closing(branch.writer()) as sink:
         epoch, marks = begun(home.store, sink, (branch.pipeline, branch.name), home.topic(branch.topic).partitions)
     later = messages(home, definition.name, {q: at + 1}, {q: marks[q].resume})
-    same = (m for m in later if (m.message.namespace, m.message.id) == (logged.message.namespace, logged.message.id))
+    same = (one for one in later if _overtakes(one.message, logged.message))
     if (newer := next(same, None)) is not None:
         return Stepped(logged, "overtaken", f"by {newer.partition}:{newer.offset}")
     return _told(logged, _out_of_turn(branch, logged, epoch, marks))
+
+
+def _overtakes(newer: Message, older: Message) -> bool:
+    """Whether a message says what has become of another's document since; a truncate says it of all."""
+    return newer.namespace == older.namespace and (newer.op == Op.COMMAND or newer.id == older.id)
 
 
 def _out_of_turn(branch: Branch, logged: Logged, epoch: int, marks: dict[int, Mark]) -> Outcome:

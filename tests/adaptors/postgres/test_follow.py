@@ -21,6 +21,14 @@ def same(source: Place, sink: Place, *tables: str) -> None:
         assert sink.texts(table) == source.texts(table)
 
 
+def noticed(drive: Drive) -> None:
+    """Follow until it is known that a table must be copied from the beginning."""
+    deadline = time.monotonic() + 20
+    while not drive.position.get("recopy"):
+        assert time.monotonic() < deadline, "it was not noticed"
+        drive.step()
+
+
 def ops(drive: Drive, since: int = 0) -> list[tuple[Op, str]]:
     return [(m.op, m.id) for batch in drive.seen[since:] for m in messages_of(batch)]
 
@@ -333,6 +341,22 @@ class TestTables:
         listed = sink.ask("SELECT attname FROM pg_attribute WHERE attrelid = 't'::regclass AND attnum > 0")
         assert {name for (name,) in listed} == {"id", "a", "gone", "more", "b", "last"}
 
+    def test_what_no_log_has_comes_with_an_update_of_every_row(self, source: Place, sink: Place) -> None:
+        """As docs/guide says: a default of a new column, a new name, another type."""
+        source.run("CREATE TABLE t (id int PRIMARY KEY, a text, n int)")
+        source.run("INSERT INTO t SELECT n, 'old', n FROM generate_series(1, 9) n")
+        with Drive(source, sink, ["public.t"]) as drive:
+            drive.begin()
+            drive.copy()
+            drive.follow()
+            source.run("ALTER TABLE t ADD more jsonb DEFAULT '{}'")
+            source.run("ALTER TABLE t RENAME a TO b")
+            source.run("ALTER TABLE t ALTER n TYPE bigint USING n * 100")
+            source.run("UPDATE t SET id = id")
+            drive.follow()
+        columns = "id, b, n, more"
+        assert sink.texts("t", columns) == source.texts("t", columns)
+
     def test_tables_that_appear(self, source: Place, sink: Place) -> None:
         source.run("CREATE TABLE a (id int PRIMARY KEY)")
         with Drive(source, sink, ["public.a"]) as drive:
@@ -352,6 +376,54 @@ class TestTables:
             source.run("INSERT INTO c VALUES (2)")
             drive.follow()
         same(source, sink, "a", "b", "c")
+
+    @pytest.mark.parametrize("key", ["PRIMARY KEY", ""])
+    def test_another_table_under_a_name(self, source: Place, sink: Place, key: str) -> None:
+        """Nobody publishes it, and the log has changes of the one before it: it is copied, from the beginning."""
+        source.run("CREATE TABLE t (id int PRIMARY KEY, v text); INSERT INTO t VALUES (1, 'old'), (2, 'old')")
+        with Drive(source, sink, ["public.t"], reader={"identity": "full"}) as drive:
+            drive.begin()
+            drive.copy()
+            drive.follow()
+            source.run("INSERT INTO t VALUES (3, 'of the old one, and not read yet')")
+            source.run("DROP TABLE t")
+            source.run(f"CREATE TABLE t (id int {key}, v text); INSERT INTO t VALUES (1, 'new'), (4, 'new')")
+            noticed(drive)
+            drive.follow()
+            assert sink.texts("t") == source.texts("t")
+            source.run("UPDATE t SET v = 'newer' WHERE id = 4; INSERT INTO t VALUES (5, 'newer')")
+            drive.follow()
+            assert sink.texts("t") == source.texts("t")
+
+    def test_two_that_change_their_names(self, source: Place, sink: Place) -> None:
+        source.run("CREATE TABLE t (id int PRIMARY KEY, v text); INSERT INTO t VALUES (1, 't'), (2, 't')")
+        source.run("CREATE TABLE s (id int PRIMARY KEY, v text); INSERT INTO s VALUES (2, 's'), (3, 's')")
+        with Drive(source, sink, ["public.s", "public.t"]) as drive:
+            drive.begin()
+            drive.copy()
+            drive.follow()
+            source.run("UPDATE t SET v = 'later' WHERE id = 2; INSERT INTO s VALUES (4, 's')")
+            source.run("ALTER TABLE t RENAME TO x; ALTER TABLE s RENAME TO t; ALTER TABLE x RENAME TO s")
+            source.run("INSERT INTO t VALUES (9, 'new'); DELETE FROM s WHERE id = 1")
+            noticed(drive)
+            drive.follow()
+            same(source, sink, "s", "t")
+
+    def test_another_table_while_nobody_followed(self, source: Place, sink: Place) -> None:
+        source.run("CREATE TABLE t (id int PRIMARY KEY, v text); INSERT INTO t VALUES (1, 'old'), (2, 'old')")
+        with Drive(source, sink, ["public.t"]) as drive:
+            drive.begin()
+            drive.copy()
+            drive.follow()
+            drive.stop()
+            source.run("INSERT INTO t VALUES (3, 'old'); CREATE TABLE s (id int PRIMARY KEY, v text)")
+            source.run("ALTER TABLE t RENAME TO before; ALTER TABLE s RENAME TO t; INSERT INTO t VALUES (2, 'new')")
+            noticed(drive)
+            drive.stop()  # killed once that is known, or a little later
+            drive.step()
+            drive.stop()
+            drive.follow()
+            assert sink.texts("t") == source.texts("t") == ["(2,new)"]
 
     def test_a_thousand_tables(self, source18: Place) -> None:
         source = source18

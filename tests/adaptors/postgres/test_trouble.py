@@ -6,10 +6,14 @@ import sys
 import time
 import traceback
 from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
 
 import psycopg
 import pytest
+from pyspark import SparkContext
 
+import tailrace
 from tailrace.adaptors.postgres.database import Database
 from tailrace.adaptors.postgres.reader import PostgresReader
 from tailrace.adaptors.postgres.settings import PostgresSink, PostgresSource
@@ -17,6 +21,9 @@ from tailrace.adaptors.postgres.trouble import failed, refused
 from tailrace.adaptors.postgres.writer import PostgresWriter
 from tailrace.adaptors.registry import make_reader
 from tailrace.errors import BadSetting, NotInstalled, NotReady, NotThere, PositionLost, Rejected, Unavailable
+from tailrace.pipeline.definition import Definition, SinkDefinition, SourceDefinition
+from tailrace.pipeline.ledger import remember
+from tailrace.pipeline.runner import Runner
 from tests.adaptors.postgres.conftest import FAST
 from tests.adaptors.postgres.driver import Drive
 from tests.adaptors.postgres.place import Place
@@ -26,6 +33,10 @@ from tests.servers.postgres import PASSWORD, Postgres
 from tests.servers.process import folder
 
 SECRET = "hunter2-very-secret"
+
+
+def never() -> SparkContext:
+    raise RuntimeError("Spark was started")
 
 
 def said(kind: type[BaseException], do: Callable[[], object], *, secret: str = PASSWORD) -> str:
@@ -193,7 +204,26 @@ class TestSource:
         source.run("SELECT pg_drop_replication_slot(%s)", source.name)
         text = said(PositionLost, drive.step)
         assert f"changes from {drive.position['lsn']} can no longer be read" in text
-        assert "Copy the tables afresh" in text
+        assert "Copy the tables afresh: give the pipeline another name, and empty its sinks" in text
+
+    def test_slot_of_another_pipeline(self, source18: Place, tmp_path: Path) -> None:
+        """What the second one had read would be lost to the first."""
+        source18.run("CREATE TABLE t (id int PRIMARY KEY)")
+        settings = {"uri": source18.uri, "slot": source18.name}
+        sink = SinkDefinition("lake", "file", {"path": str(tmp_path / "out")})
+        first = Definition("first", str(tmp_path / "home"), SourceDefinition("postgres", settings), (sink,))
+        with tailrace.open(tmp_path / "home") as home:
+            remember(home, first)
+        second = Runner(replace(first, name="second"), never)
+        with pytest.raises(RuntimeError, match="Spark"):  # the slot is nobody's yet: of a beginning that was cut off
+            second.run(once=True)
+        third = Runner(replace(first, name="third"), never)
+        text = said(BadSetting, lambda: third.run(once=True))
+        assert f"reads slot {source18.name!r} of the same source" in text
+        assert "give 'third' another slot" in text
+        other = replace(first.source, settings={**settings, "slot": f"{source18.name}_2"})
+        with pytest.raises(RuntimeError, match="Spark"):
+            Runner(replace(first, name="third", source=other), never).run(once=True)
 
     def test_slot_made_anew(self, source: Place) -> None:
         source.run("CREATE TABLE t (id int PRIMARY KEY)")

@@ -46,7 +46,7 @@ class Changed:
     def add(self, op: Op, row: Row, *, moved: bool = False) -> None:
         """One change."""
         collected = self._collected
-        if self._watched and collected.skips(self.namespace):
+        if self._watched and collected.skips(self.namespace, keyed=bool(self.keys)):
             return
         if not self.rows:
             collected.order.append(self)
@@ -67,7 +67,7 @@ class Changed:
 
     def truncate(self) -> None:
         """The table was emptied."""
-        if not (self._watched and self._collected.skips(self.namespace)):
+        if not (self._watched and self._collected.skips(self.namespace, keyed=bool(self.keys))):
             self._collected.command(self.namespace, "truncate")
 
     def build(self, fetch: Fetch) -> pa.RecordBatch | None:
@@ -166,15 +166,16 @@ class Collected:
         known = self.shapes.get(namespace, "")
         if shape != known and not (cut is not None and cut.saw(self._xid)):
             self.unsettled.setdefault(namespace, set()).add(self._xid)
-        return bool(shape or known)
+        return bool(shape or known or cut)
 
-    def skips(self, namespace: str) -> bool:
-        """Whether a change of a table without a key is in its copy, or will be when it is made again."""
+    def skips(self, namespace: str, *, keyed: bool = False) -> bool:
+        """Whether a change is in the copy of its table, or will be when it is made again; of one with a key that
+        matters only where another table had its name before."""
         if namespace not in self.unsettled:
             cut = self.cuts.get(namespace)
             if cut is not None:
                 return cut.saw(self._xid)
-            if not self.in_window:
+            if keyed or not self.in_window:
                 return False
         self.unsettled.setdefault(namespace, set()).add(self._xid)
         return True

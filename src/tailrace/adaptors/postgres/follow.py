@@ -43,6 +43,9 @@ class Follower:
     def __init__(self, database: Database, settings: PostgresSource, point: Point, namespaces: Sequence[str]) -> None:
         self._database, self._settings = database, settings
         self._point, self._followed = point, set(namespaces)
+        self._copied, self._noted = set(namespaces), set(point.recopy)
+        """The tables that are the pipeline's; of which it is durable that they must be copied again."""
+        self._oids: dict[str, int] = {}
         self._durable = point.lsn
         self._collected = Collected(
             self._describe,
@@ -63,7 +66,7 @@ class Follower:
 
     def acknowledge(self, point: Point) -> None:
         """Everything up to here is durable, and so is the position."""
-        self._durable = max(self._durable, point.lsn)
+        self._durable, self._noted = max(self._durable, point.lsn), set(point.recopy)
 
     def changes(self) -> Generator[Changes]:
         """The changes, for ever."""
@@ -71,7 +74,7 @@ class Follower:
 
         try:
             self._open()
-            yield from self._recopy({name: set() for name in self._point.recopy})
+            yield from self._anew([*self._point.recopy, *self._replaced()])
             while True:
                 self._read()
                 self._alive()
@@ -87,7 +90,9 @@ class Follower:
         settings, where = self._settings, self._database.where
         self._aside = aside = self._database.open()
         slot.kept(aside, where, settings, self._point.lsn)
-        publication.publish(aside, settings, catalog.identities(aside, sorted(self._followed)))
+        known = catalog.identities(aside, sorted(self._followed))
+        lacking = publication.lacks(aside, settings.published, known)
+        publication.publish(aside, settings, [one for one in known if one not in lacking])
         slot.free(aside, where, settings, TAKEN)
         tables = mark(sorted(self._followed))
         copied = self._point.copied if tables == self._point.tables else None
@@ -190,7 +195,11 @@ class Follower:
         if self._collected.unsettled:
             yield from self._recopy(self._collected.unsettled)
             return
+        looked = self._looked
         appeared = self._appeared()
+        if looked != self._looked and (replaced := self._replaced()):
+            yield from self._anew(replaced)
+            return
         if appeared:
             self._point = replace(self._point, copied=None, shapes={**self._point.shapes, **self._shapes(appeared)})
         rows = self._collected.take()
@@ -202,6 +211,7 @@ class Follower:
         yield Changes(rows, self._point.stored(), committed_at, appeared, self._arrived)
         if appeared:
             self._followed |= set(appeared)
+            self._copied |= self._published(appeared)
             self._know_copied(self._point)
             self._decoder.renew()
 
@@ -216,6 +226,41 @@ class Follower:
             return []
         self._looked = time.monotonic()
         return sorted(catalog.listing(self._aside) - self._followed)
+
+    def _published(self, tables: Sequence[str]) -> set[str]:
+        """Those of some tables that are the pipeline's: they have been copied, and are published."""
+        assert self._aside is not None
+        known = catalog.identities(self._aside, tables)
+        lacking = publication.lacks(self._aside, self._settings.published, known)
+        return {one.namespace for one in known if one not in lacking}
+
+    def _replaced(self) -> list[str]:
+        """Tables that are followed, and not published, or not those that were when we last looked: each is another one
+        than was copied, under its name."""
+        assert self._aside is not None
+        known = catalog.identities(self._aside, sorted(self._copied))
+        others = {one.namespace for one in publication.lacks(self._aside, self._settings.published, known)}
+        others |= {one.namespace for one in known if self._oids.get(one.namespace, one.oid) != one.oid}
+        self._oids |= {one.namespace: one.oid for one in known}
+        return sorted(others)
+
+    def _anew(self, tables: Sequence[str]) -> Iterator[Changes]:
+        """Copy tables from the beginning, and publish those that are not.  That they must be copied is durable before:
+        once they are published nothing else tells it."""
+        if not tables:
+            return
+        assert self._aside is not None
+        self._point = replace(self._point, recopy=tuple(dict.fromkeys(tables)))
+        yield Changes(self._collected.take(), self._point.stored(), self._collected.committed_at)
+        while not self._noted >= set(tables):
+            yield self._sign()
+            time.sleep(0.01)
+            self._alive()
+        for one in catalog.identities(self._aside, tables):
+            publication.publish(self._aside, self._settings, [one])
+            publication.wait_for_writers(self._aside, self._settings.published, one, self._settings.patience)
+        yield from self._recopy({name: set() for name in tables})
+        self._decoder.renew()
 
     def _shapes(self, appeared: Sequence[str]) -> dict[str, str]:
         assert self._aside is not None

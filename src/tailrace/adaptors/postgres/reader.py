@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from tailrace.adaptors.contract import Changes, Namespace, Piece, Position, Reader
+from tailrace.adaptors.contract import Changes, Kept, Namespace, Piece, Position, Reader
 from tailrace.adaptors.postgres import catalog, copying, names, publication, slot
 from tailrace.adaptors.postgres.catalog import Identity, Table
 from tailrace.adaptors.postgres.database import Database, check_version
@@ -48,6 +48,12 @@ class PostgresReader(Reader):
             _check_server(connection, self._database.where)
             self._database.log().finish()
             slot.free(connection, self._database.where, self._settings, HELD)
+
+    def kept(self) -> Kept | None:
+        """The slot: what one pipeline has read of it the server forgets, also for another."""
+        with self._database.connect("looking for the slot") as connection:
+            found = slot.find(connection, self._settings.slot)
+        return None if found is None else Kept(f"slot {found.name!r}", ("uri", "slot"))
 
     def check_namespaces(self, namespaces: Sequence[str]) -> None:
         """Whether these tables' changes say which row they are about."""

@@ -115,7 +115,8 @@ def lost(name: str, where: str, how: str, position: int | None = None, now: int 
     span += f" to {lsn_text(now)}" if now is not None else ""
     return PositionLost(
         f"slot {name!r} of PostgreSQL at {where}: {how}, so changes{span} can no longer be read.  Copy the tables "
-        f"afresh (first: SELECT pg_drop_replication_slot('{name}'); if it is still there); to keep more log, raise "
+        "afresh: give the pipeline another name, and empty its sinks, which may have rows that were deleted meanwhile "
+        f"(first: SELECT pg_drop_replication_slot('{name}'); if it is still there); to keep more log, raise "
         "max_slot_wal_keep_size"
     )
 
