@@ -78,10 +78,9 @@ def test_readers_pass_what_is_quarantined_and_nothing_else(
     home: Home, topic: Topic, tmp_path: Path, how: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     lost = harm(topic, tmp_path, how)
-    if how != "page":
-        with pytest.raises(Damaged) as caught:
-            offsets(topic)
-        assert caught.value.lost == lost
+    with pytest.raises(Damaged) as caught:
+        offsets(topic)
+    assert caught.value.lost == lost
     (damage,) = home.scrub().damages
     assert damage.lost == lost
     assert topic.quarantine(damage.lost, "the disk of May", who="ann") == len(lost)
@@ -119,6 +118,14 @@ def test_a_part_of_what_is_lost_is_not_enough(topic: Topic, tmp_path: Path) -> N
 def test_what_can_be_read_is_read_though_quarantined(topic: Topic, tmp_path: Path) -> None:
     topic.quarantine([Lost(0, 0, 20)], "by mistake")
     assert offsets(topic) == {0: list(range(20)), 1: list(range(20))}
+
+
+@pytest.mark.parametrize("how", ["flip", "gone", "page"])
+def test_a_decision_wider_than_the_loss_passes_the_loss_alone(topic: Topic, tmp_path: Path, how: str) -> None:
+    lost = harm(topic, tmp_path, how)
+    topic.quarantine([Lost(0, 0, 20), Lost(1, 0, 20)], "all of it, to be sure")
+    gone = {(q, n) for q, first, end in lost for n in range(first, end)}
+    assert offsets(topic) == {q: [n for n in range(20) if (q, n) not in gone] for q in range(2)}
 
 
 def test_lifting_brings_the_error_back_or_the_records(topic: Topic, tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from tailrace.log import head as heads
 from tailrace.log.append import Log
 from tailrace.log.chunk import OFFSETS, Run, decode
 from tailrace.log.head import Entry, Head, Page
-from tailrace.log.looking import look
+from tailrace.log.looking import look_over
 from tailrace.log.manifest import expand
 from tailrace.log.quarantine import covering
 from tailrace.log.runs import lost_with, named, read_runs, where_is
@@ -66,7 +66,7 @@ def _offset_at(log: Log, partition: int, timestamp: int) -> Steps[int]:
         before = yield from _search(log, head, lambda page: page.t < timestamp)
         number = before.last + 1 if before else head.first
     while number < head.page:
-        page = yield from look(log, number)
+        page = yield from look_over(log, number)
         if page is None:
             number = (yield from log.head()).first
             continue

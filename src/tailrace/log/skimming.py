@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from tailrace.log.append import Log
 from tailrace.log.head import Head, Page, plus
-from tailrace.log.looking import look
+from tailrace.log.looking import look_over
 from tailrace.log.manifest import expand
 from tailrace.log.seeking import seek
 from tailrace.storage.calls import Steps
@@ -18,7 +18,7 @@ def skim(log: Log, start: Mapping[int, int], until: Mapping[int, int], max_bytes
     here, left = dict(start), max_bytes
     number = yield from _first_page(log, head, start)
     while left > 0 and number <= head.page:
-        page = head.own if number == head.page else (yield from look(log, number))
+        page = head.own if number == head.page else (yield from look_over(log, number))
         if page is None:
             number = (yield from log.head()).first
             continue

@@ -22,6 +22,7 @@ from tailrace.coordination.lease import NOBODY
 from tailrace.errors import AlreadyThere, Damaged, ObjectMissing, Unavailable, UnknownTopic
 from tailrace.events.tip import TIP
 from tailrace.log import head as heads
+from tailrace.log import missing
 from tailrace.log.append import Log
 from tailrace.log.catalog import bucket_key
 from tailrace.log.chunk import MANIFEST
@@ -195,21 +196,27 @@ class _Copy:
             self.sizes = {one.name: one.size for one in self.source.objects.list(f"topics/{log.id}/")}
         number = head.first
         while number < head.page:
-            items, _ = self.source.run(guard.read_range(heads.head_key(log.id).p, number, LAST - 1))
+            items, _ = self.source.run(guard.read_range(heads.head_key(log.id).p, number, head.page - 1))
+            if not items:
+                self._must_be_lost(log, number)
+                break
             for item in items:
                 page = Page.of(item)
-                if page.first != number or page.last >= head.page:
+                if page.last >= head.page:
                     raise _Changed
+                if page.first != number:
+                    self._must_be_lost(log, number)
                 self._entries(log, page.entries, pool)
                 self.shelf.put(item)
                 number = page.last + 1
-                if number >= head.page:
-                    break
-            if not items:
-                raise _Changed
         self._entries(log, head.own.entries, pool)
         self.shelf.put(head.item)
         self.copied.topics += 1
+
+    def _must_be_lost(self, log: Log, number: int) -> None:
+        """A page that does not show was merged since its head was read; or is lost, as the scrub of the target says."""
+        if self.source.run(missing.gap_at(log, number)) is None:
+            raise _Changed
 
     def _entries(self, log: Log, entries: tuple[Entry, ...], pool: ThreadPoolExecutor) -> None:
         every = [part for entry in entries for part in self._parts(log, entry)]
