@@ -103,6 +103,31 @@ def test_orphans_are_told_from_what_is_not_committed_yet(home: Home) -> None:
     assert (report.orphans, report.orphan_bytes, report.pending, report.clean) == (2, 14, 2, True)
 
 
+def test_files_that_are_nobodys_are_noted_and_left(disk: Home, tmp_path: Path) -> None:
+    topic = disk.create_topic("t")
+    topic.append([(b"k", BIG)])
+    folder = tmp_path / "home" / "objects" / "topics" / topic.id
+    for path in (folder / "0" / ".DS_Store", folder / "README", folder.parent / "notes"):
+        path.write_bytes(b"somebody's")
+    late = disk.create_topic("late")
+    disk.delete_topic("late")
+    disk.store.objects.put(heads.object_name(late.id, 0, "ab" * 12), [b"put after it was deleted"])
+    for _ in range(3):
+        assert disk.upkeep()[0].error is None
+    report = disk.scrub()
+    assert report.clean
+    assert "3 objects are not of tailrace's making, such as topics/" in report.notes[0]
+    assert f"the object topics/{late.id}/0/{'ab' * 12} is of topics that are gone" in report.notes[1]
+    assert disk.scrub(["t"]).notes == []
+
+
+def test_a_topic_named_twice_is_scrubbed_and_kept_up_once(home: Home) -> None:
+    fill(home.create_topic("t"), 3)
+    report = home.scrub(["t", "t"])
+    assert (report.topics, report.found.records) == (1, 3)
+    assert len(home.upkeep("t", "t")) == 1
+
+
 # --- what refers to topics
 def test_a_group_beyond_the_end(home: Home) -> None:
     topic = home.create_topic("t", 2)

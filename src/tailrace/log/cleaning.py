@@ -104,15 +104,16 @@ def _pages_below(log: Log, page: int, first: int, ids: set[str]) -> Steps[int | 
 
 def _remove_objects(log: Log, g: int, kept: set[str]) -> Steps[Cleaned]:
     listed = yield from guard.persist(lambda: calls.list_objects(f"topics/{log.id}/"))
-    doomed = [o for o in listed if _gen(o.name) < g and o.name.rpartition("/")[2] not in kept]
+    doomed = [o for o in listed if _unused(o.name, g, kept)]
     for start in range(0, len(doomed), 1000):
         names = [o.name for o in doomed[start : start + 1000]]
         yield from guard.persist(lambda names=names: calls.delete_objects(names))  # type: ignore[misc]
     return Cleaned(len(doomed), sum(o.size for o in doomed))
 
 
-def _gen(name: str) -> int:
-    return int(name.split("/")[-2])
+def _unused(name: str, g: int, kept: set[str]) -> bool:
+    parts = heads.parts_of(name)
+    return parts is not None and parts[1] < g and parts[2] not in kept
 
 
 def _remove_items(log: Log, g: int, kept: set[str]) -> Steps[Cleaned]:

@@ -49,11 +49,12 @@ class Keeper:
         with Lease(self._store, LEASE, wall=self._wall) as lease:
             if not lease.acquire(wait):
                 raise Busy(f"upkeep of this home is under way already, {self._holder()}; wait for it, or stop it")
-            names = list(topics)
-            if not names:
+            names = list(dict.fromkeys(topics))
+            named = bool(names)
+            if not named:
                 names = self._store.run(catalog.listing("$Topics"))
                 self._store.run(catalog.purge())
-            return [self._tend(lease, name, bool(topics)) for name in names if not self._stopped.is_set()]
+            return [self._tend(lease, name, named) for name in names if not self._stopped.is_set()]
 
     def stop(self) -> None:
         """End after the topic, or the object, that is being worked on."""

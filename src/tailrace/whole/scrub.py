@@ -26,6 +26,7 @@ from tailrace.log.scrub import Found, Piece, pieces, scrub_piece
 from tailrace.storage.calls import Store
 from tailrace.whole.items import Items
 from tailrace.whole.report import Report
+from tailrace.whole.strays import note_strays
 
 WORKERS = 4
 AHEAD = 4
@@ -57,7 +58,7 @@ def scrub(
         report.notes += notes
         for fault in faults:
             report.damage("journal" if fault.where.endswith("-wal") else "database", fault)
-    names = _names(store, report) if topics is None else list(topics)
+    names = _names(store, report) if topics is None else list(dict.fromkeys(topics))
     scrubber = _Scrubber(store, report, sample, told, rng or random.Random())
     with ThreadPoolExecutor(workers, "tailrace-scrub") as pool:
         for name in names:
@@ -67,6 +68,7 @@ def scrub(
     items.holders()
     if topics is None:
         items.everything()
+        note_strays(store, scrubber.shelves, report)
     for shelf in scrubber.shelves.values():
         shelf.count(report)
     return report
@@ -167,8 +169,8 @@ class _Scrubber:
         shelf = self.shelves[log.id] = Shelf(log.name, head.gc)
         self.report.topics += 1
         for one in self.store.objects.list(f"topics/{log.id}/"):
-            *_, gen, id = one.name.split("/")
-            shelf.put(int(gen), id, one.size)
+            if (parts := heads.parts_of(one.name)) is not None:
+                shelf.put(*parts[1:], one.size)
         there = array("Q", sorted(id for ids, _ in shelf.stored.values() for id in ids)) if self.sample < 1 else None
         walk, busy = Walk(log), set[Future[None]]()
         while (page := self._next(walk)) is not None:
