@@ -1,11 +1,13 @@
-"""Skimming: how far one gets with so many bytes, told by the entries alone."""
+"""Skimming: how far one gets with so many bytes, and whether records are missing between, told by the entries alone."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
+from tailrace.coordination import guard
 from tailrace.log.append import Log
-from tailrace.log.head import Head, Page, plus
+from tailrace.log.chunk import OFFSETS
+from tailrace.log.head import Head, Page, head_key, plus
 from tailrace.log.looking import look_over
 from tailrace.log.manifest import expand
 from tailrace.log.seeking import seek
@@ -51,3 +53,16 @@ def _runs(
             if q in start and before < until[q] and start[q] < at[q]:
                 out.append((q, at[q], run.length))
     return out
+
+
+def thinned(log: Log) -> Steps[bool]:
+    """Whether compaction has removed records: then a chunk says its records' offsets."""
+    head = yield from log.head()
+    low = head.first
+    while low < head.page:
+        items, more = yield from guard.read_range(head_key(log.id).p, low, head.page - 1)
+        for entry in (entry for item in items for entry in Page.of(item).entries):
+            if any(chunk.kind & OFFSETS for chunk in (yield from expand(log, entry))):
+                return True
+        low = head.page if more is None else more + 1
+    return False
