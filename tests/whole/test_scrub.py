@@ -17,6 +17,7 @@ from tailrace.events.event import Event
 from tailrace.home import Home
 from tailrace.log import group as groups
 from tailrace.log import head as heads
+from tailrace.log import scrub as scrubbing
 from tailrace.log.append import roll
 from tailrace.log.cleaning import clean
 from tailrace.log.damage import Damage
@@ -324,7 +325,7 @@ def test_a_topic_that_has_grown(home: Home) -> None:
     assert damage.lost == (Lost(0, 5, 7), Lost(1, 5, 7))
 
 
-def test_after_upkeep_and_compaction(home: Home) -> None:
+def test_after_upkeep_and_compaction(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
     topic = home.create_topic("t", 2, compact=True)
     before, heads.FULL = heads.FULL, 300
     try:
@@ -337,3 +338,8 @@ def test_after_upkeep_and_compaction(home: Home) -> None:
     report = home.scrub()
     assert report.damages == []
     assert report.found.chunks < 30
+    assert report.found.records == len(list(topic.records())) < 30
+    assert not report.found.at_most
+    monkeypatch.setattr(scrubbing, "SLICE", 100)
+    report = home.scrub()
+    assert (report.clean, report.found.records, report.found.at_most) == (True, 30, True)
