@@ -10,13 +10,17 @@ from pathlib import Path
 import pytest
 
 import tailrace
-from tailrace.errors import Damaged, Lost
+from tailrace.errors import Damaged, Lost, ObjectMissing
 from tailrace.home import Home
 from tailrace.log import head as heads
-from tailrace.log.append import roll
+from tailrace.log import manifest
+from tailrace.log.append import commit, roll
+from tailrace.log.buffer import Buffer
+from tailrace.log.gathering import gather
 from tailrace.log.merging import merge_all
 from tailrace.log.reader import Reader
 from tailrace.log.retention import drop_pages, raise_floor
+from tailrace.log.skimming import skim
 from tailrace.log.topic import Topic
 from tailrace.storage.tables import Delete
 from tests.log.homes import fill
@@ -191,6 +195,35 @@ def test_a_search_by_time_passes_it_too(home: Home, tmp_path: Path, how: str) ->
     topic.lift()
     with pytest.raises(Damaged):
         topic.offset_at(1, at(1000))
+
+
+@pytest.mark.parametrize("how", ["flip", "gone"])
+def test_a_list_of_chunks_is_passed_by_searches_too(
+    home: Home, tmp_path: Path, how: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As of a very large Spark commit."""
+    monkeypatch.setattr(manifest, "LIMIT", 0)
+    topic = home.create_topic("t")
+    topic.log.inline_bytes = 0
+    for n in range(3):
+        parts = []
+        for _ in range(2):
+            buffer = Buffer(1, 1 << 20)
+            buffer.add(b"k", b"v", 1000 * n)
+            parts.append(buffer.encode("none"))
+        home.store.run(commit([home.store.run(gather(topic.log, parts))]))
+        home.store.run(roll(topic.log, home.store.run(topic.log.head())))
+    path = path_of(topic, tmp_path, 1)
+    path.unlink() if how == "gone" else path.write_bytes(bytes(path.stat().st_size))
+    with pytest.raises(Damaged):
+        topic.offset_at(0, at(1000))
+    with pytest.raises((Damaged, ObjectMissing)):
+        home.store.run(skim(topic.log, {0: 0}, {0: 6}, 1 << 20))
+    (damage,) = home.scrub().damages
+    topic.quarantine(damage.lost, "tried everything")
+    assert topic.offset_at(0, at(1000)) == 4, "the first that can be read"
+    assert home.store.run(skim(topic.log, {0: 0}, {0: 6}, 1 << 20)) == {0: 6}
+    assert [r.offset for r in topic.records()] == [0, 1, 4, 5]
 
 
 def at(milliseconds: int) -> datetime:

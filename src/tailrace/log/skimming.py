@@ -10,7 +10,7 @@ from tailrace.log.chunk import OFFSETS
 from tailrace.log.head import Head, Page, head_key, plus
 from tailrace.log.looking import look_over
 from tailrace.log.manifest import expand
-from tailrace.log.seeking import seek
+from tailrace.log.seeking import expanded, seek
 from tailrace.storage.calls import Steps
 
 
@@ -47,11 +47,14 @@ def _runs(
     """(partition, the offset after it, bytes) of each run with something between."""
     out, at = [], plus(page.base, {})
     for entry in page.entries:
-        for run in (run for e in (yield from expand(log, entry)) for run in e.runs):
-            q = run.partition
-            before, at[q] = at[q], at[q] + run.count
-            if q in start and before < until[q] and start[q] < at[q]:
-                out.append((q, at[q], run.length))
+        ends, here = plus(at, entry.counts), {q: at[q] for q in start}
+        if any(before < until[q] and start[q] < ends[q] for q, before in here.items()):
+            for run in (run for e in (yield from expanded(log, entry, here)) for run in e.runs):
+                q = run.partition
+                before, at[q] = at[q], at[q] + run.count
+                if q in start and before < until[q] and start[q] < at[q]:
+                    out.append((q, at[q], run.length))
+        at = ends
     return out
 
 
