@@ -17,10 +17,13 @@ from tailrace.events.event import Event
 from tailrace.home import Home
 from tailrace.log import group as groups
 from tailrace.log import head as heads
+from tailrace.log import manifest
 from tailrace.log import scrub as scrubbing
-from tailrace.log.append import roll
+from tailrace.log.append import commit, roll
+from tailrace.log.buffer import Buffer
 from tailrace.log.cleaning import clean
 from tailrace.log.damage import Damage
+from tailrace.log.gathering import gather
 from tailrace.log.merging import merge
 from tailrace.log.parcel import pack_up
 from tailrace.log.topic import Topic
@@ -273,6 +276,36 @@ def test_a_sample_reads_some_and_knows_that_the_rest_is_there(disk: Home) -> Non
     for _ in range(5):
         (damage,) = disk.scrub(sample=0.01).damages
         assert (damage.kind, damage.lost) == ("missing", (Lost(0, 7, 8),))
+
+
+def test_a_sample_leaves_out_nothing_of_the_table(home: Home) -> None:
+    topic = home.create_topic("t")
+    for n in range(20):
+        fill(topic, 1, n)
+    entries = home.store.run(topic.log.head()).own.entries
+    assert all(entry.inline for entry in entries)
+    home.store.table.write(heads.drop_chunk(topic.id, entries[7]))
+    (damage,) = home.scrub(sample=0.001).damages
+    assert (damage.kind, damage.lost) == ("missing", (Lost(0, 7, 8),))
+
+
+def test_a_sample_knows_that_chunks_on_a_list_are_there(disk: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As of a very large Spark commit."""
+    monkeypatch.setattr(manifest, "LIMIT", 0)
+    topic = disk.create_topic("t")
+    topic.log.inline_bytes = 0
+    parts = []
+    for _ in range(3):
+        buffer = Buffer(1, 1 << 20)
+        buffer.add(b"k", b"v", 1)
+        parts.append(buffer.encode("none"))
+    disk.store.run(commit([disk.store.run(gather(topic.log, parts))]))
+    assert disk.scrub(sample=0.001).unread == 1
+    (listed,) = disk.store.run(topic.log.head()).own.entries
+    (_, one, _) = disk.store.run(manifest.expand(topic.log, listed))
+    disk.store.objects.delete([heads.object_name(topic.id, one.gen, one.id)])
+    (damage,) = disk.scrub(sample=0.001).damages
+    assert (damage.kind, damage.lost) == ("missing", (Lost(0, 1, 2),))
 
 
 def test_beside_producers_merging_and_cleaning(disk: Home) -> None:
