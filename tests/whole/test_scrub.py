@@ -152,6 +152,21 @@ def test_a_group_that_was_told_to_wait_beyond_the_end(home: Home) -> None:
     assert "waits for that" in report.notes[0]
 
 
+def test_a_lease_of_somebody_who_is_gone_and_a_position_without_its_partition(home: Home) -> None:
+    topic = home.create_topic("t", 2)
+    fill(topic, 10)
+    group = group_of(topic)
+    home.store.run(groups.make(group, "earliest"))
+    home.store.table.write(Update(group.shard(0), (Set("owner", 4711),)))
+    report = home.scrub()
+    assert report.clean, "whoever comes next takes it over"
+    assert "partition 0 of 't' is leased to a member of group 'billing' that is gone" in report.notes[0]
+    shard = dict(home.store.table.get(group.shard(1)) or {})
+    home.store.table.write(Put(group.shard(7), {**shard, "i": 7, "position": 3}, (Absent(),)))
+    damage = the_damage(home)
+    assert (damage.kind, damage.where) == ("position", f"item {group.p}/7")
+
+
 def test_a_producer_whose_batch_is_not_in_the_log(home: Home) -> None:
     topic = home.create_topic("t")
     topic.named_producer("loader").send_batch([(b"k", b"v")])

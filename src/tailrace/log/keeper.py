@@ -32,7 +32,7 @@ class Pace:
     rate: float | None = None
     """Bytes a second, at most; None: as fast as it can."""
     told: Callable[[str, int], None] = lambda topic, bytes: None
-    """Called with a topic's name and how many more bytes were written."""
+    """Called with a topic's name and how many more bytes were written; with none while it reads."""
 
 
 class Keeper:
@@ -72,8 +72,7 @@ class Keeper:
         def told(bytes: int) -> None:
             nonlocal written
             written += bytes
-            if bytes:
-                self._pace.told(name, bytes)
+            self._pace.told(name, bytes)
             self._check(lease)
             if self._pace.rate:
                 self._stopped.wait(max(0.0, began + written / self._pace.rate - self._store.clock()))
