@@ -22,6 +22,7 @@ from tailrace.errors import PositionLost
 from tailrace.home import Home
 from tailrace.log.record import Mode, Op
 from tailrace.log.retention import raise_floor
+from tailrace.log.topic import Topic
 from tailrace.pipeline.commitlog import CommitLog
 from tailrace.testing.adaptorcontract import ReaderContract, WriterContract
 from tailrace.testing.readercontract import Following
@@ -213,6 +214,23 @@ def test_a_truncate_is_a_command_in_every_partition(home: Home) -> None:
     writer.command("public.orders", "truncate")
     found = [(r.partition, r.op, r.value) for r in home.topic("public-orders").records()]
     assert sorted(found) == [(q, Op.COMMAND, b"truncate") for q in range(3)]
+
+
+def test_a_command_misses_no_partition_of_a_topic_that_grows_meanwhile(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writer = TopicWriter(TopicSink(home=home.url, topic="t", partitions=3))
+    writer.check()
+    ends = Topic.ends
+
+    def seen_just_before(topic: Topic) -> dict[int, tuple[int, int]]:
+        found = ends(topic)
+        home.topic("t").grow(5)
+        return found
+
+    monkeypatch.setattr(Topic, "ends", seen_just_before)
+    writer.command("orders", "truncate")
+    assert sorted(r.partition for r in home.topic("t").records()) == list(range(5))
 
 
 class Overtaken(TopicWriter):

@@ -65,6 +65,17 @@ def test_a_bar_appears_when_it_takes_long(orders: Cli, tmp_path: Path) -> None:
         assert max(map(len, frames)) <= 80
 
 
+def test_a_bar_shows_what_upkeep_has_written(orders: Cli) -> None:
+    with tailrace.open(orders.home) as home:
+        topic = home.create_topic("large", merge_bytes=1 << 20)
+        for _ in range(150):
+            topic.append([(b"k", bytes(40_000))])
+    with Terminal([PROGRAM, "upkeep", "run", "--rate", "2MiB"], orders.env()) as terminal:
+        assert re.search(r"upkeep .*━", shown(terminal.wait_for("MB")))
+        assert terminal.end() == 0
+        assert re.search(r"large\s+wrote [\d.]+ MiB anew", shown(terminal.seen))
+
+
 def test_no_bar_for_quick_work_nor_without_a_terminal(orders: Cli, tmp_path: Path) -> None:
     path = tmp_path / "small.txt"
     path.write_text("a\n")

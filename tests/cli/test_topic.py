@@ -55,7 +55,16 @@ def test_describe_says_all_there_is(cli: Cli) -> None:
     assert about["settings"]["retention_ms"] == 7 * 24 * 3600 * 1000
     assert about["settings"]["compression"] == "zstd"
     assert about["offsets"] == [{"partition": 0, "floor": 0, "next": 0}, {"partition": 1, "floor": 0, "next": 2}]
-    assert {*about} == {"name", "id", "partitions", "created", "records", "settings", "offsets", "groups"}
+    fields = {"name", "id", "partitions", "created", "records", "compacted", "settings", "offsets", "groups"}
+    assert {*about} == fields
+
+
+def test_what_a_compacted_topic_holds_is_an_upper_bound(cli: Cli) -> None:
+    cli("topic", "create", "orders", "--set", "compact=true")
+    cli("topic", "append", "orders", input="a\nb\n")
+    assert "at most 2" in cli("topic", "describe", "orders").out
+    cli("topic", "set", "orders", "compact=false")
+    assert cli("topic", "describe", "orders", "--json").json["compacted"], "what it was once shows still"
 
 
 def test_a_topic_grows(cli: Cli) -> None:

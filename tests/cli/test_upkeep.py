@@ -105,3 +105,25 @@ def test_every_so_often_until_it_is_stopped(cli: Cli, orders: None) -> None:
         ran.send_signal(signal.SIGINT)
         ran.communicate(timeout=30)
     assert ran.returncode == 130
+
+
+def test_one_that_runs_every_so_often_outlives_another_that_is_at_it(
+    cli: Cli, orders: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slept: list[float] = []
+
+    def sleep(seconds: float) -> None:
+        slept.append(seconds)
+        lease.release()
+        if len(slept) > 1:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(keeper.Keeper.run, "__kwdefaults__", {"wait": 0.0})
+    monkeypatch.setattr("tailrace.cli.upkeep.time.sleep", sleep)
+    with tailrace.open(cli.home) as here, Lease(here.store, keeper.LEASE) as lease:
+        lease.acquire()
+        ran = cli.fails("upkeep", "run", "--every", "1h", code=130)
+    assert "under way already" in ran.err
+    assert "tried again in 1h" in ran.err
+    assert "orders" in ran.out
+    assert slept == [3600, 3600]

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import tailrace
-from tailrace.coordination.lease import Lease
+from tailrace.coordination.lease import Lease, lease_key
 from tailrace.errors import Busy, Fenced, UnknownTopic
 from tailrace.home import Home
 from tailrace.log import head as heads
@@ -138,6 +138,14 @@ def test_it_can_be_stopped_in_the_middle(tmp_path: Path) -> None:
 
 
 # --- in the background
+def test_a_library_does_no_upkeep_unless_it_is_told_to(tmp_path: Path) -> None:
+    with tailrace.open(tmp_path) as home:
+        filled(home)
+        assert len(list(home.topic("t").records())) == 60
+        assert "tailrace-upkeep" not in {thread.name for thread in threading.enumerate()}
+        assert home.store.table.get(lease_key(LEASE)) is None, "and never did"
+
+
 def test_in_the_background_of_an_open_home(tmp_path: Path) -> None:
     with tailrace.open(tmp_path) as home:
         filled(home)

@@ -8,6 +8,7 @@ import pyarrow as pa
 import pytest
 
 import tailrace
+from tailrace.errors import Lost
 from tailrace.home import Home
 from tailrace.log import head as heads
 from tailrace.log import packing
@@ -167,14 +168,34 @@ def test_a_put_without_an_answer_leaves_everything_as_it_is(home: Home) -> None:
     assert everything(topic) == before
 
 
-def test_a_damaged_chunk_is_not_merged_over(home: Home) -> None:
+def harm(home: Home, broken: heads.Entry, how: str) -> None:
+    objects: Any = home.store.objects
+    name = heads.object_name(home.topic("t").id, broken.gen, broken.id)
+    if how == "gone":
+        del objects.items[name]
+    else:
+        objects.items[name] = bytes(len(objects.items[name]))
+
+
+@pytest.mark.parametrize("how", ["zeros", "gone"])
+def test_a_damaged_chunk_is_merged_around_and_never_again(home: Home, how: str) -> None:
     if home.store.table.joins_inline:
         pytest.skip("of objects")
     topic = filled(home)
+    topic.quarantine([Lost(q, 0, 1000) for q in range(3)], "any loss, for this test")
+    whole = everything(topic)
     broken = pages(topic)[2].entries[0]
-    name = heads.object_name(topic.id, broken.gen, broken.id)
-    objects: Any = home.store.objects
-    objects.items[name] = bytes(len(objects.items[name]))
-    assert run(topic, merge(topic.log, pages(topic)[1:4])) is False
+    harm(home, broken, how)
+    left = everything(topic)
+    assert 0 < len(left) < len(whole)
+    assert run(topic, merge_all(topic.log, size=1 << 20)) > 0
+    (page,) = pages(topic)
+    assert [entry.id == broken.id for entry in page.entries] == [False, True, False]
+    assert everything(topic) == left
+    count = len(list(home.store.objects.list("topics/")))
+    assert run(topic, merge_all(topic.log, size=1 << 20)) == 0
+    assert run(topic, merge(topic.log, pages(topic), size=1 << 20)) is False
+    assert len(list(home.store.objects.list("topics/"))) == count, "nothing is written for nothing"
+    topic.lift()
     with pytest.raises(tailrace.errors.Damaged, match=broken.id):
         everything(topic)

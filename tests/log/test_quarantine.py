@@ -10,13 +10,17 @@ from pathlib import Path
 import pytest
 
 import tailrace
-from tailrace.errors import Damaged, Lost
+from tailrace.errors import Damaged, Lost, ObjectMissing
 from tailrace.home import Home
 from tailrace.log import head as heads
-from tailrace.log.append import roll
+from tailrace.log import manifest
+from tailrace.log.append import commit, roll
+from tailrace.log.buffer import Buffer
+from tailrace.log.gathering import gather
 from tailrace.log.merging import merge_all
 from tailrace.log.reader import Reader
 from tailrace.log.retention import drop_pages, raise_floor
+from tailrace.log.skimming import skim
 from tailrace.log.topic import Topic
 from tailrace.storage.tables import Delete
 from tests.log.homes import fill
@@ -78,10 +82,9 @@ def test_readers_pass_what_is_quarantined_and_nothing_else(
     home: Home, topic: Topic, tmp_path: Path, how: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     lost = harm(topic, tmp_path, how)
-    if how != "page":
-        with pytest.raises(Damaged) as caught:
-            offsets(topic)
-        assert caught.value.lost == lost
+    with pytest.raises(Damaged) as caught:
+        offsets(topic)
+    assert caught.value.lost == lost
     (damage,) = home.scrub().damages
     assert damage.lost == lost
     assert topic.quarantine(damage.lost, "the disk of May", who="ann") == len(lost)
@@ -119,6 +122,14 @@ def test_a_part_of_what_is_lost_is_not_enough(topic: Topic, tmp_path: Path) -> N
 def test_what_can_be_read_is_read_though_quarantined(topic: Topic, tmp_path: Path) -> None:
     topic.quarantine([Lost(0, 0, 20)], "by mistake")
     assert offsets(topic) == {0: list(range(20)), 1: list(range(20))}
+
+
+@pytest.mark.parametrize("how", ["flip", "gone", "page"])
+def test_a_decision_wider_than_the_loss_passes_the_loss_alone(topic: Topic, tmp_path: Path, how: str) -> None:
+    lost = harm(topic, tmp_path, how)
+    topic.quarantine([Lost(0, 0, 20), Lost(1, 0, 20)], "all of it, to be sure")
+    gone = {(q, n) for q, first, end in lost for n in range(first, end)}
+    assert offsets(topic) == {q: [n for n in range(20) if (q, n) not in gone] for q in range(2)}
 
 
 def test_lifting_brings_the_error_back_or_the_records(topic: Topic, tmp_path: Path) -> None:
@@ -184,6 +195,35 @@ def test_a_search_by_time_passes_it_too(home: Home, tmp_path: Path, how: str) ->
     topic.lift()
     with pytest.raises(Damaged):
         topic.offset_at(1, at(1000))
+
+
+@pytest.mark.parametrize("how", ["flip", "gone"])
+def test_a_list_of_chunks_is_passed_by_searches_too(
+    home: Home, tmp_path: Path, how: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As of a very large Spark commit."""
+    monkeypatch.setattr(manifest, "LIMIT", 0)
+    topic = home.create_topic("t")
+    topic.log.inline_bytes = 0
+    for n in range(3):
+        parts = []
+        for _ in range(2):
+            buffer = Buffer(1, 1 << 20)
+            buffer.add(b"k", b"v", 1000 * n)
+            parts.append(buffer.encode("none"))
+        home.store.run(commit([home.store.run(gather(topic.log, parts))]))
+        home.store.run(roll(topic.log, home.store.run(topic.log.head())))
+    path = path_of(topic, tmp_path, 1)
+    path.unlink() if how == "gone" else path.write_bytes(bytes(path.stat().st_size))
+    with pytest.raises(Damaged):
+        topic.offset_at(0, at(1000))
+    with pytest.raises((Damaged, ObjectMissing)):
+        home.store.run(skim(topic.log, {0: 0}, {0: 6}, 1 << 20))
+    (damage,) = home.scrub().damages
+    topic.quarantine(damage.lost, "tried everything")
+    assert topic.offset_at(0, at(1000)) == 4, "the first that can be read"
+    assert home.store.run(skim(topic.log, {0: 0}, {0: 6}, 1 << 20)) == {0: 6}
+    assert [r.offset for r in topic.records()] == [0, 1, 4, 5]
 
 
 def at(milliseconds: int) -> datetime:

@@ -11,17 +11,20 @@ from pyspark.sql import SparkSession
 import tailrace
 from tailrace.adaptors.rows import messages_of
 from tailrace.coordination.rules import without
-from tailrace.errors import BadSetting
+from tailrace.errors import BadInput, BadSetting
 from tailrace.home import Home
 from tailrace.log.append import roll
+from tailrace.log.compaction import upkeep_key
 from tailrace.log.holds import held
-from tailrace.log.keeper import Keeper
+from tailrace.log.keeper import Keeper, Pace
 from tailrace.log.upkeep import Tended
+from tailrace.pipeline import operator
 from tailrace.pipeline.commitlog import CommitLog
 from tailrace.pipeline.ledger import remember
 from tailrace.pipeline.offsets import Mark, override
 from tailrace.pipeline.runner import Runner
 from tailrace.pipeline.stepping import step
+from tailrace.storage.tables import Delete
 from tests.pipeline.shop import definition, filled, flat, sink
 from tests.pipeline.toys import rows
 
@@ -161,6 +164,55 @@ def test_only_a_complete_log_may_fill_a_new_writer(tmp_path: Path) -> None:
         home.topic("shop-log").configure(retention_ms=1)
         home.upkeep()
         assert not CommitLog(home, "shop", partitions=1).complete
+
+
+@pytest.mark.parametrize("how", ["copied", "cut off"])
+def test_a_log_is_not_complete_though_nobody_noted_that_it_was_compacted(tmp_path: Path, how: str) -> None:
+    with document(tmp_path, Mark(27)) as home:
+        home.upkeep()
+        if how == "copied":
+            home.copy(tmp_path / "copy")
+        else:
+            home.store.table.write(Delete(upkeep_key(home.topic("shop-log").id)))
+    with tailrace.open(tmp_path / ("copy" if how == "copied" else "home")) as home:
+        assert told(home) == "14C 15B 16A " + KEPT
+        assert not CommitLog(home, "shop", partitions=1).complete
+
+
+def test_a_writer_that_is_marked_lower_in_the_middle_of_a_compaction_gets_the_last_state(tmp_path: Path) -> None:
+    made = definition(tmp_path, sink(tmp_path), partitions=1)
+    with document(tmp_path, Mark(27), "document") as home:
+        remember(home, made)
+        close(home)
+        before = states(home, 3)
+        lowered: list[int] = []
+
+        def lower(topic: str, bytes: int) -> None:
+            if not lowered:
+                lowered.append(operator.mark(home, "shop", "c0", 0, 2, "again, from there").low)
+
+        Keeper(home.store, Pace(told=lower)).run()
+        assert (lowered, told(home)) == ([2], " ".join([*ALL.split()[11:17], KEPT]))
+        assert states(home, 3) == before
+
+
+def states(home: Home, start: int) -> dict[str, object]:
+    """The last state of each document in the log from an offset on."""
+    found = operator.messages(home, "shop", {0: start}, {0: 28})
+    return {f"{m.namespace} {m.id}": m.data for _, _, m in found}
+
+
+def test_a_mark_below_what_retention_has_left_is_refused_and_forgetting_starts_there(tmp_path: Path) -> None:
+    made = definition(tmp_path, sink(tmp_path), partitions=1)
+    with document(tmp_path, Mark(20)) as home:
+        remember(home, made)
+        home.topic("shop-log").configure(compact=False, retention_ms=1)
+        home.upkeep()
+        with pytest.raises(BadInput, match="begins with 0:17, what came before was removed; 0:16 delivers all that is"):
+            operator.mark(home, "shop", "c0", 0, 15, "again")
+        assert operator.mark(home, "shop", "c0", 0, 16, "again").low == 16
+        operator.forget(home, "shop", "c0", "all of it")
+        assert operator.marks(home, "shop", "c0")[0].resume == 17
 
 
 def test_what_a_definition_may_say(tmp_path: Path) -> None:

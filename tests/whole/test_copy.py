@@ -5,14 +5,14 @@ from __future__ import annotations
 import subprocess
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import tailrace
-from tailrace.errors import AlreadyThere, HomeError
+from tailrace.errors import AlreadyThere, Fenced, HomeError
 from tailrace.events.event import Event
 from tailrace.home import Home
 from tailrace.log import group as groups
@@ -21,6 +21,7 @@ from tailrace.log.append import roll
 from tailrace.log.merging import merge
 from tailrace.storage.buckets import open_bucket
 from tailrace.storage.calls import Call, Store
+from tailrace.storage.tables import Delete
 from tailrace.testing import Faults, SimulatedObjects, SimulatedTable
 from tailrace.whole.copy import _Copy, copy
 from tests.cli.runs import PROGRAM
@@ -109,6 +110,21 @@ def test_an_empty_home_may_be_the_target(tmp_path: Path) -> None:
         home.copy(tmp_path / "b")
 
 
+def test_a_home_is_not_copied_onto_itself(tmp_path: Path) -> None:
+    with tailrace.open(tmp_path / "a") as home:
+        with pytest.raises(AlreadyThere, match="the very home"):
+            home.copy(tmp_path / "a")
+        tailrace.open(tmp_path / "a").close()
+
+
+def test_a_topic_without_its_head_is_named(tmp_path: Path) -> None:
+    with tailrace.open(tmp_path / "a") as home:
+        some_of_all(home)
+        home.store.table.write(Delete(heads.head_key(home.topic("two").id)))
+        done = home.copy(tmp_path / "b")
+        assert [(d.kind, d.topic) for d in done.report.damages] == [("head", "two")]
+
+
 class Cut(BaseException):
     """The process is gone."""
 
@@ -155,6 +171,44 @@ def test_cut_off_after_any_call(tmp_path: Path) -> None:
         assert done is None or done.report.clean
         assert contents(Home("there", target)) == right, f"cut off after {calls} calls"
         calls = calls + 1 if calls < 8 else calls * 5 // 4
+    assert calls > 30
+
+
+class Overtaken(Dying):
+    """A store in which another begins after so many calls, and is done before the next."""
+
+    def __init__(self, store: Store, calls: int, other: Callable[[], object]) -> None:
+        super().__init__(store, calls)
+        self.other = other
+
+    def answer(self, call: Call) -> Any:
+        with self._lock:
+            self.left -= 1
+            if self.left == -1:
+                self.other()
+        return self.store.answer(call)
+
+
+def test_a_second_copy_takes_over_and_the_first_changes_nothing_more() -> None:
+    source = Home("memory://", memory())
+    some_of_all(source)
+    calls, overtaken = 3, True
+    while overtaken:
+        target = memory()
+
+        def other(target: Store = target) -> None:
+            copy(source.store, target, source.id, "there")
+            Home("there", target).topic("one").append([(b"k", b"appended to the copy")])
+
+        first = Overtaken(target, calls, other)
+        try:
+            copy(source.store, first, source.id, "there")  # type: ignore[arg-type]
+        except (Fenced, AlreadyThere):
+            there = Home("there", target)
+            assert there.scrub().clean, f"overtaken after {calls} calls"
+            assert [r.value for r in there.topic("one").records()].count(b"appended to the copy") == 1
+        overtaken = first.left < 0
+        calls = calls + 1 if calls < 20 else calls * 5 // 4
     assert calls > 30
 
 

@@ -17,9 +17,13 @@ from tailrace.events.event import Event
 from tailrace.home import Home
 from tailrace.log import group as groups
 from tailrace.log import head as heads
-from tailrace.log.append import roll
+from tailrace.log import manifest
+from tailrace.log import scrub as scrubbing
+from tailrace.log.append import commit, roll
+from tailrace.log.buffer import Buffer
 from tailrace.log.cleaning import clean
 from tailrace.log.damage import Damage
+from tailrace.log.gathering import gather
 from tailrace.log.merging import merge
 from tailrace.log.parcel import pack_up
 from tailrace.log.topic import Topic
@@ -103,6 +107,31 @@ def test_orphans_are_told_from_what_is_not_committed_yet(home: Home) -> None:
     assert (report.orphans, report.orphan_bytes, report.pending, report.clean) == (2, 14, 2, True)
 
 
+def test_files_that_are_nobodys_are_noted_and_left(disk: Home, tmp_path: Path) -> None:
+    topic = disk.create_topic("t")
+    topic.append([(b"k", BIG)])
+    folder = tmp_path / "home" / "objects" / "topics" / topic.id
+    for path in (folder / "0" / ".DS_Store", folder / "README", folder.parent / "notes"):
+        path.write_bytes(b"somebody's")
+    late = disk.create_topic("late")
+    disk.delete_topic("late")
+    disk.store.objects.put(heads.object_name(late.id, 0, "ab" * 12), [b"put after it was deleted"])
+    for _ in range(3):
+        assert disk.upkeep()[0].error is None
+    report = disk.scrub()
+    assert report.clean
+    assert "3 objects are not of tailrace's making, such as topics/" in report.notes[0]
+    assert f"the object topics/{late.id}/0/{'ab' * 12} is of topics that are gone" in report.notes[1]
+    assert disk.scrub(["t"]).notes == []
+
+
+def test_a_topic_named_twice_is_scrubbed_and_kept_up_once(home: Home) -> None:
+    fill(home.create_topic("t"), 3)
+    report = home.scrub(["t", "t"])
+    assert (report.topics, report.found.records) == (1, 3)
+    assert len(home.upkeep("t", "t")) == 1
+
+
 # --- what refers to topics
 def test_a_group_beyond_the_end(home: Home) -> None:
     topic = home.create_topic("t", 2)
@@ -121,6 +150,21 @@ def test_a_group_that_was_told_to_wait_beyond_the_end(home: Home) -> None:
     report = home.scrub()
     assert report.clean
     assert "waits for that" in report.notes[0]
+
+
+def test_a_lease_of_somebody_who_is_gone_and_a_position_without_its_partition(home: Home) -> None:
+    topic = home.create_topic("t", 2)
+    fill(topic, 10)
+    group = group_of(topic)
+    home.store.run(groups.make(group, "earliest"))
+    home.store.table.write(Update(group.shard(0), (Set("owner", 4711),)))
+    report = home.scrub()
+    assert report.clean, "whoever comes next takes it over"
+    assert "partition 0 of 't' is leased to a member of group 'billing' that is gone" in report.notes[0]
+    shard = dict(home.store.table.get(group.shard(1)) or {})
+    home.store.table.write(Put(group.shard(7), {**shard, "i": 7, "position": 3}, (Absent(),)))
+    damage = the_damage(home)
+    assert (damage.kind, damage.where) == ("position", f"item {group.p}/7")
 
 
 def test_a_producer_whose_batch_is_not_in_the_log(home: Home) -> None:
@@ -249,6 +293,36 @@ def test_a_sample_reads_some_and_knows_that_the_rest_is_there(disk: Home) -> Non
         assert (damage.kind, damage.lost) == ("missing", (Lost(0, 7, 8),))
 
 
+def test_a_sample_leaves_out_nothing_of_the_table(home: Home) -> None:
+    topic = home.create_topic("t")
+    for n in range(20):
+        fill(topic, 1, n)
+    entries = home.store.run(topic.log.head()).own.entries
+    assert all(entry.inline for entry in entries)
+    home.store.table.write(heads.drop_chunk(topic.id, entries[7]))
+    (damage,) = home.scrub(sample=0.001).damages
+    assert (damage.kind, damage.lost) == ("missing", (Lost(0, 7, 8),))
+
+
+def test_a_sample_knows_that_chunks_on_a_list_are_there(disk: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As of a very large Spark commit."""
+    monkeypatch.setattr(manifest, "LIMIT", 0)
+    topic = disk.create_topic("t")
+    topic.log.inline_bytes = 0
+    parts = []
+    for _ in range(3):
+        buffer = Buffer(1, 1 << 20)
+        buffer.add(b"k", b"v", 1)
+        parts.append(buffer.encode("none"))
+    disk.store.run(commit([disk.store.run(gather(topic.log, parts))]))
+    assert disk.scrub(sample=0.001).unread == 1
+    (listed,) = disk.store.run(topic.log.head()).own.entries
+    (_, one, _) = disk.store.run(manifest.expand(topic.log, listed))
+    disk.store.objects.delete([heads.object_name(topic.id, one.gen, one.id)])
+    (damage,) = disk.scrub(sample=0.001).damages
+    assert (damage.kind, damage.lost) == ("missing", (Lost(0, 1, 2),))
+
+
 def test_beside_producers_merging_and_cleaning(disk: Home) -> None:
     topic = disk.create_topic("t", 2)
     stop, reports = threading.Event(), []
@@ -299,7 +373,7 @@ def test_a_topic_that_has_grown(home: Home) -> None:
     assert damage.lost == (Lost(0, 5, 7), Lost(1, 5, 7))
 
 
-def test_after_upkeep_and_compaction(home: Home) -> None:
+def test_after_upkeep_and_compaction(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
     topic = home.create_topic("t", 2, compact=True)
     before, heads.FULL = heads.FULL, 300
     try:
@@ -312,3 +386,8 @@ def test_after_upkeep_and_compaction(home: Home) -> None:
     report = home.scrub()
     assert report.damages == []
     assert report.found.chunks < 30
+    assert report.found.records == len(list(topic.records())) < 30
+    assert not report.found.at_most
+    monkeypatch.setattr(scrubbing, "SLICE", 100)
+    report = home.scrub()
+    assert (report.clean, report.found.records, report.found.at_most) == (True, 30, True)

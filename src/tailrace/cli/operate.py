@@ -272,7 +272,7 @@ def mark(
     with opened(home) as here:
         before = operator.marks(here, pipeline, writer).get(partition)
         if before is not None and at < before.low:
-            confirm(f"Deliver {before.low - at:,} messages of partition {partition} to {writer!r} again?", yes)
+            confirm(f"Deliver up to {before.low - at:,} messages of partition {partition} to {writer!r} again?", yes)
         after = operator.mark(here, pipeline, writer, partition, at, why, namespace)
     if as_json:
         print_json({str(partition): {"low": after.low, "ahead": after.ahead}})

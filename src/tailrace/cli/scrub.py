@@ -146,7 +146,8 @@ def show(report: Report, seconds: float) -> None:
     read = report.found
     speed = f", {size_of(read.bytes / seconds)}/s" if seconds >= 1 else ""
     where = f"{counted(read.chunks, 'chunk')} of {counted(report.topics, 'topic')}"
-    print(f"read {counted(read.records, 'record')} in {where}, {size_of(read.bytes)}{speed}")
+    most = "at most " if read.at_most else ""
+    print(f"read {most}{counted(read.records, 'record')} in {where}, {size_of(read.bytes)}{speed}")
     if report.unread:
         print(f"not in the sample: {counted(report.unread, 'chunk')}, which are there")
     others = ((report.groups, "group"), (report.producers, "named producer"), (report.streams, "stream"))

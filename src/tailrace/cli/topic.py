@@ -37,6 +37,7 @@ def described(home: Home, topic: Topic) -> dict[str, Any]:
         "partitions": topic.partitions,
         "created": topic.described.created,
         "records": sum(end - floor for floor, end in ends.values()),
+        "compacted": any(one.compact for _, _, one in topic.history()),
         "settings": msgspec.to_builtins(topic.settings),
         "offsets": [{"partition": q, "floor": floor, "next": end} for q, (floor, end) in ends.items()],
         "groups": home.store.run(groups_of(topic.id)),
@@ -103,12 +104,14 @@ def describe(topic: TopicArgument, home: HomeOption = None, as_json: JsonOption 
         print_json(about)
         return
     shown = {"topic": about["name"], "id": about["id"], "created": time_of(about["created"])}
-    print_facts([*shown.items(), ("records", about["records"]), ("groups", ", ".join(about["groups"]) or "none")])
+    most = "at most " if about["compacted"] else ""  # compaction leaves gaps, and nobody counts them
+    records = ("records", f"{most}{about['records']:,}")
+    print_facts([*shown.items(), records, ("groups", ", ".join(about["groups"]) or "none")])
     print()
     print_table(("setting", "value"), ((name, _setting(value)) for name, value in about["settings"].items()))
     print()
     rows = [(o["partition"], o["floor"], o["next"], o["next"] - o["floor"]) for o in about["offsets"]]
-    print_table(("partition", "floor", "next", "records"), rows)
+    print_table(("partition", "floor", "next", f"{most}records"), rows)
 
 
 def _setting(value: object) -> str:

@@ -16,7 +16,7 @@ from tailrace.cli.options import HomeOption, JsonOption, complete_topics
 from tailrace.cli.progress import Bar
 from tailrace.cli.session import note, opened
 from tailrace.cli.show import counted, print_json, print_table, size_of, time_of
-from tailrace.errors import BadInput
+from tailrace.errors import BadInput, Busy, DiskFull, Fenced, Throttled, TimedOut, Unavailable
 
 if TYPE_CHECKING:
     from tailrace.home import Home
@@ -26,6 +26,9 @@ app = typer.Typer(no_args_is_help=True, help="Retention, compaction, merging and
 
 SLOWEST = 64 * 1024
 """Bytes a second below which a rate is taken for a slip."""
+
+PASSING = (Busy, Fenced, DiskFull, Throttled, TimedOut, Unavailable)
+"""What the next run may not meet: others are at it, or the storage is away."""
 
 TopicsArgument = Annotated[
     list[str] | None,
@@ -73,9 +76,15 @@ def run(
         )
     with opened(home) as here:
         while True:
-            failed = _once(here, topics or (), speed, as_json, quiet_if_idle=pause is not None)
-            if pause is None:
-                raise typer.Exit(1 if failed else 0)
+            try:
+                failed = _once(here, topics or (), speed, as_json, quiet_if_idle=pause is not None)
+            except PASSING as error:
+                if pause is None:
+                    raise
+                note(f"{time_of(int(time.time() * 1000))}: {error}; tried again in {every}")
+            else:
+                if pause is None:
+                    raise typer.Exit(1 if failed else 0)
             time.sleep(pause)
 
 

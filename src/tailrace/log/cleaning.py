@@ -16,6 +16,7 @@ from tailrace.log import head as heads
 from tailrace.log.append import Log
 from tailrace.log.chunk import MANIFEST
 from tailrace.log.head import Entry, Page
+from tailrace.log.looking import look
 from tailrace.log.manifest import expand
 from tailrace.storage import calls
 from tailrace.storage.calls import Steps
@@ -58,8 +59,9 @@ def references(log: Log) -> Steps[set[str]]:
         head = yield from log.head()
         try:
             ids = yield from _ids(log, head.own)
-            if (yield from _pages_below(log, head.page, head.first, ids)):
+            if (hidden := (yield from _pages_below(log, head.page, head.first, ids))) is None:
                 return ids
+            yield from _shows(log, hidden)
         except ObjectMissing as error:  # its page was dropped meanwhile, or it is lost
             if error.name == missing:
                 raise Damaged(
@@ -68,7 +70,16 @@ def references(log: Log) -> Steps[set[str]]:
                     where=missing,
                 ) from error
             missing = error.name
-        yield from calls.pause(0)  # a page does not show yet
+        yield from calls.pause(0)
+
+
+def _shows(log: Log, number: int) -> Steps[None]:
+    """Wait for a page that does not show yet; `Damaged` if it is lost."""
+    try:
+        yield from look(log, number)
+    except Damaged as error:
+        text = f"{error}; nothing of {log.name!r} can be cleaned while it is not known what is in use"
+        raise Damaged(text, where=error.where, topic=error.topic, lost=error.lost) from error
 
 
 def _ids(log: Log, page: Page) -> Steps[set[str]]:
@@ -79,28 +90,30 @@ def _ids(log: Log, page: Page) -> Steps[set[str]]:
     return ids
 
 
-def _pages_below(log: Log, page: int, first: int, ids: set[str]) -> Steps[bool]:
+def _pages_below(log: Log, page: int, first: int, ids: set[str]) -> Steps[int | None]:
+    """Take in the ids of the pages below this one; gives the number of one that does not join, if any."""
     number = page - 1
     while number >= first:
         items, _ = yield from guard.read_range(heads.head_key(log.id).p, 0, number, descending=True, limit=1)
         if not items or (found := Page.of(items[0])).last != number:
-            return False
+            return number
         ids |= yield from _ids(log, found)
         number = found.first - 1
-    return True
+    return None
 
 
 def _remove_objects(log: Log, g: int, kept: set[str]) -> Steps[Cleaned]:
     listed = yield from guard.persist(lambda: calls.list_objects(f"topics/{log.id}/"))
-    doomed = [o for o in listed if _gen(o.name) < g and o.name.rpartition("/")[2] not in kept]
+    doomed = [o for o in listed if _unused(o.name, g, kept)]
     for start in range(0, len(doomed), 1000):
         names = [o.name for o in doomed[start : start + 1000]]
         yield from guard.persist(lambda names=names: calls.delete_objects(names))  # type: ignore[misc]
     return Cleaned(len(doomed), sum(o.size for o in doomed))
 
 
-def _gen(name: str) -> int:
-    return int(name.split("/")[-2])
+def _unused(name: str, g: int, kept: set[str]) -> bool:
+    parts = heads.parts_of(name)
+    return parts is not None and parts[1] < g and parts[2] not in kept
 
 
 def _remove_items(log: Log, g: int, kept: set[str]) -> Steps[Cleaned]:

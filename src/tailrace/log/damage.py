@@ -15,6 +15,7 @@ from tailrace.errors import Lost
 from tailrace.log import head as heads
 from tailrace.log.append import Log
 from tailrace.log.head import Head, Page
+from tailrace.log.missing import Gap, between, pages_of
 from tailrace.storage.calls import Steps
 from tailrace.storage.tables import LAST
 
@@ -137,21 +138,18 @@ class Walk:
         p, name = heads.head_key(self.log.id).p, self.log.name
         where = f"item {p}/{self._number}"
         if page is not None:
-            text = f"it begins at {_shown(page.base)}, and the one before it ends at {_shown(self._due or {})}"
-            self.found.append(Damage("page", text, name, where, lost=_between(self._due, page.base)))
+            due = self._due or {}
+            text = f"it begins at {_shown(page.base)}, and the one before it ends at {_shown(due)}"
+            self.found.append(Damage("page", text, name, where, lost=between(due, page.base)))
             return page
         head = yield from self.log.head()
         items, _ = yield from guard.read_range(p, self._number, LAST - 1, limit=1)
         after = Page.of(items[0]) if items else head.own
         self._ended = not items
-        until = f"page {self._number}" if after.first == self._number + 1 else f"pages {self._number} to {after.first}"
-        lost = _between(self._due or dict(head.floor), after.base)
-        self.found.append(Damage("page", f"{until} of the log's references is missing", name, where, lost=lost))
+        gap = Gap(self._number, after, between(self._due or head.floor, after.base))
+        text = f"{pages_of(gap)} of the log's references is missing"
+        self.found.append(Damage("page", text, name, where, lost=gap.lost))
         return after
-
-
-def _between(due: Mapping[int, int] | None, base: Mapping[int, int]) -> tuple[Lost, ...]:
-    return tuple(Lost(q, due[q], base[q]) for q in sorted(base) if q in due and base[q] > due[q]) if due else ()
 
 
 def _shown(offsets: Mapping[int, int]) -> str:

@@ -12,6 +12,7 @@ See docs/formats/head.md.
 
 from __future__ import annotations
 
+import re
 import threading
 import time
 from collections.abc import Iterable, Mapping, Sequence
@@ -46,6 +47,8 @@ from tailrace.storage.tables import (
 
 FULL = 4096
 """A head whose entries have this many bytes is rolled."""
+
+_OBJECT = re.compile(r"topics/([0-9a-f]+)/([0-9]+)/([0-9a-f]+)")
 
 ID_BITS = 43
 """Bits of a chunk's id in the range key of its item; the bits above are its gen."""
@@ -131,6 +134,12 @@ def chunk_key(topic_id: str, gen: int, id: str) -> Key:
 def object_name(topic_id: str, gen: int, id: str) -> str:
     """The name of a chunk's object."""
     return f"topics/{topic_id}/{gen}/{id}"
+
+
+def parts_of(name: str) -> tuple[str, int, str] | None:
+    """The topic's id, the gen and the id in the name of a chunk's object; None if it is none of ours."""
+    found = _OBJECT.fullmatch(name)
+    return (found[1], int(found[2]), found[3]) if found else None
 
 
 def plus(base: Mapping[int, int], counts: Mapping[int, int], sign: int = 1) -> Offsets:

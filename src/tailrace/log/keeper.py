@@ -32,7 +32,7 @@ class Pace:
     rate: float | None = None
     """Bytes a second, at most; None: as fast as it can."""
     told: Callable[[str, int], None] = lambda topic, bytes: None
-    """Called with a topic's name and how many more bytes were written."""
+    """Called with a topic's name and how many more bytes were written; with none while it reads."""
 
 
 class Keeper:
@@ -49,11 +49,12 @@ class Keeper:
         with Lease(self._store, LEASE, wall=self._wall) as lease:
             if not lease.acquire(wait):
                 raise Busy(f"upkeep of this home is under way already, {self._holder()}; wait for it, or stop it")
-            names = list(topics)
-            if not names:
+            names = list(dict.fromkeys(topics))
+            named = bool(names)
+            if not named:
                 names = self._store.run(catalog.listing("$Topics"))
                 self._store.run(catalog.purge())
-            return [self._tend(lease, name, bool(topics)) for name in names if not self._stopped.is_set()]
+            return [self._tend(lease, name, named) for name in names if not self._stopped.is_set()]
 
     def stop(self) -> None:
         """End after the topic, or the object, that is being worked on."""
@@ -71,8 +72,7 @@ class Keeper:
         def told(bytes: int) -> None:
             nonlocal written
             written += bytes
-            if bytes:
-                self._pace.told(name, bytes)
+            self._pace.told(name, bytes)
             self._check(lease)
             if self._pace.rate:
                 self._stopped.wait(max(0.0, began + written / self._pace.rate - self._store.clock()))

@@ -1,7 +1,7 @@
 """Looking: after a missing answer, did an append happen, on which offsets, and can it still?
 
 LOOK    newest page item with i <= page: it covers the page, so search it, merged ids too; head.first > page → gone;
-        else read again, since reads of several items may be torn
+        else read again, since reads of several items may be torn; one that is lost is `Damaged`
 """
 
 from __future__ import annotations
@@ -11,8 +11,11 @@ from typing import TYPE_CHECKING
 
 from tailrace.coordination import guard
 from tailrace.coordination.rules import in_force
+from tailrace.errors import Damaged
 from tailrace.log import head as heads
+from tailrace.log import missing
 from tailrace.log.head import Head, Page
+from tailrace.log.quarantine import covering
 from tailrace.storage import calls
 from tailrace.storage.calls import Steps
 
@@ -34,7 +37,10 @@ def find(log: Log, head: Head, id: str, gen: int, pages: Iterable[int]) -> Steps
         return head.own.offsets_of(id)
     gone = False
     for number in sorted(n for n in pages if n < head.page):
-        page = yield from look(log, number)
+        try:
+            page = yield from look(log, number)
+        except Damaged:  # whoever reads there is told; what was on it, nobody can tell
+            page = None
         if page is None:
             gone = True
         elif (offsets := page.offsets_of(id)) is not None:
@@ -46,11 +52,25 @@ def find(log: Log, head: Head, id: str, gen: int, pages: Iterable[int]) -> Steps
 
 def look(log: Log, number: int) -> Steps[Page | None]:
     """LOOK: the page that covers this number, merged or not; None if retention removed it."""
-    p = heads.head_key(log.id).p
+    p, torn = heads.head_key(log.id).p, False
     while True:
         items, _ = yield from guard.read_range(p, 0, number, descending=True, limit=1)
         if items and (page := Page.of(items[0])).last >= number:
             return page
         if (yield from log.head()).first > number:
             return None
-        yield from calls.pause(0)  # reads of several items may be torn
+        if torn and (gap := (yield from missing.gap_at(log, number))) is not None:
+            raise missing.damage(log, gap)
+        torn = True  # reads of several items may be
+        yield from calls.pause(0)
+
+
+def look_over(log: Log, number: int) -> Steps[Page | None]:
+    """The same for a reader: where the page is lost and the loss quarantined, the page behind it."""
+    try:
+        return (yield from look(log, number))
+    except Damaged:
+        gap = yield from missing.gap_at(log, number)
+        if gap is None or (yield from covering(log, gap.lost)) is None:
+            raise
+        return gap.after

@@ -7,6 +7,7 @@ MERGE   one transaction (at most 98 pages): check HEAD gc <= gen; put the first 
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import pairwise
 
@@ -20,6 +21,7 @@ from tailrace.log.append import Log
 from tailrace.log.chunk import Chunk, Compression
 from tailrace.log.head import Entry, Head, Page
 from tailrace.log.packing import packed, read_pieces
+from tailrace.log.runs import where_is
 from tailrace.log.tiers import SIZE, Pack, Window
 from tailrace.storage import calls
 from tailrace.storage.calls import Steps
@@ -84,30 +86,48 @@ def merge(
     them is not worth being written."""
     if not pages or any(b.first != a.last + 1 for a, b in pairwise(pages)):
         return False
-    chosen = tiers.packs([e for page in pages for e in page.entries], size, worthwhile=worthwhile)
-    if len(pages) == 1 and all(len(pack) == 1 for pack in chosen):
+    before = [e for page in pages for e in page.entries]
+    chosen = tiers.packs(before, size, worthwhile=worthwhile)
+    if len(pages) == 1 and len(chosen) == len(before):
         return False
     head = yield from log.head()
     try:
         entries = yield from _packed(log, head, pages[0].base, chosen, compression, told)
-    except (ObjectMissing, TimedOut, Damaged):
-        return False  # damage stays as it is, to be told to readers, and passed by those who may
+    except TimedOut:
+        return False
+    if len(pages) == 1 and len(entries) == len(before):
+        return False
     return (yield from replace(log, pages, entries, head.gen))
 
 
 def _packed(
     log: Log, head: Head, base: Mapping[int, int], chosen: Sequence[Pack], compression: Compression, told: Told
 ) -> Steps[list[Entry]]:
-    out, at = [], base
-    for pack in chosen:
+    out, at, left = [], base, deque(chosen)
+    while left:
+        pack = left.popleft()
         if len(pack) == 1:
             out.append(pack[0])
         else:
-            chunk = packed((yield from read_pieces(log, pack, at)), compression)
+            try:
+                chunk = packed((yield from read_pieces(log, pack, at)), compression)
+            except (Damaged, ObjectMissing) as error:
+                left.extendleft(reversed(_around(log, pack, error)))
+                continue
             out.append((yield from put_packed(log, head, pack, chunk)))
             told(chunk.size)
         at = heads.plus(at, heads.counts_of(pack))
     return out
+
+
+def _around(log: Log, pack: Pack, error: Damaged | ObjectMissing) -> list[Pack]:
+    """What is before a chunk that cannot be read, it alone, and what is behind it: damage stays as it is, to be told
+    to readers, and passed by those who may."""
+    where = error.where if isinstance(error, Damaged) else error.name
+    at = next((n for n, entry in enumerate(pack) if where_is(log.id, entry) == where), None)
+    if at is None:
+        return [(entry,) for entry in pack]
+    return [some for some in (pack[:at], pack[at : at + 1], pack[at + 1 :]) if some]
 
 
 def put_packed(log: Log, head: Head, replaced: Sequence[Entry], chunk: Chunk) -> Steps[Entry]:

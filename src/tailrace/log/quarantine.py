@@ -9,14 +9,17 @@ and lifting it brings the error back, or the records, if they were restored.  Se
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from tailrace.coordination import guard
 from tailrace.errors import Lost
-from tailrace.log.append import Log
 from tailrace.storage.calls import Steps
 from tailrace.storage.tables import Absent, Action, Delete, Equals, Item, Key, Put
+
+if TYPE_CHECKING:
+    from tailrace.log.append import Log
 
 FIRST_BITS = 55
 """Bits of the first offset in the range key; those above are the partition."""

@@ -15,6 +15,7 @@ from tailrace.coordination import guard
 from tailrace.coordination.rules import in_force
 from tailrace.errors import Damaged, Lost, ObjectMissing, OutOfRange
 from tailrace.log import head as heads
+from tailrace.log import missing
 from tailrace.log.append import Log
 from tailrace.log.chunk import MANIFEST, OFFSETS, Run, decode
 from tailrace.log.fetched import Fetched, without_offsets
@@ -29,7 +30,7 @@ from tailrace.storage.tables import LAST
 
 _log = logging.getLogger("tailrace")
 SHOWN = 1.0
-"""Seconds after which a page that does not show may be passed, if it is quarantined."""
+"""Seconds after which a page that does not show is looked for as conditions see it: it may be lost."""
 
 POLL_BYTES = 8 * 1024 * 1024
 
@@ -98,22 +99,19 @@ class Reader:
             if fetched:
                 return fetched
             if self.positions == before:
-                began = yield from self._waited(began, wanted)
+                began = yield from self._waited(began, head, wanted)
                 yield from calls.pause(0)
 
     def _pass(self, lost: Sequence[Lost]) -> Steps[bool]:
         """Go on behind lost offsets that are quarantined, and say so; False if they are not."""
         decided = (yield from covering(self.log, lost)) if lost else None
-        for one in decided or ():
-            q = one.partition
-            if self.positions.get(q, one.end) < one.end:
-                self.skipped.append(Lost(q, self.positions[q], min(one.end, self.ends[q])))
-                self.positions[q], self._page = min(one.end, self.ends[q]), None
-                _log.warning("%s passed: quarantined by %s: %s", placed(self.log.name, [one.lost]), one.who, one.why)
+        for gone, one in zip(lost, decided or (), strict=False):
+            q, end = gone.partition, min(gone.end, self.ends.get(gone.partition, 0))
+            if self.positions.get(q, end) < end:
+                self.skipped.append(Lost(q, self.positions[q], end))
+                self.positions[q], self._page = end, None
+                _log.warning("%s passed: quarantined by %s: %s", placed(self.log.name, [gone]), one.who, one.why)
         return bool(decided)
-
-    def _here(self, wanted: Iterable[int]) -> list[Lost]:
-        return [Lost(q, self.positions[q], self.positions[q] + 1) for q in wanted]
 
     def _end(self, q: int, head: Head) -> int:
         end = head.next.get(q, 0)
@@ -139,20 +137,23 @@ class Reader:
                     end=end,
                 )
 
-    def _waited(self, began: float | None, wanted: Iterable[int]) -> Steps[float | None]:
-        """When the waiting for a page to show began; one that never does is lost, and may be quarantined."""
+    def _waited(self, began: float | None, head: Head, wanted: Iterable[int]) -> Steps[float | None]:
+        """When the waiting for a page to show began; one that is lost may be quarantined."""
         at = yield from calls.now()
-        if began is not None and at - began > SHOWN and (yield from self._pass(self._here(wanted))):
-            return None
-        if began is not None and at - began > guard.PATIENCE:
-            lost = self._here(wanted)
-            raise Damaged(
-                f"the page with {placed(self.log.name, lost)} is missing; restore it from a backup",
-                where=heads.head_key(self.log.id).p,
-                topic=self.log.name,
-                lost=lost,
-            )
-        return at if began is None else began
+        if began is None or at - began <= SHOWN:
+            return at if began is None else began
+        for q in wanted:
+            page = yield from seek(self.log, head, q, self.positions[q])
+            gap = yield from missing.gap_at(self.log, page.last + 1 if page else head.first)
+            if gap is not None:
+                if not (yield from self._pass(self._mine(gap.lost))):
+                    raise missing.damage(self.log, gap)
+                return None
+        return at
+
+    def _mine(self, lost: Iterable[Lost]) -> list[Lost]:
+        """Of lost offsets, those still to be read here."""
+        return [one for one in lost if self.positions.get(one.partition, one.end) < one.end]
 
     # -- pages
     def _open(self, head: Head, wanted: Iterable[int]) -> Steps[Page | None]:

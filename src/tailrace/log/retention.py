@@ -17,6 +17,7 @@ from tailrace.coordination.guard import Written
 from tailrace.coordination.rules import in_force, rules
 from tailrace.errors import Damaged, ObjectMissing
 from tailrace.log import head as heads
+from tailrace.log import missing
 from tailrace.log.append import Log
 from tailrace.log.cleaning import drop
 from tailrace.log.head import Head, Page
@@ -112,6 +113,8 @@ def drop_pages(log: Log) -> Steps[int]:
         head = yield from log.head()
         items, _ = yield from guard.read_range(heads.head_key(log.id).p, head.first, LAST - 1, limit=1)
         if not items or (page := Page.of(items[0])).first != head.first:
+            if (yield from _drop_gap(log, head)):
+                continue
             return removed
         if any(end > head.floor[q] for q, end in page.end.items() if end > page.base[q]):
             return removed
@@ -122,3 +125,13 @@ def drop_pages(log: Log) -> Steps[int]:
         if isinstance(outcome, Written):
             removed += 1
             yield from drop(log, page.entries)
+
+
+def _drop_gap(log: Log, head: Head) -> Steps[bool]:
+    """Go on behind pages that are lost, once nobody may read them any more."""
+    gap = (yield from missing.gap_at(log, head.first)) if head.first < head.page else None
+    if gap is None or any(end > head.floor[q] for q, _, end in gap.lost):
+        return False
+    key = heads.head_key(log.id)
+    yield from guard.attempt(Update(key, (Set("first", gap.after.first),), (Equals("first", head.first),)))
+    return True

@@ -36,6 +36,8 @@ class Found:
     bytes: int = 0
     runs: int = 0
     records: int = 0
+    at_most: bool = False
+    """Whether there may be fewer: of a long run of a compacted chunk it is known how many there were."""
     chunks: int = 0
 
     def add(self, other: Found) -> None:
@@ -43,6 +45,7 @@ class Found:
         self.damages += other.damages
         self.bytes, self.runs = self.bytes + other.bytes, self.runs + other.runs
         self.records, self.chunks = self.records + other.records, self.chunks + other.chunks
+        self.at_most = self.at_most or other.at_most
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,8 +138,9 @@ def _scrub_chunk(log: Log, entry: Entry, at: Mapping[int, int]) -> Steps[Found]:
             continue
         for run, data in zip(group, (yield from read_runs(log, entry, group)), strict=True):
             found.bytes += len(data)
-            found.records += run.count
-            found.damages += _judge(log, entry, run, at, data)
+            rows, damages = _judge(log, entry, run, at, data)
+            found.records += rows
+            found.damages += damages
     return found
 
 
@@ -152,19 +156,20 @@ def _groups(entry: Entry) -> Iterator[list[Run]]:
         yield group
 
 
-def _judge(log: Log, entry: Entry, run: Run, at: Mapping[int, int], data: memoryview) -> list[Damage]:
+def _judge(log: Log, entry: Entry, run: Run, at: Mapping[int, int], data: memoryview) -> tuple[int, list[Damage]]:
+    """How many records of a run can be read, and what is damaged."""
     where, lost = where_is(log.id, entry), tuple(lost_with([run], at))
     try:
         batches = decode(entry.kind, run, data, where)
     except Damaged:
-        return [_wrong(log, where, run, lost, len(data))]
+        return 0, [_wrong(log, where, run, lost, len(data))]
     except (pa.ArrowException, ValueError, OSError) as error:
-        return [Damage("records", f"its records cannot be decoded: {error}", log.name, where, run.position, lost)]
+        return 0, [Damage("records", f"its records cannot be decoded: {error}", log.name, where, run.position, lost)]
     rows = sum(batch.num_rows for batch in batches)
     if (entry.kind & OFFSETS and rows > run.count) or (not entry.kind & OFFSETS and rows != run.count):
         text = f"it has {rows:,} records, and {run.count:,} by its reference"
-        return [Damage("records", text, log.name, where, run.position, lost)]
-    return []
+        return rows, [Damage("records", text, log.name, where, run.position, lost)]
+    return rows, []
 
 
 def _wrong(log: Log, where: str, run: Run, lost: tuple[Lost, ...], length: int) -> Damage:
@@ -184,10 +189,12 @@ def _scrub_slices(log: Log, entry: Entry, run: Run, at: Mapping[int, int], found
         if len(data) < part.length:
             break
     found.bytes += done
-    found.records += run.count
     if done < run.length or crc != run.crc:
         lost = tuple(lost_with([run], at))
         found.damages.append(_wrong(log, where_is(log.id, entry), run, lost, done))
+        return
+    found.records += run.count
+    found.at_most = found.at_most or bool(entry.kind & OFFSETS)
 
 
 def _scrub_manifest(log: Log, entry: Entry, at: Mapping[int, int]) -> Steps[Found]:

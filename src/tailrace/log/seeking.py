@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -13,7 +13,7 @@ from tailrace.log import head as heads
 from tailrace.log.append import Log
 from tailrace.log.chunk import OFFSETS, Run, decode
 from tailrace.log.head import Entry, Head, Page
-from tailrace.log.looking import look
+from tailrace.log.looking import look_over
 from tailrace.log.manifest import expand
 from tailrace.log.quarantine import covering
 from tailrace.log.runs import lost_with, named, read_runs, where_is
@@ -66,7 +66,7 @@ def _offset_at(log: Log, partition: int, timestamp: int) -> Steps[int]:
         before = yield from _search(log, head, lambda page: page.t < timestamp)
         number = before.last + 1 if before else head.first
     while number < head.page:
-        page = yield from look(log, number)
+        page = yield from look_over(log, number)
         if page is None:
             number = (yield from log.head()).first
             continue
@@ -84,7 +84,8 @@ def _first_at(log: Log, page: Page, partition: int, timestamp: int) -> Steps[int
         if entry.latest < timestamp:
             at += entry.counts.get(partition, 0)
             continue
-        for chunk, run in [(e, run) for e in (yield from expand(log, entry)) for run in e.runs]:
+        chunks = yield from expanded(log, entry, {partition: at})
+        for chunk, run in [(e, run) for e in chunks for run in e.runs]:
             if run.partition != partition:
                 continue
             if run.length and run.latest >= timestamp:
@@ -95,18 +96,32 @@ def _first_at(log: Log, page: Page, partition: int, timestamp: int) -> Steps[int
     return None
 
 
+def expanded(log: Log, entry: Entry, at: Mapping[int, int]) -> Steps[tuple[Entry, ...]]:
+    """The chunks that an entry stands for; itself if their list cannot be read, and what is lost is quarantined.
+
+    `at`: the offsets at which it begins, of the partitions that matter."""
+    try:
+        return (yield from expand(log, entry))
+    except (Damaged, ObjectMissing) as error:
+        yield from _pass(log, [run for run in entry.runs if run.partition in at], at, error)
+        return (entry,)
+
+
+def _pass(log: Log, runs: Sequence[Run], at: Mapping[int, int], error: Damaged | ObjectMissing) -> Steps[None]:
+    """Raise the error, unless these runs are quarantined: then they are passed, as a reader would."""
+    lost = lost_with(runs, at)
+    if (yield from covering(log, lost)) is None:
+        raise named(error, log.name, lost) if isinstance(error, Damaged) else error
+
+
 def _in_run(log: Log, chunk: Entry, run: Run, timestamp: int, first: int) -> Steps[int | None]:
-    """The same in one run; one that cannot be read is passed if it is quarantined, as a reader would."""
+    """The same in one run."""
     try:
         data = yield from read_runs(log, chunk, [run])
         return _place_at(decode(chunk.kind, run, data[0], where_is(log.id, chunk)), chunk.kind, timestamp, first)
     except (Damaged, ObjectMissing) as error:
-        lost = lost_with([run], {run.partition: first})
-        if (yield from covering(log, lost)) is not None:
-            return None
-        if isinstance(error, ObjectMissing):
-            raise
-        raise named(error, log.name, lost) from error
+        yield from _pass(log, [run], {run.partition: first}, error)
+        return None
 
 
 def _place_at(batches: Iterable[pa.RecordBatch], kind: int, timestamp: int, first: int) -> int | None:

@@ -1,14 +1,16 @@
-"""Skimming: how far one gets with so many bytes, told by the entries alone."""
+"""Skimming: how far one gets with so many bytes, and whether records are missing between, told by the entries alone."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
+from tailrace.coordination import guard
 from tailrace.log.append import Log
-from tailrace.log.head import Head, Page, plus
-from tailrace.log.looking import look
+from tailrace.log.chunk import OFFSETS
+from tailrace.log.head import Head, Page, head_key, plus
+from tailrace.log.looking import look_over
 from tailrace.log.manifest import expand
-from tailrace.log.seeking import seek
+from tailrace.log.seeking import expanded, seek
 from tailrace.storage.calls import Steps
 
 
@@ -18,7 +20,7 @@ def skim(log: Log, start: Mapping[int, int], until: Mapping[int, int], max_bytes
     here, left = dict(start), max_bytes
     number = yield from _first_page(log, head, start)
     while left > 0 and number <= head.page:
-        page = head.own if number == head.page else (yield from look(log, number))
+        page = head.own if number == head.page else (yield from look_over(log, number))
         if page is None:
             number = (yield from log.head()).first
             continue
@@ -45,9 +47,25 @@ def _runs(
     """(partition, the offset after it, bytes) of each run with something between."""
     out, at = [], plus(page.base, {})
     for entry in page.entries:
-        for run in (run for e in (yield from expand(log, entry)) for run in e.runs):
-            q = run.partition
-            before, at[q] = at[q], at[q] + run.count
-            if q in start and before < until[q] and start[q] < at[q]:
-                out.append((q, at[q], run.length))
+        ends, here = plus(at, entry.counts), {q: at[q] for q in start}
+        if any(before < until[q] and start[q] < ends[q] for q, before in here.items()):
+            for run in (run for e in (yield from expanded(log, entry, here)) for run in e.runs):
+                q = run.partition
+                before, at[q] = at[q], at[q] + run.count
+                if q in start and before < until[q] and start[q] < at[q]:
+                    out.append((q, at[q], run.length))
+        at = ends
     return out
+
+
+def thinned(log: Log) -> Steps[bool]:
+    """Whether compaction has removed records: then a chunk says its records' offsets."""
+    head = yield from log.head()
+    low = head.first
+    while low < head.page:
+        items, more = yield from guard.read_range(head_key(log.id).p, low, head.page - 1)
+        for entry in (entry for item in items for entry in Page.of(item).entries):
+            if any(chunk.kind & OFFSETS for chunk in (yield from expand(log, entry))):
+                return True
+        low = head.page if more is None else more + 1
+    return False

@@ -26,11 +26,11 @@ from tailrace.coordination import guard
 from tailrace.errors import Fenced, UnknownTopic
 from tailrace.home import Home
 from tailrace.log.append import Placed, commit_guarded
-from tailrace.log.compaction import upkeep_key
 from tailrace.log.holds import hold
 from tailrace.log.intake import Progress, log_name, open_reader, reader_key, take_in
 from tailrace.log.parcel import Parcel, packed_up, unpack_parcels
 from tailrace.log.record import Op
+from tailrace.log.skimming import thinned
 from tailrace.log.topic import Topic
 from tailrace.pipeline.definition import CompactBy
 from tailrace.pipeline.offsets import offsets_key
@@ -115,8 +115,9 @@ class CommitLog:
         """Whether it still has the last state of every document, and so can fill a new writer."""
         if any(floor for floor, _ in self.topic.ends().values()):
             return False
-        compacted = self._store.run(guard.read(upkeep_key(self.topic.id))) is not None
-        return not compacted or all(s.compact_by == "key" for _, _, s in self.topic.history() if s.compact)
+        if all(s.compact_by == "key" for _, _, s in self.topic.history() if s.compact):
+            return True
+        return not self._store.run(thinned(self.topic.log))
 
     def refresh(self) -> None:
         """Know what is stored: at the start, and after an error that left it open."""

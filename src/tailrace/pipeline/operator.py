@@ -69,11 +69,17 @@ def mark(
 ) -> Mark:
     """Say that everything up to an offset counts as delivered: of one namespace, or of all.
 
-    Higher passes messages that the writer cannot take, lower delivers messages again.  Fences the run under way."""
+    Higher passes messages that the writer cannot take.  Lower delivers again what the log has from there on: upkeep may
+    have compacted up to where this writer was, and may be at it this moment.  Fences the run under way."""
     now, topic = marks(home, pipeline, writer), commit_log(home, pipeline)
-    end = topic.ends()[partition][1] if partition in now else None
-    if end is None or not -1 <= offset < end:
+    floor, end = topic.ends()[partition] if partition in now else (0, 0)
+    if not -1 <= offset < end:
         raise BadInput(f"the commit log of {pipeline!r} has no message {partition}:{offset}")
+    if offset < floor - 1:
+        raise BadInput(
+            f"the commit log of {pipeline!r} begins with {partition}:{floor}, what came before was removed; "
+            f"{partition}:{floor - 1} delivers all that is left"
+        )
     if not why.strip():
         raise BadInput("say why: --why '…'; it is kept with the pipeline")
     new = now[partition].copy()
@@ -90,9 +96,10 @@ def mark(
 
 
 def forget(home: Home, pipeline: str, writer: str, why: str) -> None:
-    """Forget a writer's offsets, its sink's too: it starts again from the beginning of the commit log."""
-    for q in marks(home, pipeline, writer):
-        home.store.run(offsets.override(pipeline, writer, q, Mark()))
+    """Forget a writer's offsets, its sink's too: it starts again from the beginning of the commit log, as it is now."""
+    marks(home, pipeline, writer)
+    for q, (floor, _) in commit_log(home, pipeline).ends().items():
+        home.store.run(offsets.override(pipeline, writer, q, Mark(floor - 1)))
     note(home, pipeline, "delete offsets", why, writer=writer)
 
 

@@ -19,21 +19,21 @@ from typing import Any
 
 from tailrace.coordination import guard
 from tailrace.coordination.lease import NOBODY
-from tailrace.errors import AlreadyThere, Damaged, ObjectMissing, Unavailable, UnknownTopic
+from tailrace.errors import Damaged, ObjectMissing, Unavailable, UnknownTopic
 from tailrace.events.tip import TIP
 from tailrace.log import head as heads
+from tailrace.log import missing
 from tailrace.log.append import Log
 from tailrace.log.catalog import bucket_key
 from tailrace.log.chunk import MANIFEST
 from tailrace.log.head import Entry, Head, Page
 from tailrace.log.manifest import expand
-from tailrace.storage import calls
 from tailrace.storage.calls import Store
 from tailrace.storage.tables import LAST, Item, Key
 from tailrace.whole.guards import GUARDS
 from tailrace.whole.report import Report
 from tailrace.whole.scrub import scrub
-from tailrace.whole.target import Shelf, claim, finish, scan, wipe
+from tailrace.whole.target import Target, claim, scan
 
 LEFT_OUT = ("$Home", "$Member-", "$Name-", "$Lease-", "$Deleted", "$Topics", "$Topic-", "$Log-", "$Chunk-", "$Upkeep-")
 ATTEMPTS = 20
@@ -61,24 +61,24 @@ def copy(
     source: Store, target: Store, source_id: str, url: str, told: Callable[[int], object] = lambda _: None
 ) -> Copied:
     """Copy a home to a target, which is then a home of its own; `url` names the target in messages."""
-    claim(target, source_id, url)
+    claimed = claim(target, source_id, url)
     there = {one.name: one.size for one in target.objects.list("topics/")}
     missing: set[str] = set()
     for attempt in range(ATTEMPTS):
-        wipe(target, ("$Chunk-",))
+        claimed.wipe(("$Chunk-",))
         copied = Copied(resumed=len(there) if attempt == 0 else 0)
         try:
             with _still(source) as still:
-                _Copy(still, target, there, missing, copied, told).run()
+                _Copy(still, claimed, there, missing, copied, told).run()
             break
         except _Changed:
             continue
     else:
         raise Unavailable(f"the source has changed {ATTEMPTS} times while it was copied; run it again later")
     copied.report = scrub(target)
-    if _mend(source, target, copied.report):
+    if _mend(source, claimed, copied.report):
         copied.report = scrub(target)
-    finish(target)
+    claimed.finish()
     return copied
 
 
@@ -93,7 +93,7 @@ def _still(source: Store) -> Iterator[Store]:
         yield replace(source, table=table)
 
 
-def _mend(source: Store, target: Store, report: Report) -> bool:
+def _mend(source: Store, target: Target, report: Report) -> bool:
     """Copy again what a power cut may have left half-written in the target; whether there was any."""
     mended = False
     for damage in report.damages:
@@ -102,8 +102,7 @@ def _mend(source: Store, target: Store, report: Report) -> bool:
                 right = source.objects.get(damage.where)
             except ObjectMissing:
                 continue
-            target.run(guard.persist(lambda name=damage.where: calls.delete_objects([name])))  # type: ignore[misc]
-            put(target, damage.where, right)
+            target.replace_object(damage.where, right)
             mended = True
     return mended
 
@@ -112,7 +111,7 @@ class _Copy:
     def __init__(
         self,
         source: Store,
-        target: Store,
+        target: Target,
         there: dict[str, int],
         missing: set[str],
         copied: Copied,
@@ -120,7 +119,6 @@ class _Copy:
     ) -> None:
         self.source, self.target, self.there, self.missing = source, target, there, missing
         self.copied, self.told = copied, told
-        self.shelf = Shelf(target)
         self.sizes: dict[str, int] = {}
 
     def run(self) -> None:
@@ -131,14 +129,18 @@ class _Copy:
         with ThreadPoolExecutor(WORKERS, "tailrace-copy") as pool:
             for id, head in found.items():
                 self._topic(Log(described[id]["p"].removeprefix("$Topic-"), id), head, pool)
-        self.shelf.put_all(guards.values())
+        self.target.put_all(guards.values())
         names: dict[Key, dict[str, str]] = {}
-        for id, head in found.items():
-            name = described[id]["p"].removeprefix("$Topic-")
+        for id, item in described.items():
+            if id in found:  # it may have grown since it was described
+                item = {**item, "partitions": found[id].partitions}
+            elif self.source.run(guard.truth(Key(item["p"], item["i"]))) != item:
+                continue  # deleted since; else its head is lost, and the scrub of the target says so
+            name = item["p"].removeprefix("$Topic-")
             names.setdefault(bucket_key("$Topics", name), {})[name] = id
-            self.shelf.put({**described[id], "partitions": head.partitions})  # it may have grown since it was described
-        self.shelf.put_all({"p": key.p, "i": key.i, "names": some} for key, some in names.items())
-        self.shelf.flush()
+            self.target.put(item)
+        self.target.put_all({"p": key.p, "i": key.i, "names": some} for key, some in names.items())
+        self.target.flush()
 
     # -- items
     def _items(self) -> tuple[list[Item], dict[Key, Item]]:
@@ -157,7 +159,7 @@ class _Copy:
             elif p.startswith(GUARDS):
                 guards[Key(p, item["i"])] = item
             elif not p.startswith(LEFT_OUT):
-                self.shelf.put({**item, "owner": NOBODY} if p.startswith("$Group-") and "owner" in item else item)
+                self.target.put({**item, "owner": NOBODY} if p.startswith("$Group-") and "owner" in item else item)
         return topics, guards
 
     def _stream(self, stream: str) -> None:
@@ -166,9 +168,9 @@ class _Copy:
         below = LAST if tip is None else tip["n"] - len(tip["e"])
         for calf in self.source.run(guard.read_all(stream, 0, TIP - 1)):
             if calf["i"] < below:
-                self.shelf.put(calf)
+                self.target.put(calf)
         if tip is not None:
-            self.shelf.put(tip)
+            self.target.put(tip)
         self.copied.streams += 1
 
     def _heads(self, topics: dict[str, Item], guards: dict[Key, Item]) -> tuple[dict[str, Head], dict[Key, Item]]:
@@ -195,21 +197,27 @@ class _Copy:
             self.sizes = {one.name: one.size for one in self.source.objects.list(f"topics/{log.id}/")}
         number = head.first
         while number < head.page:
-            items, _ = self.source.run(guard.read_range(heads.head_key(log.id).p, number, LAST - 1))
+            items, _ = self.source.run(guard.read_range(heads.head_key(log.id).p, number, head.page - 1))
+            if not items:
+                self._must_be_lost(log, number)
+                break
             for item in items:
                 page = Page.of(item)
-                if page.first != number or page.last >= head.page:
+                if page.last >= head.page:
                     raise _Changed
+                if page.first != number:
+                    self._must_be_lost(log, number)
                 self._entries(log, page.entries, pool)
-                self.shelf.put(item)
+                self.target.put(item)
                 number = page.last + 1
-                if number >= head.page:
-                    break
-            if not items:
-                raise _Changed
         self._entries(log, head.own.entries, pool)
-        self.shelf.put(head.item)
+        self.target.put(head.item)
         self.copied.topics += 1
+
+    def _must_be_lost(self, log: Log, number: int) -> None:
+        """A page that does not show was merged since its head was read; or is lost, as the scrub of the target says."""
+        if self.source.run(missing.gap_at(log, number)) is None:
+            raise _Changed
 
     def _entries(self, log: Log, entries: tuple[Entry, ...], pool: ThreadPoolExecutor) -> None:
         every = [part for entry in entries for part in self._parts(log, entry)]
@@ -235,7 +243,7 @@ class _Copy:
         key = heads.chunk_key(log.id, entry.gen, entry.id)
         item = self.source.run(guard.read(key))
         if item is not None:
-            self.shelf.put(item)
+            self.target.put(item)
         else:
             self._gone(f"{key.p}/{key.i}")
 
@@ -249,7 +257,7 @@ class _Copy:
         except ObjectMissing:
             self._gone(name)
             return 0
-        put(self.target, name, data)
+        self.target.put_object(name, data)
         self.there[name] = len(data)
         return len(data)
 
@@ -259,12 +267,3 @@ class _Copy:
         if name not in self.missing:
             self.missing.add(name)
             raise _Changed
-
-
-def put(target: Store, name: str, data: memoryview) -> None:
-    """Store an object, in place of what a copy cut off before may have left of it."""
-    try:
-        target.run(guard.persist(lambda: calls.put_object(name, [data])))
-    except AlreadyThere:
-        target.run(guard.persist(lambda: calls.delete_objects([name])))
-        target.run(guard.persist(lambda: calls.put_object(name, [data])))

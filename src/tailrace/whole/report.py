@@ -55,7 +55,13 @@ class Report:
         read = self.found
         return {
             "clean": self.clean,
-            "read": {"bytes": read.bytes, "chunks": read.chunks, "runs": read.runs, "records": read.records},
+            "read": {
+                "bytes": read.bytes,
+                "chunks": read.chunks,
+                "runs": read.runs,
+                "records": read.records,
+                "at_most": read.at_most,
+            },
             "unread_chunks": self.unread,
             "topics": self.topics,
             "groups": self.groups,

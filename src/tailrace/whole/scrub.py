@@ -26,6 +26,7 @@ from tailrace.log.scrub import Found, Piece, pieces, scrub_piece
 from tailrace.storage.calls import Store
 from tailrace.whole.items import Items
 from tailrace.whole.report import Report
+from tailrace.whole.strays import note_strays
 
 WORKERS = 4
 AHEAD = 4
@@ -57,7 +58,7 @@ def scrub(
         report.notes += notes
         for fault in faults:
             report.damage("journal" if fault.where.endswith("-wal") else "database", fault)
-    names = _names(store, report) if topics is None else list(topics)
+    names = _names(store, report) if topics is None else list(dict.fromkeys(topics))
     scrubber = _Scrubber(store, report, sample, told, rng or random.Random())
     with ThreadPoolExecutor(workers, "tailrace-scrub") as pool:
         for name in names:
@@ -67,6 +68,7 @@ def scrub(
     items.holders()
     if topics is None:
         items.everything()
+        note_strays(store, scrubber.shelves, report)
     for shelf in scrubber.shelves.values():
         shelf.count(report)
     return report
@@ -130,10 +132,6 @@ class Shelf:
         ids.append(_short(id))
         sizes.append(size)
 
-    def refer(self, id: str) -> None:
-        """One that is referred to."""
-        self.referred.append(_short(id))
-
     def count(self, report: Report) -> None:
         """Those that nothing refers to: below the fence nothing ever will."""
         kept = array("Q", sorted(self.referred))
@@ -167,14 +165,15 @@ class _Scrubber:
         shelf = self.shelves[log.id] = Shelf(log.name, head.gc)
         self.report.topics += 1
         for one in self.store.objects.list(f"topics/{log.id}/"):
-            *_, gen, id = one.name.split("/")
-            shelf.put(int(gen), id, one.size)
+            if (parts := heads.parts_of(one.name)) is not None:
+                shelf.put(*parts[1:], one.size)
         there = array("Q", sorted(id for ids, _ in shelf.stored.values() for id in ids)) if self.sample < 1 else None
         walk, busy = Walk(log), set[Future[None]]()
         while (page := self._next(walk)) is not None:
             for piece in pieces(page):
-                self._refer(log, shelf, piece.entry)
-                if there is not None and self._left_out(piece.entry, there):
+                ids = self._ids(log, piece.entry)
+                shelf.referred.extend(ids)
+                if there is not None and self._left_out(piece.entry, ids, there):
                     continue
                 busy.add(pool.submit(self._piece, log, piece))
                 if len(busy) >= most:
@@ -188,18 +187,19 @@ class _Scrubber:
     def _next(self, walk: Walk) -> Page | None:
         return self.store.run(walk.next())
 
-    def _left_out(self, entry: Entry, there: array[int]) -> bool:
-        if self.rng.random() < self.sample or not (entry.inline or _has(there, _short(entry.id))):
-            return False
+    def _left_out(self, entry: Entry, ids: list[int], there: array[int]) -> bool:
+        if self.rng.random() < self.sample or entry.inline or not all(_has(there, id) for id in ids):
+            return False  # what is in the table is small, and is not on the list of objects
         self.report.unread += 1
         return True
 
-    def _refer(self, log: Log, shelf: Shelf, entry: Entry) -> None:
-        shelf.refer(entry.id)
+    def _ids(self, log: Log, entry: Entry) -> list[int]:
+        """The chunks that an entry refers to, with the list of them, if there is one."""
+        ids = [_short(entry.id)]
         if entry.kind & MANIFEST:
             with suppress(Damaged, LookupError):  # the chunk's own scrubbing tells
-                for chunk in self.store.run(expand(log, entry)):
-                    shelf.refer(chunk.id)
+                ids += [_short(chunk.id) for chunk in self.store.run(expand(log, entry))]
+        return ids
 
     def _piece(self, log: Log, piece: Piece) -> None:
         try:

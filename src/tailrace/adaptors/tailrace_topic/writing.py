@@ -175,10 +175,12 @@ class TopicWriter(Writer):
 
     def command(self, namespace: str, name: str) -> None:
         """One record with the op of a command, in every partition, after all that is there."""
-        topic = self._topic(self._name(namespace))
-        with topic.producer() as out:
-            for q in topic.ends():
-                out.send(namespace.encode(), name.encode(), op=Op.COMMAND, partition=q)
+        topic, told = self._topic(self._name(namespace)), set[int]()
+        while more := topic.ends().keys() - told:  # the topic may grow meanwhile
+            with topic.producer() as out:
+                for q in sorted(more):
+                    out.send(namespace.encode(), name.encode(), op=Op.COMMAND, partition=q)
+            told |= more
 
 
 def _opened(key: Key) -> Steps[Item]:
