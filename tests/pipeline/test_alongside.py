@@ -14,6 +14,7 @@ from tailrace.adaptors.rows import make_rows
 from tailrace.errors import BadInput, TailraceError
 from tailrace.home import Home
 from tailrace.log.record import Mode, Op
+from tailrace.log.retention import raise_floor
 from tailrace.pipeline import operator
 from tailrace.pipeline.alongside import commands
 from tailrace.pipeline.commitlog import CommitLog
@@ -72,6 +73,15 @@ def test_back_before_a_truncate_takes_the_others_along(home: Home) -> None:
     assert operator.marks(home, "shop", "c0") == {0: Mark(first[1] - 1), 1: Mark(second[1] - 1)}
     operator.mark(home, "shop", "c0", 0, -1, "all of it")
     assert operator.marks(home, "shop", "c0") == {0: Mark(-1), 1: Mark(second[0] - 1)}
+
+
+def test_what_retention_has_removed_is_nobodys_mark(home: Home) -> None:
+    first, second = places(home)
+    at(home, *ends(home))
+    log = home.topic("shop-log").log
+    home.store.run(raise_floor(log, {1: second[1] + 1}))
+    operator.mark(home, "shop", "c0", 0, first[1] - 1, "again")
+    assert operator.marks(home, "shop", "c0") == {0: Mark(first[1] - 1), 1: Mark(second[1])}
 
 
 def test_back_within_what_came_after_moves_nobody_else(home: Home) -> None:

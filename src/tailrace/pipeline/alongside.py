@@ -43,12 +43,13 @@ def moved(
 
 
 def _back(topic: Topic, now: Mapping[int, Mark], partition: int, count: int) -> dict[int, Mark]:
-    """Before the same command: as many back as were passed.  A partition that is younger than it begins anew."""
-    marks = {}
+    """Before the same command: as many back as were passed.  A partition that is younger than it begins anew, with the
+    oldest message that it has."""
+    marks, ends = {}, topic.ends()
     for q, mark in now.items() if count else ():
         if q != partition:
             passed = commands(topic, q, 0, mark.low + 1)
-            marks[q] = Mark(passed[-count] - 1 if len(passed) >= count else -1)
+            marks[q] = Mark((passed[-count] if len(passed) >= count else ends[q][0]) - 1)
     return marks
 
 
