@@ -46,5 +46,5 @@ def test_pretty_is_for_reading(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_commands_are_shown_too(capsys: pytest.CaptureFixture[str]) -> None:
-    StdoutWriter(StdoutSink()).command('a"b', "truncate")
+    StdoutWriter(StdoutSink()).command('a"b', "truncate", Who("p", "w", 1))
     assert json.loads(capsys.readouterr().out) == {"op": "command", "namespace": 'a"b', "command": "truncate"}

@@ -14,11 +14,12 @@ import pytest
 import tailrace
 from tailrace.adaptors.contract import Staged, Who
 from tailrace.adaptors.rows import make_rows, messages_of
+from tailrace.adaptors.tailrace_topic import writing
 from tailrace.adaptors.tailrace_topic.reading import TopicReader
 from tailrace.adaptors.tailrace_topic.records import topic_name
 from tailrace.adaptors.tailrace_topic.settings import TopicSink, TopicSource
 from tailrace.adaptors.tailrace_topic.writing import TopicWriter
-from tailrace.errors import PositionLost
+from tailrace.errors import Fenced, PositionLost
 from tailrace.home import Home
 from tailrace.log.record import Mode, Op
 from tailrace.log.retention import raise_floor
@@ -211,7 +212,7 @@ def test_names_of_topics(namespace: str, topic: str) -> None:
 
 def test_a_truncate_is_a_command_in_every_partition(home: Home) -> None:
     writer = TopicWriter(TopicSink(home=home.url, partitions=3))
-    writer.command("public.orders", "truncate")
+    writer.command("public.orders", "truncate", WHO)
     found = [(r.partition, r.op, r.value) for r in home.topic("public-orders").records()]
     assert sorted(found) == [(q, Op.COMMAND, b"truncate") for q in range(3)]
 
@@ -229,8 +230,25 @@ def test_a_command_misses_no_partition_of_a_topic_that_grows_meanwhile(
         return found
 
     monkeypatch.setattr(Topic, "ends", seen_just_before)
-    writer.command("orders", "truncate")
+    writer.command("orders", "truncate", WHO)
     assert sorted(r.partition for r in home.topic("t").records()) == list(range(5))
+
+
+def test_a_run_that_is_followed_while_it_sends_a_command_sends_none(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writer = TopicWriter(TopicSink(home=home.url, topic="t", partitions=3))
+    writer.claim(WHO)
+    put = writing.place
+
+    def followed(*args: Any) -> Any:
+        writer.claim(WHO._replace(epoch=2))
+        return put(*args)
+
+    monkeypatch.setattr(writing, "place", followed)
+    with pytest.raises(Fenced):
+        writer.command("orders", "truncate", WHO)
+    assert list(home.topic("t").records()) == []
 
 
 class Overtaken(TopicWriter):

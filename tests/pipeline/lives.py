@@ -225,7 +225,7 @@ class ShopWriter(Writer):
         if shop.faults.random() < 0.2:
             raise Unavailable("no answer")
 
-    def command(self, namespace: str, name: str) -> None:
+    def command(self, namespace: str, name: str, who: Who) -> None:
         self._shop.fuse.point()
         self._shop.sink.clear()
 

@@ -150,7 +150,7 @@ class ToySink(Writer):
             (self._path / when).unlink()
             raise getattr(errors, error, ValueError)("made to fail")
 
-    def command(self, namespace: str, name: str) -> None:
+    def command(self, namespace: str, name: str, who: Who) -> None:
         self._keep({"rows": [[namespace, "", name, None]], "offsets": {}})
 
     def _keep(self, batch: Mapping[str, Any]) -> None:

@@ -179,8 +179,11 @@ class Writer(ABC):
     def discard(self, staged: Sequence[Staged]) -> None:
         """Throw away what was staged by tasks of a batch that failed."""
 
-    def command(self, namespace: str, name: str) -> None:
-        """Something that concerns a whole namespace, once all rows before it are in: "truncate"."""
+    def command(self, namespace: str, name: str, who: Who) -> None:
+        """Something that concerns a whole namespace, once all rows before it are in: "truncate".
+
+        A sink that keeps offsets refuses it (`Fenced`) from a run that another has claimed the sink since: what came
+        after would be lost with what it means."""
 
     def close(self) -> None:
         """Give up connections."""

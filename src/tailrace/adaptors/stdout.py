@@ -50,7 +50,7 @@ class StdoutWriter(Writer):
                 sys.stdout.write(text + "\n")
         sys.stdout.flush()
 
-    def command(self, namespace: str, name: str) -> None:
+    def command(self, namespace: str, name: str, who: Who) -> None:
         """Print that, too."""
         sys.stdout.write(to_json({"op": "command", "namespace": namespace, "command": name}).decode() + "\n")
         sys.stdout.flush()

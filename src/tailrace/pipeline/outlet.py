@@ -336,7 +336,7 @@ class Outlet:
             return
         namespace, command = next(iter(self._waiting.values()))
         if re.search(self.branch.namespace, namespace):
-            self._writer.command(destination(self.branch.functions, namespace), command)
+            self._writer.command(destination(self.branch.functions, namespace), command, self._who())
         for q in self._waiting:
             self.marks[q].acknowledge(self.marks[q].resume)
         self._waiting = {}

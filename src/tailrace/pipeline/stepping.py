@@ -98,7 +98,7 @@ def _next(home: Home, topic: Topic, branch: Branch, epoch: int, marks: dict[int,
             standing.append(logged)
     if standing and len(standing) < wide:
         raise left_behind(branch, [logged.partition for logged in standing], standing[0].message.namespace)
-    return _command(branch, standing, marks) if standing else None
+    return _command(branch, standing, epoch, marks) if standing else None
 
 
 def _single(branch: Branch, logged: Logged, epoch: int, marks: dict[int, Mark]) -> Outcome:
@@ -115,12 +115,13 @@ def _told(logged: Logged, outcome: Outcome) -> Stepped:
     return Stepped(logged, "delivered" if outcome.rows else "filtered" if outcome.filtered else "done before")
 
 
-def _command(branch: Branch, standing: list[Logged], marks: dict[int, Mark]) -> Stepped:
+def _command(branch: Branch, standing: list[Logged], epoch: int, marks: dict[int, Mark]) -> Stepped:
     namespace = standing[0].message.namespace
     wanted = re.search(branch.namespace, namespace) is not None
     if wanted:
         with closing(branch.writer()) as sink:
-            sink.command(destination(branch.functions, namespace), "truncate")
+            who = Who(branch.pipeline, branch.name, epoch)
+            sink.command(destination(branch.functions, namespace), "truncate", who)
     for logged in standing:
         marks[logged.partition].acknowledge(logged.offset)
     return Stepped(standing[0], "carried out" if wanted else "filtered")

@@ -133,9 +133,21 @@ class WriterContract:
         _written(sink, some(range(5)))
         writer = sink.writer()
         for _ in range(2):
-            writer.command(sink.namespace, "truncate")
+            writer.command(sink.namespace, "truncate", Who("pipeline", "writer", 1))
         writer.close()
         assert sink.documents() == []
+
+    def test_a_truncate_of_a_run_that_was_followed_is_refused(self, sink: Sink) -> None:
+        self._exactly(sink)
+        old, new = sink.writer(), sink.writer()
+        old.claim(Who("pipeline", "writer", 1))
+        new.claim(Who("pipeline", "writer", 2))
+        _written(sink, some(range(5)), epoch=2)
+        with pytest.raises(Conflict):
+            old.command(sink.namespace, "truncate", Who("pipeline", "writer", 1))
+        old.close()
+        new.close()
+        assert _sorted(sink) == some(range(5))
 
     # -- offsets in the sink
     def test_offsets_are_restored(self, sink: Sink) -> None:

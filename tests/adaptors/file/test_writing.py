@@ -371,10 +371,10 @@ def test_a_field_that_would_hide_the_files_own(tmp_path: Path) -> None:
 
 def test_a_truncate_empties_what_stands_before_it(tmp_path: Path) -> None:
     made = writer(tmp_path)
-    made.command("orders", "truncate")
+    made.command("orders", "truncate", WHO)
     written(tmp_path, rows([1]), rows([9], "people"))
-    made.command("orders", "truncate")
-    made.command("orders", "truncate")
+    made.command("orders", "truncate", WHO)
+    made.command("orders", "truncate", WHO)
     assert current(tmp_path, "orders") == []
     written(tmp_path, rows([2]), offset=2)
     assert (current(tmp_path, "orders"), current(tmp_path, "people")) == ([{"id": 2}], [{"id": 9}])

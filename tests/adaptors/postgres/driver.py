@@ -120,7 +120,8 @@ class Drive:
             self._finish(held)
             held = []
             with contextlib.closing(self._sink.writer(**self._writing)) as writer:
-                writer.command(namespace_of(batch), batch.column("data")[0].as_py()["command"])
+                command = batch.column("data")[0].as_py()["command"]
+                writer.command(namespace_of(batch), command, Who("drive", "sink", 1))
         self._finish(held)
 
     def _finish(self, batches: Sequence[pa.RecordBatch]) -> None:

@@ -139,7 +139,7 @@ class TestMaking:
         write(sink18, rows({"id": [1]}), schema="other", create=True)
         assert sink18.ask("SELECT count(*) FROM other.t") == [(1,)]
         with contextlib.closing(sink18.writer(schema="other")) as writer:
-            writer.command(NAMESPACE, "truncate")
+            writer.command(NAMESPACE, "truncate", WHO)
         assert sink18.ask("SELECT count(*) FROM other.t") == [(0,)]
 
     def test_a_name_that_would_be_cut(self, sink18: Place) -> None:
@@ -226,10 +226,10 @@ class TestMerging:
             "CREATE TABLE t (id int PRIMARY KEY); CREATE TABLE u (id int REFERENCES t); INSERT INTO t VALUES (1)"
         )
         with contextlib.closing(sink18.writer()) as writer:
-            writer.command(NAMESPACE, "truncate")
-            writer.command("public.nothing", "truncate")
+            writer.command(NAMESPACE, "truncate", WHO)
+            writer.command("public.nothing", "truncate", WHO)
             with pytest.raises(BadInput, match="no command 'vacuum'"):
-                writer.command(NAMESPACE, "vacuum")
+                writer.command(NAMESPACE, "vacuum", WHO)
         assert sink18.texts("t") == []
 
     def test_orphans_are_cleaned(self, sink18: Place) -> None:

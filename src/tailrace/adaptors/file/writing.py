@@ -145,8 +145,12 @@ class FileWriter(Writer):
             if share.detail:
                 self._disk.remove(self._root / share.detail)
 
-    def command(self, namespace: str, name: str) -> None:
+    def command(self, namespace: str, name: str, who: Who) -> None:
         """A truncate is a mark: an empty folder, by its name after all batches so far and before those to come."""
-        folder = self._root / folder_name(namespace)
+        folder, path = self._root / folder_name(namespace), finishing.kept_in(self._root, who.pipeline, who.writer)
         with explained(self._root):
-            self._disk.make_folder(folder / f"batch-{last_number(folder):012d}{TRUNCATED}")
+            self._disk.make_folder(path.parent)
+            with self._disk.locked(path.with_suffix(".lock")):
+                if (kept := finishing.read(path)) is not None:
+                    is_repeat((kept.epoch, {}), who, {})
+                self._disk.make_folder(folder / f"batch-{last_number(folder):012d}{TRUNCATED}")

@@ -153,16 +153,20 @@ class PostgresWriter(Writer):
             with self._database.connect("discarding") as connection:
                 connection.execute(stage.drop(tables, self._settings.state))
 
-    def command(self, namespace: str, name: str) -> None:
+    def command(self, namespace: str, name: str, who: Who) -> None:
         """Truncate: also where only deleting is possible."""
         if name != "truncate":
             raise BadInput(f"{namespace}: PostgreSQL has no command {name!r}; there is: truncate")
         import psycopg
 
         table = names.quote(*target.place(self._settings, namespace))
-        with self._database.connect(f"emptying {namespace}") as connection:
+        connection = self._ready()
+        with self._database.guarded(f"emptying {namespace}"), connection.transaction():
+            kept = state.lock(connection, self._settings.state, who)
+            turn.is_repeat((kept.epoch, {}), who, {})
             try:
-                connection.execute(f"TRUNCATE TABLE {table}")
+                with connection.transaction():
+                    connection.execute(f"TRUNCATE TABLE {table}")
             except psycopg.errors.UndefinedTable:
                 return
             except (psycopg.errors.InsufficientPrivilege, psycopg.errors.FeatureNotSupported):

@@ -7,6 +7,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -24,10 +25,12 @@ from tailrace.adaptors.turn import is_repeat
 from tailrace.coordination import guard
 from tailrace.errors import Fenced, ObjectMissing, Unavailable
 from tailrace.home import Home
-from tailrace.log.append import Placed, commit_guarded
+from tailrace.log.append import Placed, commit_guarded, place
+from tailrace.log.buffer import Buffer
 from tailrace.log.catalog import check_name
+from tailrace.log.chunk import Chunk
 from tailrace.log.parcel import CHUNK_BYTES, Parcel, pack_up, unpack_parcels
-from tailrace.log.record import Op
+from tailrace.log.record import Op, attributes
 from tailrace.log.topic import Topic
 from tailrace.storage.calls import Steps
 from tailrace.storage.tables import Absent, Add, Change, Equals, Item, Key, Put, Set, Update
@@ -69,6 +72,15 @@ class Offsets:
     def moved(self, item: Item) -> bool:
         """Somebody has."""
         return bool(item["seq"] != self.seen["seq"])
+
+
+class Standing(Offsets):
+    """The guard of a command, with which the offsets stay what they are."""
+
+    def action(self, id: str, page: int) -> Update:
+        """The same turn, and no more."""
+        changes = (Add("seq", 1), Set("id", id), Set("page", page))
+        return Update(self.key, changes, (Equals("seq", self.seen["seq"]),))
 
 
 class TopicWriter(Writer):
@@ -161,7 +173,7 @@ class TopicWriter(Writer):
         except ObjectMissing as error:
             raise Unavailable(f"cleaning has removed staged chunks, {error.name}; the batch is made again") from error
         if not won:
-            raise Fenced(f"another run of the writer {who.writer!r} has finished a batch; this one must stop")
+            raise _overtaken(who)
 
     def _placed(self, staged: Sequence[Staged]) -> list[Placed]:
         names = sorted({name for share in staged for name in share.detail or ()})
@@ -173,14 +185,28 @@ class TopicWriter(Writer):
             out += [placed] if placed is not None else []
         return out
 
-    def command(self, namespace: str, name: str) -> None:
+    def command(self, namespace: str, name: str, who: Who) -> None:
         """One record with the op of a command, in every partition, after all that is there."""
         topic, told = self._topic(self._name(namespace)), set[int]()
         while more := topic.ends().keys() - told:  # the topic may grow meanwhile
-            with topic.producer() as out:
-                for q in sorted(more):
-                    out.send(namespace.encode(), name.encode(), op=Op.COMMAND, partition=q)
+            item = topic.store.run(_opened(sink_key(who.pipeline, who.writer)))
+            is_repeat((item["epoch"], {}), who, {})
+            placed = topic.store.run(place(topic.log, _commands(sorted(more), namespace, name)))
+            if not topic.store.run(commit_guarded([placed], Standing(who, item["offsets"], item)))[0]:
+                raise _overtaken(who)
             told |= more
+
+
+def _commands(partitions: Sequence[int], namespace: str, name: str) -> Chunk:
+    buffer = Buffer(max(partitions) + 1, len(namespace.encode()) + len(name))
+    now, marks = time.time_ns() // 1_000_000, attributes(op=Op.COMMAND)
+    for q in partitions:
+        buffer.add(namespace.encode(), name.encode(), now, attributes=marks, partition=q)
+    return buffer.encode("none")
+
+
+def _overtaken(who: Who) -> Fenced:
+    return Fenced(f"another run of the writer {who.writer!r} has finished a batch; this one must stop")
 
 
 def _opened(key: Key) -> Steps[Item]:
