@@ -1,11 +1,12 @@
 """JSON text of documents and messages, in the one way that all adaptors write it.
 
-Decimals are strings with all their digits, moments ISO 8601, bytes base64, intervals ISO 8601 durations; an unset field
-is left out, a null one is null.
+Decimals are strings with all their digits, moments ISO 8601, bytes base64, intervals ISO 8601 durations, numbers that
+JSON does not have "NaN", "Infinity" and "-Infinity"; an unset field is left out, a null one is null.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from decimal import Decimal
 from typing import Any
@@ -30,6 +31,17 @@ def interval_text(value: Any) -> str:
     return f"P{value.months}M{value.days}DT{seconds:f}S"
 
 
+def finite(value: Any) -> Any:
+    """The same without numbers that JSON does not have, however deep: they are texts."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else "NaN" if value != value else f"{'-' * (value < 0)}Infinity"
+    if isinstance(value, dict):
+        return {name: finite(inner) for name, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [finite(inner) for inner in value]
+    return value
+
+
 def json_objects(columns: pa.RecordBatch, unset: Sequence[Sequence[str] | None] | None = None) -> list[bytes]:
     """Each row as a JSON object; `unset` names the fields to leave out of each."""
     names = columns.schema.names
@@ -49,7 +61,13 @@ def _values(column: pa.Array[Any]) -> list[Any]:
         return [None if text is None else msgspec.Raw(text.encode()) for text in column.storage.to_pylist()]
     if pa.types.is_interval(column.type):
         return [None if value is None else interval_text(value) for value in column.to_pylist()]
-    return list(column.to_pylist())
+    values: list[Any] = column.to_pylist()
+    return [finite(value) for value in values] if _floats(column.type) else values
+
+
+def _floats(kind: pa.DataType) -> bool:
+    """Whether there may be numbers that JSON does not have."""
+    return bool(pa.types.is_floating(kind)) or any(_floats(kind.field(n).type) for n in range(kind.num_fields))
 
 
 def printed(batch: pa.RecordBatch, spaces: int) -> Iterator[str]:
@@ -67,4 +85,4 @@ def printed(batch: pa.RecordBatch, spaces: int) -> Iterator[str]:
 
 
 def _unwrapped(value: Any) -> Any:
-    return interval_text(value) if isinstance(value, pa.MonthDayNano) else value
+    return interval_text(value) if isinstance(value, pa.MonthDayNano) else finite(value)

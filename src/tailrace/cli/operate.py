@@ -171,6 +171,7 @@ def show(
         tailrace xlog show shop 0:14
         tailrace xlog show shop 0:14 0:20
     """
+    from tailrace.adaptors.jsontext import finite
     from tailrace.pipeline.operator import messages
 
     (partition, start), (other, end) = place(first), place(last or first)
@@ -179,10 +180,10 @@ def show(
     with opened(home) as here:
         found = (_shown(m) for m in messages(here, pipeline, {partition: start}, {partition: end + 1}))
         if as_json:
-            print(json.dumps(list(found), default=str, indent=2, ensure_ascii=False))
+            print(json.dumps(finite(list(found)), default=str, indent=2, ensure_ascii=False))
             return
         for shown in found:
-            print(json.dumps(shown, default=str, ensure_ascii=False))
+            print(json.dumps(finite(shown), default=str, ensure_ascii=False))
 
 
 def _shown(logged: Any) -> dict[str, Any]:
@@ -361,6 +362,7 @@ def show_dead(
 
         tailrace dead show shop 0
     """
+    from tailrace.adaptors.jsontext import finite
     from tailrace.pipeline import operator
 
     with opened(home) as here:
@@ -369,4 +371,5 @@ def show_dead(
             raise BadInput(f"{pipeline!r} has no dead letter {number}; `tailrace dead list {pipeline}` lists them")
         at = {letter["partition"]: letter["offset"]}
         found = [_shown(m) for m in operator.messages(here, pipeline, at, {q: n + 1 for q, n in at.items()})]
-    print(json.dumps({**letter, "message": found[0] if found else None}, default=str, indent=2, ensure_ascii=False))
+    whole = finite({**letter, "message": found[0] if found else None})
+    print(json.dumps(whole, default=str, indent=2, ensure_ascii=False))

@@ -194,16 +194,18 @@ def try_out(file: FileArgument, home: HomeOption = None, as_json: JsonOption = F
 
         tailrace test shop.py
     """
+    from tailrace.adaptors.jsontext import finite
+
     definition = loaded(file, home)
     definition.check()
     count, found = sampled(definition)
     if as_json:
-        print_json(found)
+        print_json(finite(found))
         return
     for sink, messages in found.items():
         print(f"{sink}: {len(messages)} of {count} sampled messages would be written")
         for message in messages:
-            print("  " + json.dumps(message, default=str, ensure_ascii=False))
+            print("  " + json.dumps(finite(message), default=str, ensure_ascii=False))
     note("both ends answer; nothing was written")
 
 
