@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 
 import tailrace
-from tailrace.pipeline import ledger, stepping
+from tailrace.pipeline import ledger, operator, stepping
 from tailrace.pipeline.deadletters import bury
 from tailrace.pipeline.pipeline import load
+from tailrace.pipeline.status import Sink, Status
 from tailrace.pipeline.trouble import Trouble
 from tests.cli.runs import Cli
 from tests.pipeline.shop import filled
@@ -97,3 +98,28 @@ def test_dead_letters(cli: Cli, shop: Path) -> None:
     assert cli("dead", "list", "shop", "--json").json == []
     assert cli("dead", "retry", shop / "shop.py", "--why", "all").out == "there are no dead letters\n"
     assert [n["what"] for n in cli("actions", "shop", "--json").json] == ["retry"]
+
+
+def test_what_is_cut_off_in_the_middle_is_recorded(cli: Cli, shop: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def killed(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("tailrace.pipeline.offsets.override", killed)
+    with tailrace.open(shop / "home") as home:
+        for act in (
+            lambda: operator.mark(home, "shop", "c0", 0, 4, "known"),
+            lambda: operator.forget(home, "shop", "c0", "all of it"),
+        ):
+            with pytest.raises(KeyboardInterrupt):
+                act()
+        assert [n["what"] for n in ledger.notes(home, "shop")] == ["mark", "delete offsets"]
+
+
+def test_the_status_says_what_is_wrong_with_the_source(cli: Cli, shop: Path) -> None:
+    with tailrace.open(shop / "home") as home:
+        status = Status("shop", "stopped", "the slot is lost")
+        status.sinks = {"c0": Sink("ended"), "c1": Sink("stopped", error="disk full")}
+        ledger.report(home, "shop", status.shown())
+    shown = cli("status").out.splitlines()
+    assert shown[1].endswith("the slot is lost")
+    assert shown[2].endswith("disk full")

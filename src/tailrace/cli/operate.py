@@ -83,9 +83,9 @@ def status(
         print_json(found if pipeline is None else found[0])
         return
     rows = [
-        (s["pipeline"], s["state"], _ago(s["at"]), name, sink["state"], sink["rows"], sink["lag"], sink["error"])
+        (s["pipeline"], s["state"], _ago(s["at"]), name, w["state"], w["rows"], w["lag"], w["error"] or s["error"])
         for s in found
-        for name, sink in s["sinks"].items()
+        for name, w in s["sinks"].items()
     ]
     print_table(("pipeline", "state", "seen", "writer", "is", "rows", "behind", "trouble"), rows)
 

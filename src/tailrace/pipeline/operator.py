@@ -1,6 +1,6 @@
 """The operator's hands: look at the commit log, see and move a writer's offsets, retry dead letters.
 
-Each thing that changes something is recorded in the ledger, with who did it and why."""
+Each thing that changes something is recorded in the ledger first, with who does it and why."""
 
 from __future__ import annotations
 
@@ -89,18 +89,19 @@ def mark(
         new.ahead[namespace] = offset
     else:
         raise BadInput(f"everything up to {partition}:{new.low} is acknowledged for all namespaces; mark without one")
-    for q, mark in {**moved(topic, now, partition, offset, namespace), partition: new}.items():
-        home.store.run(offsets.override(pipeline, writer, q, mark))
+    marked = {**moved(topic, now, partition, offset, namespace), partition: new}
     note(home, pipeline, "mark", why, writer=writer, partition=partition, offset=offset, namespace=namespace)
+    for q, mark in marked.items():
+        home.store.run(offsets.override(pipeline, writer, q, mark))
     return new
 
 
 def forget(home: Home, pipeline: str, writer: str, why: str) -> None:
     """Forget a writer's offsets, its sink's too: it starts again from the beginning of the commit log, as it is now."""
     marks(home, pipeline, writer)
+    note(home, pipeline, "delete offsets", why, writer=writer)
     for q, (floor, _) in commit_log(home, pipeline).ends().items():
         home.store.run(offsets.override(pipeline, writer, q, Mark(floor - 1)))
-    note(home, pipeline, "delete offsets", why, writer=writer)
 
 
 def dead(home: Home, pipeline: str) -> list[dict[str, Any]]:
