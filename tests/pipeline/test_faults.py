@@ -133,6 +133,8 @@ def test_the_sink_dies(spark: SparkSession, mortal: Mortal, server: Postgres, tm
             it.trade()
             until(lambda: runner.status.sinks["postgres"].state == "waiting")
             assert runner.status.sinks["tailrace"].state == "running", "the other writer goes on"
+            time.sleep(4)  # it is asked again meanwhile, more than once
+            assert runner.status.sinks["postgres"].state == "waiting"
             mortal.start()
             until(lambda: caught_up(runner))
         Runner(it.definition(), spark).run(once=True)

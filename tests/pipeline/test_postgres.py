@@ -11,6 +11,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 import tailrace
+from tailrace.errors import PositionLost
+from tailrace.pipeline.definition import Definition
 from tailrace.pipeline.runner import Runner
 from tests.adaptors.postgres.conftest import FAST
 from tests.adaptors.postgres.place import Place
@@ -66,3 +68,25 @@ def test_everything_changes_while_it_is_copied_and_followed(
     for table in (*TABLES, "late"):
         columns = ", ".join(name for (name,) in source.ask(COLUMNS, table))
         assert sink.texts(table, columns) == source.texts(table, columns), table
+
+
+def test_after_a_slot_is_lost_the_advice_leads_to_what_the_source_has(
+    spark: SparkSession, ends: tuple[Place, Place], tmp_path: Path
+) -> None:
+    source, sink = ends
+    source.run("CREATE TABLE t (id int PRIMARY KEY, v text); INSERT INTO t VALUES (1, 'a'), (2, 'b'), (3, 'c')")
+
+    def pipeline(name: str) -> Definition:
+        slot = f"{name}_{source.name}"
+        begun = tailrace.pipeline(name, home=tmp_path / "home").source("postgres", uri=source.uri, slot=slot)
+        return begun.save("postgres", uri=sink.uri, create=True).definition()
+
+    Runner(pipeline("shop"), spark).run(once=True)
+    source.run(f"SELECT pg_drop_replication_slot('shop_{source.name}')")
+    source.run("DELETE FROM t WHERE id = 2; INSERT INTO t VALUES (4, 'd')")
+    with pytest.raises(PositionLost, match=r"is gone.*afresh: give the pipeline another name, and empty its sinks"):
+        Runner(pipeline("shop"), spark).run(once=True)
+    assert sink.texts("t") == ["(1,a)", "(2,b)", "(3,c)"]
+    sink.run("TRUNCATE t")
+    Runner(pipeline("again"), spark).run(once=True)
+    assert sink.texts("t") == source.texts("t") == ["(1,a)", "(3,c)", "(4,d)"]
