@@ -48,7 +48,7 @@ from tailrace.storage.tables import (
 FULL = 4096
 """A head whose entries have this many bytes is rolled."""
 
-_OBJECT = re.compile(r"topics/([0-9a-f]+)/([0-9]+)/([0-9a-f]+)")
+_OBJECT = re.compile(r"topics/([^/]+)/([0-9]+)/([0-9a-f]+)")
 
 ID_BITS = 43
 """Bits of a chunk's id in the range key of its item; the bits above are its gen."""
