@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tailrace.adaptors.rows import make_rows, meant_for, messages_of
 from tailrace.coordination.rules import without
 from tailrace.home import Home
-from tailrace.log import compaction, cores, manifest
+from tailrace.log import compaction, manifest
 from tailrace.log import head as heads
 from tailrace.log.append import commit
 from tailrace.log.buffer import Buffer
@@ -76,18 +76,6 @@ def test_the_newest_record_of_each_key_stays_at_its_offset(home: Home) -> None:
     assert shown(topic) == "14c 15b 16a 17a 18b 19z"
     run(topic)
     assert shown(topic) == "14c 17a 18b 19z"
-
-
-def test_partitions_are_gone_through_at_once(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
-    text = "abcdefghAbcd" * 5
-    by_one = filled(home, text, partitions=5)
-    removed, left = run(by_one), list(by_one.records())
-    home.delete_topic(by_one.name)
-    monkeypatch.setattr(cores, "WORTH", 0)
-    at_once = filled(home, text, partitions=5)
-    assert run(at_once) == removed
-    assert list(at_once.records()) == left
-    assert len(left) == 8
 
 
 def test_only_closed_pages_are_compacted(home: Home) -> None:

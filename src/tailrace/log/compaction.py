@@ -16,7 +16,7 @@ so all offsets are what they were.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import pyarrow.compute as pc
@@ -29,7 +29,6 @@ from tailrace.log import head as heads
 from tailrace.log import tiers
 from tailrace.log.append import Log
 from tailrace.log.chunk import MANIFEST, OFFSETS, Chunk, CompactBy, Compression
-from tailrace.log.cores import at_once
 from tailrace.log.head import Entry, Head, Page
 from tailrace.log.manifest import LIMIT, expand, put_manifest
 from tailrace.log.merging import Told, put_packed, replace, unheard
@@ -78,10 +77,12 @@ class Round:
         """Whether all records of a page were taken in."""
         return (page.first, page.v) in self.taken or not in_force("compact.taken")
 
-    def left(self, tombstones: Iterable[int]) -> None:
-        """Tombstones of these times stay."""
-        before = [] if self.tombstones is None else [self.tombstones]
-        self.tombstones = min([*before, *tombstones], default=None)
+    def left(self, rows: Rows) -> None:
+        """These records stay."""
+        if (marks := rows.tombstones()) is None:
+            return
+        if (earliest := pc.min(rows.batch.column(0).filter(marks)).value) is not None:
+            self.tombstones = earliest if self.tombstones is None else min(self.tombstones, earliest)
 
 
 def upkeep_key(topic_id: str) -> Key:
@@ -261,15 +262,14 @@ def _rewrite_pages(log: Log, how: Compacting, begun: Round, pages: Sequence[Page
     for page in pages:
         chunks += yield from _chunks(log, page)
     for group in _groups(chunks, how.size):
-        pieces = yield from read_pieces(log, group, at)
-        kept = _kept(pieces, begun, how, known=begun.took(pages[0]))
-        if less := sum(one.gone for one in kept):
+        kept = _kept((yield from read_pieces(log, group, at)), begun, how, known=begun.took(pages[0]))
+        if kept.gone:
             chunk = _encoded(kept, group, how.compression)
             entries.append((yield from put_packed(log, head, group, chunk)))
             told(chunk.size)
         else:
             entries += group
-        gone += less
+        gone += kept.gone
         at = heads.plus(at, heads.counts_of(group))
     if not gone:
         return True
@@ -284,55 +284,38 @@ def _rewrite_pages(log: Log, how: Compacting, begun: Round, pages: Sequence[Page
 
 @dataclass(slots=True)
 class Kept:
-    """What stays of one partition's part of some chunks."""
+    """What stays of some chunks, by partition, and how many records do not."""
 
-    partition: int
-    offsets: int
-    """How many the chunks stand for."""
-    rows: list[Rows] = field(default_factory=list)
+    pieces: Mapping[int, Sequence[Piece]]
+    rows: dict[int, list[Rows]] = field(default_factory=dict)
     gone: int = 0
-    tombstones: list[int] = field(default_factory=list)
-    """The earliest timestamp of a tombstone in each of the rows that have one."""
 
 
-def _kept(pieces: Mapping[int, Sequence[Piece]], begun: Round, how: Compacting, known: bool) -> list[Kept]:
-    def of(partition: int) -> Kept:
-        some = pieces[partition]
-        out, rows = Kept(partition, sum(piece.run.count for piece in some)), rows_of(some)
-        stays = begun.newest.kept(partition, rows, how.before, known) if rows else []
-        for one, stay in zip(rows, stays, strict=True):
+def _kept(pieces: Mapping[int, Sequence[Piece]], begun: Round, how: Compacting, known: bool) -> Kept:
+    out = Kept(pieces)
+    for q, some in pieces.items():
+        rows = rows_of(some)
+        out.rows[q] = []
+        if not rows:
+            continue
+        for one, stay in zip(rows, begun.newest.kept(q, rows, how.before, known), strict=True):
             left = Rows(one.batch.filter(stay), one.offsets.filter(stay))
             out.gone += len(one.offsets) - len(left.offsets)
-            out.rows.append(left)
-            if (marks := left.tombstones()) is not None:
-                earliest = pc.min(left.batch.column(0).filter(marks)).value
-                out.tombstones += [] if earliest is None else [earliest]
-        return out
-
-    kept = at_once(of, pieces, _bytes(pieces))
-    begun.left(time for one in kept for time in one.tombstones)
-    return kept
+            out.rows[q].append(left)
+            begun.left(left)
+    return out
 
 
-def _bytes(pieces: Mapping[int, Sequence[Piece]]) -> int:
-    return sum(piece.run.length for some in pieces.values() for piece in some)
-
-
-def _encoded(kept: Sequence[Kept], group: Sequence[Entry], compression: Compression) -> Chunk:
+def _encoded(kept: Kept, group: Sequence[Entry], compression: Compression) -> Chunk:
     """What stays as one chunk, which stands for the offsets of all."""
     kind = kind_for(entry.kind for entry in group) | OFFSETS
-
-    def run(one: Kept) -> RunWriter:
-        writer = RunWriter(kind, compression)
-        for rows in one.rows:
-            writer.add(with_offsets(rows.batch, rows.offsets), 0)
-        writer.count = one.offsets
-        writer.flush()
-        return writer
-
-    in_order = sorted(kept, key=lambda one: one.partition)
-    runs = at_once(run, in_order, sum(entry.size for entry in group))
-    return chunk_of(kind, {one.partition: made for one, made in zip(in_order, runs, strict=True)})
+    runs = {}
+    for q in sorted(kept.pieces):
+        runs[q] = RunWriter(kind, compression)
+        for rows in kept.rows[q]:
+            runs[q].add(with_offsets(rows.batch, rows.offsets), 0)
+        runs[q].count = sum(piece.run.count for piece in kept.pieces[q])
+    return chunk_of(kind, runs)
 
 
 def _note(log: Log, begun: Round, mark: Item | None) -> Steps[None]:

@@ -16,7 +16,6 @@ import pyarrow.compute as pc
 
 from tailrace.coordination.rules import in_force
 from tailrace.log.chunk import OFFSETS, CompactBy
-from tailrace.log.cores import at_once
 from tailrace.log.fetched import place_of, without_offsets
 from tailrace.log.packing import Piece
 from tailrace.log.record import Op
@@ -151,15 +150,12 @@ class Newest:
     def settle(self) -> None:
         """Forget all but the newest.  Records are taken in as their offsets rise, so the last of a key is its newest,
         and what is left rises too."""
-        self._found |= zip(self._waiting, at_once(self._settled, self._waiting, self._size), strict=True)
+        for q, tables in self._waiting.items():
+            whole = pa.concat_tables([*([self._found[q]] if q in self._found else []), *tables]).combine_chunks()
+            keys = whole.column("key").chunk(0).dictionary_encode()
+            last = pc.inverse_permutation(keys.indices, max_index=len(keys.dictionary) - 1)
+            self._found[q] = whole.filter(_marked(last, len(keys))).combine_chunks()
         self._waiting, self._size = {}, 0
-
-    def _settled(self, partition: int) -> pa.Table:
-        before = [self._found[partition]] if partition in self._found else []
-        whole = pa.concat_tables([*before, *self._waiting[partition]]).combine_chunks()
-        keys = whole.column("key").chunk(0).dictionary_encode()
-        last = pc.inverse_permutation(keys.indices, max_index=len(keys.dictionary) - 1)
-        return whole.filter(_marked(last, len(keys))).combine_chunks()
 
     def kept(self, partition: int, some: Sequence[Rows], before: int | None, known: bool) -> list[pa.Array[Any]]:
         """Which of these records stay: the newest of their keys, but tombstones only if not older than `before`.

@@ -120,7 +120,6 @@ class RunWriter:
     def __init__(self, kind: int, compression: Compression) -> None:
         self._kind, self._compression = kind, compression
         self.parts: list[Bytes] = []
-        self._crc = self._length = 0
         self.count = 0
         """The offsets it stands for, also where compaction has removed the records."""
         self._waiting: list[pa.RecordBatch] = []
@@ -135,8 +134,8 @@ class RunWriter:
         self._times.append((piece.run.latest - piece.run.span, piece.run.latest))
         if piece.kind == self._kind and piece.large:
             verify(piece.run, piece.data, piece.where)
-            self.flush()
-            self._write(piece.data)
+            self._flush()
+            self.parts.append(piece.data)
             return
         at = piece.first
         for batch in piece.batches():
@@ -153,35 +152,31 @@ class RunWriter:
     def _wait(self, batch: pa.RecordBatch, first: int) -> None:
         large = batch.num_rows >= LARGE_ROWS or batch.nbytes >= LARGE_BYTES
         if large:
-            self.flush()
+            self._flush()
         self._waiting.append(fitted(batch, self._kind, first))
         self._rows, self._size = self._rows + batch.num_rows, self._size + batch.nbytes
         if large or self._rows >= BATCH_ROWS or self._size >= AT_ONCE:
-            self.flush()
+            self._flush()
 
-    def flush(self) -> None:
-        """Write what waits to be written together with more."""
+    def _flush(self) -> None:
         if not self._waiting:
             return
         batches = [one for alike in _alike(self._waiting) for one in _joined(alike)]
         if self._kind & TYPED:
-            self._write(memoryview(streams(batches, self._compression)))
+            self.parts.append(memoryview(streams(batches, self._compression)))
         else:
             for batch in batches:
-                self._write(*in_parts(batch, SCHEMAS[self._kind], self._compression))
+                self.parts += in_parts(batch, SCHEMAS[self._kind], self._compression)
         self._waiting, self._rows, self._size = [], 0, 0
-
-    def _write(self, *parts: Bytes) -> None:
-        self.parts += parts
-        for part in parts:
-            self._crc, self._length = crc32c.crc32c(part, self._crc), self._length + len(part)
 
     def run(self, partition: int, position: int) -> Run:
         """What is written so far, as a run at this position."""
-        self.flush()
+        self._flush()
+        crc = reduce(lambda crc, part: crc32c.crc32c(part, crc), self.parts, 0)
+        length = sum(len(part) for part in self.parts)
         latest = max((latest for _, latest in self._times), default=0)
         earliest = min((earliest for earliest, _ in self._times), default=0)
-        return Run(partition, self.count, position, self._length, self._crc, latest, latest - earliest)
+        return Run(partition, self.count, position, length, crc, latest, latest - earliest)
 
 
 def fitted(batch: pa.RecordBatch, kind: int, first: int) -> pa.RecordBatch:
