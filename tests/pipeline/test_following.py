@@ -103,8 +103,8 @@ def test_a_table_that_appears_is_not_copied_beside_a_commit(tmp_path: Path) -> N
         log.begin(0)
         copied = Event()
 
-        def copy_new(names: Sequence[str]) -> None:
-            log.plan(names[0], [])
+        def copy(found: Changes) -> None:
+            log.plan(found.appeared[0], [])
             copied.set()
 
         def slow(placed: list[Placed], progress: Progress) -> Steps[tuple[bool, Item]]:
@@ -113,7 +113,7 @@ def test_a_table_that_appears_is_not_copied_beside_a_commit(tmp_path: Path) -> N
             return take_in(placed, progress)
 
         with patch("tailrace.pipeline.commitlog.take_in", slow):
-            following = Following(Growing(SourceSettings()), log, Status("shop"), Event(), copy_new)
+            following = Following(Growing(SourceSettings()), log, Status("shop"), Event(), copy)
             _within(20, lambda: following.run(once=True))
         assert OTHER in log.phases
         assert CommitLog(home, "shop", partitions=2).position == 3
@@ -128,11 +128,11 @@ def test_no_table_is_copied_once_a_commit_has_failed(tmp_path: Path) -> None:
         def fails(rows: Any, position: Any) -> bool:
             raise Unavailable("the home is away")
 
-        def copy_new(names: Sequence[str]) -> None:
+        def copy(found: Changes) -> None:
             pytest.fail("it is copied")
 
         with patch.object(log, "take_in", fails), pytest.raises(Unavailable, match="the home is away"):
-            _within(20, Following(Growing(SourceSettings()), log, Status("shop"), Event(), copy_new).run)
+            _within(20, Following(Growing(SourceSettings()), log, Status("shop"), Event(), copy).run)
 
 
 class Telling(ToySource):

@@ -62,6 +62,9 @@ class Changes:
     """When the source committed the last of them, in milliseconds since 1970; 0 if it does not say."""
     appeared: Sequence[str] = ()
     """Namespaces that are new, and must be copied before what follows is read."""
+    altered: Sequence[str] = ()
+    """Namespaces whose documents are no longer what was copied, though no change says so: they must be copied again,
+    over what is there, before what follows is read."""
     caught_up: bool = False
     """With these, all that had happened when following began is given.  A reader whose position moves on though nothing
     happens says so, for a run that only catches up; any other has caught up when it gives the same position again."""

@@ -71,12 +71,14 @@ class Copying:
         self._engine, self._definition, self._log, self._writer = engine, definition, log, writer
         self._status, self._stop = status, stop
 
-    def plan(self, reader: Reader, namespaces: Sequence[str] | None = None) -> list[str]:
-        """Note the pieces of all namespaces that match and are not known yet; gives those still to be copied."""
+    def plan(self, reader: Reader, namespaces: Sequence[str] | None = None, again: Sequence[str] = ()) -> list[str]:
+        """Note the pieces of all namespaces that match and are not known yet, or must be copied again; gives those
+        still to be copied."""
         wanted = re.compile(self._definition.source.namespace)
         for namespace in reader.namespaces():
             new = namespace.name not in self._log.phases_for(self._writer)
-            if wanted.search(namespace.name) and new and (namespaces is None or namespace.name in namespaces):
+            new = new and (namespaces is None or namespace.name in namespaces)
+            if wanted.search(namespace.name) and (new or namespace.name in again):
                 pieces = reader.pieces(namespace.name, self._definition.piece_rows)
                 self._log.plan(namespace.name, pieces, self._writer)
                 self._status.sources[self._shown(namespace.name)] = Source(rows=namespace.rows)

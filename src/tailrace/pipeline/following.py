@@ -26,9 +26,9 @@ class Following:
     """Follows a source from the commit log's position until told to stop, or with `once` until it has caught up."""
 
     def __init__(
-        self, reader: Reader, log: CommitLog, status: Status, stop: Event, copy_new: Callable[[Sequence[str]], None]
+        self, reader: Reader, log: CommitLog, status: Status, stop: Event, copy: Callable[[Changes], None]
     ) -> None:
-        self._reader, self._log, self._status, self._stop, self._copy_new = reader, log, status, stop, copy_new
+        self._reader, self._log, self._status, self._stop, self._copy = reader, log, status, stop, copy
         self._queue: Queue[Changes | None] = Queue(AHEAD)
         self._done: Position = log.position
         self._error: Exception | None = None
@@ -51,10 +51,10 @@ class Following:
         for changes in self._reader.follow(self._log.position, list(state), state):
             if self._stop.is_set() or self._error is not None:
                 return
-            if changes.appeared:
+            if changes.appeared or changes.altered:
                 if not self._drained():
                     return
-                self._copy_new(changes.appeared)
+                self._copy(changes)
             if changes.rows or changes.position != self._done:
                 self._queue.put(changes)
             elif once and self._queue.empty():

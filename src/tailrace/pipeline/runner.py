@@ -223,8 +223,8 @@ class Runner:
                 fresh.run(fresh.plan(reader))
         self._now("following")
         if reader.follows and not self._stop.is_set():
-            follow = lambda names: copying.run(copying.plan(reader, names))  # noqa: E731
-            Following(reader, log, self.status, self._stop, follow).run(once)
+            copy = lambda found: copying.run(copying.plan(reader, found.appeared, found.altered))  # noqa: E731
+            Following(reader, log, self.status, self._stop, copy).run(once)
         elif not once:
             self._stop.wait()
 

@@ -43,6 +43,7 @@ class Drive:
         self.position: Any = None
         self.seen: list[pa.RecordBatch] = []
         self.appeared: list[str] = []
+        self.altered: list[str] = []
         self._count = 0
         self._reader = source.reader(**self._reading)
         self._changes: Iterator[Changes] | None = None
@@ -73,18 +74,21 @@ class Drive:
         return bool(self.position.get("recopy"))
 
     def step(self) -> Changes:
-        """The next changes, written and acknowledged."""
+        """The next changes, written and acknowledged, after what they say must be copied."""
         if self._changes is None:
             self._changes = self._reader.follow(self.position, self.namespaces, {})
         changes = next(self._changes)
-        self._write(changes.rows)
-        self.position = self._kept(changes.position)
-        self._reader.acknowledge(self.position)
         if changes.appeared:
             self.appeared += changes.appeared
             new = [name for name in changes.appeared if name not in self.namespaces]
             self.namespaces += new
             self.copy(new)
+        if changes.altered:
+            self.copy(changes.altered)
+            self.altered += changes.altered
+        self._write(changes.rows)
+        self.position = self._kept(changes.position)
+        self._reader.acknowledge(self.position)
         return changes
 
     def stop(self) -> None:

@@ -341,22 +341,6 @@ class TestTables:
         listed = sink.ask("SELECT attname FROM pg_attribute WHERE attrelid = 't'::regclass AND attnum > 0")
         assert {name for (name,) in listed} == {"id", "a", "gone", "more", "b", "last"}
 
-    def test_what_no_log_has_comes_with_an_update_of_every_row(self, source: Place, sink: Place) -> None:
-        """As docs/guide says: a default of a new column, a new name, another type."""
-        source.run("CREATE TABLE t (id int PRIMARY KEY, a text, n int)")
-        source.run("INSERT INTO t SELECT n, 'old', n FROM generate_series(1, 9) n")
-        with Drive(source, sink, ["public.t"]) as drive:
-            drive.begin()
-            drive.copy()
-            drive.follow()
-            source.run("ALTER TABLE t ADD more jsonb DEFAULT '{}'")
-            source.run("ALTER TABLE t RENAME a TO b")
-            source.run("ALTER TABLE t ALTER n TYPE bigint USING n * 100")
-            source.run("UPDATE t SET id = id")
-            drive.follow()
-        columns = "id, b, n, more"
-        assert sink.texts("t", columns) == source.texts("t", columns)
-
     def test_tables_that_appear(self, source: Place, sink: Place) -> None:
         source.run("CREATE TABLE a (id int PRIMARY KEY)")
         with Drive(source, sink, ["public.a"]) as drive:

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from tailrace.adaptors.contract import Changes
-from tailrace.adaptors.postgres import catalog, publication, slot
+from tailrace.adaptors.postgres import alter, catalog, publication, slot
 from tailrace.adaptors.postgres.catalog import Column
 from tailrace.adaptors.postgres.collect import Changed, Collected, Described
 from tailrace.adaptors.postgres.database import Database
@@ -46,6 +46,7 @@ class Follower:
         self._copied, self._noted = set(namespaces), set(point.recopy)
         """The tables that are the pipeline's; of which it is durable that they must be copied again."""
         self._oids: dict[str, int] = {}
+        self._altered = alter.Alterations(leave=settings.altered == "leave")
         self._durable = point.lsn
         self._collected = Collected(
             self._describe,
@@ -56,6 +57,7 @@ class Follower:
         )
         self._decoder = Decoder(self._collected)
         self._types: dict[tuple[int, int], Type] = {}
+        self._relations: dict[int, Relation] = {}
         self._aside: Connection[Any] | None = None
         self._stream: LogStream | None = None
         self._told = self._looked = self._heard = 0.0
@@ -195,24 +197,30 @@ class Follower:
         if self._collected.unsettled:
             yield from self._recopy(self._collected.unsettled)
             return
-        looked = self._looked
-        appeared = self._appeared()
-        if looked != self._looked and (replaced := self._replaced()):
-            yield from self._anew(replaced)
-            return
-        if appeared:
-            self._point = replace(self._point, copied=None, shapes={**self._point.shapes, **self._shapes(appeared)})
-        rows = self._collected.take()
-        if not rows and not appeared and self._point.lsn < self._until:
+        appeared: list[str] = []
+        if time.monotonic() - self._looked >= self._settings.discover:
+            self._looked = time.monotonic()
+            if replaced := self._replaced():
+                yield from self._anew(replaced)
+                return
+            appeared = self._appeared()
+        rows, altered = self._collected.take(), self._altered.ripe(self._point.lsn)
+        committed_at = self._collected.committed_at if rows else 0
+        if rows and altered:  # first what happened before they are copied
+            yield Changes(rows, self._point.stored(), committed_at)
+            rows = []
+        if appeared or altered:
+            self._note(appeared, altered)
+        if not (rows or appeared or altered) and (self._altered or self._point.lsn < self._until):
             yield self._sign()
             return
-        self._arrived = not appeared and self._point.lsn >= self._until
-        committed_at = self._collected.committed_at if rows else 0
-        yield Changes(rows, self._point.stored(), committed_at, appeared, self._arrived)
-        if appeared:
+        self._arrived = not (appeared or altered or self._altered) and self._point.lsn >= self._until
+        yield Changes(rows, self._point.stored(), committed_at, appeared, list(altered), self._arrived)
+        if appeared or altered:
             self._followed |= set(appeared)
             self._copied |= self._published(appeared)
             self._know_copied(self._point)
+            self._until = self._now("flush")  # what was copied is whole once the log is read so far
             self._decoder.renew()
 
     def _sign(self) -> Changes:
@@ -221,11 +229,16 @@ class Follower:
         return Changes((), {**self._point.stored(), "more": self._signs})
 
     def _appeared(self) -> list[str]:
-        """Tables that are new, looked for now and then."""
-        if time.monotonic() - self._looked < self._settings.discover or self._aside is None:
-            return []
-        self._looked = time.monotonic()
+        """Tables that are new."""
+        assert self._aside is not None
         return sorted(catalog.listing(self._aside) - self._followed)
+
+    def _note(self, appeared: Sequence[str], altered: Mapping[str, str]) -> None:
+        """What tables are that are copied now."""
+        assert self._aside is not None
+        known = shapes(self._aside, None, catalog.identities(self._aside, appeared))
+        forms = {**self._point.forms, **alter.forms(self._aside, appeared), **altered}
+        self._point = replace(self._point, copied=None, shapes={**self._point.shapes, **known}, forms=forms)
 
     def _published(self, tables: Sequence[str]) -> set[str]:
         """Those of some tables that are the pipeline's: they have been copied, and are published."""
@@ -236,13 +249,15 @@ class Follower:
 
     def _replaced(self) -> list[str]:
         """Tables that are followed, and not published, or not those that were when we last looked: each is another one
-        than was copied, under its name."""
+        than was copied, under its name.  And those whose rows have other ids."""
         assert self._aside is not None
         known = catalog.identities(self._aside, sorted(self._copied))
         others = {one.namespace for one in publication.lacks(self._aside, self._settings.published, known)}
         others |= {one.namespace for one in known if self._oids.get(one.namespace, one.oid) != one.oid}
         self._oids |= {one.namespace: one.oid for one in known}
-        return sorted(others)
+        same, rekeyed = self._altered.find(self._aside, self._copied, self._point.forms)
+        self._point = replace(self._point, forms={**self._point.forms, **same})
+        return sorted(others | rekeyed)
 
     def _anew(self, tables: Sequence[str]) -> Iterator[Changes]:
         """Copy tables from the beginning, and publish those that are not.  That they must be copied is durable before:
@@ -262,10 +277,6 @@ class Follower:
         yield from self._recopy({name: set() for name in tables})
         self._decoder.renew()
 
-    def _shapes(self, appeared: Sequence[str]) -> dict[str, str]:
-        assert self._aside is not None
-        return shapes(self._aside, None, catalog.identities(self._aside, appeared))
-
     def _recopy(self, tables: Mapping[str, set[int]]) -> Iterator[Changes]:
         """Tables without a key that changed while they were copied, from the beginning: see recopy."""
         if not tables:
@@ -274,6 +285,9 @@ class Follower:
             self._collected.command(name, "truncate")
         self._point = replace(self._point, recopy=tuple(tables))
         yield Changes(self._collected.take(), self._point.stored(), self._collected.committed_at)
+        assert self._aside is not None
+        forms = {name: form for name, form in self._point.forms.items() if name not in tables}
+        forms |= alter.forms(self._aside, list(tables))
         made = [Recopy(self._database, self._settings, name, seen_by) for name, seen_by in tables.items()]
         for copy in made:
             for batch in copy.batches():
@@ -283,7 +297,8 @@ class Follower:
         cuts = {**self._point.cuts, **{copy.namespace: copy.cut for copy in made}}
         known = {**self._point.shapes, **{copy.namespace: copy.shape for copy in made}}
         shaped = {name: shape for name, shape in known.items() if shape}
-        self._point = replace(self._point, cuts=cuts, recopy=(), shapes=shaped)
+        self._point = replace(self._point, cuts=cuts, recopy=(), shapes=shaped, forms=forms)
+        self._altered.forget(tables)
         self._collected.unsettled = {}
         self._remember()
         yield Changes((), self._point.stored())
@@ -293,6 +308,8 @@ class Follower:
         if relation.namespace not in self._followed or not relation.columns or self._aside is None:
             self._looked = 0.0
             return None
+        if self._relations.setdefault(relation.oid, relation) != relation:
+            self._looked, self._relations[relation.oid] = 0.0, relation
         asked = {(column.type, column.modifier) for column in relation.columns} - self._types.keys()
         if asked:
             self._types |= catalog.types(self._aside, asked)

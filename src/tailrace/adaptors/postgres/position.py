@@ -7,6 +7,7 @@
     recopy   tables without a key whose new copy was under way: it must begin again
     tables   a mark of the tables that were followed: with other ones, some were copied since
     shapes   of each table without a key, a mark of the columns that its copy has
+    forms    of each table with a key, a mark of its key and columns: see alter
     more     the number of a sign of life: more is known to come, so it is unlike the one before; nobody reads it
 
 A position is what the runner keeps; only `lsn` is always there.  See docs/decisions/030-copy-then-sync.md.
@@ -64,6 +65,7 @@ class Point:
     recopy: tuple[str, ...] = ()
     tables: str = ""
     shapes: Mapping[str, str] = field(default_factory=dict)
+    forms: Mapping[str, str] = field(default_factory=dict)
 
     def at(self, lsn: int) -> Point:
         """Further on; what only concerns the log before it is forgotten."""
@@ -79,6 +81,7 @@ class Point:
         if self.cuts:
             out["cuts"] = {name: [cut.snapshot, lsn_text(cut.until)] for name, cut in self.cuts.items()}
         more = {"recopy": list(self.recopy), "tables": self.tables, "shapes": dict(self.shapes)}
+        more["forms"] = dict(self.forms)
         return out | {name: value for name, value in more.items() if value}
 
     @classmethod
@@ -93,4 +96,5 @@ class Point:
             tuple(stored.get("recopy", ())),
             stored.get("tables", ""),
             stored.get("shapes", {}),
+            stored.get("forms", {}),
         )

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from tailrace.adaptors.contract import Changes, Kept, Namespace, Piece, Position, Reader
-from tailrace.adaptors.postgres import catalog, copying, names, publication, slot
+from tailrace.adaptors.postgres import alter, catalog, copying, names, publication, slot
 from tailrace.adaptors.postgres.catalog import Identity, Table
 from tailrace.adaptors.postgres.database import Database, check_version
 from tailrace.adaptors.postgres.follow import Follower
@@ -73,7 +73,8 @@ class PostgresReader(Reader):
             publication.publish(connection, self._settings, identities)
             found = slot.free(connection, self._database.where, self._settings, HELD)
             lsn = found.confirmed if found else slot.create(connection, self._database.where, self._settings)
-            return Point(lsn, None, shapes=shapes(connection, self._settings.published, identities)).stored()
+            known = shapes(connection, self._settings.published, identities)
+            return Point(lsn, None, shapes=known, forms=alter.forms(connection, namespaces)).stored()
 
     def pieces(self, namespace: str, rows: int) -> list[Piece]:
         """Ranges of blocks.  A table that is to be followed too is published by now."""

@@ -41,10 +41,17 @@ class PostgresSource(Settings, frozen=True, kw_only=True, forbid_unknown_fields=
         Literal["ask", "full"],
         Meta(description="tables without a key: 'ask' says what to do, 'full' sets REPLICA IDENTITY FULL on them"),
     ] = "ask"
+    altered: Annotated[
+        Literal["copy", "leave"],
+        Meta(
+            description="tables to whose rows ALTER TABLE did what no log says (a default, a new name or type): 'copy' "
+            "copies them again, 'leave' leaves each row until it changes"
+        ),
+    ] = "copy"
     batch_rows: Annotated[int, Meta(description="the most rows in one batch of changes", ge=1)] = 50_000
     batch_bytes: Annotated[int, Meta(description="about the most bytes in one batch", ge=1024)] = 8 * 1024 * 1024
     linger: Annotated[float, Meta(description="seconds between two batches of changes, at least", ge=0)] = 0.01
-    discover: Annotated[float, Meta(description="seconds between looks for new tables", ge=0.1)] = 10.0
+    discover: Annotated[float, Meta(description="seconds between looks for new and altered tables", ge=0.1)] = 10.0
     patience: Annotated[
         float, Meta(description="seconds to wait for other transactions before saying which are in the way", ge=0)
     ] = 60.0
