@@ -38,7 +38,7 @@ from tailrace.log.merging import Told, put_packed, replace, unheard
 from tailrace.log.newest import Newest, Rows, rows_of
 from tailrace.log.packing import Piece, RunWriter, chunk_of, kind_for, with_offsets
 from tailrace.log.retention import Keep, page_bytes
-from tailrace.log.sparing import Spared, read_around, spared
+from tailrace.log.sparing import Spared, read_around, spared, undecided
 from tailrace.log.tiers import SIZE
 from tailrace.storage.calls import Steps
 from tailrace.storage.tables import Absent, Equals, Item, Key, Put, Set, Update
@@ -125,7 +125,8 @@ class Compacted(NamedTuple):
 
 
 def compact(log: Log, how: Compacting, told: Told = unheard) -> Steps[Compacted]:
-    """Compact whatever is worth it."""
+    """Compact whatever is worth it.  While there is damage that nobody has decided to do without, nothing is noted: the
+    next upkeep looks again, and tells again."""
     removed, left = 0, dict[str, Spared]()
     while True:
         mark = yield from guard.read(upkeep_key(log.id))
@@ -134,7 +135,7 @@ def compact(log: Log, how: Compacting, told: Told = unheard) -> Steps[Compacted]
             break
         finished = yield from _rewrite(log, how, begun, told)
         removed, left = removed + begun.records, left | begun.spared
-        if not finished:
+        if not finished or (yield from undecided(log, tuple(begun.spared.values()))) is not None:
             break
         yield from _note(log, begun, mark)
         if _restored(begun, mark) or (not begun.records and mark is not None and begun.upto == mark["compacted"]):
