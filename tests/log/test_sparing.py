@@ -20,6 +20,7 @@ from tailrace.log.chunk import MANIFEST
 from tailrace.log.compaction import Compacting, compact, upkeep_key
 from tailrace.log.gathering import gather
 from tailrace.log.head import Entry
+from tailrace.log.merging import merge
 from tailrace.log.settings import Settings
 from tailrace.log.topic import Topic
 from tailrace.log.upkeep import Tended, tend
@@ -210,13 +211,42 @@ def test_one_that_was_replaced_meanwhile_is_no_damage(home: Home, monkeypatch: p
     assert shown(topic) == "3a 4b 5c"
 
 
-def listed(topic: Topic) -> Entry:
-    """Six records of three keys on a page of their own, in chunks that a manifest lists, as of a large Spark commit."""
+@pytest.mark.parametrize("many", [False, True], ids=["chunk", "list"])
+def test_restored_and_merged_in_the_middle_of_a_round(home: Home, many: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It holds a tombstone, which nobody has taken in: what that deletes is still there, so it must stay."""
+    topic, together = filled(home, "a"), compaction._together
+    if many:
+        monkeypatch.setattr(manifest, "LIMIT", 100)
+        listing = listed(topic, "A", "x")
+    else:
+        more(topic, "Ax")
+        listing = pages(topic)[1].entries[0]
+    more(topic, "c")
+    restore = hidden(topic, listing)
+    topic.quarantine([home.scrub().damages[0].lost[0]], "lost")
+
+    def restored(*given: object) -> object:
+        monkeypatch.setattr(compaction, "_together", together)
+        restore()
+        assert topic.store.run(merge(topic.log, pages(topic)[1:]))
+        return together(*given)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(compaction, "_together", restored)
+    run(topic, LATE)
+    for letters in "defghijkl", "mnopqrstuvwyz":
+        more(topic, letters)
+        run(topic, LATE)
+        state = {r.key: r.value for r in topic.records()}
+        assert state.get(b"a") is None, "it is deleted"
+
+
+def listed(topic: Topic, *chunks: str) -> Entry:
+    """Records of these keys on a page of their own, in chunks that a manifest lists, as of a large Spark commit."""
     parts = []
-    for keys in ("ab", "cb", "ac"):
+    for keys in chunks:
         buffer = Buffer(1, 1 << 20)
         for key in keys:
-            buffer.add(key.encode(), b"v", 2000)
+            buffer.add(key.lower().encode(), b"v" if key.islower() else None, 2000)
         parts.append(buffer.encode("none"))
     topic.store.run(commit([topic.store.run(gather(topic.log, parts))]))
     close(topic)
@@ -227,7 +257,7 @@ def listed(topic: Topic) -> Entry:
 def test_a_list_restored_in_the_middle_of_a_round(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(manifest, "LIMIT", 100)
     topic = filled(home, "aab")
-    restore, together = hidden(topic, listed(topic)), compaction._together
+    restore, together = hidden(topic, listed(topic, "ab", "cb", "ac")), compaction._together
 
     def restored(*given: object) -> object:
         restore()
@@ -244,7 +274,7 @@ def test_a_list_of_chunks_that_cannot_be_read(home: Home, how: str, monkeypatch:
     """Its page stays as it is, and no tombstone behind it goes; the pages around it are compacted."""
     monkeypatch.setattr(manifest, "LIMIT", 100)
     topic = filled(home, "aab")
-    restore = hidden(topic, listed(topic), how)
+    restore = hidden(topic, listed(topic, "ab", "cb", "ac"), how)
     more(topic, "aBBd")
     done = topic.store.run(compact(topic.log, LATE))
     assert done.records == 4

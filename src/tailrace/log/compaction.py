@@ -80,6 +80,8 @@ class Round:
     """The ids of chunks that could not be read: they stay as they are, also if they can be read by now."""
     stays: dict[int, int] = field(default_factory=dict)
     """The offsets from which on tombstones stay."""
+    lost: dict[int, int] = field(default_factory=dict)
+    """The offset of each partition's first chunk that could not be read, whatever has become of it since."""
     spared: dict[str, Spared] = field(default_factory=dict)
     """What was left as it is."""
 
@@ -89,20 +91,14 @@ class Round:
 
     def passed(self, entry: Entry, at: Mapping[int, int]) -> None:
         """A chunk that begins at these offsets is left as it is."""
-        for q in entry.counts if in_force("compact.stays") else ():
-            self.stays[q] = min(self.stays.get(q, at[q]), at[q])
+        for q in entry.counts:
+            self.lost[q] = min(self.lost.get(q, at[q]), at[q])
+            if in_force("compact.stays"):
+                self.stays[q] = min(self.stays.get(q, at[q]), at[q])
 
     def may_delete(self, q: int, pieces: Sequence[Piece]) -> bool:
         """Whether all that is older than these has been gone through."""
         return q not in self.stays or pieces[-1].first + pieces[-1].run.count <= self.stays[q]
-
-    @property
-    def lost(self) -> dict[int, int]:
-        """The offset of each partition's first chunk that was left as it is."""
-        out: dict[int, int] = {}
-        for one in self.spared.values():
-            out |= {q: min(at, out.get(q, at)) for q, at in one.begins.items()}
-        return out
 
     def left(self, rows: Rows) -> None:
         """These records stay."""
@@ -210,6 +206,8 @@ def _taken_in(log: Log, page: Page, begun: Round, size: int) -> Steps[bool]:
                 for rows in each:
                     begun.newest.add(q, rows)
             at = heads.plus(at, heads.counts_of(some))
+    if chunks is None:
+        _untouched(begun, page)
     clean = chunks is not None and len(begun.unread) == unread
     return clean or (yield from _as_read(log, [page]))
 

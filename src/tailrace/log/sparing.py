@@ -26,10 +26,9 @@ T = TypeVar("T")
 
 
 class Spared(NamedTuple):
-    """A chunk that was left as it is: its place, the offsets at which it begins, and those that cannot be read."""
+    """A chunk that was left as it is: its place, and the offsets that cannot be read."""
 
     where: str
-    begins: Mapping[int, int]
     lost: tuple[Lost, ...]
 
 
@@ -94,8 +93,7 @@ def spared(log: Log, entry: Entry, at: Mapping[int, int]) -> Steps[Spared]:
                 decode(entry.kind, run, data, where_is(log.id, entry))
         except (Damaged, ObjectMissing):
             lost += lost_with([run], at)
-    begins = {run.partition: at[run.partition] for run in entry.runs}
-    return Spared(where_is(log.id, entry), begins, tuple(lost))
+    return Spared(where_is(log.id, entry), tuple(lost))
 
 
 def undecided(log: Log, some: Sequence[Spared]) -> Steps[str | None]:
