@@ -4,6 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
+import tailrace
+from tailrace.log import head as heads
+from tailrace.log import scrub as scrubbing
 from tests.cli.runs import Cli
 
 
@@ -41,6 +46,20 @@ def test_damage_is_named(cli: Cli) -> None:
     assert damage["where"] == str(name)
     assert damage["lost"] == [{"partition": 0, "first": 0, "last": 0}]
     assert "lost: offset 0 of partition 0 of 'orders'" in cli.fails("topic", "read", "orders").err
+
+
+def test_records_of_long_compacted_runs_are_not_counted(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(heads, "FULL", 300)
+    with tailrace.open(cli.home) as home:
+        topic = home.create_topic("orders", compact=True)
+        for n in range(30):
+            topic.append([(b"%d" % (n % 3), b"x")])
+        home.upkeep()
+        there = len(list(topic.records()))
+    assert f"read {there} records in" in cli("scrub").out
+    monkeypatch.setattr(scrubbing, "SLICE", 100)
+    assert "read at most 30 records in" in cli("scrub").out
+    assert cli("scrub", "--json").json["read"]["at_most"] is True
 
 
 def test_a_sample(cli: Cli) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from tests.cli.runs import Cli
@@ -59,10 +61,17 @@ def test_describe_says_all_there_is(cli: Cli) -> None:
     assert {*about} == fields
 
 
+def test_what_others_hold_is_counted(cli: Cli) -> None:
+    cli("topic", "create", "orders")
+    assert "at most" not in cli("topic", "describe", "orders").out.lower()
+
+
 def test_what_a_compacted_topic_holds_is_an_upper_bound(cli: Cli) -> None:
     cli("topic", "create", "orders", "--set", "compact=true")
     cli("topic", "append", "orders", input="a\nb\n")
-    assert "at most 2" in cli("topic", "describe", "orders").out
+    out = cli("topic", "describe", "orders").out
+    assert re.search(r"records +at most 2$", out, re.MULTILINE)
+    assert re.search(r"PARTITION +FLOOR +NEXT +AT MOST RECORDS", out)
     cli("topic", "set", "orders", "compact=false")
     assert cli("topic", "describe", "orders", "--json").json["compacted"], "what it was once shows still"
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 
@@ -54,15 +55,20 @@ def test_a_topic_that_cannot_be_finished_is_named_and_the_code_says_so(
         (first,) = here.store.table.query(heads.head_key(states.id).p, limit=1).items
         entry = heads.Page.of(first).entries[0]
         here.store.objects.delete([heads.object_name(states.id, entry.gen, entry.id)])
+        lost = [tailrace.errors.Lost(0, 0, 1)]
     ran = cli.fails("upkeep", "run", *more, code=1)
     assert "states: " in ran.err
-    assert "is gone: 'states' cannot be compacted" in ran.err
+    assert "cannot be read, and is not compacted: offset 0 of partition 0 of 'states'" in ran.err
     if more:
         errors = {done["topic"]: done["error"] for done in ran.json}
         assert errors["orders"] is None
-        assert "is gone" in errors["states"]
+        assert "cannot be read" in errors["states"]
     else:
-        assert "not finished" in ran.out
+        assert re.search(r"states +compacted \d records? away; left 1 chunk that cannot be read; .*finished", ran.out)
+    assert "states: " in cli.fails("upkeep", "run", code=1).err, "and again"
+    with tailrace.open(cli.home) as here:
+        here.topic("states").quarantine(lost, "lost")
+    assert [done["spared_chunks"] for done in cli("upkeep", "run", "--json").json] == [0, 1]
 
 
 def test_retention_by_setting(cli: Cli, orders: None) -> None:

@@ -15,6 +15,7 @@ import tailrace
 from tailrace.coordination.rules import without
 from tailrace.log import head as heads
 from tailrace.log.topic import Topic
+from tests.servers.aws import new_bucket, new_table
 
 WORKER = """
 import os, signal, sys
@@ -42,9 +43,21 @@ with without(*sys.argv[2:]):
 """
 
 
-def stalled(folder: Path, *mutants: str) -> tuple[subprocess.Popen[str], str]:
+@pytest.fixture(params=["disk", pytest.param("cloud", marks=pytest.mark.server)])
+def url(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Where a home can be: a folder, or S3 and DynamoDB as servers have them."""
+    if request.param == "disk":
+        return str(tmp_path)
+    s3, dynamodb = request.getfixturevalue("seaweedfs"), request.getfixturevalue("dynoxide")
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", s3.key)
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", s3.secret)
+    query = f"table={new_table(dynamodb)}&region=us-east-1&endpoint={s3.url}&table_endpoint={dynamodb.url}"
+    return f"s3://{new_bucket(s3)}/home?{query}"
+
+
+def stalled(url: str, *mutants: str) -> tuple[subprocess.Popen[str], str]:
     """A producer that has put its chunk and stands still; and the chunk's name."""
-    command = [sys.executable, "-c", WORKER, str(folder), *mutants]
+    command = [sys.executable, "-c", WORKER, url, *mutants]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
     name = process.stdout.readline().strip()
@@ -68,6 +81,11 @@ def others(topic: Topic, count: int) -> None:
         topic.append([(b"%d" % n, b"v" * 500)])
 
 
+def is_there(home: tailrace.Home, name: str) -> bool:
+    """Whether an object has not been cleaned."""
+    return name in {found.name for found in home.store.objects.list("topics/")}
+
+
 def honest(home: tailrace.Home, said: str) -> None:
     """It has committed records that can be read, or was given an error."""
     found = [(r.partition, r.offset) for r in home.topic("t").records() if r.key == b"stalled"]
@@ -84,25 +102,26 @@ def honest(home: tailrace.Home, said: str) -> None:
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="needs /proc")
 @pytest.mark.parametrize("upkeeps", [1, 2, 3])
 def test_a_producer_stopped_for_longer_than_a_whole_upkeep(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, upkeeps: int
+    url: str, monkeypatch: pytest.MonkeyPatch, upkeeps: int
 ) -> None:
     monkeypatch.setattr(heads, "FULL", 300)
-    with tailrace.open(tmp_path) as home:
-        topic = home.topic("t", partitions=3, compact=True, retention_bytes=20_000)
-        process, name = stalled(tmp_path)
+    with tailrace.open(url) as home:
+        topic = home.topic("t", partitions=3, compact=True, retention_bytes=10_000)
+        process, name = stalled(url)
         for _ in range(upkeeps):
-            others(topic, 60)
+            others(topic, 40)
             home.upkeep()
-        assert (tmp_path / "objects" / name).exists() == (upkeeps == 1), "the fence lets one cleaning pass"
+        assert is_there(home, name) == (upkeeps == 1), "the fence lets one cleaning pass"
         honest(home, finished(process))
         assert not home.scrub().damages
 
 
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="needs /proc")
-def test_without_the_fence_it_would_be_given_an_offset_that_cannot_be_read(tmp_path: Path) -> None:
-    with tailrace.open(tmp_path) as home:
+def test_without_the_fence_it_would_be_given_an_offset_that_cannot_be_read(url: str) -> None:
+    with tailrace.open(url) as home:
         home.topic("t", partitions=3)
-        process, _ = stalled(tmp_path, "append.gc")
+        process, name = stalled(url, "append.gc")
+        assert is_there(home, name)
         for _ in range(2):
             home.upkeep()
         assert finished(process).startswith("at ")

@@ -91,6 +91,24 @@ def test_who_loses_the_lease_stops(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(written) == 1
 
 
+def test_who_loses_the_lease_while_it_holds_its_rate_stops(monkeypatch: pytest.MonkeyPatch) -> None:
+    home, lost = simulated_home("objects")[0], threading.Event()
+    filled(home)
+    monkeypatch.setattr("tailrace.log.keeper.LOOK", 0.02)
+    monkeypatch.setattr(Lease, "held", property(lambda lease: lease._held is not None and not lost.is_set()))
+    written: list[float] = []
+
+    def told(topic: str, bytes: int) -> None:
+        if bytes:
+            written.append(time.monotonic())
+            threading.Timer(0.1, lost.set).start()
+
+    with pytest.raises(Fenced, match="taken over"):
+        Keeper(home.store, Pace(500, told)).run()
+    assert len(written) == 1
+    assert time.monotonic() - written[0] < 2, "not only once it may write again"
+
+
 def test_it_writes_no_faster_than_it_may(tmp_path: Path) -> None:
     with tailrace.open(tmp_path) as home:
         filled(home)

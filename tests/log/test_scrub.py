@@ -253,6 +253,7 @@ def test_long_runs_are_read_in_slices(slice: int, monkeypatch: pytest.MonkeyPatc
     found = scrubbed(sim)
     assert not found.damages
     assert found.records == 9 * PARTITIONS
+    assert not found.at_most, "nothing was compacted"
     whole = {name: bytes(data) for name, data in sim.objects.items.items()}
     entry = entry_of(sim, 2)
     name, run = heads.object_name(log_of(sim).id, 0, entry.id), entry.runs[1]

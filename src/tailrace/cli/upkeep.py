@@ -126,6 +126,8 @@ def _summary(one: Tended) -> str:
         parts.append(f"removed {counted(one.expired_records, 'old record')} ({size_of(one.expired_bytes)})")
     if one.compacted_records:
         parts.append(f"compacted {counted(one.compacted_records, 'record')} away")
+    if one.spared_chunks:
+        parts.append(f"left {counted(one.spared_chunks, 'chunk')} that cannot be read")
     if one.written_bytes:
         fewer = f" ({counted(one.merged_pages, 'page')} fewer)" if one.merged_pages else ""
         parts.append(f"wrote {size_of(one.written_bytes)} anew{fewer}")

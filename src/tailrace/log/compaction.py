@@ -1,13 +1,15 @@
 """Compaction: of closed pages only the newest record of each key stays, and a tombstone only for a while.
 
-    $Upkeep-<topic id>, 0    compacted, tombstones: how far compaction has come (a page's number), and the earliest
-                             timestamp of a tombstone that it has left there
+    $Upkeep-<topic id>, 0    compacted, tombstones, left: how far compaction has come (a page's number), the earliest
+                             timestamp of a tombstone that it has left there, and, for each partition, the offset of the
+                             first chunk that it could not read
 
 COMPACT   NEWEST of the pages since the last compaction, as many as fit into memory.  Then every page up to these,
           oldest first and all joining: what is not the newest of its key goes, as many pages together as make an
           object, by a MERGE.  A tombstone may go once all that is older than it has been gone through, so pages that
           cannot be replaced end the round; and not while there are pages of before the topic grew, where its key was
-          elsewhere.
+          elsewhere.  A chunk that cannot be read stays as it is, and so does every tombstone behind it, which may
+          be what keeps its records deleted once it is restored; then compaction begins anew.
 
 A compacted chunk has its records' offsets in a column; the counts in its entry are those of the offsets it stands for,
 so all offsets are what they were.
@@ -18,6 +20,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import pyarrow.compute as pc
 from msgspec import structs
@@ -33,8 +36,9 @@ from tailrace.log.head import Entry, Head, Page
 from tailrace.log.manifest import LIMIT, expand, put_manifest
 from tailrace.log.merging import Told, put_packed, replace, unheard
 from tailrace.log.newest import Newest, Rows, rows_of
-from tailrace.log.packing import Piece, RunWriter, chunk_of, kind_for, read_pieces, with_offsets
+from tailrace.log.packing import Piece, RunWriter, chunk_of, kind_for, with_offsets
 from tailrace.log.retention import Keep, page_bytes
+from tailrace.log.sparing import Spared, read_around, spared, undecided
 from tailrace.log.tiers import SIZE
 from tailrace.storage.calls import Steps
 from tailrace.storage.tables import Absent, Equals, Item, Key, Put, Set, Update
@@ -71,11 +75,30 @@ class Round:
     """The pages whose records were taken in, as they were then: (first, v)."""
     records: int = 0
     tombstones: int | None = None
-    """The earliest timestamp of a tombstone that is left."""
+    """The earliest timestamp of a tombstone that is left and may go some day."""
+    unread: set[str] = field(default_factory=set)
+    """The ids of chunks that could not be read: they stay as they are, also if they can be read by now."""
+    stays: dict[int, int] = field(default_factory=dict)
+    """The offsets from which on tombstones stay."""
+    lost: dict[int, int] = field(default_factory=dict)
+    """The offset of each partition's first chunk that could not be read, whatever has become of it since."""
+    spared: dict[str, Spared] = field(default_factory=dict)
+    """What was left as it is."""
 
     def took(self, page: Page) -> bool:
         """Whether all records of a page were taken in."""
         return (page.first, page.v) in self.taken or not in_force("compact.taken")
+
+    def passed(self, entry: Entry, at: Mapping[int, int]) -> None:
+        """A chunk that begins at these offsets is left as it is."""
+        for q in entry.counts:
+            self.lost[q] = min(self.lost.get(q, at[q]), at[q])
+            if in_force("compact.stays"):
+                self.stays[q] = min(self.stays.get(q, at[q]), at[q])
+
+    def may_delete(self, q: int, pieces: Sequence[Piece]) -> bool:
+        """Whether all that is older than these has been gone through."""
+        return q not in self.stays or pieces[-1].first + pieces[-1].run.count <= self.stays[q]
 
     def left(self, rows: Rows) -> None:
         """These records stay."""
@@ -90,21 +113,30 @@ def upkeep_key(topic_id: str) -> Key:
     return Key(f"$Upkeep-{topic_id}")
 
 
-def compact(log: Log, how: Compacting, told: Told = unheard) -> Steps[int]:
-    """Compact whatever is worth it; gives how many records are gone."""
-    removed = 0
+class Compacted(NamedTuple):
+    """How many records are gone, and which chunks were left as they are, since they cannot be read."""
+
+    records: int
+    spared: tuple[Spared, ...] = ()
+
+
+def compact(log: Log, how: Compacting, told: Told = unheard) -> Steps[Compacted]:
+    """Compact whatever is worth it.  While there is damage that nobody has decided to do without, nothing is noted: the
+    next upkeep looks again, and tells again."""
+    removed, left = 0, dict[str, Spared]()
     while True:
         mark = yield from guard.read(upkeep_key(log.id))
         begun = yield from _begin(log, _unless_grown(how, (yield from log.head())), mark, told)
         if begun is None:
-            return removed
+            break
         finished = yield from _rewrite(log, how, begun, told)
-        removed += begun.records
-        if not finished:
-            return removed
+        removed, left = removed + begun.records, left | begun.spared
+        if not finished or (yield from undecided(log, tuple(begun.spared.values()))) is not None:
+            break
         yield from _note(log, begun, mark)
-        if not begun.records and mark is not None and begun.upto == mark["compacted"]:
-            return removed
+        if _restored(begun, mark) or (not begun.records and mark is not None and begun.upto == mark["compacted"]):
+            break
+    return Compacted(removed, tuple(left.values()))
 
 
 def _unless_grown(how: Compacting, head: Head) -> Compacting:
@@ -119,12 +151,12 @@ def _begin(log: Log, how: Compacting, mark: Item | None, told: Told) -> Steps[Ro
     clean, dirty = yield from _sizes(log, how, done)
     if not _due(how, mark) and (not dirty or dirty < DIRTY * clean):
         return None
-    begun, number = Round(Newest(how.by), done), (yield from log.head()).first
+    begun, number = Round(Newest(how.by), done, stays=_left(mark)), (yield from log.head()).first
     while (page := (yield from _page(log, how, number))) is not None:
         number = page.last + 1
         told(0)
         if page.last > done:
-            if not (yield from _taken_in(log, page, begun.newest, how.size)):
+            if not (yield from _taken_in(log, page, begun, how.size)):
                 return None
             begun.upto = page.last
             begun.taken.add((page.first, page.v))
@@ -132,6 +164,12 @@ def _begin(log: Log, how: Compacting, mark: Item | None, told: Told) -> Steps[Ro
                 break
     begun.newest.settle()
     return begun
+
+
+def _left(mark: Item | None) -> dict[int, int]:
+    """The offsets of what could not be read before."""
+    left = mark.get("left", {}) if mark is not None and in_force("compact.left") else {}
+    return {int(q): at for q, at in left.items()}
 
 
 def _due(how: Compacting, mark: Item | None) -> bool:
@@ -159,28 +197,46 @@ def _page(log: Log, how: Compacting, number: int) -> Steps[Page | None]:
     return None if page is None or Keep(held=how.held).holds(page) else page
 
 
-def _taken_in(log: Log, page: Page, newest: Newest, size: int) -> Steps[bool]:
-    """Take in the records of a page; False if another upkeep replaced it meanwhile."""
-    try:
-        yield from _take_in(log, page, newest, size)
-    except ObjectMissing as error:
+def _taken_in(log: Log, page: Page, begun: Round, size: int) -> Steps[bool]:
+    """Take in the records of a page, but not what cannot be read; False if another upkeep replaced it meanwhile."""
+    chunks, at, unread = (yield from _opened(log, page, begun)), heads.plus(page.base, {}), len(begun.unread)
+    for group in _groups(chunks or (), size):
+        for some, found in (yield from read_around(log, group, at, _keys, begun.unread, begun.passed)):
+            for q, each in (found or {}).items():
+                for rows in each:
+                    begun.newest.add(q, rows)
+            at = heads.plus(at, heads.counts_of(some))
+    if chunks is None:
+        _untouched(begun, page)
+    clean = chunks is not None and len(begun.unread) == unread
+    return clean or (yield from _as_read(log, [page]))
+
+
+def _keys(pieces: Mapping[int, Sequence[Piece]]) -> dict[int, list[Rows]]:
+    """What is taken in of some records."""
+    return {q: rows_of(some, "key", "unset") for q, some in pieces.items()}
+
+
+def _as_read(log: Log, pages: Sequence[Page]) -> Steps[bool]:
+    """Whether pages are still what they were: then what could not be read is damaged, and not replaced."""
+    for page in pages:
         item = yield from guard.read(heads.page_key(log.id, page.first))
         if item is None or item["v"] != page.v:
             return False
-        raise Damaged(
-            f"{error.name} is gone: {log.name!r} cannot be compacted from there on; restore it from a backup",
-            where=error.name,
-        ) from error
     return True
 
 
-def _take_in(log: Log, page: Page, newest: Newest, size: int) -> Steps[None]:
-    at = heads.plus(page.base, {})
-    for group in _groups((yield from _chunks(log, page)), size):
-        for q, pieces in (yield from read_pieces(log, group, at)).items():
-            for rows in rows_of(pieces, "key", "unset"):
-                newest.add(q, rows)
-        at = heads.plus(at, heads.counts_of(group))
+def _opened(log: Log, page: Page, begun: Round) -> Steps[list[Entry] | None]:
+    """The chunks of a page; None if it has a manifest that cannot be read, or could not when it was taken in: such a
+    page stays as it is, since no list may come into another."""
+    lists = {entry.id for entry in page.entries if entry.kind & MANIFEST}
+    if begun.unread & lists:
+        return None
+    try:
+        return (yield from _chunks(log, page))
+    except (Damaged, ObjectMissing):
+        begun.unread |= lists
+        return None
 
 
 def _chunks(log: Log, page: Page) -> Steps[list[Entry]]:
@@ -255,30 +311,73 @@ def _listed(page: Page) -> bool:
     return any(entry.kind & MANIFEST for entry in page.entries)
 
 
+@dataclass(slots=True)
+class Anew:
+    """What some pages are to have instead, how many records are gone then, and what is left as it is, where."""
+
+    entries: list[Entry] = field(default_factory=list)
+    gone: int = 0
+    unread: list[tuple[Entry, Mapping[int, int]]] = field(default_factory=list)
+
+
 def _rewrite_pages(log: Log, how: Compacting, begun: Round, pages: Sequence[Page], told: Told) -> Steps[bool]:
     head = yield from log.head()
-    at, entries, gone = heads.plus(pages[0].base, {}), list[Entry](), 0
-    chunks: list[Entry] = []
-    for page in pages:
-        chunks += yield from _chunks(log, page)
-    for group in _groups(chunks, how.size):
-        kept = _kept((yield from read_pieces(log, group, at)), begun, how, known=begun.took(pages[0]))
-        if kept.gone:
-            chunk = _encoded(kept, group, how.compression)
-            entries.append((yield from put_packed(log, head, group, chunk)))
-            told(chunk.size)
-        else:
-            entries += group
-        gone += kept.gone
-        at = heads.plus(at, heads.counts_of(group))
-    if not gone:
+    new = yield from _anew(log, how, begun, pages, head, told)
+    if new.unread and not (yield from _spare(log, begun, pages, new)):
+        return False
+    if not new.gone:
         return True
+    entries = new.entries
     if sum(len(heads.pack(entry)) for entry in entries) > tiers.MOST_IDS + LIMIT:
         manifest = yield from put_manifest(log, entries, head.gen)
         entries = [structs.replace(manifest, made_of=tiers.remembered(entries, head.gc))]
     if not (yield from replace(log, pages, entries, head.gen)):
         return False
-    begun.records += gone
+    begun.records += new.gone
+    return True
+
+
+def _anew(log: Log, how: Compacting, begun: Round, pages: Sequence[Page], head: Head, told: Told) -> Steps[Anew]:
+    at, known, chunks = heads.plus(pages[0].base, {}), begun.took(pages[0]), list[Entry]()
+    for page in pages:
+        if (opened := (yield from _opened(log, page, begun))) is None:
+            return _untouched(begun, page)
+        chunks += opened
+    new = Anew()
+    for group in _groups(chunks, how.size):
+        parts = yield from read_around(
+            log, group, at, lambda pieces: _kept(pieces, begun, how, known), begun.unread, begun.passed
+        )
+        for some, kept in parts:
+            if kept is None:
+                new.unread.append((some[0], at))
+            if kept is None or not kept.gone:
+                new.entries += some
+            else:
+                chunk = _encoded(kept, some, how.compression)
+                new.entries.append((yield from put_packed(log, head, some, chunk)))
+                told(chunk.size)
+                new.gone += kept.gone
+            at = heads.plus(at, heads.counts_of(some))
+    return new
+
+
+def _untouched(begun: Round, page: Page) -> Anew:
+    """A page whose chunks are not known: it stays as it is."""
+    new, at = Anew(), heads.plus(page.base, {})
+    for entry in page.entries:
+        begun.passed(entry, at)
+        new.unread.append((entry, at))
+        at = heads.plus(at, entry.counts)
+    return new
+
+
+def _spare(log: Log, begun: Round, pages: Sequence[Page], new: Anew) -> Steps[bool]:
+    """What could not be read is left as it is; False if it was replaced meanwhile, and so is no damage."""
+    if not (yield from _as_read(log, pages)):
+        return False
+    for entry, at in new.unread:
+        begun.spared[entry.id] = yield from spared(log, entry, at)
     return True
 
 
@@ -298,11 +397,13 @@ def _kept(pieces: Mapping[int, Sequence[Piece]], begun: Round, how: Compacting, 
         out.rows[q] = []
         if not rows:
             continue
-        for one, stay in zip(rows, begun.newest.kept(q, rows, how.before, known), strict=True):
+        free = begun.may_delete(q, some)
+        for one, stay in zip(rows, begun.newest.kept(q, rows, how.before if free else None, known), strict=True):
             left = Rows(one.batch.filter(stay), one.offsets.filter(stay))
             out.gone += len(one.offsets) - len(left.offsets)
             out.rows[q].append(left)
-            begun.left(left)
+            if free:
+                begun.left(left)
     return out
 
 
@@ -318,10 +419,18 @@ def _encoded(kept: Kept, group: Sequence[Entry], compression: Compression) -> Ch
     return chunk_of(kind, runs)
 
 
+def _restored(begun: Round, mark: Item | None) -> bool:
+    """Whether something that could not be read before can be now, or is gone: what is compacted knows nothing of it."""
+    return any(q not in begun.lost or begun.lost[q] > at for q, at in _left(mark).items())
+
+
 def _note(log: Log, begun: Round, mark: Item | None) -> Steps[None]:
-    """How far compaction has come: of a key whose tombstone is on a page up to there, nothing older is left."""
+    """How far compaction has come: of a key whose tombstone is on a page up to there, and not behind what is left,
+    nothing older is there."""
     key = upkeep_key(log.id)
-    new = {"compacted": begun.upto, "tombstones": begun.tombstones}
+    new = {"compacted": begun.upto, "tombstones": begun.tombstones, "left": heads.by_text(begun.lost)}
+    if _restored(begun, mark):
+        new |= {"compacted": -1, "left": {}}
     if mark is None:
         yield from guard.attempt(Put(key, new, (Absent(),)))
     else:

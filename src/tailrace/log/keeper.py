@@ -22,6 +22,8 @@ from tailrace.storage.calls import Store
 
 LEASE = "upkeep"
 HOUR = 3600.0
+LOOK = 2.0
+"""Seconds between two looks at the lease while it waits."""
 _log = logging.getLogger("tailrace")
 
 
@@ -75,7 +77,7 @@ class Keeper:
             self._pace.told(name, bytes)
             self._check(lease)
             if self._pace.rate:
-                self._stopped.wait(max(0.0, began + written / self._pace.rate - self._store.clock()))
+                self._wait(lease, began + written / self._pace.rate - self._store.clock())
 
         try:
             self._check(lease)
@@ -93,6 +95,13 @@ class Keeper:
             done.error = str(error)
         done.seconds = self._store.clock() - began
         return done
+
+    def _wait(self, lease: Lease, seconds: float) -> None:
+        """Sleep, and end as soon as it is told to, or another has taken over."""
+        while seconds > 0:
+            self._stopped.wait(min(seconds, LOOK))
+            self._check(lease)
+            seconds -= LOOK
 
     def _check(self, lease: Lease) -> None:
         if self._stopped.is_set():

@@ -21,7 +21,7 @@ from tailrace.log.append import Log
 from tailrace.log.chunk import Chunk, Compression
 from tailrace.log.head import Entry, Head, Page
 from tailrace.log.packing import packed, read_pieces
-from tailrace.log.runs import where_is
+from tailrace.log.sparing import around
 from tailrace.log.tiers import SIZE, Pack, Window
 from tailrace.storage import calls
 from tailrace.storage.calls import Steps
@@ -112,22 +112,12 @@ def _packed(
             try:
                 chunk = packed((yield from read_pieces(log, pack, at)), compression)
             except (Damaged, ObjectMissing) as error:
-                left.extendleft(reversed(_around(log, pack, error)))
+                left.extendleft(reversed(around(log, pack, error)))
                 continue
             out.append((yield from put_packed(log, head, pack, chunk)))
             told(chunk.size)
         at = heads.plus(at, heads.counts_of(pack))
     return out
-
-
-def _around(log: Log, pack: Pack, error: Damaged | ObjectMissing) -> list[Pack]:
-    """What is before a chunk that cannot be read, it alone, and what is behind it: damage stays as it is, to be told
-    to readers, and passed by those who may."""
-    where = error.where if isinstance(error, Damaged) else error.name
-    at = next((n for n, entry in enumerate(pack) if where_is(log.id, entry) == where), None)
-    if at is None:
-        return [(entry,) for entry in pack]
-    return [some for some in (pack[:at], pack[at : at + 1], pack[at + 1 :]) if some]
 
 
 def put_packed(log: Log, head: Head, replaced: Sequence[Entry], chunk: Chunk) -> Steps[Entry]:

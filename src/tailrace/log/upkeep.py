@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from tailrace.errors import Damaged
 from tailrace.log import tiers
 from tailrace.log.append import Log
 from tailrace.log.cleaning import clean
@@ -18,6 +17,7 @@ from tailrace.log.compaction import Compacting, compact
 from tailrace.log.merging import Told, merge_all, unheard
 from tailrace.log.retention import Keep, retain
 from tailrace.log.settings import Settings
+from tailrace.log.sparing import undecided
 from tailrace.storage.calls import Steps
 
 PARTS = 8
@@ -35,6 +35,8 @@ class Tended:
     expired_bytes: int = 0
     compacted_records: int = 0
     """Records that compaction has removed: a newer one of their key is there, or a tombstone was old enough."""
+    spared_chunks: int = 0
+    """Chunks that compaction could not read, and has left as they are."""
     merged_pages: int = 0
     """By how many pages the topic has become fewer."""
     written_bytes: int = 0
@@ -71,10 +73,9 @@ def tend(
     keep = Keep(since, settings.retention_bytes, held)
     done.expired_records, done.expired_bytes = yield from retain(log, keep)
     if settings.compact:
-        try:
-            done.compacted_records = yield from compact(log, compacting(settings, wall, held), wrote)
-        except Damaged as error:  # the rest can be done without what is damaged
-            done.error = str(error)
+        compacted = yield from compact(log, compacting(settings, wall, held), wrote)
+        done.compacted_records, done.spared_chunks = compacted.records, len(compacted.spared)
+        done.error = yield from undecided(log, compacted.spared)
     if settings.merge_bytes is not None:
         size = object_size(settings)
         span = None if settings.retention_ms is None else settings.retention_ms // PARTS
