@@ -15,9 +15,10 @@ from pathlib import Path
 import tailrace
 from benchmarks.harness import Figure, Figures, Question, Results, Run, Side, Target, expect, timed
 from benchmarks.load import Load
-from tailrace.log.compaction import Compacting, compact
+from tailrace.log.compaction import compact
 from tailrace.log.merging import merge_all
 from tailrace.log.retention import stored_bytes
+from tailrace.log.rounds import Compacting
 from tailrace.log.topic import Topic
 
 RATE = Figure("MB/s")

@@ -16,8 +16,9 @@ from hypothesis.stateful import rule
 
 from tailrace.log.buffer import Buffer
 from tailrace.log.chunk import Chunk
-from tailrace.log.compaction import Compacting, compact
+from tailrace.log.compaction import compact
 from tailrace.log.reader import Reader
+from tailrace.log.rounds import Compacting
 from tailrace.log.settings import Settings
 from tailrace.log.upkeep import Tended, tend
 from tests.log.driving import Driven, view

@@ -18,12 +18,13 @@ from tailrace.log.append import commit
 from tailrace.log.buffer import Buffer
 from tailrace.log.chunk import MANIFEST, OFFSETS
 from tailrace.log.cleaning import clean
-from tailrace.log.compaction import Compacting, compact, upkeep_key
+from tailrace.log.compaction import compact
 from tailrace.log.gathering import gather
 from tailrace.log.head import Entry
 from tailrace.log.merging import merge, merge_all
 from tailrace.log.reader import Reader
 from tailrace.log.record import Op
+from tailrace.log.rounds import Compacting, upkeep_key
 from tailrace.log.settings import Settings
 from tailrace.log.topic import Topic
 from tailrace.log.upkeep import Tended, tend

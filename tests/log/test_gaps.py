@@ -13,9 +13,9 @@ from tailrace.errors import BadInput
 from tailrace.home import Home
 from tailrace.log import head as heads
 from tailrace.log.buffer import batch_of
-from tailrace.log.compaction import upkeep_key
 from tailrace.log.fetched import Fetched
 from tailrace.log.interchange import export_topic, import_topic
+from tailrace.log.rounds import upkeep_key
 from tailrace.log.topic import Topic, as_arrow
 from tailrace.whole.copy import copy
 from tests.log.homes import until

@@ -12,15 +12,16 @@ from hypothesis import strategies as st
 from tailrace.coordination.rules import without
 from tailrace.errors import Lost
 from tailrace.home import Home
-from tailrace.log import compaction, manifest, sparing
 from tailrace.log import head as heads
+from tailrace.log import manifest, rewriting, sparing
 from tailrace.log.append import commit
 from tailrace.log.buffer import Buffer
 from tailrace.log.chunk import MANIFEST
-from tailrace.log.compaction import Compacting, compact, upkeep_key
+from tailrace.log.compaction import compact
 from tailrace.log.gathering import gather
 from tailrace.log.head import Entry
 from tailrace.log.merging import merge
+from tailrace.log.rounds import Compacting, upkeep_key
 from tailrace.log.settings import Settings
 from tailrace.log.topic import Topic
 from tailrace.log.upkeep import Tended, tend
@@ -186,27 +187,27 @@ def test_a_chunk_restored_in_the_middle_of_a_round_is_not_taken_for_superseded(h
 def test_restored_before_the_first_page_is_written_anew(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
     """What is newest was found without it, so by that it would go."""
     topic = filled(home, "abcxabc")
-    restore, together = hidden(topic, entry_of(topic, "x")), compaction._together
+    restore, together = hidden(topic, entry_of(topic, "x")), rewriting._together
 
     def restored(*given: object) -> object:
         restore()
         return together(*given)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(compaction, "_together", restored)
+    monkeypatch.setattr(rewriting, "_together", restored)
     assert run(topic, LATE) == 3
     assert shown(topic) == "3x 4a 5b 6c"
 
 
 def test_one_that_was_replaced_meanwhile_is_no_damage(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
-    topic, anew = filled(home, "abcabc"), compaction._anew
+    topic, anew = filled(home, "abcabc"), rewriting._anew
 
     def late(*given: object) -> object:
-        monkeypatch.setattr(compaction, "_anew", anew)
+        monkeypatch.setattr(rewriting, "_anew", anew)
         for _ in range(2):  # the first marks what is replaced, the second removes it
             tended(topic)
         return anew(*given)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(compaction, "_anew", late)
+    monkeypatch.setattr(rewriting, "_anew", late)
     assert topic.store.run(compact(topic.log, Compacting())) == (0, ())
     assert shown(topic) == "3a 4b 5c"
 
@@ -214,7 +215,7 @@ def test_one_that_was_replaced_meanwhile_is_no_damage(home: Home, monkeypatch: p
 @pytest.mark.parametrize("many", [False, True], ids=["chunk", "list"])
 def test_restored_and_merged_in_the_middle_of_a_round(home: Home, many: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """It holds a tombstone, which nobody has taken in: what that deletes is still there, so it must stay."""
-    topic, together = filled(home, "a"), compaction._together
+    topic, together = filled(home, "a"), rewriting._together
     if many:
         monkeypatch.setattr(manifest, "LIMIT", 100)
         listing = listed(topic, "A", "x")
@@ -226,12 +227,12 @@ def test_restored_and_merged_in_the_middle_of_a_round(home: Home, many: bool, mo
     topic.quarantine([home.scrub().damages[0].lost[0]], "lost")
 
     def restored(*given: object) -> object:
-        monkeypatch.setattr(compaction, "_together", together)
+        monkeypatch.setattr(rewriting, "_together", together)
         restore()
         assert topic.store.run(merge(topic.log, pages(topic)[1:]))
         return together(*given)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(compaction, "_together", restored)
+    monkeypatch.setattr(rewriting, "_together", restored)
     run(topic, LATE)
     for letters in "defghijkl", "mnopqrstuvwyz":
         more(topic, letters)
@@ -257,13 +258,13 @@ def listed(topic: Topic, *chunks: str) -> Entry:
 def test_a_list_restored_in_the_middle_of_a_round(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(manifest, "LIMIT", 100)
     topic = filled(home, "aab")
-    restore, together = hidden(topic, listed(topic, "ab", "cb", "ac")), compaction._together
+    restore, together = hidden(topic, listed(topic, "ab", "cb", "ac")), rewriting._together
 
     def restored(*given: object) -> object:
         restore()
         return together(*given)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(compaction, "_together", restored)
+    monkeypatch.setattr(rewriting, "_together", restored)
     more(topic, "d")
     assert run(topic, LATE) == 1
     assert shown(topic) == "1a 2b 3a 4b 5c 6b 7a 8c 9d"

@@ -14,9 +14,9 @@ from tailrace.coordination.rules import without
 from tailrace.errors import BadInput, BadSetting
 from tailrace.home import Home
 from tailrace.log.append import roll
-from tailrace.log.compaction import upkeep_key
 from tailrace.log.holds import held
 from tailrace.log.keeper import Keeper, Pace
+from tailrace.log.rounds import upkeep_key
 from tailrace.log.upkeep import Tended
 from tailrace.pipeline import operator
 from tailrace.pipeline.commitlog import CommitLog

@@ -10,8 +10,9 @@ import pytest
 import tailrace
 from tailrace.errors import BadInput, BadSetting
 from tailrace.log.cleaning import clean
-from tailrace.log.compaction import Compacting, compact
+from tailrace.log.compaction import compact
 from tailrace.log.merging import merge_all
+from tailrace.log.rounds import Compacting
 from tailrace.log.topic import Topic
 from tailrace.whole import cost
 from tailrace.whole.cost import GIB, Cost, estimate, prices

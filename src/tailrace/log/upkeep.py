@@ -13,9 +13,10 @@ from dataclasses import dataclass
 from tailrace.log import tiers
 from tailrace.log.append import Log
 from tailrace.log.cleaning import clean
-from tailrace.log.compaction import Compacting, compact
+from tailrace.log.compaction import compact
 from tailrace.log.merging import Told, merge_all, unheard
 from tailrace.log.retention import Keep, retain
+from tailrace.log.rounds import Compacting
 from tailrace.log.settings import Settings
 from tailrace.log.sparing import undecided
 from tailrace.storage.calls import Steps
