@@ -10,9 +10,10 @@ from typing import Any
 
 import pyarrow as pa
 
-from tailrace.adaptors.contract import Changes, Who
+from tailrace.adaptors.contract import Changes, Piece, Who
 from tailrace.adaptors.postgres.position import lsn_number
 from tailrace.adaptors.rows import namespace_of, ops_of
+from tailrace.errors import Unavailable
 from tailrace.log.record import Op, partition_of
 from tests.adaptors.postgres.place import Place
 
@@ -57,8 +58,19 @@ class Drive:
         """Copy, each piece by a reader of its own."""
         for name in namespaces or self.namespaces:
             for piece in self._reader.pieces(name, rows):
-                with contextlib.closing(self._source.reader(**self._reading)) as task:
-                    self._write(list(task.copy(piece)))
+                self.copy_piece(piece)
+
+    def copy_piece(self, piece: Piece, tries: int = 5) -> None:
+        """Copy one, again if something was in the way."""
+        with contextlib.closing(self._source.reader(**self._reading)) as task:
+            try:
+                batches = list(task.copy(piece))
+            except Unavailable:
+                if tries == 1:
+                    raise
+                return self.copy_piece(piece, tries - 1)
+        self._write(batches)
+        return None
 
     # -- sync
     def follow(self, *, until: str | None = None, seconds: float = 60) -> None:
@@ -69,6 +81,18 @@ class Drive:
         while lsn_number(self.position["lsn"]) < end or self._unsettled():
             assert time.monotonic() < deadline, f"not there after {seconds} s: {self.position}, {until}"
             self.step()
+
+    def catch_up(self, *, seconds: float = 60) -> None:
+        """As a run with --once does, anew."""
+        self.stop()
+        deadline = time.monotonic() + seconds
+        while True:
+            before = self.position
+            changes = self.step()
+            if changes.caught_up:
+                return
+            assert changes.rows or self.position != before, "a run would end here"
+            assert time.monotonic() < deadline, f"not there after {seconds} s: {self.position}"
 
     def _unsettled(self) -> bool:
         return bool(self.position.get("recopy"))

@@ -26,6 +26,9 @@ INSERT INTO keyless SELECT n % 100, 'x' FROM generate_series(1, 500) n;
 INSERT INTO parted SELECT n, n % 2, 'v' FROM generate_series(1, 1000) n;
 """
 
+_EXTRA = """SELECT attname, CASE atttypid WHEN 'int'::regtype THEN 'bigint' ELSE 'int' END FROM pg_attribute
+    WHERE attrelid = %s::regclass AND attname LIKE 'extra%%' ORDER BY random() LIMIT 1"""
+
 
 class Workload:
     """Random changes, in a thread, until the block ends."""
@@ -114,5 +117,15 @@ class Workload:
     def _alter(self, connection: psycopg.Connection) -> None:
         table = self._random.choice(TABLES)
         self._columns += 1
-        connection.execute(f"ALTER TABLE {table} ADD extra{self._columns} int")
-        connection.execute(f"UPDATE {table} SET extra{self._columns} = 7")
+        name = f"extra{self._columns}"
+        found = connection.execute(_EXTRA, [table]).fetchone()
+        kind = self._random.choice(["empty", "default", "name", "type"] if found else ["empty", "default"])
+        if kind == "empty":
+            connection.execute(f"ALTER TABLE {table} ADD {name} int")
+            connection.execute(f"UPDATE {table} SET {name} = 7")
+        elif kind == "default":
+            connection.execute(f"ALTER TABLE {table} ADD {name} int DEFAULT {self._columns}")
+        elif kind == "name" and found:
+            connection.execute(f"ALTER TABLE {table} RENAME {found[0]} TO {name}")
+        elif found:
+            connection.execute(f"ALTER TABLE {table} ALTER {found[0]} TYPE {found[1]} USING {found[0]} + 1")

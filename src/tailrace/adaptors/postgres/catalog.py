@@ -29,7 +29,7 @@ _TABLES = f"""
     WHERE {_LISTED} ORDER BY 1, 2
 """
 _LEAVES = f"""
-    SELECT n.nspname, c.relname, pg_relation_size(c.oid) / current_setting('block_size')::int, {_ROWS}
+    SELECT c.oid, n.nspname, c.relname, pg_relation_size(c.oid) / current_setting('block_size')::int, {_ROWS}
     FROM pg_partition_tree(%s::oid) t JOIN pg_class c ON c.oid = t.relid JOIN pg_namespace n ON n.oid = c.relnamespace
     WHERE t.isleaf AND c.relkind = 'r' ORDER BY 1, 2
 """
@@ -46,6 +46,15 @@ _IDENTITIES = """
     FROM unnest(%s::text[], %s::text[]) WITH ORDINALITY AS asked(schema, name, n)
     JOIN pg_namespace n ON n.nspname = asked.schema
     JOIN pg_class c ON c.relnamespace = n.oid AND c.relname = asked.name AND c.relkind IN ('r', 'p')
+"""
+_FILES = """
+    SELECT asked.n, json_object_agg(l.oid::text, l.relfilenode::bigint)
+    FROM unnest(%s::text[], %s::text[]) WITH ORDINALITY AS asked(schema, name, n)
+    JOIN pg_namespace n ON n.nspname = asked.schema
+    JOIN pg_class c ON c.relnamespace = n.oid AND c.relname = asked.name AND c.relkind IN ('r', 'p')
+    CROSS JOIN LATERAL (SELECT c.oid UNION SELECT relid FROM pg_partition_tree(c.oid) WHERE isleaf) AS leaf(oid)
+    JOIN pg_class l ON l.oid = leaf.oid AND l.relkind = 'r'
+    GROUP BY asked.n
 """
 _COLUMNS = """
     SELECT a.attname, a.atttypid, a.atttypmod, a.attgenerated FROM pg_attribute a
@@ -163,6 +172,7 @@ class Table:
 class Leaf:
     """A table that holds rows itself: a plain one, or a partition."""
 
+    oid: int
     schema: str
     name: str
     blocks: int
@@ -187,7 +197,14 @@ def leaves(connection: Connection[Any], table: Table) -> list[Leaf]:
         return [Leaf(*row) for row in connection.execute(_LEAVES, [table.oid]).fetchall()]
     sql = f"SELECT pg_relation_size(c.oid) / current_setting('block_size')::int, {_ROWS} FROM pg_class c WHERE oid = %s"
     blocks, rows = connection.execute(sql, [table.oid]).fetchone() or (0, 0)
-    return [Leaf(table.schema, table.name, blocks, rows)]
+    return [Leaf(table.oid, table.schema, table.name, blocks, rows)]
+
+
+def files(connection: Connection[Any], namespaces: Sequence[str]) -> dict[str, dict[str, int]]:
+    """The files that hold the rows of each of some tables; VACUUM FULL, among others, gives it new ones."""
+    asked = [names.parts(name) for name in namespaces]
+    rows = connection.execute(_FILES, [[schema for schema, _ in asked], [name for _, name in asked]]).fetchall()
+    return {namespaces[n - 1]: made for n, made in rows}
 
 
 def table(connection: Connection[Any], namespace: str, published: Sequence[str] | None = None) -> Table:

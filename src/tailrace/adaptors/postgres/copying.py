@@ -3,13 +3,15 @@
 Blocks (ctid ranges) rather than key ranges: they need no key and no statistics, are as many rows each however the keys
 are spread, and are read in the order they lie on disk, where a range of random keys would visit nearly every block.  A
 row that an update moves from one piece to another between their snapshots may be missed by both; its change is in the
-log, and what that leaves out is read from the table (see fetch).
+log, and what that leaves out is read from the table (see fetch).  What moves all rows and tells the log nothing, as
+VACUUM FULL does, gives the table another file: then it is copied again.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -27,8 +29,8 @@ if TYPE_CHECKING:
 
 BATCH_ROWS = 50_000
 
-Part = tuple[str, str, int, int | None]
-"""Schema and name of a leaf, first block, the block after the last (None: to the end, however far that has moved)."""
+Part = tuple[int, int, int | None]
+"""The oid of a leaf, first block, the block after the last (None: to the end, however far that has moved)."""
 
 
 def cut(leaves: Sequence[Leaf], rows: int) -> list[tuple[list[Part], int]]:
@@ -43,7 +45,7 @@ def cut(leaves: Sequence[Leaf], rows: int) -> list[tuple[list[Part], int]]:
         if held and count + leaf.rows > rows:
             out.append((held, count))
             held, count = [], 0
-        held.append((leaf.schema, leaf.name, 0, None))
+        held.append((leaf.oid, 0, None))
         count += leaf.rows
     return [*out, (held, count)] if held or not out else out
 
@@ -52,7 +54,7 @@ def _blocks(leaf: Leaf, rows: int) -> list[tuple[list[Part], int]]:
     pieces = max(1, min(leaf.blocks, -(-leaf.rows // rows)))
     edges = [leaf.blocks * n // pieces for n in range(pieces)]
     ends: list[int | None] = [*edges[1:], None]
-    return [([(leaf.schema, leaf.name, a, b)], leaf.rows // pieces) for a, b in zip(edges, ends, strict=True)]
+    return [([(leaf.oid, a, b)], leaf.rows // pieces) for a, b in zip(edges, ends, strict=True)]
 
 
 def pieces(connection: Connection[Any], table: Table, rows: int) -> list[Piece]:
@@ -61,25 +63,33 @@ def pieces(connection: Connection[Any], table: Table, rows: int) -> list[Piece]:
     return [Piece(table.namespace, {"parts": some}, count) for some, count in parts]
 
 
-def select(table: Table, part: Sequence[Any], condition: str | None) -> str:
+def select(table: Table, leaf: tuple[str, str], condition: str | None, first: int = 0, end: int | None = None) -> str:
     """The query that reads a part of a table."""
-    schema, name, first, end = part
     bounds = [f"ctid >= '({first},0)'"] if first else []
     bounds += [f"ctid < '({end},0)'"] if end is not None else []
     bounds += [f"({condition})"] if condition else []
     where = f" WHERE {' AND '.join(bounds)}" if bounds else ""
     columns = ", ".join(f"{column.expression} AS {names.quote(f'c{n}')}" for n, column in enumerate(table.columns))
-    return f"SELECT {columns} FROM ONLY {names.quote(schema, name)}{where}"
+    return f"SELECT {columns} FROM ONLY {names.quote(*leaf)}{where}"
 
 
-def read(
-    database: Database, table: Table, parts: Sequence[Sequence[Any]], condition: str | None, size: int
-) -> Iterator[pa.RecordBatch]:
-    """The rows of some parts of a table."""
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What to read a table by: its columns, the condition its rows must meet, and its leaves' names by their oids."""
+
+    table: Table
+    condition: str | None
+    leaves: Mapping[int, tuple[str, str]]
+
+
+def read(database: Database, plan: Plan, parts: Sequence[Sequence[Any]], size: int) -> Iterator[pa.RecordBatch]:
+    """The rows of some parts of a table, as far as they are still there."""
+    table = plan.table
     with database.lent() as connection, database.guarded(f"copying {table.namespace}"):
-        for part in parts:
-            yield from stream(connection, table, select(table, part, condition), size)
-            connection.commit()
+        for oid, first, end in parts:
+            if oid in plan.leaves:
+                yield from stream(connection, table, select(table, plan.leaves[oid], plan.condition, first, end), size)
+                connection.commit()
 
 
 def stream(connection: Any, table: Table, query: str, size: int) -> Iterator[pa.RecordBatch]:

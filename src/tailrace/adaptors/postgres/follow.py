@@ -24,6 +24,7 @@ from tailrace.adaptors.postgres.types import Type
 from tailrace.errors import Unavailable
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from psycopg import Connection
 
 BEAT = 1.0
@@ -46,6 +47,8 @@ class Follower:
         self._copied, self._noted = set(namespaces), set(point.recopy)
         """The tables that are the pipeline's; of which it is durable that they must be copied again."""
         self._oids: dict[str, int] = {}
+        self._moved: set[str] = set()
+        """Tables whose rows moved while they were copied, all at once and without a word."""
         self._altered = alter.Alterations(leave=settings.altered == "leave")
         self._durable = point.lsn
         self._collected = Collected(
@@ -107,9 +110,17 @@ class Follower:
     def _know_copied(self, point: Point) -> None:
         """Whatever was copied was copied before now."""
         copied = self._now("insert") if point.copied is None else point.copied
-        self._point = replace(point, copied=copied)
+        self._moved |= self._other_files(point)
+        self._point = replace(point, copied=copied, files={})
         self._collected.copied = copied
         self._remember()
+
+    def _other_files(self, point: Point) -> set[str]:
+        assert self._aside is not None
+        now = catalog.files(self._aside, list(point.files))
+        return {
+            name for name, old in point.files.items() if any(old.get(n, f) != f for n, f in now.get(name, {}).items())
+        }
 
     def _remember(self) -> None:
         """What the position says of tables without a key."""
@@ -220,13 +231,15 @@ class Follower:
             self._followed |= set(appeared)
             self._copied |= self._published(appeared)
             self._know_copied(self._point)
+            self._looked = 0.0 if self._moved else self._looked
             self._until = self._now("flush")  # what was copied is whole once the log is read so far
             self._decoder.renew()
 
-    def _sign(self) -> Changes:
+    def _sign(self, rows: Sequence[pa.RecordBatch] = ()) -> Changes:
         """A sign of life, of which the position says that more is known to come: it is not twice the same."""
         self._signs += 1
-        return Changes((), {**self._point.stored(), "more": self._signs})
+        committed_at = self._collected.committed_at if rows else 0
+        return Changes(rows, {**self._point.stored(), "more": self._signs}, committed_at)
 
     def _appeared(self) -> list[str]:
         """Tables that are new."""
@@ -236,9 +249,10 @@ class Follower:
     def _note(self, appeared: Sequence[str], altered: Mapping[str, str]) -> None:
         """What tables are that are copied now."""
         assert self._aside is not None
-        known = shapes(self._aside, None, catalog.identities(self._aside, appeared))
+        shaped = {**self._point.shapes, **shapes(self._aside, None, catalog.identities(self._aside, appeared))}
         forms = {**self._point.forms, **alter.forms(self._aside, appeared), **altered}
-        self._point = replace(self._point, copied=None, shapes={**self._point.shapes, **known}, forms=forms)
+        files = catalog.files(self._aside, [*appeared, *altered])
+        self._point = replace(self._point, copied=None, shapes=shaped, forms=forms, files=files)
 
     def _published(self, tables: Sequence[str]) -> set[str]:
         """Those of some tables that are the pipeline's: they have been copied, and are published."""
@@ -257,7 +271,7 @@ class Follower:
         self._oids |= {one.namespace: one.oid for one in known}
         same, rekeyed = self._altered.find(self._aside, self._copied, self._point.forms)
         self._point = replace(self._point, forms={**self._point.forms, **same})
-        return sorted(others | rekeyed)
+        return sorted(others | rekeyed | self._moved)
 
     def _anew(self, tables: Sequence[str]) -> Iterator[Changes]:
         """Copy tables from the beginning, and publish those that are not.  That they must be copied is durable before:
@@ -266,7 +280,7 @@ class Follower:
             return
         assert self._aside is not None
         self._point = replace(self._point, recopy=tuple(dict.fromkeys(tables)))
-        yield Changes(self._collected.take(), self._point.stored(), self._collected.committed_at)
+        yield self._sign(self._collected.take())
         while not self._noted >= set(tables):
             yield self._sign()
             time.sleep(0.01)
@@ -299,6 +313,7 @@ class Follower:
         shaped = {name: shape for name, shape in known.items() if shape}
         self._point = replace(self._point, cuts=cuts, recopy=(), shapes=shaped, forms=forms)
         self._altered.forget(tables)
+        self._moved -= tables.keys()
         self._collected.unsettled = {}
         self._remember()
         yield Changes((), self._point.stored())

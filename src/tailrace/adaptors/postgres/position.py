@@ -7,6 +7,7 @@
     recopy   tables without a key whose new copy was under way: it must begin again
     tables   a mark of the tables that were followed: with other ones, some were copied since
     shapes   of each table without a key, a mark of the columns that its copy has
+    files    of tables whose copies may be under way, which files have their rows
     forms    of each table with a key, a mark of its key and columns: see alter
     more     the number of a sign of life: more is known to come, so it is unlike the one before; nobody reads it
 
@@ -66,6 +67,7 @@ class Point:
     tables: str = ""
     shapes: Mapping[str, str] = field(default_factory=dict)
     forms: Mapping[str, str] = field(default_factory=dict)
+    files: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
 
     def at(self, lsn: int) -> Point:
         """Further on; what only concerns the log before it is forgotten."""
@@ -81,7 +83,7 @@ class Point:
         if self.cuts:
             out["cuts"] = {name: [cut.snapshot, lsn_text(cut.until)] for name, cut in self.cuts.items()}
         more = {"recopy": list(self.recopy), "tables": self.tables, "shapes": dict(self.shapes)}
-        more["forms"] = dict(self.forms)
+        more |= {"forms": dict(self.forms), "files": dict(self.files)}
         return out | {name: value for name, value in more.items() if value}
 
     @classmethod
@@ -97,4 +99,5 @@ class Point:
             stored.get("tables", ""),
             stored.get("shapes", {}),
             stored.get("forms", {}),
+            stored.get("files", {}),
         )

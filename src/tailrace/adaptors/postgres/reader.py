@@ -11,12 +11,13 @@ import pyarrow as pa
 from tailrace.adaptors.contract import Changes, Kept, Namespace, Piece, Position, Reader
 from tailrace.adaptors.postgres import alter, catalog, copying, names, publication, slot
 from tailrace.adaptors.postgres.catalog import Identity, Table
+from tailrace.adaptors.postgres.copying import Plan
 from tailrace.adaptors.postgres.database import Database, check_version
 from tailrace.adaptors.postgres.follow import Follower
 from tailrace.adaptors.postgres.position import Point
 from tailrace.adaptors.postgres.recopy import shapes
 from tailrace.adaptors.postgres.settings import PostgresSource
-from tailrace.errors import NotReady
+from tailrace.errors import NotReady, NotThere, Unavailable
 
 if TYPE_CHECKING:
     from psycopg import Connection
@@ -74,7 +75,8 @@ class PostgresReader(Reader):
             found = slot.free(connection, self._database.where, self._settings, HELD)
             lsn = found.confirmed if found else slot.create(connection, self._database.where, self._settings)
             known = shapes(connection, self._settings.published, identities)
-            return Point(lsn, None, shapes=known, forms=alter.forms(connection, namespaces)).stored()
+            forms, files = alter.forms(connection, namespaces), catalog.files(connection, namespaces)
+            return Point(lsn, None, shapes=known, forms=forms, files=files).stored()
 
     def pieces(self, namespace: str, rows: int) -> list[Piece]:
         """Ranges of blocks.  A table that is to be followed too is published by now."""
@@ -87,10 +89,25 @@ class PostgresReader(Reader):
             return copying.pieces(connection, table, rows)
 
     def copy(self, piece: Piece) -> Iterator[pa.RecordBatch]:
-        """The rows of some blocks."""
-        with self._database.connect(f"copying {piece.namespace}") as connection:
-            table, condition = self._described(connection, piece.namespace)
-        return copying.read(self._database, table, piece.bounds["parts"], condition, self._settings.batch_bytes)
+        """The rows of some blocks; none of a table that is gone."""
+        plan = self._plan(piece.namespace)
+        if plan is None:
+            return
+        try:
+            yield from copying.read(self._database, plan, piece.bounds["parts"], self._settings.batch_bytes)
+        except Exception:
+            if self._plan(piece.namespace) == plan:
+                raise
+            raise Unavailable(f"{piece.namespace} was altered while it was copied; it is read once more") from None
+
+    def _plan(self, namespace: str) -> Plan | None:
+        with self._database.connect(f"copying {namespace}") as connection:
+            try:
+                table, condition = self._described(connection, namespace)
+            except NotThere:
+                return None
+            leaves = {leaf.oid: (leaf.schema, leaf.name) for leaf in catalog.leaves(connection, table)}
+            return Plan(table, condition, leaves)
 
     def _described(self, connection: Connection[Any], namespace: str) -> tuple[Table, str | None]:
         columns, condition = publication.published(connection, self._settings.published, names.parts(namespace))

@@ -117,7 +117,7 @@ class Recopy:
         self.shape = catalog.shape(table.columns, table.keys)
         leaves = _all(connection, _LEAVES.format(names.literal(self._table))) if table.partitioned else None
         for schema, name in [(table.schema, table.name)] if leaves is None else leaves:
-            query = copying.select(table, (schema, name, 0, None), condition)
+            query = copying.select(table, (schema, name), condition)
             yield from copying.stream(connection, table, query, self._settings.batch_bytes)
 
     def _described(self) -> tuple[Table, str | None]:
