@@ -101,6 +101,17 @@ class TestAltered:
             assert emptied(drive) == 1
         same(source, sink)
 
+    def test_a_run_that_only_catches_up_goes_on_with_it(self, source: Place, sink: Place) -> None:
+        source.run(KEYLESS + "INSERT INTO t SELECT n, 'x' FROM generate_series(1, 20) n")
+        with Drive(source, sink, ["public.t"]) as drive:
+            copied(drive, source)
+            source.run("ALTER TABLE t ADD e int DEFAULT 7")
+            source.run("DELETE FROM t WHERE a < 10")
+            while not drive.position.get("recopy"):
+                drive.step()
+            drive.catch_up()
+        same(source, sink)
+
     def test_not_altered(self, source: Place, sink: Place) -> None:
         """What the catalog says of a table's rows is what the log says."""
         source.run("""

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 _LOOK = """
     SELECT asked.n, keys.mark, array_agg(a.attnum),
            array_agg(concat_ws(' ', a.attname, a.atttypid, a.atttypmod)),
-           array_agg(a.atthasmissing OR a.atthasdef OR a.attidentity <> '' OR a.attnotnull)
+           array_agg(a.atthasmissing OR a.atthasdef OR a.attnotnull)
     FROM unnest(%s::text[], %s::text[]) WITH ORDINALITY AS asked(schema, name, n)
     JOIN pg_namespace n ON n.nspname = asked.schema
     JOIN pg_class c ON c.relnamespace = n.oid AND c.relname = asked.name AND c.relkind IN ('r', 'p')
