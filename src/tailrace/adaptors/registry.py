@@ -71,18 +71,30 @@ def _at(place: str) -> Adaptor:
 
 def make_reader(name: str, given: Mapping[str, Any]) -> Reader:
     """A reader, from the settings in a pipeline's file."""
-    found = adaptor(name)
-    if found.reader is None or found.reader_settings is None:
-        raise BadSetting(f"{name!r} cannot be read from; `tailrace about {name}` says what it can do")
-    return found.reader(settings(f"the source {name!r}", found.reader_settings, given))  # type: ignore[call-arg]
+    made, found = reader_settings(name, given), adaptor(name)
+    return found.reader(made)  # type: ignore[misc, call-arg]
 
 
 def make_writer(name: str, given: Mapping[str, Any]) -> Writer:
     """A writer, from the settings in a pipeline's file."""
+    made, found = writer_settings(name, given), adaptor(name)
+    return found.writer(made)  # type: ignore[misc, call-arg]
+
+
+def reader_settings(name: str, given: Mapping[str, Any]) -> Settings:
+    """What a reader is made from, checked."""
+    found = adaptor(name)
+    if found.reader is None or found.reader_settings is None:
+        raise BadSetting(f"{name!r} cannot be read from; `tailrace about {name}` says what it can do")
+    return settings(f"the source {name!r}", found.reader_settings, given)
+
+
+def writer_settings(name: str, given: Mapping[str, Any]) -> Settings:
+    """What a writer is made from, checked."""
     found = adaptor(name)
     if found.writer is None or found.writer_settings is None:
         raise BadSetting(f"{name!r} cannot be written to; `tailrace about {name}` says what it can do")
-    return found.writer(settings(f"the sink {name!r}", found.writer_settings, given))  # type: ignore[call-arg]
+    return settings(f"the sink {name!r}", found.writer_settings, given)
 
 
 def settings(what: str, kind: type[S], given: Mapping[str, Any]) -> S:

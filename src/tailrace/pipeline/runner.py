@@ -65,6 +65,7 @@ class Runner:
 
     def run(self, once: bool = False) -> None:
         """Copy, then follow until stopped; with `once` copy, catch up and end.  Raises what stopped it."""
+        self.definition.check_settings()
         home = open_home(self.definition.home)
         with ExitStack() as stack:
             lease = Lease(home.store, f"pipeline-{self.definition.name}")
