@@ -11,14 +11,13 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from tailrace.adaptors import rows as rowform
 from tailrace.adaptors.contract import Staged, Who, Writer
-from tailrace.adaptors.registry import make_writer
+from tailrace.adaptors.registry import Given, make_writer
 from tailrace.errors import TailraceError
 from tailrace.log.fetched import Fetched
 from tailrace.log.reader import Reader
@@ -42,7 +41,7 @@ class Branch:
     home: str
     topic: str
     adaptor: str
-    settings: Mapping[str, Any] = field(repr=False)
+    settings: Given = field(repr=False)
     namespace: str = ".*"
     functions: tuple[Function, ...] = ()
     on_error: str = "stop"
