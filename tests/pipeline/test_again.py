@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -123,14 +122,24 @@ class Shop:
         return int(ended.value.code or 0), out, err
 
 
-@contextmanager
+@pytest.fixture(scope="module")
 def databases(server: Postgres) -> Iterator[tuple[Place, Place]]:
-    name = f"again_{random.randrange(1 << 30)}"
     with psycopg.connect(server.uri(), autocommit=True) as admin:
-        for kind in ("source", "sink"):
-            admin.execute(f"CREATE DATABASE {name}_{kind} TEMPLATE template0")
-    with Place(server, f"{name}_source") as source, Place(server, f"{name}_sink") as sink:
-        yield source, sink
+        for name in ("again_source", "again_sink"):
+            admin.execute(f"CREATE DATABASE {name} TEMPLATE template0")
+        with Place(server, "again_source") as source, Place(server, "again_sink") as sink:
+            yield source, sink
+
+
+@pytest.fixture
+def ends(databases: tuple[Place, Place]) -> Iterator[tuple[Place, Place]]:
+    """A source and a sink, both empty again afterwards."""
+    source, sink = databases
+    yield source, sink
+    source.drop_slots(source.connection)
+    source.run("DROP TABLE IF EXISTS orders")
+    source.run(f"DROP PUBLICATION IF EXISTS {source.name}")
+    sink.run("DROP TABLE IF EXISTS orders; DROP SCHEMA IF EXISTS tailrace CASCADE")
 
 
 @pytest.fixture
@@ -156,9 +165,8 @@ def opened(
 
 
 @pytest.fixture
-def shop(server: Postgres, opened: Callable[[Place, Place], Shop]) -> Iterator[Shop]:
-    with databases(server) as ends:
-        yield opened(*ends)
+def shop(opened: Callable[[Place, Place], Shop], ends: tuple[Place, Place]) -> Shop:
+    return opened(*ends)
 
 
 @pytest.fixture
@@ -201,17 +209,15 @@ def test_a_table_is_not_there_yet(shop: Shop) -> None:
     shop.works()
 
 
-def test_the_log_level_is_too_low(opened: Callable[[Place, Place], Shop]) -> None:
+def test_the_log_level_is_too_low(opened: Callable[[Place, Place], Shop], ends: tuple[Place, Place]) -> None:
     with folder(None) as data:
-        first = lambda: servers.postgres(data=data, settings=FAST | {"wal_level": "replica"})  # noqa: E731
-        with started("PostgreSQL 18", first) as server, databases(server) as ends:
-            shop = opened(*ends)
+        low = lambda: servers.postgres(data=data, settings=FAST | {"wal_level": "replica"})  # noqa: E731
+        with started("PostgreSQL 18", low) as server, Place(server, "postgres") as source:
+            shop = opened(source, ends[1])
             assert "ALTER SYSTEM SET wal_level = 'logical'; and restart the server" in shop.refused()
             shop.trade()
-        with started("PostgreSQL 18", lambda: servers.postgres(data=data, port=server.port, settings=FAST)):
+        with started("PostgreSQL 18", lambda: servers.postgres(data=data, port=server.port, settings=FAST)), source:
             shop.works()
-            for place in (shop.source, shop.sink):
-                place.hang_up()
 
 
 def test_rights_are_missing_at_the_source(shop: Shop, clerk: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -47,6 +47,10 @@ def broken() -> dict[str, str]:
 
 def adaptor(name: str) -> Adaptor:
     """The adaptor of this name, or at this place ("package.module:name"); a typo is answered with the nearest one."""
+    if "://" in name or "@" in name:  # and so perhaps with a password
+        raise BadSetting(
+            "an adaptor is named first, as 'postgres' is; where to find its data is a setting: uri=…, path=…"
+        )
     if ":" in name:
         return _at(name)
     if name not in places():
