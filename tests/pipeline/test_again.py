@@ -137,7 +137,7 @@ def ends(databases: tuple[Place, Place]) -> Iterator[tuple[Place, Place]]:
     source, sink = databases
     yield source, sink
     source.drop_slots(source.connection)
-    source.run("DROP TABLE IF EXISTS orders")
+    source.run("DROP TABLE IF EXISTS orders, elsewhere")
     source.run(f"DROP PUBLICATION IF EXISTS {source.name}")
     sink.run("DROP TABLE IF EXISTS orders; DROP SCHEMA IF EXISTS tailrace CASCADE")
 
@@ -232,6 +232,8 @@ def test_rights_are_missing_at_the_source(shop: Shop, clerk: str, monkeypatch: p
     shop.trade()
     shop.source.run(f"GRANT SELECT ON orders TO {clerk}")
     shop.works()
+    shop.trade()
+    shop.works()
 
 
 def test_rights_are_missing_at_the_sink(shop: Shop, clerk: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -300,7 +302,8 @@ def test_the_sink_cannot_hold_a_value(shop: Shop) -> None:
 def test_a_function_raises(shop: Shop) -> None:
     shop.write(function='assert message.id != "17", "not that one"')
     text = shop.refused()
-    assert "(public.orders, id 17): AssertionError: not that one; mend the cause and run again" in text
+    assert "(public.orders, id 17): AssertionError: not that one; mend the cause and run again, or pass it" in text
+    assert text.endswith(" --why …`")
     shop.trade()
     assert shop.refused() == text
     shop.write()
