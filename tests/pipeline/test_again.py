@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -29,6 +30,7 @@ from tests.servers.process import folder
 
 pytestmark = [pytest.mark.spark, pytest.mark.server]
 
+_numbers = itertools.count()
 SECRET = "hunter2-very-secret"
 FILE = """
 import tailrace
@@ -77,7 +79,7 @@ class Shop:
 
     def __init__(self, folder: Path, source: Place, sink: Place, printed: Callable[[], tuple[str, str]]) -> None:
         self.folder, self.source, self.sink, self._printed = folder, source, sink, printed
-        self.role, self._next = f"clerk_{source.name}", 1000
+        self._next = 1000
         self.write()
 
     def write(self, text: str = FILE, **parts: str) -> None:
@@ -171,12 +173,13 @@ def shop(opened: Callable[[Place, Place], Shop], ends: tuple[Place, Place]) -> S
 
 @pytest.fixture
 def clerk(shop: Shop) -> Iterator[str]:
-    """A user of both databases who has no right to anything."""
-    shop.source.run(f"CREATE ROLE {shop.role} LOGIN PASSWORD '{SECRET}'")
-    yield shop.role
+    """A user of both databases who has no right to anything, and whose name no connection that is kept has."""
+    name = f"clerk_{next(_numbers)}"
+    shop.source.run(f"CREATE ROLE {name} LOGIN PASSWORD '{SECRET}'")
+    yield name
     for place in (shop.sink, shop.source):
-        place.run(f"REASSIGN OWNED BY {shop.role} TO postgres; DROP OWNED BY {shop.role}")
-    shop.source.run(f"DROP ROLE {shop.role}")
+        place.run(f"REASSIGN OWNED BY {name} TO postgres; DROP OWNED BY {name}")
+    shop.source.run(f"DROP ROLE {name}")
 
 
 def as_clerk(place: Place, name: str) -> str:
