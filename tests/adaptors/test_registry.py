@@ -58,6 +58,13 @@ def test_a_typo_is_answered_with_the_nearest() -> None:
         registry.make_reader("stdout", {})
 
 
+@pytest.mark.parametrize("name", ["postgresql://u:hunter2@h/d", "u:hunter2@h/d"])
+def test_a_uri_where_a_name_belongs_is_not_printed(name: str) -> None:
+    with pytest.raises(BadSetting, match="an adaptor is named first, as 'postgres' is; where") as told:
+        registry.adaptor(name)
+    assert "hunter2" not in str(told.value)
+
+
 class Some(Settings):
     """For these tests."""
 

@@ -68,6 +68,12 @@ def test_what_is_wrong_is_said_in_one_line(cli: Cli, made: dict[str, str], told:
     assert told in cli.fails("test", shop(**made)).err
 
 
+def test_a_typo_in_a_sink_is_told_though_the_source_is_not_there(cli: Cli) -> None:
+    file = Path(shop(save="'file', path='./out', fromat='csv'"))
+    file.write_text(file.read_text().replace("./in", "./nowhere"))
+    assert "the sink 'file' has no 'fromat'; did you mean 'format'?" in cli.fails("test", file).err
+
+
 def test_a_function_that_raises_is_told_with_its_message(cli: Cli) -> None:
     Path("in/orders.jsonl").write_text('{"id": 1, "n": 1}\n{"id": 2, "n": null}\n')
     err = cli.fails("test", shop()).err

@@ -47,6 +47,24 @@ def test_nothing() -> None:
     [
         (of(), of({"uri": "postgres://u:new@h/d"}), None, False),
         (of(), of({"uri": "postgres://u:old@other/d"}), "the source has another uri", False),
+        (
+            of(adaptor="postgres", uri="host=h password='o\\'l d' dbname=d"),
+            of(adaptor="postgres", uri="host=h password=n&w dbname=d"),
+            None,
+            False,
+        ),
+        (
+            of(adaptor="postgres", uri="postgres://h/d?user=u&password=old"),
+            of(adaptor="postgres", uri="postgres://h/d?user=u&password=new"),
+            None,
+            False,
+        ),
+        (
+            of(adaptor="postgres", uri="host=h password=old dbname=d"),
+            of(adaptor="postgres", uri="host=h password=old dbname=e"),
+            "the writer 'lake' has another uri",
+            True,
+        ),
         (of(), of({"adaptor": "file"}), "was 'postgres', is 'file'", True),
         (of(), of({"namespace": "b"}), "namespace was 'a', is 'b'", False),
         (of(), of({"pipeline": {"partitions": 9}}), "partitions was 8, is 9", True),

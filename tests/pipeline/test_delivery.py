@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from itertools import product
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
 
+from tailrace.adaptors.contract import Who
 from tailrace.adaptors.rows import make_rows
 from tailrace.errors import BadInput
 from tailrace.log.fetched import Fetched
 from tailrace.log.record import Op
 from tailrace.pipeline.commitlog import CommitLog
-from tailrace.pipeline.delivery import Branch, Range, _pending, deliver
+from tailrace.pipeline.delivery import Branch, Range, _pending, deliver, deliver_singly
 from tailrace.pipeline.offsets import Mark
 from tailrace.pipeline.places import open_home
 
@@ -63,6 +65,15 @@ def test_nothing_after_a_command_is_delivered_before_it(log: CommitLog, tmp_path
     assert (outcome.rows, outcome.reached, outcome.commands) == (3, {0: 10}, {0: (OTHER, "truncate")})
     outcome = deliver(branch, [Range(0, 11, 11, Mark(10))])
     assert (outcome.rows, outcome.reached, outcome.commands) == (0, {0: 11}, {})
+
+
+@pytest.mark.parametrize("how", [deliver, lambda branch, ranges: deliver_singly(branch, ranges, Who("p", "w", 1), {})])
+def test_a_writer_that_cannot_be_made_is_trouble_with_the_setup(log: CommitLog, tmp_path: Path, how: Any) -> None:
+    """As where a task's process has not what the driver has: Spark would only say that a job was lost."""
+    branch = Branch("p", "w", str(tmp_path / "home"), log.topic.name, "no_such_module:sink", {})
+    trouble = how(branch, [Range(0, 0, 0, Mark(-1))]).trouble
+    assert trouble.cause == "setup"
+    assert "there is no adaptor at 'no_such_module:sink'" in trouble.error
 
 
 def test_changes_that_came_one_by_one_are_given_together_and_told_apart(log: CommitLog, tmp_path: Path) -> None:

@@ -68,6 +68,24 @@ def test_bad_input_is_said_without_spark(tmp_path: Path, which: str) -> None:
     assert not never.called.wait(0.1)
 
 
+@pytest.mark.parametrize(
+    ("adaptor", "settings", "says"),
+    [
+        ("file", {"path": "out", "fromat": "csv"}, "the sink 'file' has no 'fromat'; did you mean 'format'"),
+        ("fiel", {"path": "out"}, "tailrace has no 'fiel'; did you mean 'file'"),
+        ("file", {"path": "${NO_SUCH_NAME}"}, "NO_SUCH_NAME"),
+    ],
+)
+def test_the_settings_of_sinks_are_looked_at_before_anything_is_touched(
+    tmp_path: Path, adaptor: str, settings: dict[str, Any], says: str
+) -> None:
+    """Though the source cannot be reached."""
+    made = into(from_postgres(definition(tmp_path, sink(tmp_path))), adaptor, **settings)
+    with pytest.raises(BadSetting, match=says):
+        Runner(made, Never()).run(once=True)
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_namespace_that_matches_nothing_is_said(tmp_path: Path) -> None:
     made, told = definition(tmp_path, sink(tmp_path)), list[str]()
     with pytest.raises(RuntimeError, match="Spark was started"):

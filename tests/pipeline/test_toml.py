@@ -56,7 +56,7 @@ def test_the_same_as_in_python() -> None:
     [
         ('name = "shop" ', 'nam = "shop" ', 2, "a pipeline has no 'nam'; did you mean 'name'"),
         ('name = "shop" ', 'name = "s p" ', 2, "cannot be a pipeline's name"),
-        ('name = "shop" ', "name = 5 ", 2, "'name' is text, not 5"),
+        ('name = "shop" ', "name = 5 ", 2, "'name' is text, not a number"),
         ("partitions = 4", "partitons = 4", 4, "did you mean 'partitions'"),
         ("[source]", "[sourc]", 6, "a pipeline has no 'sourc'; did you mean 'source'"),
         ('adaptor = "file"\npath = "${IN}"', 'path = "${IN}"', 6, "the source needs 'adaptor'"),
@@ -92,6 +92,16 @@ def test_what_is_wrong_is_told_with_its_line(old: str, new: str, line: int, hint
         parse_toml(GOOD.replace(old, new), "shop.toml")
     assert str(told.value).startswith(f"shop.toml, line {line}: ")
     assert hint in str(told.value)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ['source = "{}"\nbranch = []', '[source]\nadaptor = "{}"\n[[branch]]', '[source]\nadaptor = ["{}"]\n[[branch]]'],
+)
+def test_a_uri_in_the_wrong_place_is_not_printed(text: str) -> None:
+    with pytest.raises(BadSetting) as told:
+        parse_toml('name = "x"\n' + text.format("postgresql://u:hunter2@h/d"))
+    assert "hunter2" not in str(told.value)
 
 
 def test_a_reader_that_is_only_a_writer() -> None:

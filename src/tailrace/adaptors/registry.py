@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 import msgspec
 
@@ -15,6 +15,8 @@ from tailrace.adaptors.contract import Adaptor, Reader, Settings, Writer
 from tailrace.errors import BadSetting
 
 S = TypeVar("S", bound=Settings)
+Given: TypeAlias = Mapping[str, Any] | Settings
+"""Settings as a file has them, or with every `${ENV}` substituted already."""
 _ENV = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 
 
@@ -45,6 +47,10 @@ def broken() -> dict[str, str]:
 
 def adaptor(name: str) -> Adaptor:
     """The adaptor of this name, or at this place ("package.module:name"); a typo is answered with the nearest one."""
+    if "://" in name or "@" in name:  # and so perhaps with a password
+        raise BadSetting(
+            "an adaptor is named first, as 'postgres' is; where to find its data is a setting: uri=…, path=…"
+        )
     if ":" in name:
         return _at(name)
     if name not in places():
@@ -69,20 +75,32 @@ def _at(place: str) -> Adaptor:
     return found
 
 
-def make_reader(name: str, given: Mapping[str, Any]) -> Reader:
+def make_reader(name: str, given: Given) -> Reader:
     """A reader, from the settings in a pipeline's file."""
+    made, found = reader_settings(name, given), adaptor(name)
+    return found.reader(made)  # type: ignore[misc, call-arg]
+
+
+def make_writer(name: str, given: Given) -> Writer:
+    """A writer, from the settings in a pipeline's file."""
+    made, found = writer_settings(name, given), adaptor(name)
+    return found.writer(made)  # type: ignore[misc, call-arg]
+
+
+def reader_settings(name: str, given: Given) -> Settings:
+    """What a reader is made from, checked; for tasks, which have another environment."""
     found = adaptor(name)
     if found.reader is None or found.reader_settings is None:
         raise BadSetting(f"{name!r} cannot be read from; `tailrace about {name}` says what it can do")
-    return found.reader(settings(f"the source {name!r}", found.reader_settings, given))  # type: ignore[call-arg]
+    return given if isinstance(given, Settings) else settings(f"the source {name!r}", found.reader_settings, given)
 
 
-def make_writer(name: str, given: Mapping[str, Any]) -> Writer:
-    """A writer, from the settings in a pipeline's file."""
+def writer_settings(name: str, given: Given) -> Settings:
+    """What a writer is made from, checked; for tasks, which have another environment."""
     found = adaptor(name)
     if found.writer is None or found.writer_settings is None:
         raise BadSetting(f"{name!r} cannot be written to; `tailrace about {name}` says what it can do")
-    return found.writer(settings(f"the sink {name!r}", found.writer_settings, given))  # type: ignore[call-arg]
+    return given if isinstance(given, Settings) else settings(f"the sink {name!r}", found.writer_settings, given)
 
 
 def settings(what: str, kind: type[S], given: Mapping[str, Any]) -> S:

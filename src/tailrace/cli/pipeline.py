@@ -198,6 +198,7 @@ def try_out(file: FileArgument, home: HomeOption = None, as_json: JsonOption = F
 
     definition = loaded(file, home)
     definition.check()
+    definition.check_settings()
     count, found = sampled(definition)
     if as_json:
         print_json(finite(found))

@@ -22,6 +22,9 @@ from tailrace.pipeline.pipeline import TUNING
 PLACES = {"uri", "url", "path", "home", "topic", "host", "port", "database", "schema", "bucket", "prefix", "table"}
 """The settings of a sink that say where it is."""
 
+_PASSWORD = re.compile(r"(?<=[?&])password=[^&]*|\bpassword\s*=\s*('(\\.|[^'\\])*'|\S*)")
+"""In the query of a URL, or as one of key=value pairs."""
+
 
 @dataclass(frozen=True, slots=True)
 class Change:
@@ -142,7 +145,10 @@ def _mark(value: Any) -> str:
 
 
 def _without_password(value: Any) -> Any:
-    if not isinstance(value, str) or "@" not in value or "://" not in value:
+    if not isinstance(value, str):
+        return value
+    value = _PASSWORD.sub("", value)
+    if "@" not in value or "://" not in value:
         return value
     parts = urlsplit(value)
     return parts._replace(netloc=f"{parts.username or ''}@{parts.netloc.rpartition('@')[2]}").geturl()

@@ -5,16 +5,15 @@ A task reads one piece, puts its chunks, and hands back where they are; the driv
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import suppress
 from threading import Event
-from typing import Any
 
 import pyarrow as pa
 
 from tailrace.adaptors.contract import Piece, Reader
-from tailrace.adaptors.registry import make_reader
+from tailrace.adaptors.registry import Given, make_reader, reader_settings
 from tailrace.adaptors.rows import keys_of, meant_for, namespace_of
 from tailrace.errors import Closed, NotReady, ObjectMissing, TailraceError
 from tailrace.log.parcel import Parcel, pack_up
@@ -31,7 +30,7 @@ PAUSE = 1.0
 
 
 def copy_piece(
-    home: str, topic: str, adaptor: str, settings: Mapping[str, Any], piece: Piece, writer: str | None = None
+    home: str, topic: str, adaptor: str, settings: Given, piece: Piece, writer: str | None = None
 ) -> Parcel | Trouble:
     """In a task: read one piece, and put it; perhaps for one writer alone."""
     try:
@@ -138,7 +137,8 @@ class Copying:
 
     def _job(self, piece: Piece) -> Parcel | Trouble:
         source, log = self._definition.source, self._log.topic
-        arguments = (self._definition.home, log.name, source.adaptor, dict(source.settings), piece, self._writer)
+        settings = reader_settings(source.adaptor, source.settings)
+        arguments = (self._definition.home, log.name, source.adaptor, settings, piece, self._writer)
         return in_tasks(self._engine.context, copy_piece, [arguments])[0]
 
     def _commit(self, namespace: str, number: int, piece: Piece, parcel: Parcel) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
+from tailrace.adaptors.registry import reader_settings, writer_settings
 from tailrace.errors import BadSetting
 from tailrace.log.catalog import check_name
 
@@ -79,6 +80,12 @@ class Definition:
         names = [sink.name for sink in self.sinks]
         if len(set(names)) < len(names):
             raise BadSetting(f"two writers of {self.name!r} have the same name; give each its own: .save(…, name=…)")
+
+    def check_settings(self) -> None:
+        """Refuse settings that no end could be made from, before any is asked: each `${ENV}` must be set by now."""
+        reader_settings(self.source.adaptor, self.source.settings)
+        for sink in self.sinks:
+            writer_settings(sink.adaptor, sink.settings)
 
 
 def check_regex(what: str, namespace: str) -> None:

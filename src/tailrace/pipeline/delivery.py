@@ -9,16 +9,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass, field
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from tailrace.adaptors import rows as rowform
 from tailrace.adaptors.contract import Staged, Who, Writer
-from tailrace.adaptors.registry import make_writer
+from tailrace.adaptors.registry import Given, make_writer
 from tailrace.errors import TailraceError
 from tailrace.log.fetched import Fetched
 from tailrace.log.reader import Reader
@@ -42,7 +41,7 @@ class Branch:
     home: str
     topic: str
     adaptor: str
-    settings: Mapping[str, Any] = field(repr=False)
+    settings: Given = field(repr=False)
     namespace: str = ".*"
     functions: tuple[Function, ...] = ()
     on_error: str = "stop"
@@ -88,15 +87,13 @@ class Failed(TailraceError):
 def deliver(branch: Branch, ranges: Sequence[Range]) -> Outcome:
     """A task's share of a batch, staged in the sink."""
     outcome = Outcome()
-    writer = branch.writer()
     try:
-        outcome.staged = writer.stage(_through(branch, ranges, outcome))
+        with closing(branch.writer()) as writer:
+            outcome.staged = writer.stage(_through(branch, ranges, outcome))
     except Failed as failed:
         outcome.trouble = failed.trouble
     except Exception as error:
         outcome.trouble = trouble_of(error)
-    finally:
-        writer.close()
     return outcome
 
 
@@ -172,17 +169,15 @@ def _blame(fetched: Fetched, error: Exception) -> Trouble:
 def deliver_singly(branch: Branch, ranges: Sequence[Range], who: Who, marks: Mapping[int, Mark]) -> Outcome:
     """Messages one at a time, each finished before the next: a loop inside one task, not a job for each."""
     outcome, marks = Outcome(), {q: mark.copy() for q, mark in marks.items()}
-    writer = branch.writer()
     try:
-        for part in ranges:
-            for fetched in _read(branch, part, outcome):
-                _singly(branch, writer, fetched, who, marks, outcome)
-                if outcome.trouble is not None:
-                    return outcome
+        with closing(branch.writer()) as writer:
+            for part in ranges:
+                for fetched in _read(branch, part, outcome):
+                    _singly(branch, writer, fetched, who, marks, outcome)
+                    if outcome.trouble is not None:
+                        return outcome
     except Exception as error:
         outcome.trouble = trouble_of(error)
-    finally:
-        writer.close()
     return outcome
 
 

@@ -365,8 +365,9 @@ class Outlet:
 def _told(branch: Branch, trouble: Trouble) -> str:
     if trouble.partition < 0 or trouble.cause == "setup":
         return f"the writer {branch.name!r} stopped: {trouble.error.rstrip(';')}; mend the cause and run again"
-    where = f"message {trouble.partition}:{trouble.offset} ({trouble.namespace}, id {trouble.id})"
+    at = f"{trouble.partition}:{trouble.offset}"
     return (
-        f"the writer {branch.name!r} stopped at {where}: {trouble.error}; mend the cause and run again, or "
-        f"pass it with `tailrace offset mark {branch.pipeline} {branch.name} {trouble.partition}:{trouble.offset}`"
+        f"the writer {branch.name!r} stopped at message {at} ({trouble.namespace}, id {trouble.id}): {trouble.error}; "
+        f"mend the cause and run again, or pass it with `tailrace offset mark {branch.pipeline} {branch.name} {at} "
+        "--why …`"
     )

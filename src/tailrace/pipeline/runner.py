@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 
 from tailrace.adaptors.contract import Reader
-from tailrace.adaptors.registry import make_reader
+from tailrace.adaptors.registry import make_reader, writer_settings
 from tailrace.coordination.lease import TTL, Lease
 from tailrace.errors import BadSetting, HomeError, StorageError, TailraceError
 from tailrace.home import Home
@@ -65,6 +65,7 @@ class Runner:
 
     def run(self, once: bool = False) -> None:
         """Copy, then follow until stopped; with `once` copy, catch up and end.  Raises what stopped it."""
+        self.definition.check_settings()
         home = open_home(self.definition.home)
         with ExitStack() as stack:
             lease = Lease(home.store, f"pipeline-{self.definition.name}")
@@ -176,7 +177,8 @@ class Runner:
 
     def _outlet(self, log: CommitLog, sink: SinkDefinition) -> Outlet:
         names = (self.definition.name, sink.name, self.definition.home, log.topic.name)
-        branch = Branch(*names, sink.adaptor, dict(sink.settings), sink.namespace, sink.functions, sink.on_error)
+        settings = writer_settings(sink.adaptor, sink.settings)
+        branch = Branch(*names, sink.adaptor, settings, sink.namespace, sink.functions, sink.on_error)
         flush = self.definition.flush_seconds
         return Outlet(self._engine, log, branch, self.status, self._stop, flush=flush)
 

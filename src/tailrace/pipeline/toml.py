@@ -118,7 +118,7 @@ class _Checked:
             if name not in given:
                 raise self._error(f"{what} needs {name!r}", table)
             if not isinstance(given[name], kind):
-                raise self._error(f"{name!r} is {_called(kind)}, not {given[name]!r}", table, name)
+                raise self._error(f"{name!r} is {_called(kind)}, not {_called(type(given[name]))}", table, name)
 
     def _settings(self, what: str, name: str, given: Mapping[str, Any], table: str, *, reads: bool) -> None:
         """Check settings as far as one can before `${ENV}` is known."""
@@ -190,4 +190,4 @@ def check_setting(what: str, kind: type[Settings], name: str, value: Any) -> Non
 
 
 def _called(kind: type) -> str:
-    return "text" if kind is str else "a table" if kind is dict else "an array of tables"
+    return {str: "text", dict: "a table", list: "an array of tables", int: "a number"}.get(kind, f"a {kind.__name__}")

@@ -89,10 +89,29 @@ class TestConnecting:
             assert "password authentication failed" in said(NotReady, connect, secret=SECRET)
 
     @pytest.mark.parametrize(
-        "uri", [f"user {SECRET}", f"postgresql://u:{SECRET}@h/d?nonsense=1", f"postgresql://[{SECRET}"]
-    )
+        "uri",
+        [
+            f"user {SECRET}", f"postgresql://u:{SECRET}@h/d?nonsense=1", f"postgresql://[{SECRET}",
+            f"postgresql://u:a@{SECRET}@h/d", f"postgresql://u:a/{SECRET}@h/d", f"postgresql://u:1/{SECRET}@h/d",
+            f"postgresql://u:a?b@{SECRET}@h/d", f"postgresql://u:{SECRET}/b",
+        ],
+    )  # fmt: skip
     def test_no_uri(self, uri: str) -> None:
-        assert "looks like postgresql://" in said(BadSetting, reader(uri).check, secret=SECRET)
+        text = said(BadSetting, reader(uri).check, secret=SECRET)
+        assert "looks like postgresql://" in text
+        assert "@ and / in a password are written %40 and %2F" in text
+
+    @pytest.mark.parametrize(
+        "uri",
+        [
+            "postgresql://u:a%40b%2Fc@127.0.0.1:1/d%40e",
+            "postgresql:///d?host=@socket",
+            "postgresql://h:1,i:2/d",
+            "dbname=a@b",
+        ],
+    )
+    def test_a_uri_as_odd_as_it_may_be(self, uri: str) -> None:
+        Database(uri)
 
 
 def _writer(uri: str) -> PostgresWriter:
@@ -320,6 +339,12 @@ class TestKinds:
         assert type(failed(psycopg.OperationalError("gone"), "h/d", "doing")) is Unavailable
         assert type(failed(psycopg.DataError("no"), "h/d", "doing")) is Rejected
         assert type(failed(psycopg.ProgrammingError("no"), "h/d", "doing")) is NotReady
+
+    def test_a_user_that_is_not_there_does_not_come_by_waiting(self) -> None:
+        """Where no password is asked for, the server says so."""
+        error = refused(ConnectionError('connection failed: FATAL:  role "clerk" does not exist'), "h/d", {})
+        assert type(error) is NotReady
+        assert 'role "clerk" does not exist; create it, or name another user in the uri' in str(error)
 
     @pytest.mark.parametrize(
         "text", ["the database system is starting up", "sorry, too many clients already", "timeout expired"]

@@ -128,10 +128,21 @@ def _parsed(uri: str) -> dict[str, Any]:
     from psycopg import conninfo
 
     try:
-        return dict(conninfo.conninfo_to_dict(uri))
-    except psycopg.Error:
-        # What libpq says about it has parts of it, and so perhaps the password.
-        raise BadSetting("uri cannot be understood; it looks like postgresql://user:password@host:5432/name") from None
+        found = dict(conninfo.conninfo_to_dict(uri))
+    except psycopg.Error:  # what libpq says about it has parts of it, and so perhaps the password
+        found = None
+    if found is None or ("://" in uri and _cut_wrongly(uri, found)):
+        raise BadSetting(
+            "uri cannot be understood; it looks like postgresql://user:password@host:5432/name, where @ and / in a "
+            "password are written %40 and %2F"
+        )
+    return found
+
+
+def _cut_wrongly(uri: str, found: dict[str, Any]) -> bool:
+    """Whether a part of the password would be taken for the host, the port or the name of the database."""
+    host, port, name = (str(found.get(part) or "") for part in ("host", "port", "dbname"))
+    return "@" in host[1:] or ("@" in name and name in uri) or bool(port.strip("0123456789,"))
 
 
 def _driver() -> Any:

@@ -25,6 +25,7 @@ CONNECTING = (
     ("certificate verify failed", "give the server's root certificate by sslrootcert= in the uri"),
     ("permission denied for database", "GRANT CONNECT ON DATABASE {dbname} TO {user};"),
     ("is not permitted to log in", "ALTER ROLE {user} LOGIN;"),
+    ("does not exist", "create it, or name another user in the uri"),
 )
 """What a refused connection says (libpq gives it no SQLSTATE), and what helps; else it is taken to pass."""
 
