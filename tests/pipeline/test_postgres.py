@@ -70,6 +70,35 @@ def test_everything_changes_while_it_is_copied_and_followed(
         assert sink.texts(table, columns) == source.texts(table, columns), table
 
 
+def test_what_no_log_says_of_altered_rows_comes_by_itself(
+    spark: SparkSession, ends: tuple[Place, Place], tmp_path: Path
+) -> None:
+    source, sink = ends
+    source.run("CREATE TABLE t (id int PRIMARY KEY, a text, n int)")
+    source.run("INSERT INTO t SELECT n, 'old', n FROM generate_series(1, 1000) n")
+    made = (
+        tailrace.pipeline("shop", home=tmp_path / "home", partitions=3, piece_rows=300)
+        .source("postgres", uri=source.uri, slot=source.name, discover=0.5)
+        .save("postgres", uri=sink.uri, create=True, alter=True)
+        .definition()
+    )
+
+    def same() -> bool:
+        columns = ", ".join(name for (name,) in source.ask(COLUMNS, "t"))
+        return sink.texts("t", columns) == source.texts("t", columns)
+
+    Runner(made, spark).run(once=True)
+    source.run("ALTER TABLE t RENAME a TO b")
+    Runner(made, spark).run(once=True)
+    assert same()
+    with going(made, spark) as runner:
+        until(lambda: runner.status.state == "following")
+        source.run("ALTER TABLE t ADD more float8 DEFAULT random()")
+        until(lambda: runner.status.sources["public.t"].copied == 1000 and caught_up(runner))
+        assert runner.status.sources["public.t"].phase == "sync"
+    assert same()
+
+
 def test_after_a_slot_is_lost_the_advice_leads_to_what_the_source_has(
     spark: SparkSession, ends: tuple[Place, Place], tmp_path: Path
 ) -> None:
