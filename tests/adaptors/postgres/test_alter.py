@@ -260,6 +260,22 @@ class TestKeys:
         same(source18, sink18)
 
 
+    def test_two_that_changed_their_names_while_nobody_followed(self, source18: Place, sink18: Place) -> None:
+        """Both are published, and have the same columns."""
+        for name, first in (("t", 1), ("s", 11)):
+            source18.run(f"CREATE TABLE {name} (id int PRIMARY KEY, v text)")
+            source18.run(f"INSERT INTO {name} SELECT n, '{name}' FROM generate_series({first}, {first + 20}) n")
+        with Drive(source18, sink18, ["public.t", "public.s"]) as drive:
+            begun(drive)
+            drive.stop()
+            source18.run("UPDATE t SET v = 'before' WHERE id = 2")
+            source18.run("ALTER TABLE t RENAME TO u; ALTER TABLE s RENAME TO t; ALTER TABLE u RENAME TO s")
+            source18.run("UPDATE t SET v = 'after' WHERE id = 12")
+            drive.catch_up()
+        for name in ("t", "s"):
+            assert sink18.texts(name) == source18.texts(name)
+
+
 class TestSince:
     BEFORE = Look("k", {1: "id int", 2: "a text"}, frozenset({1}))
 

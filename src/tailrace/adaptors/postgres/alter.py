@@ -3,7 +3,7 @@
 Every row has a new column's default, or a column has another name, or USING has made other values of another type.  So
 the catalog is looked at now and then.  A table with a key that is altered so is copied again, over what is there, once
 all is read that was committed when it was noticed; one whose key is another is emptied first, as its rows have other
-ids.  (For tables without a key see recopy.)
+ids, and so is another table under its name.  (For tables without a key see recopy.)
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _LOOK = """
     JOIN pg_class c ON c.relnamespace = n.oid AND c.relname = asked.name AND c.relkind IN ('r', 'p')
     JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped
     CROSS JOIN LATERAL (
-        SELECT left(md5(string_agg(k.attname::text, ' ' ORDER BY k.attnum)), 8) FROM pg_index i
+        SELECT left(md5(c.oid || ' ' || string_agg(k.attname::text, ' ' ORDER BY k.attnum)), 8) FROM pg_index i
         JOIN pg_attribute k ON k.attrelid = i.indrelid AND k.attnum = ANY ((i.indkey::int2[])[0:i.indnkeyatts - 1])
         WHERE i.indrelid = c.oid AND CASE WHEN c.relreplident = 'i' THEN i.indisreplident ELSE i.indisprimary END
     ) AS keys(mark)
@@ -41,7 +41,7 @@ Altered = Literal["no", "rows", "keys"]
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """A table as the catalog has it: a mark of its key, its columns by number, and which of them, were they new, may
+    """A table as the catalog has it: a mark of it and its key, its columns by number, and which of them, were they new, may
     have a value in every row.  A new column has a greater number than any before it."""
 
     key: str
