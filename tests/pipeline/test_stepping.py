@@ -168,6 +168,27 @@ def test_what_is_newer_is_not_overwritten(home: Home, tmp_path: Path) -> None:
     assert operator.dead(home, "shop") == []
 
 
+def test_what_is_newer_may_be_in_another_partition(home: Home, tmp_path: Path) -> None:
+    """The log has grown since: its documents are elsewhere now."""
+    log = CommitLog(home, "shop", partitions=1)
+    log.begin(0)
+    for n, partitions in enumerate((1, 3, 7)):
+        if partitions > 1:
+            home.topic("shop-log").grow(partitions)
+        columns = pa.record_batch({"id": pa.array([0, 1, 2]), "v": pa.array([f"state {n}"] * 3)})
+        log.take_in([make_rows("A", columns.slice(0, 3 - n), ["id"], mode=Mode.SYNC)], n)
+    made = replace(shop(tmp_path, home), partitions=7)
+    stepped = list(step(made, "c0", 99, "x"))
+    assert len(stepped) == 6
+    for one in stepped[:3]:
+        bury(home, "shop", "c0", Trouble("cannot hold it", "data", one.logged.partition, one.logged.offset, "A", "0"))
+    assert [(one.logged.message.id, one.outcome) for one in retry(made, [], "mended")] == [
+        ("0", "overtaken"),
+        ("1", "overtaken"),
+        ("2", "delivered"),
+    ]
+
+
 def test_what_was_truncated_since_does_not_come_back(home: Home, tmp_path: Path) -> None:
     truncated(home, "A")
     made = replace(shop(tmp_path, home), partitions=2)

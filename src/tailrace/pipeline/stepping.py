@@ -17,6 +17,7 @@ from tailrace.adaptors.message import Message
 from tailrace.coordination.lease import Lease
 from tailrace.errors import HomeError, NotThere
 from tailrace.home import Home
+from tailrace.log.head import Head
 from tailrace.log.intake import log_name
 from tailrace.log.record import Op
 from tailrace.log.topic import Topic
@@ -149,11 +150,19 @@ def _again(home: Home, definition: Definition, letter: dict[str, Any]) -> Steppe
         raise NotThere(f"the message {q}:{at} is no longer in the commit log of {definition.name!r}: upkeep removed it")
     with closing(branch.writer()) as sink:
         epoch, marks = begun(home.store, sink, (branch.pipeline, branch.name), home.topic(branch.topic).partitions)
-    later = messages(home, definition.name, {q: at + 1}, {q: marks[q].resume})
+    since = _since(home.store.run(home.topic(branch.topic).log.head()), q, at)
+    later = messages(home, definition.name, since, {p: mark.resume for p, mark in marks.items()})
     same = (one for one in later if _overtakes(one.message, logged.message))
     if (newer := next(same, None)) is not None:
         return Stepped(logged, "overtaken", f"by {newer.partition}:{newer.offset}")
     return _told(logged, _out_of_turn(branch, logged, epoch, marks))
+
+
+def _since(head: Head, q: int, at: int) -> dict[int, int]:
+    """From where on a document's later messages may be: in its partition, and if the log grew since, in any."""
+    growth = next((one for one in head.grown if at < one.at.get(q, 0)), None)
+    elsewhere = {} if growth is None else {p: growth.at.get(p, 0) for p in range(head.partitions)}
+    return {**elsewhere, q: at + 1}
 
 
 def _overtakes(newer: Message, older: Message) -> bool:

@@ -259,7 +259,6 @@ class TestKeys:
             assert emptied(drive) == 1
         same(source18, sink18)
 
-
     def test_two_that_changed_their_names_while_nobody_followed(self, source18: Place, sink18: Place) -> None:
         """Both are published, and have the same columns."""
         for name, first in (("t", 1), ("s", 11)):

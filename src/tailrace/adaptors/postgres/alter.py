@@ -41,8 +41,8 @@ Altered = Literal["no", "rows", "keys"]
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """A table as the catalog has it: a mark of it and its key, its columns by number, and which of them, were they new, may
-    have a value in every row.  A new column has a greater number than any before it."""
+    """A table as the catalog has it: a mark of it and its key, its columns by number, and which of them, were they new,
+    may have a value in every row.  A new column has a greater number than any before it."""
 
     key: str
     columns: Mapping[int, str]
