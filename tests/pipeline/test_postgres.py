@@ -111,6 +111,8 @@ def test_after_a_slot_is_lost_the_advice_leads_to_what_the_source_has(
         return begun.save("postgres", uri=sink.uri, create=True).definition()
 
     Runner(pipeline("shop"), spark).run(once=True)
+    held = "SELECT active FROM pg_replication_slots WHERE slot_name = %s"
+    until(lambda: source.ask(held, f"shop_{source.name}") == [(False,)])
     source.run(f"SELECT pg_drop_replication_slot('shop_{source.name}')")
     source.run("DELETE FROM t WHERE id = 2; INSERT INTO t VALUES (4, 'd')")
     with pytest.raises(PositionLost, match=r"is gone.*afresh: give the pipeline another name, and empty its sinks"):
