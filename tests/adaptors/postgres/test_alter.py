@@ -224,6 +224,17 @@ class TestRows:
             drive.follow()
         same(source18, sink18)
 
+    def test_nothing_is_kept_of_tables_that_are_not_the_pipelines(self, source18: Place, sink18: Place) -> None:
+        source18.run(ROWS)
+        with Drive(source18, sink18, ["public.t"]) as drive:
+            begun(drive)
+            drive.copy = lambda names: None  # type: ignore[assignment, method-assign]
+            source18.run("CREATE TABLE other (id int PRIMARY KEY)")
+            while not drive.appeared:
+                drive.step()
+            drive.step()
+            assert set(drive.position["forms"]) == {"public.t"}
+
     def test_a_position_from_before_it_was_noted(self, source18: Place, sink18: Place) -> None:
         source18.run(ROWS)
         with Drive(source18, sink18, ["public.t"]) as drive:

@@ -106,6 +106,31 @@ class TestMeanwhile:
             assert "files" not in drive.position
         assert sink.texts("t") == source.texts("t")
 
+    def test_all_rows_move_and_the_run_dies_before_it_is_noted(self, source18: Place, sink18: Place) -> None:
+        source, sink = source18, sink18
+        with Drive(source, sink, []) as drive:
+            drive.begin()
+            source.run("CREATE TABLE t (id int PRIMARY KEY, pad text)")
+            source.run("INSERT INTO t SELECT n, repeat('p', 1500) FROM generate_series(1, 40) n; ANALYZE t")
+            real = drive.copy
+
+            def copy(names: list[str]) -> None:
+                first, *others = source.reader().pieces("public.t", 10)
+                drive.copy_piece(first)
+                source.run("DELETE FROM t WHERE id <= 20")
+                source.run("VACUUM FULL t")
+                for piece in others:
+                    drive.copy_piece(piece)
+
+            drive.copy = copy  # type: ignore[assignment, method-assign]
+            while not drive.appeared:
+                drive.step()
+            drive.copy = real  # type: ignore[method-assign]
+            drive.stop()
+            drive.catch_up()
+            assert "files" not in drive.position
+        assert sink.texts("t") == source.texts("t")
+
     @pytest.mark.parametrize(
         "change",
         [

@@ -111,7 +111,8 @@ class Follower:
         """Whatever was copied was copied before now."""
         copied = self._now("insert") if point.copied is None else point.copied
         self._moved |= self._other_files(point)
-        self._point = replace(point, copied=copied, files={})
+        files = {name: old for name, old in point.files.items() if name in self._moved}
+        self._point = replace(point, copied=copied, files=files)
         self._collected.copied = copied
         self._remember()
 
@@ -230,7 +231,8 @@ class Follower:
         if appeared or altered:
             self._followed |= set(appeared)
             self._copied |= self._published(appeared)
-            self._know_copied(self._point)
+            forms = {name: form for name, form in self._point.forms.items() if name in self._copied}
+            self._know_copied(replace(self._point, forms=forms))
             self._looked = 0.0 if self._moved else self._looked
             self._until = self._now("flush")  # what was copied is whole once the log is read so far
             self._decoder.renew()
@@ -251,7 +253,7 @@ class Follower:
         assert self._aside is not None
         shaped = {**self._point.shapes, **shapes(self._aside, None, catalog.identities(self._aside, appeared))}
         forms = {**self._point.forms, **alter.forms(self._aside, appeared), **altered}
-        files = catalog.files(self._aside, [*appeared, *altered])
+        files = {**catalog.files(self._aside, [*appeared, *altered]), **self._point.files}
         self._point = replace(self._point, copied=None, shapes=shaped, forms=forms, files=files)
 
     def _published(self, tables: Sequence[str]) -> set[str]:
@@ -311,7 +313,8 @@ class Follower:
         cuts = {**self._point.cuts, **{copy.namespace: copy.cut for copy in made}}
         known = {**self._point.shapes, **{copy.namespace: copy.shape for copy in made}}
         shaped = {name: shape for name, shape in known.items() if shape}
-        self._point = replace(self._point, cuts=cuts, recopy=(), shapes=shaped, forms=forms)
+        files = {name: old for name, old in self._point.files.items() if name not in tables}
+        self._point = replace(self._point, cuts=cuts, recopy=(), shapes=shaped, forms=forms, files=files)
         self._altered.forget(tables)
         self._moved -= tables.keys()
         self._collected.unsettled = {}
