@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 
 import pytest
 
@@ -52,6 +53,15 @@ def begun(drive: Drive) -> None:
     assert drive.position["forms"]
 
 
+@pytest.fixture
+def drive(source18: Place, sink18: Place) -> Iterator[Drive]:
+    """A table with rows, copied and followed."""
+    source18.run(ROWS)
+    with Drive(source18, sink18, ["public.t"]) as made:
+        begun(made)
+        yield made
+
+
 def until_altered(drive: Drive, times: int = 1) -> None:
     deadline = time.monotonic() + 20
     while len(drive.altered) < times:
@@ -66,32 +76,28 @@ def emptied(drive: Drive) -> int:
 @pytest.mark.server
 class TestRows:
     @pytest.mark.parametrize("alter", FILLS.values(), ids=list(FILLS))
-    def test_while_followed_and_nothing_else_happens(self, source18: Place, sink18: Place, alter: str) -> None:
-        source18.run(ROWS)
-        with Drive(source18, sink18, ["public.t"]) as drive:
-            begun(drive)
-            source18.run(alter)
-            until_altered(drive)
-            drive.follow()
-            same(source18, sink18)
-            assert drive.altered == ["public.t"]
-            assert emptied(drive) == 0
-            drive.catch_up()
-            assert drive.altered == ["public.t"], "it is copied once"
+    def test_while_followed_and_nothing_else_happens(
+        self, drive: Drive, source18: Place, sink18: Place, alter: str
+    ) -> None:
+        source18.run(alter)
+        until_altered(drive)
+        drive.follow()
+        same(source18, sink18)
+        assert drive.altered == ["public.t"]
+        assert emptied(drive) == 0
+        drive.catch_up()
+        assert drive.altered == ["public.t"], "it is copied once"
 
     @pytest.mark.parametrize("alter", FILLS.values(), ids=list(FILLS))
-    def test_while_nobody_followed(self, source18: Place, sink18: Place, alter: str) -> None:
+    def test_while_nobody_followed(self, drive: Drive, source18: Place, sink18: Place, alter: str) -> None:
         """A run that only catches up does not end before."""
-        source18.run(ROWS)
-        with Drive(source18, sink18, ["public.t"]) as drive:
-            begun(drive)
-            drive.stop()
-            source18.run("UPDATE t SET n = n + 1 WHERE id = 1; INSERT INTO t VALUES (21, 'new', 21, 'x')")
-            source18.run(alter)
-            source18.run("DELETE FROM t WHERE id = 2; UPDATE t SET n = n + 1 WHERE id = 3")
-            drive.catch_up()
-            same(source18, sink18)
-            assert drive.altered == ["public.t"]
+        drive.stop()
+        source18.run("UPDATE t SET n = n + 1 WHERE id = 1; INSERT INTO t VALUES (21, 'new', 21, 'x')")
+        source18.run(alter)
+        source18.run("DELETE FROM t WHERE id = 2; UPDATE t SET n = n + 1 WHERE id = 3")
+        drive.catch_up()
+        same(source18, sink18)
+        assert drive.altered == ["public.t"]
 
     def test_into_a_sink_without_an_index(self, source18: Place, sink18: Place) -> None:
         """There a change from before takes the place of the whole row: it must not come after the copy."""
@@ -116,88 +122,75 @@ class TestRows:
         assert sink.texts("t", "id, b, n, big") == source.texts("t", "id, b, n, big")
 
     @pytest.mark.parametrize("alter", LEAVES.values(), ids=list(LEAVES))
-    def test_what_changes_no_row_copies_nothing(self, source18: Place, sink18: Place, alter: str) -> None:
-        source18.run(ROWS)
-        with Drive(source18, sink18, ["public.t"]) as drive:
-            begun(drive)
-            drive.step()
-            source18.run(alter)
-            source18.run("UPDATE t SET n = 1000 WHERE id = 4; INSERT INTO t (id, n) VALUES (30, 30)")
-            drive.catch_up()
-            time.sleep(0.3)  # longer than between two looks
-            drive.step()
-            source18.run("UPDATE t SET n = 1001 WHERE id = 4")
-            drive.follow()
-            same(source18, sink18)
-            if alter != LEAVES["no column"]:  # what was dropped while nobody looked cannot be told from a new name
-                assert drive.altered == []
-
-    def test_a_dropped_column_copies_nothing_while_followed(self, source18: Place, sink18: Place) -> None:
-        source18.run(ROWS)
-        with Drive(source18, sink18, ["public.t"]) as drive:
-            begun(drive)
-            source18.run("ALTER TABLE t DROP a")
-            form = drive.position["forms"]
-            while drive.position["forms"] == form:
-                drive.step()
-            source18.run("UPDATE t SET n = 1000 WHERE id = 4")
-            drive.follow()
+    def test_what_changes_no_row_copies_nothing(self, drive: Drive, source18: Place, sink18: Place, alter: str) -> None:
+        drive.step()
+        source18.run(alter)
+        source18.run("UPDATE t SET n = 1000 WHERE id = 4; INSERT INTO t (id, n) VALUES (30, 30)")
+        drive.catch_up()
+        time.sleep(0.3)  # longer than between two looks
+        drive.step()
+        source18.run("UPDATE t SET n = 1001 WHERE id = 4")
+        drive.follow()
+        same(source18, sink18)
+        if alter != LEAVES["no column"]:  # what was dropped while nobody looked cannot be told from a new name
             assert drive.altered == []
+
+    def test_a_dropped_column_copies_nothing_while_followed(self, drive: Drive, source18: Place, sink18: Place) -> None:
+        source18.run("ALTER TABLE t DROP a")
+        form = drive.position["forms"]
+        while drive.position["forms"] == form:
+            drive.step()
+        source18.run("UPDATE t SET n = 1000 WHERE id = 4")
+        drive.follow()
+        assert drive.altered == []
         same(source18, sink18)
 
-    def test_changes_go_on_meanwhile(self, source18: Place, sink18: Place) -> None:
+    def test_changes_go_on_meanwhile(self, drive: Drive, source18: Place, sink18: Place) -> None:
         """Values that the log leaves out are fetched: the row may have slipped through the copy."""
-        source18.run(ROWS)
-        with Drive(source18, sink18, ["public.t"]) as drive:
-            begun(drive)
-            real = drive.copy
+        real = drive.copy
 
-            def copy(names: list[str]) -> None:
-                source18.run("UPDATE t SET n = n + 1000 WHERE id % 2 = 0; DELETE FROM t WHERE id = 5")
-                real(names)
-                sink18.run("UPDATE t SET large = NULL WHERE id = 12")  # as if no piece had met with it
-                source18.run("UPDATE t SET n = n + 1000 WHERE id % 3 = 0; UPDATE t SET id = id + 100 WHERE id = 7")
+        def copy(names: list[str]) -> None:
+            source18.run("UPDATE t SET n = n + 1000 WHERE id % 2 = 0; DELETE FROM t WHERE id = 5")
+            real(names)
+            sink18.run("UPDATE t SET large = NULL WHERE id = 12")  # as if no piece had met with it
+            source18.run("UPDATE t SET n = n + 1000 WHERE id % 3 = 0; UPDATE t SET id = id + 100 WHERE id = 7")
 
-            drive.copy = copy  # type: ignore[assignment, method-assign]
-            with source18.connection.transaction():
-                source18.run("UPDATE t SET n = -1 WHERE id = 8")
-                source18.run("ALTER TABLE t RENAME big TO large")
-                source18.run("UPDATE t SET n = -2 WHERE id = 9")
-            until_altered(drive)
-            drive.follow()
+        drive.copy = copy  # type: ignore[assignment, method-assign]
+        with source18.connection.transaction():
+            source18.run("UPDATE t SET n = -1 WHERE id = 8")
+            source18.run("ALTER TABLE t RENAME big TO large")
+            source18.run("UPDATE t SET n = -2 WHERE id = 9")
+        until_altered(drive)
+        drive.follow()
         same(source18, sink18)
 
-    def test_a_run_that_catches_up_reads_what_changed_meanwhile(self, source18: Place, sink18: Place) -> None:
-        source18.run(ROWS)
-        with Drive(source18, sink18, ["public.t"]) as drive:
-            begun(drive)
-            real = drive.copy
+    def test_a_run_that_catches_up_reads_what_changed_meanwhile(
+        self, drive: Drive, source18: Place, sink18: Place
+    ) -> None:
+        real = drive.copy
 
-            def copy(names: list[str]) -> None:
-                real(names)
-                source18.run("UPDATE t SET n = 1000 WHERE id = 1")
+        def copy(names: list[str]) -> None:
+            real(names)
+            source18.run("UPDATE t SET n = 1000 WHERE id = 1")
 
-            drive.copy = copy  # type: ignore[assignment, method-assign]
-            source18.run("ALTER TABLE t RENAME a TO b")
-            drive.catch_up()
+        drive.copy = copy  # type: ignore[assignment, method-assign]
+        source18.run("ALTER TABLE t RENAME a TO b")
+        drive.catch_up()
         same(source18, sink18)
 
-    def test_a_copy_that_was_cut_off_is_made_again(self, source18: Place, sink18: Place) -> None:
-        source18.run(ROWS)
-        with Drive(source18, sink18, ["public.t"]) as drive:
-            begun(drive)
-            real = drive.copy
+    def test_a_copy_that_was_cut_off_is_made_again(self, drive: Drive, source18: Place, sink18: Place) -> None:
+        real = drive.copy
 
-            def cut(names: list[str]) -> None:
-                raise InterruptedError
+        def cut(names: list[str]) -> None:
+            raise InterruptedError
 
-            drive.copy = cut  # type: ignore[assignment, method-assign]
-            source18.run("ALTER TABLE t RENAME a TO b")
-            with pytest.raises(InterruptedError):
-                drive.catch_up()
-            drive.copy = real  # type: ignore[method-assign]
-            source18.run("UPDATE t SET n = 7 WHERE id = 7")
+        drive.copy = cut  # type: ignore[assignment, method-assign]
+        source18.run("ALTER TABLE t RENAME a TO b")
+        with pytest.raises(InterruptedError):
             drive.catch_up()
+        drive.copy = real  # type: ignore[method-assign]
+        source18.run("UPDATE t SET n = 7 WHERE id = 7")
+        drive.catch_up()
         same(source18, sink18)
 
     def test_leave(self, source18: Place, sink18: Place) -> None:
@@ -224,26 +217,22 @@ class TestRows:
             drive.follow()
         same(source18, sink18)
 
-    def test_nothing_is_kept_of_tables_that_are_not_the_pipelines(self, source18: Place, sink18: Place) -> None:
-        source18.run(ROWS)
-        with Drive(source18, sink18, ["public.t"]) as drive:
-            begun(drive)
-            drive.copy = lambda names: None  # type: ignore[assignment, method-assign]
-            source18.run("CREATE TABLE other (id int PRIMARY KEY)")
-            while not drive.appeared:
-                drive.step()
+    def test_nothing_is_kept_of_tables_that_are_not_the_pipelines(
+        self, drive: Drive, source18: Place, sink18: Place
+    ) -> None:
+        drive.copy = lambda names: None  # type: ignore[assignment, method-assign]
+        source18.run("CREATE TABLE other (id int PRIMARY KEY)")
+        while not drive.appeared:
             drive.step()
-            assert set(drive.position["forms"]) == {"public.t"}
+        drive.step()
+        assert set(drive.position["forms"]) == {"public.t"}
 
-    def test_a_position_from_before_it_was_noted(self, source18: Place, sink18: Place) -> None:
-        source18.run(ROWS)
-        with Drive(source18, sink18, ["public.t"]) as drive:
-            begun(drive)
-            del drive.position["forms"]
-            drive.catch_up()
-            assert drive.altered == []
-            source18.run("ALTER TABLE t RENAME a TO b")
-            drive.catch_up()
+    def test_a_position_from_before_it_was_noted(self, drive: Drive, source18: Place, sink18: Place) -> None:
+        del drive.position["forms"]
+        drive.catch_up()
+        assert drive.altered == []
+        source18.run("ALTER TABLE t RENAME a TO b")
+        drive.catch_up()
         same(source18, sink18)
 
 

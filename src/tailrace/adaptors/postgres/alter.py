@@ -12,24 +12,22 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from tailrace.adaptors.postgres import names
+from tailrace.adaptors.postgres import catalog
 from tailrace.adaptors.postgres.position import lsn_number, mark
 
 if TYPE_CHECKING:
     from psycopg import Connection
 
-_LOOK = """
+_LOOK = f"""
     SELECT asked.n, keys.mark, array_agg(a.attnum),
            array_agg(concat_ws(' ', a.attname, a.atttypid, a.atttypmod)),
            array_agg(a.atthasmissing OR a.atthasdef OR a.attnotnull)
-    FROM unnest(%s::text[], %s::text[]) WITH ORDINALITY AS asked(schema, name, n)
-    JOIN pg_namespace n ON n.nspname = asked.schema
-    JOIN pg_class c ON c.relnamespace = n.oid AND c.relname = asked.name AND c.relkind IN ('r', 'p')
+    {catalog.ASKED}
     JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped
     CROSS JOIN LATERAL (
         SELECT left(md5(c.oid || ' ' || string_agg(k.attname::text, ' ' ORDER BY k.attnum)), 8) FROM pg_index i
         JOIN pg_attribute k ON k.attrelid = i.indrelid AND k.attnum = ANY ((i.indkey::int2[])[0:i.indnkeyatts - 1])
-        WHERE i.indrelid = c.oid AND CASE WHEN c.relreplident = 'i' THEN i.indisreplident ELSE i.indisprimary END
+        WHERE i.indrelid = c.oid AND {catalog.IDENTIFIES}
     ) AS keys(mark)
     WHERE keys.mark IS NOT NULL
         AND (a.attgenerated = '' OR a.attgenerated = 's' AND current_setting('server_version_num')::int >= 180000)
@@ -71,21 +69,25 @@ class Look:
 
 def look(connection: Connection[Any], namespaces: Sequence[str]) -> dict[str, Look]:
     """Those of some tables that have a key."""
-    asked = [names.parts(name) for name in namespaces]
-    rows = connection.execute(_LOOK, [[schema for schema, _ in asked], [name for _, name in asked]]).fetchall()
     return {
-        namespaces[n - 1]: Look(
+        name: Look(
             key,
             dict(zip(numbers, columns, strict=True)),
             frozenset(number for number, full in zip(numbers, filled, strict=True) if full),
         )
-        for n, key, numbers, columns, filled in rows
+        for name, key, numbers, columns, filled in catalog.each(connection, _LOOK, namespaces)
     }
 
 
 def forms(connection: Connection[Any], namespaces: Sequence[str]) -> dict[str, str]:
     """What positions keep of tables."""
     return {name: one.form for name, one in look(connection, namespaces).items()}
+
+
+def moved(connection: Connection[Any], before: Mapping[str, Mapping[str, int]]) -> set[str]:
+    """Tables whose rows are in other files than they were: all of them may have moved."""
+    now = catalog.files(connection, list(before))
+    return {name for name, old in before.items() if any(old.get(n, f) != f for n, f in now.get(name, {}).items())}
 
 
 class Alterations:

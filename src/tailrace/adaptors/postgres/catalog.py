@@ -37,21 +37,24 @@ _TABLE = """
     SELECT c.oid, c.relkind = 'p', c.relreplident::text FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
     WHERE n.nspname = %s AND c.relname = %s AND c.relkind IN ('r', 'p')
 """
-_IDENTITIES = """
-    SELECT asked.n, c.oid, c.relkind = 'p',
-           COALESCE((SELECT string_agg(DISTINCT l.relreplident::text, '') FROM pg_partition_tree(c.oid) t
-                     JOIN pg_class l ON l.oid = t.relid WHERE t.isleaf AND c.relkind = 'p'), c.relreplident::text),
-           EXISTS (SELECT FROM pg_index i WHERE i.indrelid = c.oid
-                   AND CASE WHEN c.relreplident = 'i' THEN i.indisreplident ELSE i.indisprimary END)
+ASKED = """
     FROM unnest(%s::text[], %s::text[]) WITH ORDINALITY AS asked(schema, name, n)
     JOIN pg_namespace n ON n.nspname = asked.schema
     JOIN pg_class c ON c.relnamespace = n.oid AND c.relname = asked.name AND c.relkind IN ('r', 'p')
 """
-_FILES = """
+"""What a query of `each` is from: c is the table, asked.n which of them it is."""
+IDENTIFIES = "CASE WHEN c.relreplident = 'i' THEN i.indisreplident ELSE i.indisprimary END"
+"""Whether i is the index whose columns make up the id of c."""
+_IDENTITIES = f"""
+    SELECT asked.n, c.oid, c.relkind = 'p',
+           COALESCE((SELECT string_agg(DISTINCT l.relreplident::text, '') FROM pg_partition_tree(c.oid) t
+                     JOIN pg_class l ON l.oid = t.relid WHERE t.isleaf AND c.relkind = 'p'), c.relreplident::text),
+           EXISTS (SELECT FROM pg_index i WHERE i.indrelid = c.oid AND {IDENTIFIES})
+    {ASKED}
+"""
+_FILES = f"""
     SELECT asked.n, json_object_agg(l.oid::text, l.relfilenode::bigint)
-    FROM unnest(%s::text[], %s::text[]) WITH ORDINALITY AS asked(schema, name, n)
-    JOIN pg_namespace n ON n.nspname = asked.schema
-    JOIN pg_class c ON c.relnamespace = n.oid AND c.relname = asked.name AND c.relkind IN ('r', 'p')
+    {ASKED}
     CROSS JOIN LATERAL (SELECT c.oid UNION SELECT relid FROM pg_partition_tree(c.oid) WHERE isleaf) AS leaf(oid)
     JOIN pg_class l ON l.oid = leaf.oid AND l.relkind = 'r'
     GROUP BY asked.n
@@ -200,11 +203,17 @@ def leaves(connection: Connection[Any], table: Table) -> list[Leaf]:
     return [Leaf(table.oid, table.schema, table.name, blocks, rows)]
 
 
+def each(connection: Connection[Any], sql: str, namespaces: Sequence[str]) -> list[Any]:
+    """What a query from ASKED, whose first column is asked.n, says of those of some tables that are there: rows with
+    the namespace for the number."""
+    asked = [names.parts(name) for name in namespaces]
+    rows = connection.execute(sql, [[schema for schema, _ in asked], [name for _, name in asked]]).fetchall()
+    return [(namespaces[n - 1], *rest) for n, *rest in rows]
+
+
 def files(connection: Connection[Any], namespaces: Sequence[str]) -> dict[str, dict[str, int]]:
     """The files that hold the rows of each of some tables; VACUUM FULL, among others, gives it new ones."""
-    asked = [names.parts(name) for name in namespaces]
-    rows = connection.execute(_FILES, [[schema for schema, _ in asked], [name for _, name in asked]]).fetchall()
-    return {namespaces[n - 1]: made for n, made in rows}
+    return dict(each(connection, _FILES, namespaces))
 
 
 def table(connection: Connection[Any], namespace: str, published: Sequence[str] | None = None) -> Table:
@@ -226,9 +235,8 @@ def absent(connection: Connection[Any], *namespaces: str) -> NotThere:
 
 def identities(connection: Connection[Any], namespaces: Sequence[str]) -> list[Identity]:
     """Tables by their namespaces, as far as they are there."""
-    asked = [names.parts(name) for name in namespaces]
-    rows = connection.execute(_IDENTITIES, [[schema for schema, _ in asked], [name for _, name in asked]]).fetchall()
-    return [Identity(oid, asked[n - 1][0], asked[n - 1][1], *rest) for n, oid, *rest in rows]
+    found = each(connection, _IDENTITIES, namespaces)
+    return [Identity(oid, *names.parts(name), *rest) for name, oid, *rest in found]
 
 
 def _columns(connection: Connection[Any], oid: int, published: Sequence[str] | None) -> tuple[Column, ...]:

@@ -110,18 +110,12 @@ class Follower:
     def _know_copied(self, point: Point) -> None:
         """Whatever was copied was copied before now."""
         copied = self._now("insert") if point.copied is None else point.copied
-        self._moved |= self._other_files(point)
+        assert self._aside is not None
+        self._moved |= alter.moved(self._aside, point.files)
         files = {name: old for name, old in point.files.items() if name in self._moved}
         self._point = replace(point, copied=copied, files=files)
         self._collected.copied = copied
         self._remember()
-
-    def _other_files(self, point: Point) -> set[str]:
-        assert self._aside is not None
-        now = catalog.files(self._aside, list(point.files))
-        return {
-            name for name, old in point.files.items() if any(old.get(n, f) != f for n, f in now.get(name, {}).items())
-        }
 
     def _remember(self) -> None:
         """What the position says of tables without a key."""
