@@ -1,20 +1,21 @@
 """Guarded writes: condition, compare, retry.
 
-A conditional write can be refused, and can succeed without an answer.  A refusal can be one's own earlier success, and
-a write without an answer may still land after the read-back.  So `attempt` never says "lost": it says written, refused
-(with what is stored) or unanswered, and the protocol compares before it decides.  Only what certainly did not happen,
-a throttled request or a transaction in the way, is repeated here, unchanged.
+A conditional write can be refused, and can succeed without an answer.  A refusal can be caused by this process's own
+earlier success, and a write without an answer may still land after the read-back.  So `attempt` never says "lost": it
+says written, refused (with the stored item) or unanswered, and the protocol compares before it decides.  It repeats
+only writes that certainly did not happen: a throttled request, or one that met another transaction.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TypeAlias, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 from msgspec import Struct
 
-from tailrace.errors import Conflict, Throttled, TimedOut, Unavailable
+from tailrace.errors import Conflict, GaveUp, Throttled, TimedOut, Unavailable
 from tailrace.storage import calls
+from tailrace.storage.calls import PATIENCE as PATIENCE
 from tailrace.storage.calls import Steps
 from tailrace.storage.tables import LAST, Action, Check, Exists, Item, Key, Slice
 
@@ -22,9 +23,6 @@ T = TypeVar("T")
 
 NOT_DONE = (Throttled, Unavailable)
 """Answers that say for certain that nothing happened."""
-
-PATIENCE = 60.0
-"""Seconds that a throttled or unreachable storage is asked again before the caller is told."""
 
 
 class Written(Struct, frozen=True):
@@ -47,12 +45,17 @@ class Unanswered(Struct, frozen=True):
 Outcome: TypeAlias = Written | Refused | Unanswered
 
 
-def attempt(*actions: Action, patience: float = PATIENCE) -> Steps[Outcome]:
-    """One guarded write, repeated only while it certainly did not happen."""
+def attempt(*actions: Action, patience: float = PATIENCE, tables: tuple[Any, ...] = ()) -> Steps[Outcome]:
+    """One guarded write, repeated only while it certainly did not happen.
+
+    A protocol may call it again and again: `GaveUp` ends that once there has been no answer for too long.  `tables`:
+    where each action goes, if not all go to the home's own table."""
     try:
-        return Written((yield from persist(lambda: calls.write(*actions), NOT_DONE, patience)))
+        return Written((yield from persist(lambda: calls.write(*actions, tables=tables), NOT_DONE, patience)))
     except Conflict as conflict:
         return Refused(conflict.index, conflict.item)
+    except GaveUp:
+        raise
     except TimedOut:
         return Unanswered()
 
@@ -67,6 +70,8 @@ def persist(
     while True:
         try:
             return (yield from ask())
+        except GaveUp:
+            raise
         except on as error:
             at = yield from calls.now()
             began = at if began is None else began
@@ -103,7 +108,8 @@ def read_all(p: str, low: int = 0, high: int = LAST) -> Steps[list[Item]]:
 
 
 def truth(key: Key) -> Steps[Item | None]:
-    """An item as conditions see it, which no transaction under way can hide: one that cannot hold is put to it."""
+    """A linearizable read: sends a condition that cannot hold, so that the refusal returns the committed item, which no
+    transaction under way can hide."""
     attempts = 0
     while True:
         outcome = yield from attempt(Check(key, (Exists("$"),)))
@@ -121,11 +127,11 @@ def some(after: Key | None) -> Steps[list[Item]]:
 def settle(
     key: Key, plan: Callable[[Item | None], tuple[Action, ...] | None], seen: Item | None = None, *, known: bool = False
 ) -> Steps[Item | None]:
-    """Bring one item to where it should be, whoever else writes it.
+    """Bring one item to a wanted state, while other processes write it, too.
 
-    `plan` looks at the stored item and gives the actions that are still needed, under conditions that two of them
-    cannot both meet, or None when nothing (more) is to be done; it raises when it cannot be done.  Because it looks
-    anew after each refusal and each missing answer, it recognises its own earlier success.  Gives the item in the end.
+    `plan` looks at the stored item and gives the actions that are still needed, under conditions such that of two equal
+    plans only one can succeed, or None when nothing is left to do; it raises when it cannot be done.  Because it looks
+    again after each refusal and each missing answer, it recognises its own earlier success.  Gives the item in the end.
     """
     item = seen if known else (yield from read(key))
     attempts = 0

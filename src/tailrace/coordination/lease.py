@@ -1,12 +1,12 @@
-"""Leases: who owns something now, and the fence that keeps its past owners out.
+"""Leases: the process that owns something now, and the fence that keeps its past owners out.
 
     $Lease-<name>, 0    owner, epoch, beat, shown{}: something that has one owner at a time
 
-An owner is the number of one process life, 0 is nobody.  Whoever takes a lease raises its epoch, and every write of the
-owner is guarded by owner and epoch, so a past owner's is refused however late it lands.  A holder raises its beat while
-it lives; a taker must have seen the same beat for `ttl` on its own monotonic clock.  No clocks are compared: `expires`
-is shown to people.  Conditions are named as in the protocol's model, tests/model.
-"""
+An owner is the number of one process life; 0 stands for no owner.  A process that takes a lease raises its epoch, and
+every write of the owner is guarded by owner and epoch, so a past owner's is refused however late it lands.  A holder
+raises its beat while it lives; a taker must have seen the same beat for `ttl` on its own monotonic clock, or know that
+the holder's process, on this machine, has ended.  No clocks are compared: `expires` is shown to people.  Conditions are
+named as in the protocol's model, tests/model."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from tailrace.coordination import guard
+from tailrace.coordination import guard, process
 from tailrace.coordination.guard import Refused, Unanswered, Written
 from tailrace.coordination.rules import rules
 from tailrace.errors import Closed, Fenced, StorageError, TimedOut
@@ -38,12 +38,13 @@ def new_number(bits: Callable[[int], int] = secrets.randbits) -> int:
 
 
 def shown(wall: float, ttl: float) -> dict[str, Any]:
-    """What people see of a holder: where it runs, and until when it may count on being left alone."""
-    return {"host": socket.gethostname(), "pid": os.getpid(), "expires": int((wall + ttl) * 1000)}
+    """What people see of a holder: where it runs, and until when no other process may take its lease."""
+    host, expires = socket.gethostname(), int((wall + ttl) * 1000)
+    return {"host": host, "pid": os.getpid(), "life": process.life(), "expires": expires}
 
 
 class Beats:
-    """Which beats stand still.  Pure: it is told what was read, and when on this process's own clock."""
+    """Which beats stand still.  Pure: the caller says what it read, and when on its own clock."""
 
     def __init__(self, ttl: float = TTL) -> None:
         self.ttl = ttl
@@ -52,15 +53,15 @@ class Beats:
         self._seen: dict[Hashable, tuple[Hashable, float]] = {}
 
     def look(self, beats: Mapping[Any, Hashable], before: float, after: float) -> None:
-        """Take in the beats that a read between these two moments gave; who is not among them is forgotten.
+        """Take in the beats that a read between these two moments returned; forgets holders that are not among them.
 
         The stretch in which a beat stood still runs from after its first sight to before its last: a process that
         is stopped between a read and its clock must not take its own absence for another's."""
         self._seen = {
-            who: self._seen[who] if who in self._seen and self._seen[who][0] == beat else (beat, after)
-            for who, beat in beats.items()
+            holder: self._seen[holder] if holder in self._seen and self._seen[holder][0] == beat else (beat, after)
+            for holder, beat in beats.items()
         }
-        self.silent = frozenset(who for who, (_, since) in self._seen.items() if before - since >= self.ttl)
+        self.silent = frozenset(holder for holder, (_, since) in self._seen.items() if before - since >= self.ttl)
 
 
 # --- what owners hold -------------------------------------------------------------------------------------------------
@@ -95,7 +96,8 @@ def takable(item: Item, me: int, gone: bool) -> bool:
 def take(key: Key, me: int, seen: Item, *changes: Change) -> Steps[tuple[Held, Item] | None]:
     """TAKE: own a lease under the next epoch, if owner and epoch are as seen; gives the item too.
 
-    None: somebody was quicker, or there was no answer; what is stored tells, and a take that landed is taken again."""
+    None: another process was quicker, or there was no answer; then read the item, and take again a lease that this
+    process has already."""
     when = rules({"take.seen": Equals("owner", seen["owner"])}) + rules({"take.seen": Equals("epoch", seen["epoch"])})
     outcome = yield from guard.attempt(Update(key, (Set("owner", me), Add("epoch", 1), *changes), when))
     if isinstance(outcome, Written) and outcome.items and (item := outcome.items[0]) is not None:
@@ -118,7 +120,7 @@ def release(held: Held, patience: float = guard.PATIENCE) -> Steps[bool]:
 
 
 def stored(key: Key, outcome: Refused | Unanswered) -> Steps[Item | None]:
-    """The item that a write did not get past: a refusal shows it, without an answer it is read."""
+    """The item after a write that failed: a refusal shows it; without an answer it is read."""
     return outcome.item if isinstance(outcome, Refused) else (yield from guard.read(key))
 
 
@@ -136,7 +138,7 @@ def lease_key(name: str) -> Key:
 
 
 def acquire(name: str, me: int, beats: Beats, show: Mapping[str, Any]) -> Steps[Held | None]:
-    """Take a lease that is free or whose holder has been silent for `ttl`; None: busy, for now.
+    """Take a lease that is free or whose holder has ended or been silent for `ttl`; None: busy, for now.
 
     To find a holder silent takes two looks, so ask again with the same `beats`."""
     key = lease_key(name)
@@ -148,9 +150,9 @@ def acquire(name: str, me: int, beats: Beats, show: Mapping[str, Any]) -> Steps[
             fresh = {"owner": NOBODY, "epoch": 0, "beat": 0, "shown": {}}
             yield from guard.attempt(Put(key, fresh, (Absent(),)))
             continue
-        who = (item["owner"], item["epoch"])
-        beats.look({who: item["beat"]}, before, after)
-        if not takable(item, me, who in beats.silent):
+        holder = (item["owner"], item["epoch"])
+        beats.look({holder: item["beat"]}, before, after)
+        if not takable(item, me, holder in beats.silent or process.has_ended(item["shown"])):
             return None
         taken = yield from take(key, me, item, Set("shown", dict(show)))
         if taken is not None:
@@ -187,6 +189,7 @@ class Beating:
 
     def stop(self) -> None:
         """No more beats; returns when the last has ended."""
+        self._store.check()
         self._stop.set()
         self._thread.join()
 
@@ -208,7 +211,7 @@ class Lease:
         self._beating: Beating | None = None
 
     def acquire(self, wait: float = 0.0) -> bool:
-        """Take it, waiting up to so many seconds; False: busy, another has it."""
+        """Take the lease, waiting up to so many seconds; False if another process has it."""
         deadline = self._store.clock() + wait
         while not self.held:
             self._held = self._store.run(acquire(self.name, self._me, self._beats, self._show()))
@@ -219,6 +222,11 @@ class Lease:
             else:
                 self._store.sleep(min(self.ttl / 10, 1.0))
         return True
+
+    def holder(self) -> Mapping[str, Any]:
+        """What its holder shows of itself: host, pid, expires; empty if there is none."""
+        item = self._store.run(guard.read(lease_key(self.name)))
+        return item["shown"] if item is not None and item["owner"] != NOBODY else {}
 
     def _start(self, held: Held) -> None:
         if self._beating is not None:
@@ -231,7 +239,8 @@ class Lease:
     @property
     def held(self) -> bool:
         """Whether it is held, as far as this process knows; only `check` in a write is proof."""
-        return self._held is not None and self._beating is not None and not self._beating.lost
+        held = self._held is not None and self._beating is not None and not self._beating.lost
+        return held and not self._store.forked
 
     @property
     def epoch(self) -> int:
@@ -243,12 +252,15 @@ class Lease:
         return self._mine().check()
 
     def _mine(self) -> Held:
+        self._store.check()
         if self._held is None:
             raise Fenced(f"the lease {self.name!r} is not held here; acquire() takes it")
         return self._held
 
     def release(self) -> None:
-        """Give it back, if it is held."""
+        """Give it back, if it is held.  In a forked child it stays its parent's."""
+        if self._store.forked:
+            return
         held, self._held = self._held, None
         if self._beating is not None:
             self._beating.stop()

@@ -3,13 +3,15 @@
     owner, epoch, position    the attributes of an item whose owner moves a position (a SHARD of a group)
 
 COMMIT: position = p if owner = me and epoch = mine and position = seen.  The first two keep past owners out, the last
-keeps out an attempt of one's own that lands late.  Conditions are named as in the protocol's model, tests/model.
+keeps out an earlier attempt of the owner that lands late.  Conditions are named as in the protocol's model,
+tests/model.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 from tailrace.coordination import guard
 from tailrace.coordination.guard import Refused, Unanswered, Written
@@ -18,7 +20,7 @@ from tailrace.coordination.rules import rules
 from tailrace.errors import Conflict, Fenced
 from tailrace.storage import calls
 from tailrace.storage.calls import Steps
-from tailrace.storage.tables import Action, Equals, Item, Key, Set, Update
+from tailrace.storage.tables import Action, Change, Equals, Item, Key, Set, Update
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,29 +30,33 @@ class Move:
     held: Held
     seen: int
     to: int
+    changes: tuple[Change, ...] = ()
+    """Other changes of the item with its position: the exact place of a reader, its counts."""
 
     def action(self) -> Update:
         """COMMIT: only by the holder of this epoch, and only from there."""
         when = self.held.when() + rules({"commit.position": Equals("position", self.seen)})
-        return Update(self.held.key, (Set("position", self.to),), when)
+        return Update(self.held.key, (Set("position", self.to), *self.changes), when)
 
     def left(self, item: Item | None) -> Move | None:
-        """What is still to be moved, by the stored item: an attempt without an answer may have landed, this one or one
-        before it.  None: nothing.  `Fenced` if the lease is another's by now."""
+        """What is still to be moved, judged by the stored item: an attempt without an answer may have landed.  None:
+        nothing.  `Fenced` if the lease has another owner by now."""
         if item is None or not self.held.stands(item):
+            unit = item.get("unit") if item is not None else None
+            what = f"partition {self.held.key.i}" if unit is None else str(unit)
             raise Fenced(
-                f"{self.held.key.p}, partition {self.held.key.i}: position {self.to} was not committed, because "
+                f"{self.held.key.p}, {what}: position {self.to} was not committed, because "
                 + ("the group was deleted" if item is None else f"a newer owner has it (epoch {item['epoch']})"),
                 item=item,
             )
-        return Move(self.held, item["position"], self.to) if item["position"] < self.to else None
+        return replace(self, seen=item["position"]) if item["position"] < self.to else None
 
 
 def commit(moves: Sequence[Move], patience: float = guard.PATIENCE) -> Steps[dict[Key, Fenced]]:
     """COMMIT positions in one write; gives the refusals of those whose lease has a newer owner.
 
-    A position never moves back, nor past what was asked, however late an attempt lands: each is moved from where it was
-    seen, and is compared before it is moved again.  `TimedOut` if there is no answer for too long."""
+    A position never moves back, nor past the wanted one, however late an attempt lands: each attempt moves it from
+    where it was seen, and compares it before the next.  `TimedOut` if there is no answer for too long."""
     left, fenced = list(moves), dict[Key, Fenced]()
     began = yield from calls.now()
     while left:
@@ -64,7 +70,7 @@ def commit(moves: Sequence[Move], patience: float = guard.PATIENCE) -> Steps[dic
 
 
 def _compared(moves: Sequence[Move], outcome: Refused | Unanswered, fenced: dict[Key, Fenced]) -> Steps[list[Move]]:
-    """What is still to be committed: a refusal shows one item, and without an answer all are read."""
+    """What is still to be committed: a refusal shows one item; after a missing answer all items are read."""
     left = []
     for n, move in enumerate(moves):
         again: Move | None = move
@@ -77,15 +83,20 @@ def _compared(moves: Sequence[Move], outcome: Refused | Unanswered, fenced: dict
     return left
 
 
-def commit_with(move: Move, also: Sequence[Action], patience: float = guard.PATIENCE) -> Steps[int]:
+def commit_with(
+    move: Move, also: Sequence[Action], patience: float = guard.PATIENCE, tables: Sequence[Any] = ()
+) -> Steps[int]:
     """COMMIT a position and other writes together, or none of them: exactly once, whatever is repeated.
 
-    Gives the position then stored: if it is not the one asked for, an earlier attempt of one's own had moved it, and
+    `tables` are those of the other writes, None for the home's own; empty: all are there.
+
+    Gives the position stored then: if it is not the wanted one, an earlier attempt of this process had moved it, and
     nothing was written now.  `Fenced` if the lease has a newer owner; `Conflict` if another write is refused (`index`
     says which)."""
     began = yield from calls.now()
     while True:
-        outcome = yield from guard.attempt(move.action(), *also, patience=patience)
+        where = (None, *tables) if tables else ()
+        outcome = yield from guard.attempt(move.action(), *also, patience=patience, tables=where)
         if isinstance(outcome, Written):
             return move.to
         if isinstance(outcome, Refused) and outcome.index:

@@ -2,7 +2,7 @@
 
 A protocol (an append, a lease, a merge) is a generator that yields one call at a time and is sent its answer, or has
 the call's error thrown into it.  So the same code runs blocking (`Store.run`), in asyncio (`Store.arun`) and under
-the simulator, which decides at each call who moves next, what times out and who dies.
+the simulator, which decides at each call which process moves next, which call times out and which process dies.
 """
 
 from __future__ import annotations
@@ -13,14 +13,19 @@ import time
 from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, Generic, TypeAlias, TypeVar
 
 from msgspec import Struct
 
+from tailrace.errors import Conflict, GaveUp, TimedOut
+from tailrace.storage import forks
 from tailrace.storage.objects import Bytes, ObjectInfo, Objects
 from tailrace.storage.tables import LAST, Action, Item, Key, Slice, Table
 
 T = TypeVar("T")
+
+PATIENCE = 60.0
+"""Seconds that a request is repeated while the storage does not answer or refuses, before the caller gets an error."""
 
 
 class Get(Struct, frozen=True):
@@ -49,6 +54,8 @@ class Write(Struct, frozen=True):
     """One guarded write."""
 
     actions: tuple[Action, ...]
+    tables: tuple[Any, ...] = ()
+    """The table of each action, None for the store's own; empty: all actions are on the store's own."""
 
 
 class PutObject(Struct, frozen=True):
@@ -72,7 +79,7 @@ class ListObjects(Struct, frozen=True):
 
 
 class DeleteObjects(Struct, frozen=True):
-    """Objects that nobody refers to."""
+    """Remove objects that nothing refers to."""
 
     names: tuple[str, ...]
 
@@ -108,9 +115,9 @@ def scan(after: Key | None = None) -> Steps[list[Item]]:
     return (yield Scan(after))  # type: ignore[no-any-return]
 
 
-def write(*actions: Action) -> Steps[tuple[Item | None, ...] | None]:
-    """Ask for one guarded write."""
-    return (yield Write(actions))  # type: ignore[no-any-return]
+def write(*actions: Action, tables: tuple[Any, ...] = ()) -> Steps[tuple[Item | None, ...] | None]:
+    """Ask for one guarded write; `tables` says where each action goes if not all go to the store's own table."""
+    return (yield Write(actions, tables))  # type: ignore[no-any-return]
 
 
 def put_object(name: str, parts: Sequence[Bytes]) -> Steps[None]:
@@ -153,7 +160,69 @@ def backoff(attempt: int, rng: random.Random, base: float = 0.01, cap: float = 2
     return rng.uniform(0, min(cap, base * 2.0 ** min(attempt, 16)))
 
 
-@dataclass(slots=True)
+class ProtocolRun(Generic[T]):
+    """A run of steps: the caller carries out each call and hands in its answer or error.
+
+    After a missing answer a protocol compares and tries again, in a loop of its own.  `next_call` ends every such loop:
+    it throws `GaveUp` into the steps once writes of the same items had no answer for `PATIENCE` seconds."""
+
+    __slots__ = ("_call", "_clock", "_steps", "_unanswered_since", "answer", "error", "result")
+
+    def __init__(self, steps: Steps[T], clock: Callable[[], float]) -> None:
+        self._steps, self._clock = steps, clock
+        self._unanswered_since: dict[tuple[Key, ...], float] = {}
+        self._call: Call | None = None
+        self.answer: Any = None
+        """What the last call answered."""
+        self.error: Exception | None = None
+        """What the last call raised instead of an answer."""
+        self.result: T
+        """What the steps returned, once there is no next call."""
+
+    def next_call(self) -> Call | None:
+        """The next call to carry out; None when the steps have ended."""
+        try:
+            if self.error is not None:
+                self._call = self._steps.throw(self._judged())
+            else:
+                if self._unanswered_since:
+                    self._answered()
+                self._call = self._steps.send(self.answer)
+        except StopIteration as stop:
+            self.result = stop.value
+            return None
+        return self._call
+
+    def _answered(self) -> None:
+        if isinstance(self._call, Write):
+            self._unanswered_since.pop(_items(self._call), None)
+
+    def _judged(self) -> Exception:
+        """The error that the steps get.  It is no longer kept here: with its traceback it would refer to itself."""
+        call, error, self.error = self._call, self.error, None
+        assert error is not None
+        if isinstance(error, Conflict):
+            self._answered()
+        if not (isinstance(call, Write) and isinstance(error, TimedOut)):
+            return error
+        now = self._clock()
+        waited = now - self._unanswered_since.setdefault(_items(call), now)
+        if waited < PATIENCE:
+            return error
+        p, i = call.actions[0].key
+        gave_up = GaveUp(
+            f"writes of item {p}/{i} had no answer for {waited:.0f} s; they may have happened, or may happen yet "
+            f"({error}); when the storage answers again, do the same once more"
+        )
+        gave_up.__cause__ = error
+        return gave_up
+
+
+def _items(call: Write) -> tuple[Key, ...]:
+    return tuple(action.key for action in call.actions)
+
+
+@dataclass(slots=True, weakref_slot=True, eq=False)
 class Store:
     """A table and objects, and the means to carry out steps on them."""
 
@@ -162,12 +231,26 @@ class Store:
     clock: Callable[[], float] = time.monotonic
     sleep: Callable[[float], None] = time.sleep
     rng: random.Random = field(default_factory=random.Random)
+    forked: bool = field(default=False, init=False)
+    """Whether this is a forked child's copy, which must not be used."""
+
+    def __post_init__(self) -> None:
+        forks.watch(self)
+
+    def left_behind(self) -> None:
+        """Refuse all calls: this is a forked child's copy."""
+        self.forked = True
+
+    def check(self) -> None:
+        """Raise if this is a forked child's copy."""
+        if self.forked:
+            raise forks.refusal()
 
     def answer(self, call: Call) -> Any:
         """Carry out one call, blocking."""
         match call:
-            case Write(actions):
-                return self.table.write(*actions)
+            case Write(actions, tables):
+                return self._write_across(actions, tables) if tables else self.table.write(*actions)
             case Get(key):
                 return self.table.get(key)
             case Query(p, low, high, descending, limit):
@@ -189,34 +272,32 @@ class Store:
             case Now():
                 return self.clock()
 
+    def _write_across(self, actions: tuple[Action, ...], tables: tuple[Any, ...]) -> None:
+        """One write to several tables of the same place."""
+        own: Any = self.table
+        own.write_with(*((table or own, action) for table, action in zip(tables, actions, strict=True)))
+
     def run(self, steps: Steps[T]) -> T:
-        """Carry out steps in this thread; gives what they return."""
-        try:
-            call = next(steps)
-            while True:
-                try:
-                    answer = self.answer(call)
-                except Exception as error:
-                    call = steps.throw(error)
-                else:
-                    call = steps.send(answer)
-        except StopIteration as stop:
-            return stop.value  # type: ignore[no-any-return]
+        """Carry out steps in this thread; gives what they return.  `GaveUp` if their writes are not answered."""
+        self.check()
+        protocol = ProtocolRun(steps, self.clock)
+        while (call := protocol.next_call()) is not None:
+            try:
+                protocol.answer = self.answer(call)
+            except Exception as error:
+                protocol.error = error
+        return protocol.result
 
     async def arun(self, steps: Steps[T], executor: Executor | None = None) -> T:
         """Carry out steps in asyncio: pauses are awaited, blocking calls go to threads."""
-        loop = asyncio.get_running_loop()
-        try:
-            call = next(steps)
-            while True:
-                try:
-                    answer = await self._aanswer(call, loop, executor)
-                except Exception as error:
-                    call = steps.throw(error)
-                else:
-                    call = steps.send(answer)
-        except StopIteration as stop:
-            return stop.value  # type: ignore[no-any-return]
+        self.check()
+        loop, protocol = asyncio.get_running_loop(), ProtocolRun(steps, self.clock)
+        while (call := protocol.next_call()) is not None:
+            try:
+                protocol.answer = await self._aanswer(call, loop, executor)
+            except Exception as error:
+                protocol.error = error
+        return protocol.result
 
     async def _aanswer(self, call: Call, loop: asyncio.AbstractEventLoop, executor: Executor | None) -> Any:
         if isinstance(call, Now):
@@ -226,6 +307,8 @@ class Store:
         return await loop.run_in_executor(executor, self.answer, call)
 
     def close(self) -> None:
-        """Close both."""
+        """Close both; in a forked child nothing, since they are its parent's."""
+        if self.forked:
+            return
         self.table.close()
         self.objects.close()

@@ -1,4 +1,4 @@
-"""Evaluation: whether an item meets conditions, and what changes make of it, for backends that do it themselves."""
+"""Evaluation: judges conditions and applies changes, for backends that do so in Python."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from decimal import Context, Decimal
 from typing import Any
 
 from tailrace.errors import BadInput
+from tailrace.storage.keys import HOME, KeySchema
 from tailrace.storage.limits import PLAIN, check_values
 from tailrace.storage.tables import (
     Absent,
@@ -25,6 +26,7 @@ from tailrace.storage.tables import (
     NotIn,
     Path,
     Put,
+    Regardless,
     Set,
     Update,
     Value,
@@ -48,12 +50,13 @@ def look_up(item: Item, path: Path) -> Value:
 def holds(item: Item | None, when: Sequence[Condition]) -> bool:
     """Whether a stored item (None: there is none) meets all conditions and the rule about existing."""
     if item is None:
-        return any(isinstance(c, Absent) and c.path is None for c in when)
+        return any((isinstance(c, Absent) and c.path is None) or type(c) is Regardless for c in when)
     return all(_JUDGES[type(c)](item, c) for c in when)
 
 
 _JUDGES: dict[type, Callable[[Item, Any], bool]] = {
     Absent: lambda item, c: c.path is not None and look_up(item, c.path) is NOTHING,
+    Regardless: lambda item, c: True,
     Exists: lambda item, c: look_up(item, c.path) is not NOTHING,
     Equals: lambda item, c: same(look_up(item, c.path), c.value),
     AtMost: lambda item, c: _is_number(n := look_up(item, c.path)) and n <= c.value,
@@ -77,10 +80,10 @@ def _is_number(value: Value) -> bool:
     return isinstance(value, (int, Decimal)) and not isinstance(value, bool)
 
 
-def changed(item: Item | None, action: Action) -> dict[str, Value] | None:
+def changed(item: Item | None, action: Action, schema: KeySchema = HOME) -> dict[str, Value] | None:
     """The item after an action whose condition holds (None: it is gone, or there is still none)."""
     if isinstance(action, Update):
-        out = dict(item) if item is not None else {"p": action.key.p, "i": action.key.i}
+        out = dict(item) if item is not None else schema.attributes(action.key)
         for change in action.changes:
             if type(change) is Set and type(change.path) is str:
                 out[change.path] = change.value
@@ -88,7 +91,7 @@ def changed(item: Item | None, action: Action) -> dict[str, Value] | None:
                 _apply(out, change)
         return out
     if isinstance(action, Put):
-        return {**action.item, "p": action.key.p, "i": action.key.i}
+        return {**action.item, **schema.attributes(action.key)}
     return None if item is None or isinstance(action, Delete) else dict(item)
 
 

@@ -9,7 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Literal, TypeAlias
 
-from tailrace.errors import TooLarge
+from tailrace.errors import BadInput, TooLarge
+from tailrace.storage.aws.wire import Wire, item_to_wire, key_to_wire, to_wire
+from tailrace.storage.keys import ALL, HOME, Bounds, KeySchema
 from tailrace.storage.tables import (
     Absent,
     Action,
@@ -27,40 +29,73 @@ from tailrace.storage.tables import (
     NotIn,
     Path,
     Put,
+    Regardless,
     Remove,
     Set,
     Update,
     Value,
     steps_of,
 )
-from tailrace.storage.wire import Wire, item_to_wire, key_to_wire, to_wire
 
 MAX_EXPRESSION_BYTES = 4096
+MAX_OPERATORS = 300
+"""Operators and functions in one expression."""
+SURELY_FIT, SURELY_FIT_SHORT = 8, 80
+"""Conditions and changes of one action that fit into its expressions whatever their paths; and if no path has more than
+two steps."""
+_IN_CONDITIONS = (" AND ", "NOT ", "(", " = ", "<")
+_IN_CHANGES = ("+", "(")
+"""What DynamoDB counts as an operator or a function; the `=` of a SET is none."""
 
 Kind: TypeAlias = Literal["Put", "Update", "Delete", "ConditionCheck"]
 
 
-def request_of(action: Action) -> tuple[Kind, dict[str, Any]]:
+def request_of(action: Action, schema: KeySchema = HOME) -> tuple[Kind, dict[str, Any]]:
     """The kind of an action and its parameters, in a transaction or (with "Item" after the kind) on its own."""
     match action:
         case Put(key, item, when):
-            return "Put", {"Item": item_to_wire(key, item)} | _guarded(when)
+            return "Put", {"Item": item_to_wire(key, item, schema)} | _guarded(schema, when)
         case Update(key, (), when) if Absent() in when:
-            return "Put", {"Item": key_to_wire(key)} | _guarded(when)
+            return "Put", {"Item": key_to_wire(key, schema)} | _guarded(schema, when)
         case Update(key, (), when) | Check(key, when):
-            return "ConditionCheck", {"Key": key_to_wire(key)} | _guarded(when)
+            return "ConditionCheck", {"Key": key_to_wire(key, schema)} | _guarded(schema, when)
         case Update(key, changes, when):
-            return "Update", {"Key": key_to_wire(key)} | _guarded(when, changes)
+            return "Update", {"Key": key_to_wire(key, schema)} | _guarded(schema, when, changes)
         case Delete(key, when):
-            return "Delete", {"Key": key_to_wire(key)} | _guarded(when)
+            return "Delete", {"Key": key_to_wire(key, schema)} | _guarded(schema, when)
 
 
-def _guarded(when: Sequence[Condition], changes: Sequence[Change] = ()) -> dict[str, Any]:
-    words = Words()
+def key_condition(hash: Value, bounds: Bounds, schema: KeySchema) -> dict[str, Any]:
+    """A query's parameters for the items of one hash with range keys within bounds."""
+    words = Words(schema)
+    wanted = [f"{words.path(schema.hash)} = {words.value(hash)}"]
+    if schema.range is not None and bounds != ALL:
+        wanted.append(_within(words, words.path(schema.range), bounds))
+    return {
+        "KeyConditionExpression": " AND ".join(wanted),
+        "ExpressionAttributeNames": {placeholder: name for name, placeholder in words.names.items()},
+        "ExpressionAttributeValues": words.values,
+    }
+
+
+def _within(words: Words, name: str, bounds: Bounds) -> str:
+    """The one condition on a range key that a query can have."""
+    if bounds.prefix is not None:
+        return f"begins_with({name}, {words.value(bounds.prefix)})"
+    if bounds.low is not None and bounds.high is not None:
+        return f"{name} BETWEEN {words.value(bounds.low)} AND {words.value(bounds.high)}"
+    if bounds.low is not None:
+        return f"{name} {'>' if bounds.low_open else '>='} {words.value(bounds.low)}"
+    return f"{name} {'<' if bounds.high_open else '<='} {words.value(bounds.high)}"
+
+
+def _guarded(schema: KeySchema, when: Sequence[Condition], changes: Sequence[Change] = ()) -> dict[str, Any]:
+    words = Words(schema)
     out: dict[str, Any] = {}
     if changes:
-        out["UpdateExpression"] = _sized(words.update(changes))
-    out["ConditionExpression"] = _sized(words.condition(when))
+        out["UpdateExpression"] = _sized(words.update(changes), "changes", _IN_CHANGES)
+    if Regardless() not in when:
+        out["ConditionExpression"] = _sized(words.condition(when), "conditions", _IN_CONDITIONS)
     if words.names:
         out["ExpressionAttributeNames"] = {placeholder: name for name, placeholder in words.names.items()}
     if words.values:
@@ -68,25 +103,44 @@ def _guarded(when: Sequence[Condition], changes: Sequence[Change] = ()) -> dict[
     return out
 
 
-def _sized(expression: str) -> str:
+def check_expressions(action: Action, schema: KeySchema = HOME) -> None:
+    """Refuse an action whose conditions or changes DynamoDB would not take; for backends that need no expressions."""
+    changes = action.changes if isinstance(action, Update) else ()
+    terms = len(changes) + len(action.when)
+    if terms > SURELY_FIT and (terms > SURELY_FIT_SHORT or _deep(changes) or _deep(action.when)):
+        _guarded(schema, action.when, changes)
+
+
+def _deep(terms: Sequence[Condition | Change]) -> bool:
+    """Whether a path among these has more than two steps."""
+    return any(type(path := getattr(term, "path", None)) is tuple and len(path) > 2 for term in terms)
+
+
+def _sized(expression: str, what: str, operators: Sequence[str]) -> str:
+    said = f"too many {what} in one action: DynamoDB takes"
     if len(expression) > MAX_EXPRESSION_BYTES:
-        raise TooLarge(
-            f"too many conditions or changes in one action: as an expression they have {len(expression):,} bytes; "
-            f"the limit of DynamoDB is {MAX_EXPRESSION_BYTES:,}"
-        )
+        raise TooLarge(f"{said} {MAX_EXPRESSION_BYTES:,} bytes of them as an expression, not {len(expression):,}")
+    if (count := sum(map(expression.count, operators))) > MAX_OPERATORS:
+        raise TooLarge(f"{said} {MAX_OPERATORS} operators and functions in an expression, not {count}")
     return expression
 
 
 class Words:
     """The placeholders of one request, and expressions written with them."""
 
-    def __init__(self) -> None:
+    def __init__(self, schema: KeySchema = HOME) -> None:
+        # `p` is short and no reserved word; the names of a model's keys may be neither.
+        self._key = None if schema == HOME else schema.hash
         self.names: dict[str, str] = {}
         self.values: dict[str, Wire] = {}
 
     def path(self, path: Path) -> str:
         """A way to an attribute, in placeholders."""
         return ".".join(self.names.setdefault(step, f"#{len(self.names)}") for step in steps_of(path))
+
+    def key(self) -> str:
+        """The attribute that every item has."""
+        return "p" if self._key is None else self.path(self._key)
 
     def value(self, value: Value) -> str:
         """A value's placeholder."""
@@ -97,13 +151,13 @@ class Words:
     def condition(self, when: Sequence[Condition]) -> str:
         """What must hold, the rule about existing included."""
         if Absent() in when:
-            return "attribute_not_exists(p)"
-        return " AND ".join(["attribute_exists(p)", *map(self._condition, when)])
+            return f"attribute_not_exists({self.key()})"
+        return " AND ".join([f"attribute_exists({self.key()})", *map(self._condition, when)])
 
     def _condition(self, condition: Condition) -> str:
         match condition:
             case Absent(path):
-                return f"attribute_not_exists({self.path(path or 'p')})"
+                return f"attribute_not_exists({self.path(path) if path else self.key()})"
             case Exists(path):
                 return f"attribute_exists({self.path(path)})"
             case Equals(path, value):
@@ -114,9 +168,11 @@ class Words:
                 return f"{self.path(path)} < {self.value(value)}"
             case NotIn(path, member):
                 return f"NOT contains({self.path(path)}, {self.value(member)})"
+            case Regardless():
+                raise BadInput("Regardless() stands alone, without other conditions")
 
     def update(self, changes: Sequence[Change]) -> str:
-        """What is to be changed, clause by clause."""
+        """The changes, clause by clause."""
         clauses: dict[str, list[str]] = {}
         for change in changes:
             clause, action = self._change(change)

@@ -1,63 +1,89 @@
-"""Forks: a process made by fork must not touch the databases its parent had open.
+"""Forks: a process made by fork must not use what its parent had open.
 
-SQLite's locks are the process's and are not inherited, but its memory of holding them is.  A child that used such a
-connection, or opened the same file anew, would write without any lock.  So both are refused, and the connections are
-never closed there either.
-"""
+SQLite's locks are the process's and are not inherited, but its memory of holding them is: a child that used such a
+connection, or opened the same file again, would write without any lock.  Connections to servers would be shared with
+the parent, and the threads that commit, beat and fetch do not exist in the child.  So whatever was open is refused
+there, and SQLite's connections are not closed there either."""
 
 from __future__ import annotations
 
 import os
 import weakref
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from tailrace.errors import HomeError, TailraceError
 
-_open: weakref.WeakKeyDictionary[Any, tuple[int, int]] = weakref.WeakKeyDictionary()
-_left_behind: list[Any] = []
+
+class Inherited(Protocol):
+    """Something a child gets a copy of, and must not use."""
+
+    def left_behind(self) -> None:
+        """Called in the child, which has one thread.  Must not wait for a lock: its holder may not exist any more."""
+
+
+_watched: weakref.WeakSet[Any] = weakref.WeakSet()
+_databases: weakref.WeakKeyDictionary[Any, tuple[int, int]] = weakref.WeakKeyDictionary()
+_kept: list[Any] = []
 _forbidden: set[tuple[int, int]] = set()
+_threads_of: set[int] = set()
+"""The process that has started a library's threads."""
 
 
-def watch(database: Any, path: Path) -> None:
-    """Remember an open database: in a child its `_refusal` becomes `refusal`."""
-    _open[database] = _identity(path)
+def watch(inherited: Inherited) -> None:
+    """Have `left_behind` called in every child that is forked while this exists."""
+    _watched.add(inherited)
 
 
-def forget(database: Any) -> None:
-    """It was closed: children may open it."""
-    _open.pop(database, None)
+def watch_database(database: Inherited, path: Path) -> None:
+    """As `watch`; children may not open this file either."""
+    watch(database)
+    _databases[database] = identity(path)
+
+
+def forget(database: Inherited) -> None:
+    """The database was closed: children may open it."""
+    _watched.discard(database)
+    _databases.pop(database, None)
 
 
 def is_open(path: Path) -> bool:
     """Whether this process has the database open."""
-    return _identity(path) in _open.values()
+    return identity(path) in _databases.values()
 
 
 def check(path: Path) -> None:
-    """Refuse to open what was open when this process was forked."""
-    if _forbidden and _identity(path) in _forbidden:
+    """Refuse to open a database that was open when this process was forked."""
+    if _forbidden and identity(path) in _forbidden:
+        raise refusal()
+
+
+def check_threads() -> None:
+    """Refuse to use a library with threads of its own, started before the fork: calls of it would wait for ever."""
+    _threads_of.add(os.getpid())
+    if len(_threads_of) > 1:
         raise refusal()
 
 
 def refusal() -> TailraceError:
-    """What every call on an inherited database raises."""
+    """What every call on something inherited raises."""
     return HomeError(
-        "this process was forked from one that had the home open, and SQLite cannot be shared like that; "
-        "open it only after the fork, or start processes by spawn: multiprocessing.get_context('spawn')"
+        "this process was forked from one that had the home open, and connections, locks and threads do not survive "
+        "that; open it only after the fork, or start processes by spawn: multiprocessing.get_context('spawn')"
     )
 
 
-def _identity(path: Path) -> tuple[int, int]:
+def identity(path: Path) -> tuple[int, int]:
+    """Which file it is, whatever its name."""
     status = os.stat(path)
     return status.st_dev, status.st_ino
 
 
 def _in_child() -> None:
-    for database, identity in list(_open.items()):
-        database._refusal = refusal
-        _left_behind.append(database)
-        _forbidden.add(identity)
+    _forbidden.update(_databases.values())
+    _kept.extend(_databases)  # to collect one would close its connections
+    for inherited in list(_watched):
+        inherited.left_behind()
 
 
 os.register_at_fork(after_in_child=_in_child)

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from decimal import Decimal
 from itertools import pairwise
 from typing import TypeAlias
 
 from tailrace.errors import BadInput, TooLarge
+from tailrace.storage.expressions import check_expressions
+from tailrace.storage.keys import HOME, KeySchema
 from tailrace.storage.tables import (
-    LAST,
     Action,
     Add,
     Append,
@@ -28,7 +29,12 @@ from tailrace.storage.tables import (
 MAX_ACTIONS = 100
 MAX_WRITE_BYTES = 4 * 1024 * 1024
 MAX_ITEM_BYTES = 400 * 1024
-_WIDEST = 10**38
+SURELY_FIT_TOGETHER = MAX_WRITE_BYTES // MAX_ITEM_BYTES
+"""So many items never exceed the bytes that one write may touch."""
+MAX_NAME_BYTES = 64 * 1024 - 1
+MAX_DEPTH = 32
+"""Levels of an attribute's value: lists and maps inside each other, and the values in the innermost."""
+_FIRST_INT_WITH_TOO_MANY_DIGITS = 10**38
 PLAIN = frozenset({type(None), bool, int, str, bytes})
 _GIVEN = {Set: "value", Add: "value", Append: "values", Include: "members", Remove: None}
 
@@ -71,14 +77,14 @@ def check_size(key: Key, item: Item) -> int:
     return size
 
 
-def check_write(actions: Sequence[Action]) -> None:
+def check_write(actions: Sequence[Action], schema: KeySchema = HOME) -> None:
     """Refuse what no backend may accept: too many actions, two on one item, bad keys and values, too many bytes."""
-    check_form(actions)
-    check_bytes(actions)
+    check_form(actions, schema)
+    check_bytes(actions, schema)
 
 
-def check_form(actions: Sequence[Action]) -> list[Rare]:
-    """Refuse all that but too many bytes; gives the rare attributes that each action brings."""
+def check_form(actions: Sequence[Action], schema: KeySchema = HOME) -> list[Rare]:
+    """Refuse all that, except too many bytes; gives the rare attributes of each action."""
     if len(actions) != 1:
         if not 1 <= len(actions) <= MAX_ACTIONS:
             raise TooLarge(f"a write takes 1 to {MAX_ACTIONS} actions, not {len(actions)}")
@@ -86,36 +92,54 @@ def check_form(actions: Sequence[Action]) -> list[Rare]:
             raise BadInput(f"two actions of one write on the same item: {[tuple(a.key) for a in actions]}")
     rare = []
     for action in actions:
-        check_key(action.key)
+        schema.check(action.key)
+        check_expressions(action, schema)
         if isinstance(action, Update):
-            rare.append(_check_changes(action.changes))
+            rare.append(check_changes(action.changes, schema))
         else:
             rare.append(rare_in(action.item) if isinstance(action, Put) else NONE)
     return rare
 
 
-def check_bytes(actions: Sequence[Action]) -> None:
+def check_bytes(actions: Sequence[Action], schema: KeySchema = HOME) -> None:
     """Refuse an item that is too large by itself, or too many bytes in all."""
     total = 0
     for action in actions:
         if isinstance(action, Put):
-            total += check_size(action.key, {**action.item, "p": action.key.p, "i": action.key.i})
+            total += check_size(action.key, {**action.item, **schema.attributes(action.key)})
         else:
             total += sum(map(size_of, given(action)))
     if len(actions) > 1 and total > MAX_WRITE_BYTES:
         raise TooLarge(f"a write of several actions may have {MAX_WRITE_BYTES:,} bytes, not {total:,}")
 
 
-def _check_changes(changes: Sequence[Change]) -> Rare:
+def check_together(items: Iterable[Item | None]) -> None:
+    """Refuse a write of several actions whose items have too many bytes in all: as they are after it, or before it if
+    it deletes or checks them."""
+    total = sum(item_size(item) for item in items if item is not None)
+    if total > MAX_WRITE_BYTES:
+        raise TooLarge(f"the items of one write may have {MAX_WRITE_BYTES:,} bytes in all, not {total:,}")
+
+
+def check_changes(changes: Sequence[Change], schema: KeySchema) -> Rare:
+    """Refuse changes that touch the key or each other; gives the rare attributes that they add."""
     tops = [c.path if type(c.path) is str else c.path[0] for c in changes]
-    if "p" in tops or "i" in tops:
+    if schema.hash in tops or schema.range in tops:
         raise BadInput("an update cannot change the key of an item")
+    check_names(tops)
     if len({*tops}) < len(changes):
         paths = sorted(steps_of(c.path) for c in changes)
         if any(b[: len(a)] == a for a, b in pairwise(paths)):
             raise BadInput(f"two changes of one update meet the same attribute: {paths}")
-    rare = [top for top, c in zip(tops, changes, strict=True) if not check_values(_given(c))]
+    rare = [top for top, c in zip(tops, changes, strict=True) if not check_values(_given(c), len(steps_of(c.path)))]
     return frozenset(rare) if rare else NONE
+
+
+def check_names(names: Iterable[str]) -> None:
+    """Refuse names of attributes that are empty or too long."""
+    for name in names:
+        if not name or (4 * len(name) > MAX_NAME_BYTES and len(name.encode()) > MAX_NAME_BYTES):
+            raise BadInput(f"an attribute's name has 1 to {MAX_NAME_BYTES:,} bytes, not {len(name.encode()):,}")
 
 
 def given(action: Action) -> Sequence[Value]:
@@ -131,26 +155,27 @@ def _given(change: Change) -> Value:
 
 
 def check_key(key: Key) -> None:
-    """Refuse keys that some backend could not hold."""
-    if not key.p or (len(key.p) > 512 and len(key.p.encode()) > 2048):
-        raise BadInput(f"a hash key has 1 to 2048 bytes, not {len(key.p.encode())}")
-    if not 0 <= key.i <= LAST:
-        raise BadInput(f"a range key is a whole number from 0 to 2^63-1, not {key.i}")
+    """Refuse keys of a home's items that some backend could not hold."""
+    HOME.check(key)
 
 
-def check_values(value: Value) -> bool:
-    """Refuse values that some backend could not hold: empty sets, mixed sets, floats, huge numbers.
+def check_values(value: Value, depth: int = 1) -> bool:
+    """Refuse values that some backend could not hold: empty sets, mixed sets, floats, huge numbers, deep nesting.
 
     Gives whether there are only lists, maps and leaves of plain kinds in it."""
     kind = type(value)
     if kind is list or kind is dict or kind is tuple:
+        if depth >= MAX_DEPTH:
+            raise TooLarge(
+                f"lists and maps in a table have at most {MAX_DEPTH} levels, their innermost values included"
+            )
         plain = True
         for inner in value.values() if kind is dict else value:
-            if type(inner) not in PLAIN or (type(inner) is int and not -_WIDEST < inner < _WIDEST):
-                plain = check_values(inner) and plain
+            if not _is_plain(inner):
+                plain = check_values(inner, depth + 1) and plain
         return plain
     if isinstance(value, int):
-        if not -_WIDEST < value < _WIDEST:
+        if not -_FIRST_INT_WITH_TOO_MANY_DIGITS < value < _FIRST_INT_WITH_TOO_MANY_DIGITS:
             raise BadInput(f"a number in a table has at most 38 digits: {value}")
     elif isinstance(value, (set, frozenset)):
         if not value or len(set(map(type, value))) > 1:
@@ -159,15 +184,24 @@ def check_values(value: Value) -> bool:
         if not value.is_finite() or len(value.as_tuple().digits) > 38:
             raise BadInput(f"a number in a table is finite and has at most 38 digits: {value}")
     elif isinstance(value, Mapping):
-        check_values(list(value.values()))
+        check_values(list(value.values()), depth)
     elif isinstance(value, (list, tuple)):
-        check_values(list(value))
+        check_values(list(value), depth)
     elif not isinstance(value, (str, bytes, bytearray, memoryview)) and value is not None:
         raise BadInput(f"a table cannot hold a {type(value).__name__}: {value!r:.60}")
     return kind in PLAIN
 
 
+def _is_plain(value: Value) -> bool:
+    """Whether a table holds this leaf as it is."""
+    kind = type(value)
+    return kind in PLAIN and (
+        kind is not int or -_FIRST_INT_WITH_TOO_MANY_DIGITS < value < _FIRST_INT_WITH_TOO_MANY_DIGITS
+    )
+
+
 def rare_in(item: Item) -> Rare:
     """The rare attributes of an item, if a table can hold it: those that have a set or a Decimal in them."""
-    rare = [name for name, value in item.items() if type(value) not in PLAIN and not check_values(value)]
+    check_names(item)
+    rare = [name for name, value in item.items() if not _is_plain(value) and not check_values(value)]
     return frozenset(rare) if rare else NONE

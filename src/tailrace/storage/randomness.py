@@ -12,8 +12,8 @@ import os
 from contextlib import suppress
 from typing import Any
 
-COUNT = 12
-_Buffer = ctypes.c_char * COUNT
+RANDOM_BYTES = 12
+_Buffer = ctypes.c_char * RANDOM_BYTES
 
 _getrandom: Any = None
 with suppress(AttributeError, OSError, TypeError):  # where the system has no such call
@@ -24,6 +24,6 @@ def random_bytes() -> bytes:
     """Twelve random bytes."""
     if _getrandom is not None:
         out = _Buffer()
-        if _getrandom(out, COUNT, 0) == COUNT:
+        if _getrandom(out, RANDOM_BYTES, 0) == RANDOM_BYTES:
             return out.raw
-    return os.urandom(COUNT)
+    return os.urandom(RANDOM_BYTES)

@@ -5,11 +5,11 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Sequence
 
-GAP = 1024 * 1024
-"""Reading so many bytes too many takes no longer than another request."""
+MAX_GAP_BYTES = 1024 * 1024
+"""Reading so many unneeded bytes takes no longer than another request."""
 
 
-def joined(ranges: Sequence[tuple[int, int]], gap: int = GAP) -> list[tuple[int, int]]:
+def joined(ranges: Sequence[tuple[int, int]], gap: int = MAX_GAP_BYTES) -> list[tuple[int, int]]:
     """The (start, end) spans, in order and apart by more than `gap`, that cover all (position, length) ranges."""
     spans: list[tuple[int, int]] = []
     for position, length in sorted(r for r in ranges if r[1] > 0):

@@ -1,10 +1,11 @@
 """Tables: items by (hash, range), read consistently and written under conditions.
 
-This is the contract that `sqlite`, `dynamodb` and the simulated table keep, and the small algebra of
-conditions and changes they all understand.  A write is all or nothing.  A write meets an *existing* item unless
-its condition says `Absent()`: nothing is ever created by accident.
+This is the contract that every backend keeps, and the small algebra of conditions and changes they all understand.  A
+write is all or nothing.  A write needs an *existing* item unless its condition says `Absent()` or `Regardless()`:
+nothing is ever created by accident.
 
-Keys are `p` (text) and `i` (a 63-bit whole number), in every item, as in the event store's table.
+Keys of a home's items are `p` (text) and `i` (a 63-bit whole number), as in the event store's table.  Tables of models
+have keys of other names and kinds: `keys.KeySchema`.
 """
 
 from __future__ import annotations
@@ -75,7 +76,11 @@ class NotIn(Struct, frozen=True):
     member: str
 
 
-Condition: TypeAlias = Absent | Exists | Equals | AtMost | Less | NotIn
+class Regardless(Struct, frozen=True):
+    """The item may exist or not: an update makes it, a put replaces it.  It stands alone, without other conditions."""
+
+
+Condition: TypeAlias = Absent | Exists | Equals | AtMost | Less | NotIn | Regardless
 
 
 # --- changes ----------------------------------------------------------------------------------------------------------
@@ -118,7 +123,7 @@ Change: TypeAlias = Set | Add | Append | Include | Remove
 
 # --- actions ----------------------------------------------------------------------------------------------------------
 class Put(Struct, frozen=True):
-    """Store the whole item: a new one under `Absent()`, else in place of the one that is there."""
+    """Store the whole item: a new one under `Absent()`, else in place of the existing one."""
 
     key: Key
     item: Item
@@ -185,7 +190,7 @@ class Table(Protocol):
     def scan(self, after: Key | None = None) -> list[Item]:
         """Items of all hashes, at most 1 MB of them, behind the last one given before; none at the end.
 
-        Those of one hash come in order.  What is there from the first call to the last comes exactly once."""
+        Items of one hash come in order.  An item that exists from the first call to the last comes exactly once."""
 
     def write(self, *actions: Action) -> tuple[Item | None, ...] | None:
         """Do all actions or none.  Answers the items as they now are (None: deleted or only checked), or None

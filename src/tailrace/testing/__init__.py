@@ -1,6 +1,9 @@
 """What tailrace is tested with, and your code can be: simulated storage, a clock moved by hand, contract test classes.
 
-The contract classes need pytest, and are loaded when they are first named.
+The contract classes need pytest and the stream service needs boto3, so these are loaded when they are first named.
+
+Only tests import it: nothing else in tailrace may.  Read in this order: simulatedtable, simulatedobjects,
+simulatedchanges, faults, clock, simulation, actors, schedules, explore, then the contracts.
 """
 
 from __future__ import annotations
@@ -8,10 +11,10 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from tailrace.testing.actors import Life
 from tailrace.testing.clock import ManualClock
 from tailrace.testing.explore import Explored, explore
 from tailrace.testing.faults import Faults
-from tailrace.testing.lives import Life
 from tailrace.testing.schedules import Scenario, check_schedules, one_schedule, replay, shrink
 from tailrace.testing.simulatedchanges import SimulatedChanges
 from tailrace.testing.simulatedobjects import SimulatedObjects
@@ -22,9 +25,20 @@ if TYPE_CHECKING:
     from tailrace.testing.changescontract import ChangesContract
     from tailrace.testing.leasecontract import LeaseContract
     from tailrace.testing.objectscontract import ObjectsContract
+    from tailrace.testing.readercontract import ReaderContract
+    from tailrace.testing.streamservice import StreamService
     from tailrace.testing.tablecontract import TableContract
+    from tailrace.testing.writercontract import WriterContract
 
-_CONTRACTS = ("TableContract", "ObjectsContract", "ChangesContract", "LeaseContract")
+_LOADED_LATER = (
+    "TableContract",
+    "ObjectsContract",
+    "ChangesContract",
+    "LeaseContract",
+    "ReaderContract",
+    "WriterContract",
+    "StreamService",
+)
 
 __all__ = [
     "ChangesContract",
@@ -35,13 +49,16 @@ __all__ = [
     "ManualClock",
     "Move",
     "ObjectsContract",
+    "ReaderContract",
     "Scenario",
     "SimulatedChanges",
     "SimulatedObjects",
     "SimulatedTable",
     "Simulation",
+    "StreamService",
     "TableContract",
     "Violation",
+    "WriterContract",
     "check_schedules",
     "explore",
     "one_schedule",
@@ -51,6 +68,6 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    if name in _CONTRACTS:
+    if name in _LOADED_LATER:
         return getattr(import_module(f"tailrace.testing.{name.lower()}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -30,7 +30,7 @@ from tailrace.testing.tablecases import STORED, at_once, exactly, insist
 
 
 def all_of(changes: Changes, shard: Shard, limit: int = 1000) -> Iterator[Change]:
-    """What is in a shard now, from its beginning."""
+    """The changes in a shard now, from its beginning."""
     place: str | None = changes.iterator(shard.id, "TRIM_HORIZON")
     silent = 0
     while place is not None and silent < 5:

@@ -28,8 +28,8 @@ def explore(
     """Every schedule with at most these faults, up to a number of states and of moves.
 
     A life cannot be copied, so a state is reached again by making its moves again.  Two states are the same when
-    storage, `ghosts`, what is late and every life's variables are; times are left out, so a protocol that decides by
-    the clock is explored only in part.  Fair ends are not made: livelocks are for `check_schedules`.
+    storage, `ghosts`, late requests and every life's variables are; times are left out, so a protocol that decides by
+    the clock is explored only in part.  Schedules are not run to a fair end: `check_schedules` finds livelocks.
     """
     seen: set[int] = set()
     queue: deque[tuple[Move, ...]] = deque([()])

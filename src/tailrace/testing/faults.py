@@ -30,7 +30,7 @@ class Faults:
         self._late: list[tuple[int, Callable[[], object]]] = []
 
     def read(self) -> None:
-        """Meet a read: raises, or not."""
+        """Called before a read: raises its fault, if it has one."""
         self._pass()
         if self._drawn("throttled"):
             raise Throttled("simulated: too many requests; nothing happened, ask again")
@@ -38,7 +38,8 @@ class Faults:
             raise TimedOut("simulated: a read had no answer; ask again")
 
     def write(self, land: Callable[[], object]) -> None:
-        """Meet a write that `land` would do: raises, having done it now, later or never; else it is to be done."""
+        """Called before a write, which `land` does: raises its fault, having landed the write now, later or never; else
+        the caller does the write."""
         self._pass()
         if self._drawn("throttled"):
             raise Throttled("simulated: too many requests; nothing happened, ask again")
@@ -74,5 +75,5 @@ class Faults:
 
     @staticmethod
     def _land(land: Callable[[], object]) -> None:
-        with suppress(TailraceError):  # its answer, good or bad, is what got lost
+        with suppress(TailraceError):  # its answer, good or bad, is lost
             land()

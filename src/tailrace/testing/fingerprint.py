@@ -18,14 +18,14 @@ _PLAIN = (type(None), bool, int, str, bytes, type, ModuleType)
 
 
 def fingerprint(sim: Simulation) -> int:
-    """A number that equal states share: storage, what is late, faults left, ghosts, every life's variables."""
+    """A number that equal states share: storage, late requests, faults left, ghosts, every life's variables."""
     lives = [(a.name, a.restarts, a.call, a.steps) for a in sim.actors()]
     storage = (sim.table.items, sim.table.veil, sim.objects.items)
     return hash(_frozen((storage, sim.late, sim.budget, sim.ghosts, sim.results, lives), {id(sim): 0}))
 
 
 def _frozen(value: Any, met: dict[int, int]) -> Any:
-    """A value that can be hashed, of the same content.  What is met again inside itself stands as a number."""
+    """A value that can be hashed, of the same content.  A reference to a containing object stands as a number."""
     if isinstance(value, _PLAIN):
         return value
     if isinstance(value, float):
@@ -71,7 +71,7 @@ def _position(steps: Generator[Any, Any, Any], frozen: Callable[[Any], Any]) -> 
 
 
 def _attributes(value: Any) -> Mapping[str, Any]:
-    """What an object holds; one that does not say is like no other."""
+    """The attributes of an object; one without any equals no other."""
     if is_dataclass(value):
         return {f.name: getattr(value, f.name) for f in fields(value)}
     if isinstance(value, Struct):

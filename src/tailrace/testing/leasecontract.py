@@ -66,7 +66,7 @@ class Line:
         raise TimedOut("the contract: no answer")
 
     def land(self) -> None:
-        """Let what was late arrive now; nobody hears what came of it."""
+        """Let the late requests arrive now; their answers are lost."""
         for call in self.late:
             try:
                 self.store.answer(call)
@@ -90,18 +90,18 @@ class LeaseContract:
 
     @pytest.fixture
     def shard(self, line: Line) -> Key:
-        """A lease with a position that nobody owns."""
+        """A lease with a position and without an owner."""
         key = Key(f"$Group-{uuid.uuid4().hex}", 3)
         line.run(guard.attempt(Put(key, {"owner": NOBODY, "epoch": 0, "position": 5}, (Absent(),))))
         return key
 
     @pytest.fixture
     def name(self) -> str:
-        """A lease's name that nobody else uses."""
+        """A lease's name that no other test uses."""
         return uuid.uuid4().hex
 
     def taken(self, line: Line, key: Key, me: int) -> Held:
-        """Take what is stored, whoever has it."""
+        """Take the lease as it is stored, from any owner."""
         got = line.run(take(key, me, line.item(key)))
         assert got is not None
         return got[0]

@@ -7,7 +7,9 @@ Subclass it in a test module and give one fixture, `source`, that talks to the o
         def source(self):
             return MySource(…)             # a Source: makes readers, adds and removes documents
 
-Documents are {"id": number, "text": text}; each test gets a fresh, empty namespace.
+A source whose documents change has `change` and `remove`, too (`Changing`), one that can be emptied as a whole has
+`truncate` (`Emptied`).  A reader with several splits is followed as a pipeline does it, each split by a reader of its
+own.  Documents are {"id": number, "text": text}; each test gets a fresh, empty namespace.
 """
 
 from __future__ import annotations
@@ -20,8 +22,8 @@ from typing import Any, Protocol
 import pytest
 
 from tailrace.adaptors.contract import Changes, Piece, Position, Reader
-from tailrace.adaptors.message import Message
-from tailrace.adaptors.rows import keys_of, messages_of, namespace_of
+from tailrace.adaptors.rows.message import Message
+from tailrace.adaptors.rows.rows import keys_of, messages_of, namespace_of
 from tailrace.log.record import Mode, Op
 
 Document = dict[str, Any]
@@ -51,6 +53,13 @@ class Changing(Source, Protocol):
         """Delete documents."""
 
 
+class Emptied(Source, Protocol):
+    """A source whose reader says it by a command when all documents go at once."""
+
+    def truncate(self) -> None:
+        """Remove all documents, as one statement does it."""
+
+
 def some(ids: Iterable[int], text: str = "text") -> list[Document]:
     """Documents with these ids."""
     return [{"id": n, "text": f"{text} {n}"} for n in ids]
@@ -73,13 +82,30 @@ def copied(reader: Reader, pieces: Iterable[Piece]) -> list[Message]:
     return [m for piece in pieces for batch in reader.copy(piece) for m in messages_of(batch)]
 
 
-class Following:
-    """A reader that follows, from a position on, one namespace."""
+class FollowedReader:
+    """A reader that follows, from a position on, one namespace; `make` makes another one for each further split."""
 
-    def __init__(self, reader: Reader, position: Position, namespace: str) -> None:
+    def __init__(
+        self, reader: Reader, position: Position, namespace: str, make: Callable[[], Reader] | None = None
+    ) -> None:
         self.reader, self.position, self.messages = reader, position, list[Message]()
-        self._namespace = namespace
-        self._changes: Iterator[Changes] = reader.follow(position, [namespace], {})
+        self.split_of: dict[str, set[str]] = {}
+        """The splits that the changes of each id came from."""
+        self._namespace, self._make = namespace, make
+        self._readers: dict[str, Reader] = {}
+        self._following: dict[str, Iterator[Changes]] = {}
+        self._turns: list[str] = []
+        splits = reader.splits(position)
+        if not splits:
+            self._readers, self._following = {"": reader}, {"": reader.follow(position, [namespace])}
+        for split in splits:
+            self._open(split)
+
+    def _open(self, split: str) -> None:
+        assert self._make is not None, "several splits need several readers"
+        reader = self._readers[split] = self._make()
+        self.position["splits"].setdefault(split, None)
+        self._following[split] = reader.follow(self.position["splits"][split], [self._namespace], split)
 
     def until(self, enough: Callable[[list[Message]], bool], *, acknowledge: bool = True) -> list[Message]:
         """Go on until the messages so far are enough."""
@@ -88,24 +114,50 @@ class Following:
             assert time.monotonic() < deadline, f"after {PATIENCE:.0f} s there were only {self.messages}"
             self.step()
             if acknowledge:
-                self.reader.acknowledge(self.position)
+                self.acknowledge()
         return self.messages
 
+    def acknowledge(self) -> None:
+        """Tell the source that everything is durable."""
+        for split, reader in self._readers.items():
+            at = self.position["splits"].get(split) if split else self.position
+            if at is not None:
+                reader.acknowledge(at)
+
     def step(self) -> Changes:
-        """The next changes."""
-        changes = next(self._changes)
+        """The next changes, of one split after the other."""
+        self._turns = self._turns or list(self._following)
+        split = self._turns.pop(0)
+        changes = next(self._following[split])
         for batch in changes.rows:
             if namespace_of(batch) == self._namespace:
-                self.messages += messages_of(batch)
-        self.position = json.loads(json.dumps(changes.position))
+                found = list(messages_of(batch))
+                self.messages += found
+                for message in found:
+                    self.split_of.setdefault(message.id, set()).add(split)
+        self._move(split, changes)
         return changes
+
+    def _move(self, split: str, changes: Changes) -> None:
+        at = json.loads(json.dumps(changes.position))
+        if not split:
+            self.position = at
+            return
+        self.position["splits"][split] = at
+        for opened in changes.opened:
+            self._open(opened)
+        if changes.closed:
+            del self.position["splits"][split], self._following[split]
+            self._readers.pop(split).close()
 
     def close(self) -> None:
         """Stop following, and give up connections."""
-        close = getattr(self._changes, "close", None)
-        if close is not None:
-            close()
-        self.reader.close()
+        for changes in self._following.values():
+            close = getattr(changes, "close", None)
+            if close is not None:
+                close()
+        for reader in (self.reader, *self._readers.values()):
+            reader.close()
 
 
 class ReaderContract:
@@ -120,7 +172,7 @@ class ReaderContract:
     @pytest.mark.parametrize("size", [1, 7, 1000])
     def test_pieces_make_up_the_whole(self, source: Source, size: int) -> None:
         source.add(some(range(50)))
-        reader = source.reader()
+        reader = _copying(source)
         pieces = reader.pieces(source.namespace, size)
         messages = copied(reader, pieces)
         assert sorted(int(m.data["id"]) for m in messages) == list(range(50))
@@ -129,7 +181,7 @@ class ReaderContract:
 
     def test_copied_rows(self, source: Source) -> None:
         source.add(some(range(3)))
-        reader = source.reader()
+        reader = _copying(source)
         batches = [b for piece in reader.pieces(source.namespace, 100) for b in reader.copy(piece) if b.num_rows]
         for batch in batches:
             batch.validate(full=True)
@@ -141,14 +193,14 @@ class ReaderContract:
         reader.close()
 
     def test_an_empty_namespace_is_one_piece(self, source: Source) -> None:
-        reader = source.reader()
+        reader = _copying(source)
         (piece,) = reader.pieces(source.namespace, 100)
         assert copied(reader, [piece]) == []
         reader.close()
 
     def test_a_piece_can_go_elsewhere_and_be_read_again(self, source: Source) -> None:
         source.add(some(range(20)))
-        planner = source.reader()
+        planner = _copying(source)
         pieces = planner.pieces(source.namespace, 5)
         planner.close()
         for _ in range(2):
@@ -162,7 +214,7 @@ class ReaderContract:
         source.add(some(range(5)))
         source.add(some(range(5, 8)))
         messages = follower.until(lambda found: len(found) >= 8)
-        assert [int(m.data["id"]) for m in messages] == list(range(8))
+        _in_order(follower, range(8))
         assert {m.mode for m in messages} == {Mode.SYNC}
         follower.close()
 
@@ -176,14 +228,14 @@ class ReaderContract:
         follower.close()
 
     def test_a_second_begin_loses_nothing(self, source: Source) -> None:
-        reader = source.reader()
+        reader = _copying(source)
         _needs_following(reader)
         reader.begin([source.namespace])
         source.add(some(range(3)))
-        position = reader.begin([source.namespace])
+        position = json.loads(json.dumps(reader.begin([source.namespace])))
         held = state(copied(reader, reader.pieces(source.namespace, 100)))
         reader.close()
-        follower = Following(source.reader(), position, source.namespace)
+        follower = FollowedReader(source.reader(), position, source.namespace, source.reader)
         source.add(some(range(3, 4)))
         follower.until(lambda found: 3 in state(found))
         assert held | state(follower.messages) == {n: f"text {n}" for n in range(4)}
@@ -196,33 +248,62 @@ class ReaderContract:
         first.close()
         source.add(some(range(3, 6)))
         for _ in range(2):
-            again = Following(source.reader(), first.position, source.namespace)
+            start = json.loads(json.dumps(first.position))
+            again = FollowedReader(source.reader(), start, source.namespace, source.reader)
             messages = again.until(lambda found: len(found) >= 3, acknowledge=False)
-            assert [int(m.data["id"]) for m in messages] == [3, 4, 5]
+            assert sorted(int(m.data["id"]) for m in messages) == [3, 4, 5]
             again.close()
 
     def test_what_is_not_acknowledged_comes_again(self, source: Source) -> None:
         first = _begun(source)
-        start = first.position
+        start = json.loads(json.dumps(first.position))
         source.add(some(range(3)))
         first.until(lambda found: len(found) >= 3, acknowledge=False)
         first.close()
-        again = Following(source.reader(), start, source.namespace)
+        again = FollowedReader(source.reader(), start, source.namespace, source.reader)
         assert state(again.until(lambda found: len(found) >= 3)) == {n: f"text {n}" for n in range(3)}
         again.close()
 
+    def test_splits_go_on_each_from_its_own_position(self, source: Source) -> None:
+        follower = _begun(source)
+        if "splits" not in (follower.position if isinstance(follower.position, dict) else {}):
+            follower.close()
+            pytest.skip("this source has one log")
+        source.add(some(range(20)))
+        follower.until(lambda found: len(found) >= 20)
+        assert all(len(splits) == 1 for splits in follower.split_of.values()), "a key is in one split at a time"
+        follower.close()
+        source.add(some(range(20, 30)))
+        again = FollowedReader(source.reader(), follower.position, source.namespace, source.reader)
+        messages = again.until(lambda found: len(found) >= 10)
+        assert sorted(int(m.data["id"]) for m in messages) == list(range(20, 30))
+        again.close()
+
+    def test_a_command_comes_after_what_was_before_it(self, source: Emptied) -> None:
+        if not hasattr(source, "truncate"):
+            pytest.skip("this source gives no commands")
+        follower = _begun(source)
+        source.add(some(range(3)))
+        source.truncate()
+        source.add(some([7]))
+        messages = follower.until(lambda found: any(m.data.get("id") == 7 for m in found))
+        assert [m.data["command"] for m in messages if m.op == Op.COMMAND] == ["truncate"]
+        at = next(n for n, m in enumerate(messages) if m.op == Op.COMMAND)
+        assert [m.data["id"] for m in messages[at + 1 :]] == [7], "rows that it removed come before it, or not at all"
+        follower.close()
+
     def test_copy_then_follow(self, source: Source) -> None:
         source.add(some(range(10)))
-        reader = source.reader()
+        reader = _copying(source)
         _needs_following(reader)
-        position = reader.begin([source.namespace])
+        position = json.loads(json.dumps(reader.begin([source.namespace])))
         source.add(some(range(10, 15)))
         pieces = reader.pieces(source.namespace, 4)
         source.add(some(range(15, 20)))
         messages = copied(reader, pieces)
         reader.close()
         source.add(some(range(20, 25)))
-        follower = Following(source.reader(), position, source.namespace)
+        follower = FollowedReader(source.reader(), position, source.namespace, source.reader)
         follower.until(lambda found: 24 in state(found))
         assert state([*messages, *follower.messages]) == {n: f"text {n}" for n in range(25)}
         follower.close()
@@ -235,8 +316,10 @@ class ReaderContract:
         source.change(some([1, 2], "other"))
         source.remove([2, 3])
         source.add(some([3], "again"))
-        messages = follower.until(lambda found: any(m.data.get("text") == "again 3" for m in found))
-        assert [(m.op, int(m.data["id"])) for m in messages if m.op == Op.DELETE] == [(Op.DELETE, 2), (Op.DELETE, 3)]
+        messages = follower.until(
+            lambda found: any(m.data.get("text") == "again 3" for m in found) and _deleted(found) >= {2, 3}
+        )
+        assert _deleted(messages) == {2, 3}
         before = {n: f"text {n}" for n in range(5)}
         after = state([*_as_messages(source.namespace, before), *messages])
         assert after == {0: "text 0", 1: "other 1", 3: "again 3", 4: "text 4"}
@@ -247,7 +330,7 @@ class ReaderContract:
             pytest.skip("documents of this source only come")
         source.add(some([7]))
         follower = _begun(source)
-        reader = source.reader()
+        reader = _copying(source)
         (copy,) = copied(reader, reader.pieces(source.namespace, 10))
         reader.close()
         source.change(some([7], "other"))
@@ -257,18 +340,39 @@ class ReaderContract:
         follower.close()
 
 
+def _deleted(messages: Iterable[Message]) -> set[int]:
+    return {int(m.data["id"]) for m in messages if m.op == Op.DELETE}
+
+
+def _copying(source: Source) -> Reader:
+    reader = source.reader()
+    if not reader.copies:
+        reader.close()
+        pytest.skip("this source has no copy")
+    return reader
+
+
+def _in_order(follower: FollowedReader, ids: Iterable[int]) -> None:
+    """The changes of each split, in the order in which they were made."""
+    found: dict[frozenset[str], list[int]] = {}
+    for message in follower.messages:
+        found.setdefault(frozenset(follower.split_of[message.id]), []).append(int(message.data["id"]))
+    assert all(some == sorted(some) for some in found.values())
+    assert sorted(n for some in found.values() for n in some) == list(ids)
+
+
 def _needs_following(reader: Reader) -> None:
     if not reader.follows:
         reader.close()
         pytest.skip("this reader does not follow")
 
 
-def _begun(source: Source) -> Following:
+def _begun(source: Source) -> FollowedReader:
     reader = source.reader()
     _needs_following(reader)
     position = json.loads(json.dumps(reader.begin([source.namespace])))
     reader.close()
-    return Following(source.reader(), position, source.namespace)
+    return FollowedReader(source.reader(), position, source.namespace, source.reader)
 
 
 def _as_messages(namespace: str, held: dict[int, str]) -> list[Message]:

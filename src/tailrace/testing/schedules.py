@@ -1,4 +1,4 @@
-"""Schedules: many of them, and the shortest story of one that fails."""
+"""Schedules: runs many, and finds the shortest one that fails."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from typing import Any, TypeAlias
 from tailrace.testing.simulation import Move, Simulation, Violation
 
 Scenario: TypeAlias = Callable[[Simulation], None]
-"""Prepares a simulation: what is stored, who acts, what must hold."""
+"""Prepares a simulation: stored items, actors, and the rules that must hold."""
 
-_MANY = 99
+_UNLIMITED_FAULTS = 99
 
 
 def check_schedules(scenario: Scenario, seeds: Iterable[int], **settings: Any) -> int:
-    """Run one schedule for each seed; a violation is shrunk, told and raised.  Gives the number of schedules.
+    """Run one schedule for each seed; a violation is shrunk, described and raised.  Gives the number of schedules.
 
     `settings` are those of `Simulation`, or `table=` and `objects=` as functions that make new ones."""
     done = 0
@@ -43,11 +43,11 @@ def one_schedule(scenario: Scenario, seed: int, **settings: Any) -> tuple[Simula
 def replay(
     scenario: Scenario, seed: int, moves: Sequence[Move], **settings: Any
 ) -> tuple[Simulation, Violation | None]:
-    """Make these moves again, leaving out what is no longer possible; then a fair end."""
+    """Make these moves again, without those that are no longer possible; then a fair end."""
     sim = made(seed, settings)
     try:
         scenario(sim)
-        sim.budget = dict.fromkeys(sim.budget, _MANY)
+        sim.budget = dict.fromkeys(sim.budget, _UNLIMITED_FAULTS)
         for move in moves:
             if sim.can(move):
                 sim.apply(move)
@@ -68,7 +68,7 @@ def shrink(
 ) -> list[Move]:
     """Leave moves out, many at a time and then one by one, while the same violation remains.
 
-    It takes about `effort` moves and then is content with what it has."""
+    It stops after about `effort` moves, with the shortest schedule so far."""
     kept, before = list(moves), len(moves) + 1
     while len(kept) < before and effort > 0:
         before = len(kept)

@@ -1,9 +1,10 @@
 """Simulation: real protocol code on simulated storage, under a seeded scheduler that does its worst.
 
-Actors are generators of calls (`tailrace.storage.calls.Steps`).  At each step the scheduler picks who moves and what
-goes wrong: a write, put or delete may time out having landed, or landing at any later step, or never; a call may be
-refused; a transaction may be torn (plain reads do not show one of its items for a while); an actor may stall, crash and
-lose its memory, or be restarted while its old life lives on.  The same seed gives the same schedule.
+Actors are generators of calls (`tailrace.storage.calls.Steps`).  At each step the scheduler picks the actor that moves
+and the fault that happens: a write, put or delete may time out having landed, or landing at any later step, or never; a
+call may be refused; a write may arrive twice and be answered the second time (`repeats`); a transaction may be torn
+(plain reads do not show one of its items for a while); an actor may stall, crash and lose its memory, or be restarted
+while its old life lives on.  The same seed gives the same schedule.
 
     def scenario(sim):
         sim.spawn("a", lambda life: append(topic, life.rng), restarts=1)
@@ -23,16 +24,16 @@ from typing import Any, TypeAlias, TypeVar
 
 from tailrace.errors import TailraceError, Throttled, TimedOut
 from tailrace.storage.calls import Call, DeleteObjects, Now, Pause, PutObject, Steps, Write
-from tailrace.testing.carrier import CALL_SECONDS, Carrier, parts, pause_seconds
+from tailrace.testing.actors import Actor, Factory, Life
 from tailrace.testing.clock import ManualClock
-from tailrace.testing.lives import Actor, Factory, Life
+from tailrace.testing.narrative import told
+from tailrace.testing.simulated_calls import CALL_SECONDS, Carrier, parts, pause_seconds
 from tailrace.testing.simulatedobjects import SimulatedObjects
 from tailrace.testing.simulatedtable import SimulatedTable
-from tailrace.testing.story import told
 
 T = TypeVar("T")
 Move: TypeAlias = tuple[str, Any]
-"""(what, of whom): ("step", "a"), ("landed", "a"), ("crash", "a"), ("lands", ("a", 7)), ("shows", key)…"""
+"""(kind, actor): ("step", "a"), ("landed", "a"), ("crash", "a"), ("lands", ("a", 7)), ("shows", key)…"""
 
 
 class Violation(AssertionError):
@@ -66,6 +67,7 @@ class Simulation:
         crashes: int = 2,
         jumps: int = 1,
         jump_seconds: float = 20.0,
+        repeats: int = 0,
     ) -> None:
         self.seed, self.jump_seconds = seed, jump_seconds
         self.table, self.objects = table or SimulatedTable(), objects or SimulatedObjects()
@@ -75,13 +77,13 @@ class Simulation:
         self.at_end: list[Callable[[Simulation], None]] = []
         """Run once, when everything has come to its end."""
         self.results: dict[str, Any] = {}
-        """What lives that came to their end returned, or the expected error they raised."""
+        """What ended lives returned, or the expected error they raised."""
         self.ghosts: dict[str, Any] = {}
-        """What actors and checks remember of the schedule for the sake of checking."""
+        """What actors and checks remember of the schedule, only for checking."""
         self.finishing = False
         """Whether faults are over and everything is to come to its end."""
         self.history: list[tuple[Move, Call | None, object]] = []
-        """Every move made: (move, the call it met, its answer or error)."""
+        """Every move made: (move, its call, its answer or error)."""
         self.late: dict[tuple[str, int], Call] = {}
         """Requests without an answer that have yet to land, by (life, number)."""
         self._rng = rng = random.Random(seed)
@@ -89,6 +91,8 @@ class Simulation:
         kinds = ("timeout", "refusal", "unread", "torn", "crash", "jump")
         self.budget = {kind: rng.randint(0, n) for kind, n in zip(kinds, most, strict=True)}
         """How many faults of each kind are left."""
+        # Drawn only where they are asked for, so that schedules without them are those they were.
+        self.budget["repeat"] = rng.randint(0, repeats) if repeats else 0
         self._odd, self._landing = rng.choice((0.05, 0.2, 0.5)), rng.choice((0.02, 0.2, 1.0))
         self._carrier = Carrier(self.table, self.objects, self.clock)
         self._actors: dict[str, Actor] = {}
@@ -110,7 +114,7 @@ class Simulation:
         self._start(Actor(Life(name, 1, self.seed), factory, restarts, dies, expects))
 
     def do(self, steps: Steps[T]) -> T:
-        """Carry out steps here and now, without faults: to prepare a scenario, or to look at its end."""
+        """Carry out steps at once, without faults: to prepare a scenario, or to check its end."""
         try:
             call = next(steps)
             while True:
@@ -187,6 +191,8 @@ class Simulation:
                 faults += ["landed", "in flight", "lost"]
             if left["torn"] and isinstance(call, Write) and len(call.actions) > 1:
                 faults += [f"torn {n}" for n in range(len(call.actions))]
+            if left["repeat"] and isinstance(call, Write):
+                faults.append("twice")
         elif isinstance(call, Now):
             faults += ["jump"] * (left["jump"] > 0)
         elif not isinstance(call, Pause) and left["unread"]:
@@ -238,6 +244,10 @@ class Simulation:
             self.budget["jump"] -= 1
             self.clock.move(self.jump_seconds)
             self._step(move, actor)
+        elif what == "twice":
+            self.budget["repeat"] -= 1
+            self._carrier.land(actor.call)
+            self._step(move, actor)
         elif what.startswith("torn"):
             self.budget["torn"] -= 1
             self._step(move, actor, int(what[5:]))
@@ -245,7 +255,7 @@ class Simulation:
             self._fail(move, actor)
 
     def _fail(self, move: Move, actor: Actor) -> None:
-        """A call that raises in the actor, whatever it did to storage."""
+        """Raise an error in the actor, whatever its call did to storage."""
         what, call = move[0], actor.call
         error: TailraceError
         if what == "refused":

@@ -21,7 +21,7 @@ from tailrace.testing.tableitems import TableItems
 
 
 class TableQueries(TableItems):
-    """What is read is in order, whole, and goes on where it stopped."""
+    """Reads are complete and in order, and go on where they stopped."""
 
     @pytest.fixture
     def ten(self, table: Table, p: str) -> str:

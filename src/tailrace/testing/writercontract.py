@@ -20,8 +20,9 @@ from typing import Any, Protocol
 import pyarrow as pa
 import pytest
 
-from tailrace.adaptors.contract import Staged, Who, Writer
-from tailrace.adaptors.rows import make_rows
+from tailrace.adaptors.contract import DROP, RENAME, TRUNCATE, Command, Staged, Who, Writer
+from tailrace.adaptors.rows.provenance import placed
+from tailrace.adaptors.rows.rows import make_rows
 from tailrace.errors import Conflict
 from tailrace.log.record import Mode, Op
 from tailrace.testing.readercontract import Document, some
@@ -117,6 +118,27 @@ class WriterContract:
         _finish(sink, [_staged(sink, [rows])], {"0": 10})
         assert _sorted(sink) == [*some([0, 1]), {"id": 2, "text": None}]
 
+    def test_a_whole_document_has_no_field_that_it_does_not_have(self, sink: Sink) -> None:
+        if not self.upserts:
+            pytest.skip("this sink keeps every message")
+        _written(sink, some(range(3)))
+        columns = pa.RecordBatch.from_pydict(
+            {"id": pa.array([1, 2, 7], pa.int64()), "text": pa.array([None, "set", None], pa.string())}
+        )
+        unset, whole = pa.array([b"\x02", None, b"\x02"], pa.binary()), pa.array([True, True, True], pa.bool_())
+        rows = make_rows(sink.namespace, columns, ["id"], op=Op.UPDATE, mode=Mode.SYNC, unset=unset, whole=whole)
+        _finish(sink, [_staged(sink, [rows])], {"0": 10})
+        found = {document["id"]: document.get("text") for document in sink.documents()}
+        assert found == {0: "text 0", 1: None, 2: "set", 7: None}
+
+    def test_rows_have_their_places(self, sink: Sink) -> None:
+        """As a pipeline gives them: each with its partition and offset in the commit log."""
+        rows = [
+            placed(_rows(sink, some(range(n, n + 3))), n % 2, pa.array(range(10, 13), pa.int64())) for n in (0, 3, 6)
+        ]
+        _finish(sink, [_staged(sink, rows)], {"0": 13, "1": 13})
+        assert _sorted(sink) == some(range(9))
+
     def test_finishing_again_changes_nothing(self, sink: Sink) -> None:
         writer = sink.writer()
         if writer.guarantee == "at least once":
@@ -127,24 +149,30 @@ class WriterContract:
         assert _sorted(sink) == some(range(5))
         writer.close()
 
+    def test_commands_are_known_by_name(self, sink: Sink) -> None:
+        with contextlib.closing(sink.writer()) as writer:
+            assert writer.commands <= {TRUNCATE, DROP, RENAME}
+
     def test_truncate(self, sink: Sink) -> None:
         if not self.upserts:
             pytest.skip("this sink keeps every message")
+        self._truncates(sink)
         _written(sink, some(range(5)))
         writer = sink.writer()
         for _ in range(2):
-            writer.command(sink.namespace, "truncate", Who("pipeline", "writer", 1))
+            writer.command(sink.namespace, Command(TRUNCATE), Who("pipeline", "writer", 1))
         writer.close()
         assert sink.documents() == []
 
     def test_a_truncate_of_a_run_that_was_followed_is_refused(self, sink: Sink) -> None:
         self._exactly(sink)
+        self._truncates(sink)
         old, new = sink.writer(), sink.writer()
         old.claim(Who("pipeline", "writer", 1))
         new.claim(Who("pipeline", "writer", 2))
         _written(sink, some(range(5)), epoch=2)
         with pytest.raises(Conflict):
-            old.command(sink.namespace, "truncate", Who("pipeline", "writer", 1))
+            old.command(sink.namespace, Command(TRUNCATE), Who("pipeline", "writer", 1))
         old.close()
         new.close()
         assert _sorted(sink) == some(range(5))
@@ -196,6 +224,11 @@ class WriterContract:
                 writer.claim(Who("pipeline", "writer", 1))
         _written(sink, some([3], "replayed"), epoch=2, offsets={"0": 3})
         assert _sorted(sink) == [*some([1], "first"), *some([3], "replayed")]
+
+    def _truncates(self, sink: Sink) -> None:
+        with contextlib.closing(sink.writer()) as writer:
+            if TRUNCATE not in writer.commands:
+                pytest.skip("this sink cannot truncate; a pipeline passes it")
 
     def _exactly(self, sink: Sink) -> None:
         writer = sink.writer()

@@ -1,0 +1,302 @@
+"""Copies a home: from disk to S3 and back, from any to any, while it is being written.
+
+The rule.  Positions are read first, then the heads, then what the heads refer to; bytes are immutable, so they are the
+same whenever they are read.  So no position in the copy is ahead of its log, and every record that a head counts is
+there.  Items that guard appends (named producers, pipelines' readers) are read before and after the heads, until they
+are the same both times: then they agree with the heads exactly.  A home on disk is read as of one moment.
+
+The target cannot be opened before it is complete and a scrub has read it.  A copy that was cut off begins again, and
+keeps the objects that are there already.  Members and leases are left out: their processes do not use the copy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from tailrace.admin.guards import GUARDS
+from tailrace.admin.report import Report
+from tailrace.admin.scrub import scrub
+from tailrace.admin.target import CopyTarget, claim, scan
+from tailrace.coordination import guard
+from tailrace.coordination.lease import NOBODY
+from tailrace.errors import Damaged, ObjectMissing, Unavailable, UnknownTopic
+from tailrace.events.tip import TIP
+from tailrace.feed.state import KEY as INDEXING
+from tailrace.log.catalog import bucket_key
+from tailrace.log.format import head as heads
+from tailrace.log.format.chunk import MANIFEST
+from tailrace.log.format.head import ChunkEntry, Head, Page
+from tailrace.log.format.manifest import expand
+from tailrace.log.integrity import missing_pages as missing
+from tailrace.log.topic_log import TopicLog
+from tailrace.storage.calls import Store
+from tailrace.storage.tables import LAST, Item, Key
+from tailrace.streams.table_homes import TABLES, described
+
+LEFT_OUT = (
+    "$Home",
+    "$Member-",
+    "$Name-",
+    "$UnitMember-",
+    "$UnitName-",
+    "$Lease-",
+    "$Deleted",
+    "$Topics",
+    "$Topic-",
+    "$Log-",
+    "$Chunk-",
+    "$Upkeep-",
+)
+ATTEMPTS = 20
+WORKERS = 4
+
+
+@dataclass(slots=True)
+class Copied:
+    """What a copy has done: topics, streams of events, tables of models, objects; how many of the objects an
+    interrupted copy had left there; and the scrub of the target."""
+
+    topics: int = 0
+    streams: int = 0
+    tables: int = 0
+    objects: int = 0
+    bytes: int = 0
+    resumed: int = 0
+    report: Report = field(default_factory=Report)
+
+
+class _SourceChanged(Exception):
+    """The source has changed under the copy: read its items again."""
+
+
+def copy(
+    source: Store, target: Store, source_id: str, url: str, told: Callable[[int], object] = lambda _: None
+) -> Copied:
+    """Copy a home to a target, which is then a home of its own; `url` names the target in messages."""
+    claimed = claim(target, source_id, url)
+    there = {one.name: one.size for one in target.objects.list("topics/")}
+    missing: set[str] = set()
+    for attempt in range(ATTEMPTS):
+        claimed.wipe(("$Chunk-",))
+        copied = Copied(resumed=len(there) if attempt == 0 else 0)
+        try:
+            with _still(source) as still:
+                _Copy(still, claimed, there, missing, copied, told).run()
+            break
+        except _SourceChanged:
+            continue
+    else:
+        raise Unavailable(f"the source has changed {ATTEMPTS} times while it was copied; run it again later")
+    copied.report = scrub(target)
+    if _mend(source, claimed, copied.report):
+        copied.report = scrub(target)
+    claimed.finish()
+    return copied
+
+
+@contextmanager
+def _still(source: Store) -> Iterator[Store]:
+    """The source as of one moment, where its table can."""
+    snapshot: Any = getattr(source.table, "snapshot", None)
+    if snapshot is None:
+        yield source
+        return
+    with snapshot() as table:
+        yield replace(source, table=table)
+
+
+def _mend(source: Store, target: CopyTarget, report: Report) -> bool:
+    """Copy again the objects that a power cut may have left half-written in the target; whether there were any."""
+    mended = False
+    for damage in report.damages:
+        if damage.where.startswith("topics/"):
+            try:
+                right = source.objects.get(damage.where)
+            except ObjectMissing:
+                continue
+            target.replace_object(damage.where, right)
+            mended = True
+    return mended
+
+
+class _Copy:
+    def __init__(
+        self,
+        source: Store,
+        target: CopyTarget,
+        there: dict[str, int],
+        missing: set[str],
+        copied: Copied,
+        told: Callable[[int], object],
+    ) -> None:
+        self.source, self.target, self.there, self.missing = source, target, there, missing
+        self.copied, self.told = copied, told
+        self.sizes: dict[str, int] = {}
+
+    def run(self) -> None:
+        """Positions, heads, pages and bytes, in this order; and the topics' names last."""
+        topics, guards = self._items()
+        described = {item["id"]: item for item in topics}
+        found, guards = self._heads(described, guards)
+        with ThreadPoolExecutor(WORKERS, "tailrace-copy") as pool:
+            for id, head in found.items():
+                self._topic(TopicLog(described[id]["p"].removeprefix("$Topic-"), id), head, pool)
+        self.target.put_all(guards.values())
+        names: dict[Key, dict[str, str]] = {}
+        for id, item in described.items():
+            if id in found:  # it may have grown since it was described
+                item = {**item, "partitions": found[id].partitions}
+            elif self.source.run(guard.truth(Key(item["p"], item["i"]))) != item:
+                continue  # deleted since; else its head is lost, and the scrub of the target says so
+            name = item["p"].removeprefix("$Topic-")
+            names.setdefault(bucket_key("$Topics", name), {})[name] = id
+            self.target.put(item)
+        self.target.put_all({"p": key.p, "i": key.i, "names": some} for key, some in names.items())
+        self.target.flush()
+
+    # -- items
+    def _items(self) -> tuple[list[Item], dict[Key, Item]]:
+        """Copy every item that depends on no other; gives the topics' descriptions, and the guards."""
+        topics: list[Item] = []
+        guards: dict[Key, Item] = {}
+        stream = ""
+        for item in scan(self.source):
+            p: str = item["p"]
+            if not p.startswith("$"):
+                if p != stream:
+                    self._stream(p)
+                stream = p
+            elif p.startswith("$Topic-"):
+                topics.append(item)
+            elif p == TABLES:
+                self._model_table(item)
+            elif p.startswith(GUARDS):
+                guards[Key(p, item["i"])] = item
+            elif p == INDEXING.p:
+                self.target.put({name: value for name, value in item.items() if name != "store"})
+            elif not p.startswith(LEFT_OUT):
+                self.target.put({**item, "owner": NOBODY} if p.startswith("$Group-") and "owner" in item else item)
+        return topics, guards
+
+    def _model_table(self, item: Item) -> None:
+        """A table of a model, as of the same moment as all else."""
+        name, (schema, view) = item["name"], described(item)
+        source: Any = self.source.table
+        items = source.sibling(name, schema)
+        into = self.target.model_table(name, schema, view)
+        after: Key | None = None
+        while page := items.scan(after):
+            into.put_all(page)
+            after = schema.key_of(page[-1])
+        into.flush()
+        self.copied.tables += 1
+
+    def _stream(self, stream: str) -> None:
+        """The Tip first, then the calves below it, which never change."""
+        tip = self.source.run(guard.truth(Key(stream, TIP)))
+        below = LAST if tip is None else tip["n"] - len(tip["e"])
+        for calf in self.source.run(guard.read_all(stream, 0, TIP - 1)):
+            if calf["i"] < below:
+                self.target.put(calf)
+        if tip is not None:
+            self.target.put(tip)
+        self.copied.streams += 1
+
+    def _heads(self, topics: dict[str, Item], guards: dict[Key, Item]) -> tuple[dict[str, Head], dict[Key, Item]]:
+        """Every topic's head, and the guards as they were meanwhile; a topic deleted by now is left out."""
+        for _ in range(ATTEMPTS):
+            found: dict[str, Head] = {}
+            for id in topics:
+                try:
+                    found[id] = self.source.run(TopicLog(id, id).head())
+                except UnknownTopic:
+                    continue
+            again = {Key(item["p"], item["i"]): item for item in scan(self.source) if item["p"].startswith(GUARDS)}
+            if again == guards:
+                return found, guards
+            guards = again
+        raise Unavailable(
+            "named producers or pipelines have written all the time, and their numbers must agree with the log; stop "
+            "them while the copy begins, or copy from a home on disk"
+        )
+
+    # -- topics
+    def _topic(self, log: TopicLog, head: Head, pool: ThreadPoolExecutor) -> None:
+        if self.there:
+            self.sizes = {one.name: one.size for one in self.source.objects.list(f"topics/{log.id}/")}
+        number = head.first
+        while number < head.page:
+            items, _ = self.source.run(guard.read_range(heads.head_key(log.id).p, number, head.page - 1))
+            if not items:
+                self._must_be_lost(log, number)
+                break
+            for item in items:
+                page = Page.of(item)
+                if page.last >= head.page:
+                    raise _SourceChanged
+                if page.first != number:
+                    self._must_be_lost(log, number)
+                self._entries(log, page.entries, pool)
+                self.target.put(item)
+                number = page.last + 1
+        self._entries(log, head.own.entries, pool)
+        self.target.put(head.item)
+        self.copied.topics += 1
+
+    def _must_be_lost(self, log: TopicLog, number: int) -> None:
+        """A page that does not show was merged since its head was read; or is lost, as the scrub of the target says."""
+        if self.source.run(missing.gap_at(log, number)) is None:
+            raise _SourceChanged
+
+    def _entries(self, log: TopicLog, entries: tuple[ChunkEntry, ...], pool: ThreadPoolExecutor) -> None:
+        every = [part for entry in entries for part in self._parts(log, entry)]
+        for entry in every:
+            if entry.inline:
+                self._item(log, entry)
+        for size in pool.map(lambda entry: self._object(log, entry), [e for e in every if not e.inline]):
+            self.copied.objects += 1
+            self.copied.bytes += size
+            self.told(size)
+
+    def _parts(self, log: TopicLog, entry: ChunkEntry) -> tuple[ChunkEntry, ...]:
+        if not entry.kind & MANIFEST:
+            return (entry,)
+        try:
+            return (entry, *self.source.run(expand(log.id, entry)))
+        except ObjectMissing as error:
+            raise _SourceChanged from error
+        except Damaged:
+            return (entry,)  # the scrub of the target says so
+
+    def _item(self, log: TopicLog, entry: ChunkEntry) -> None:
+        key = heads.chunk_key(log.id, entry.gen, entry.id)
+        item = self.source.run(guard.read(key))
+        if item is not None:
+            self.target.put(item)
+        else:
+            self._gone(f"{key.p}/{key.i}")
+
+    def _object(self, log: TopicLog, entry: ChunkEntry) -> int:
+        name = heads.object_name(log.id, entry.gen, entry.id)
+        try:
+            size = self.sizes.get(name, -1)
+            if size >= 0 and self.there.get(name) == size:
+                return size
+            data = self.source.objects.get(name)
+        except ObjectMissing:
+            self._gone(name)
+            return 0
+        self.target.put_object(name, data)
+        self.there[name] = len(data)
+        return len(data)
+
+    def _gone(self, name: str) -> None:
+        """Bytes that were there are not: merged and cleaned since; or lost, if it is so the next time too, which the
+        scrub of the target tells."""
+        if name not in self.missing:
+            self.missing.add(name)
+            raise _SourceChanged

@@ -1,0 +1,128 @@
+"""Meters: a table and objects that count the requests and units that a cloud would bill."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+
+from tailrace.errors import Conflict
+from tailrace.storage.limits import item_size
+from tailrace.storage.objects import Bytes, ObjectInfo, Objects
+from tailrace.storage.tables import LAST, Action, Check, Item, Key, Put, Slice, Table
+
+WRITE_UNIT, READ_UNIT = 1024, 4096
+
+
+class Bill:
+    """Requests by kind, and the units of DynamoDB that they took: `writes` and `reads`."""
+
+    def __init__(self) -> None:
+        self.requests: Counter[str] = Counter()
+        self.units: Counter[str] = Counter()
+        self._lock = threading.Lock()
+
+    def add(self, request: str, kind: str = "", units: int = 0) -> None:
+        """One more request."""
+        with self._lock:
+            self.requests[request] += 1
+            self.units[kind] += units
+
+    def clear(self) -> None:
+        """Count from nothing again."""
+        with self._lock:
+            self.requests.clear()
+            self.units.clear()
+
+
+def _units(size: int, unit: int) -> int:
+    return max(1, -(-size // unit))
+
+
+class MeteredTable:
+    """Keeps `Table`: another one, as DynamoDB would count it."""
+
+    inline_bytes = 8192
+    handy_bytes = 32768
+    joins_inline = False
+
+    def __init__(self, table: Table, bill: Bill) -> None:
+        self._table, self._bill = table, bill
+
+    def get(self, key: Key) -> Item | None:
+        """The item, or None."""
+        item = self._table.get(key)
+        self._bill.add("GetItem", "reads", _units(item_size(item) if item else 0, READ_UNIT))
+        return item
+
+    def query(
+        self, p: str, low: int = 0, high: int = LAST, *, descending: bool = False, limit: int | None = None
+    ) -> Slice:
+        """Items of one hash."""
+        found = self._table.query(p, low, high, descending=descending, limit=limit)
+        self._bill.add("Query", "reads", _units(sum(map(item_size, found.items)), READ_UNIT))
+        return found
+
+    def scan(self, after: Key | None = None) -> list[Item]:
+        """Items of all hashes."""
+        found = self._table.scan(after)
+        self._bill.add("Scan", "reads", _units(sum(map(item_size, found)), READ_UNIT))
+        return found
+
+    def write(self, *actions: Action) -> tuple[Item | None, ...] | None:
+        """Do all actions or none; a refused write costs as much."""
+        try:
+            return self._table.write(*actions)
+        except Conflict:
+            raise
+        finally:
+            units = sum(map(self._written, actions))
+            name = "TransactWriteItems" if len(actions) > 1 else f"{_NAMES.get(type(actions[0]), 'Update')}Item"
+            self._bill.add(name, "writes", 2 * units if len(actions) > 1 else units)
+
+    def _written(self, action: Action) -> int:
+        item = action.item if isinstance(action, Put) else self._table.get(action.key)
+        return _units(item_size(item) if item else 0, WRITE_UNIT)
+
+    def close(self) -> None:
+        """Close the table."""
+        self._table.close()
+
+
+_NAMES = {Put: "Put", Check: "Get"}
+
+
+class MeteredObjects:
+    """Keeps `Objects`: others, as S3 would count them."""
+
+    def __init__(self, objects: Objects, bill: Bill) -> None:
+        self._objects, self._bill = objects, bill
+
+    def put(self, name: str, parts: Sequence[Bytes]) -> None:
+        """Store the joined parts."""
+        self._bill.add("put")
+        self._objects.put(name, parts)
+
+    def get(self, name: str) -> memoryview:
+        """All bytes of an object."""
+        self._bill.add("get")
+        return self._objects.get(name)
+
+    def get_ranges(self, name: str, ranges: Sequence[tuple[int, int]]) -> list[memoryview]:
+        """Some bytes of an object."""
+        self._bill.add("get")
+        return self._objects.get_ranges(name, ranges)
+
+    def list(self, prefix: str) -> Iterator[ObjectInfo]:
+        """The objects below a prefix."""
+        self._bill.add("list")
+        return self._objects.list(prefix)
+
+    def delete(self, names: Iterable[str]) -> None:
+        """Remove objects."""
+        self._bill.add("delete")
+        self._objects.delete(names)
+
+    def close(self) -> None:
+        """Close them."""
+        self._objects.close()

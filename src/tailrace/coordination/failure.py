@@ -1,0 +1,48 @@
+"""Failure: what follows when a handler, a function or a writer fails for one record.  One policy for all of them.
+
+data     the record, or what is made of it: tried again, then as the policy says
+away     a server, a network, a disk, a process: nothing is lost by waiting
+setup    a right, a table, another run: nothing is lost by stopping, and skipping would skip everything
+"""
+
+from __future__ import annotations
+
+from typing import Literal, TypeAlias
+
+from tailrace.errors import (
+    BadSetting,
+    Broken,
+    Closed,
+    Diverged,
+    Fenced,
+    HomeError,
+    NotInstalled,
+    NotReady,
+    StorageError,
+)
+
+OnError: TypeAlias = Literal["stop", "dead_letter", "skip"]
+"""What becomes of a record that keeps failing: stop before it, keep it aside and go on, or leave it out."""
+Cause: TypeAlias = Literal["data", "away", "setup"]
+Verdict: TypeAlias = Literal["wait", "stop", "dead_letter", "skip"]
+SETUP = (BadSetting, Broken, Closed, Diverged, Fenced, HomeError, NotInstalled, NotReady)
+
+
+def cause_of(error: BaseException) -> Cause:
+    """The cause of an error: data, away or setup."""
+    if isinstance(error, SETUP):
+        return "setup"
+    return "away" if isinstance(error, StorageError) else "data"
+
+
+def verdict(cause: Cause, on_error: OnError) -> Verdict:
+    """What to do with a record that has failed as often as it may: only its own fault lets it be passed by."""
+    if cause == "away":
+        return "wait"
+    return "stop" if cause == "setup" else on_error
+
+
+def said(error: BaseException) -> str:
+    """An error as people read it: tailrace's own need no name before them."""
+    told = isinstance(error, (*SETUP, StorageError))
+    return str(error) if told else f"{type(error).__name__}: {error}"

@@ -1,0 +1,76 @@
+"""Sources: what a change stream or the feed offers a consumer, to share its units and to read one of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple, Protocol, TypeVar
+
+from tailrace.coordination.units import Units
+from tailrace.storage.calls import Steps
+from tailrace.storage.tables import Action, Change, Item
+
+R = TypeVar("R")
+
+
+class Moved(Exception):
+    """An operator has put the unit to another place: it is taken again, from there."""
+
+
+class UnitWrite(NamedTuple):
+    """A write that commits with a position: on a table, None for the home's own."""
+
+    table: Any
+    action: Action
+    racing: bool = False
+    """Whether a refusal only means that another process was quicker, so that the same write is planned again."""
+
+
+class UnitReader(Protocol[R]):
+    """One unit, from a place on.  Used by one thread at a time."""
+
+    def read(self) -> Sequence[R]:
+        """The next records; none: nothing new right now.  May block while the service answers."""
+
+    @property
+    def ended(self) -> bool:
+        """Whether nothing comes after the records read."""
+
+    def kept(self, last: R | None) -> tuple[Change, ...]:
+        """What the unit's item stores once a record, and all before it, is handled; None: nothing new."""
+
+    def also(self, last: R | None) -> Steps[Sequence[Action]]:
+        """What else is written with that, into the home's own table."""
+
+    @property
+    def due(self) -> bool:
+        """Whether to commit though nothing was handled: much was left out, or the place grows old.  Asked when all that
+        was read is handled and committed."""
+
+    def committed(self) -> None:
+        """What `kept` and `also` gave last is stored."""
+
+    def close(self) -> None:
+        """Give up its resources."""
+
+
+class UnitSource(Protocol[R]):
+    """The units that a group works on."""
+
+    units: Units
+    fatal: tuple[type[Exception], ...]
+    """Errors in reading a unit that end the consumer, since waiting does not help and there is little else to do."""
+
+    def look(self) -> Steps[None]:
+        """Create the units that can be begun, and drop those that are gone."""
+
+    def open(self, unit: str, item: Item) -> Steps[UnitReader[R]]:
+        """A unit, from where its item says."""
+
+    def value(self, record: R) -> Any:
+        """The record as handlers get it."""
+
+    def writes(self, returned: Any) -> Steps[list[UnitWrite]]:
+        """The writes that a handler returned; none if it returned None."""
+
+    def described(self, unit: str, record: R) -> Mapping[str, Any]:
+        """A record as a dead letter keeps it: `id`, which says where it was, and its content."""

@@ -1,0 +1,46 @@
+"""Tasks: what a member remembers of a unit that it holds, until it lets go of it."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+from typing import Generic, TypeVar
+
+from tailrace.coordination.lease import Held
+from tailrace.coordination.source import UnitReader
+from tailrace.errors import PositionLost
+from tailrace.storage.tables import Item
+
+R = TypeVar("R")
+
+
+@dataclass(slots=True, eq=False)
+class Task(Generic[R]):
+    """A unit that this member holds."""
+
+    unit: str
+    held: Held
+    item: Item
+    seen: int
+    reader: UnitReader[R] | None = None
+    queue: deque[R] = field(default_factory=deque)
+    last: R | None = None
+    """The last record that was handled and is not committed yet."""
+    records: int = 0
+    leaving: bool = False
+    """Whether it is over this member's share: to be released once what was handled is committed."""
+    caught_up: bool = False
+    asked: float = -1.0
+    """When it was last read, on the monotonic clock."""
+    progress: float = 0.0
+    """When it last came forward, or was found to be at its end, by this host's clock."""
+    handling: tuple[float, R, int] | None = None
+    """A record that a handler is at work on: since when, on the monotonic clock; the record; `seen` at that time."""
+    error: str = ""
+    lost: PositionLost | None = None
+    """Why it cannot be read on, until an operator decides where to go on."""
+    failures: int = 0
+    not_before: float = 0.0
+    """On the monotonic clock: when it may be tried again after a failure."""
+    due: float = 0.0
+    pause: float = 0.0

@@ -1,0 +1,308 @@
+"""Home: an open home, and everything it offers."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from tailrace.errors import AlreadyThere, BadSetting, Closed
+from tailrace.home.home_item import open_home_item
+from tailrace.home.store import store_of
+from tailrace.home.url import DEFAULT, shown
+from tailrace.log import catalog
+from tailrace.log.catalog import Described
+from tailrace.log.groups.group import purge, refuse_topic_of_queue
+from tailrace.log.settings import settings as check_settings
+from tailrace.log.topic import Topic
+from tailrace.storage.calls import Store
+
+if TYPE_CHECKING:
+    from tailrace.admin.copy import Copied
+    from tailrace.admin.report import Report
+    from tailrace.feed.indexing import Indexing
+    from tailrace.feed.store import FedEvents
+    from tailrace.log.upkeep.scheduler import Background
+    from tailrace.log.upkeep.topic_upkeep import Tended
+    from tailrace.queue.envelope import Codec
+    from tailrace.queue.queue import Queue
+    from tailrace.queue.transaction import Transaction
+    from tailrace.stream_copy import StreamCopy
+    from tailrace.streams.engine import Engine
+    from tailrace.streams.stream import Start
+
+
+class Home:
+    """An open home.  Close it, or use it in a `with` block; its topics may be used from any thread."""
+
+    def __init__(self, url: str, store: Store) -> None:
+        self.url, self.store = url, store
+        self._closed = False
+        self._keeping: list[Background] = []
+        self._archives: dict[str, Home] = {}
+        self._indexing: Indexing | None = None
+        self._lock = threading.Lock()
+        self.id: str = store.run(open_home_item(url))["id"]
+
+    def __repr__(self) -> str:
+        return f"Home({self.url!r})"
+
+    # -- topics
+    def topic(self, name: str, partitions: int | None = None, **settings: Any) -> Topic:
+        """The topic of this name.  With `partitions` it is made if it is not there; a different count is refused."""
+        self._check_open()
+        if partitions is None and not settings:
+            return Topic(self.store, self.store.run(catalog.describe(name)))
+        if partitions is None:
+            raise BadSetting(
+                "settings are given when a topic is made, with partitions=…; topic.configure() changes them"
+            )
+        check_settings(settings)
+        described = self.store.run(catalog.find(name))
+        if described is None:
+            try:
+                return self.create_topic(name, partitions, **settings)
+            except AlreadyThere:  # made by another process just now
+                described = self.store.run(catalog.describe(name))
+        if described.partitions != catalog.check_partitions(partitions):
+            more = described.partitions < partitions
+            hint = f"`tailrace topic grow {name} {partitions}` adds some" if more else "it cannot have fewer"
+            raise BadSetting(
+                f"topic {name!r} has {described.partitions} partitions, not {partitions}; {hint}, or open it without a "
+                "count"
+            )
+        _check_same(described, settings)
+        return Topic(self.store, described)
+
+    def create_topic(self, name: str, partitions: int = 1, **settings: Any) -> Topic:
+        """Create a topic; `AlreadyThere` if one has this name."""
+        self._check_open()
+        wall = int(time.time() * 1000)
+        return Topic(self.store, self.store.run(catalog.create(name, partitions, settings, wall)))
+
+    def topics(self) -> list[str]:
+        """The names of all topics, in order."""
+        self._check_open()
+        return self.store.run(catalog.listing("$Topics"))
+
+    def delete_topic(self, name: str) -> None:
+        """Delete a topic and everything in it.  No process finds it any more; if this call is cut off, the next one
+        finishes it."""
+        self._check_open()
+        self.store.run(refuse_topic_of_queue(name))
+        self.store.run(catalog.delete(name))
+        self.store.run(purge())
+
+    def transaction(self, *topics: str | Topic) -> Transaction:
+        """Records of topics, messages of queues and events of streams that are stored together, or not at all.
+
+        `with home.transaction("a", "b") as t`: t.send, t.push, t.append.  Topics may also be named when sending."""
+        from tailrace.queue.transaction import Transaction
+
+        self._check_open()
+        chosen = [self.topic(t) if isinstance(t, str) else t for t in topics]
+        return Transaction(self.store, {t.name: (t.log, t.described) for t in chosen}, self.queue, self.topic)
+
+    # -- queues
+    def queue(
+        self,
+        name: str,
+        shards: int | None = None,
+        *,
+        codec: Codec | None = None,
+        pusher: str | None = None,
+        **settings: Any,
+    ) -> Queue:
+        """The queue of this name.  It is made by the first push or consumer, or now if `shards` or settings are given.
+
+        Messages are bytes, or objects through a codec (JSON by default); see `queue.settings.Settings`.  A `pusher` is
+        a name that goes with every message pushed here, for `explain`."""
+        from tailrace.queue.queue import Queue
+        from tailrace.queue.transaction import AckTransaction
+
+        self._check_open()
+
+        def new_transaction() -> AckTransaction:
+            return AckTransaction(self.store, {}, self.queue, self.topic)
+
+        queue = Queue(self.store, name, codec=codec, pusher=pusher, new_transaction=new_transaction)
+        if shards is not None or settings:
+            queue.make(shards, **settings)
+        return queue
+
+    def queues(self) -> list[str]:
+        """The names of all queues, in order."""
+        from tailrace.queue.queue import names
+
+        self._check_open()
+        return names(self.store)
+
+    # -- events
+    def events(self, *, archive: Home | str | os.PathLike[str] | None = None, **settings: Any) -> FedEvents:
+        """The event store of this home: `home.events().stream("Cart-42")`.  See `Events` for the settings.
+
+        `archive` is another home, open or by its URL, that `prune` moves events to; a home that is opened here is
+        closed with this one."""
+        from tailrace.feed.store import FedEvents
+
+        self._check_open()
+        table = None if archive is None else self._archive(archive).store.table
+        start = self._start_indexing
+        return FedEvents(self.store, archive=table, start_indexing=start, embedded=self._indexes_here, **settings)
+
+    def _archive(self, given: Home | str | os.PathLike[str]) -> Home:
+        from tailrace.events.archive import mark_archive
+
+        if not isinstance(given, Home | str | os.PathLike):
+            raise BadSetting(f"an archive is a home, or the URL of one, not a {type(given).__name__}")
+        if isinstance(given, Home):
+            home = given
+        elif (url := os.fspath(given)) in self._archives:
+            home = self._archives[url]
+        else:
+            home = self._archives[url] = open(url)
+        home._check_open()
+        if home.id == self.id:
+            raise BadSetting(f"{self.url} cannot be its own archive: what is pruned would be gone; name another home")
+        home.store.run(mark_archive())
+        return home
+
+    def _start_indexing(self) -> Indexing | None:
+        """Index the appended events in the background; a home on DynamoDB leaves that to a Lambda."""
+        from tailrace.feed.indexing import Indexing
+
+        self._check_open()
+        with self._lock:
+            if self._indexing is None and self._indexes_here:
+                self._indexing = Indexing(self.store)
+        return self._indexing
+
+    @property
+    def _indexes_here(self) -> bool:
+        return not self.url.startswith("s3:")
+
+    # -- models and change streams
+    def engine(self) -> Engine:
+        """Models, their tables and the streams of their changes, in the same place as this home's table."""
+        from tailrace.streams.engine import embedded
+
+        self._check_open()
+        return embedded(self.store)
+
+    def copy_stream(
+        self, table: str, topic: str | Topic, start: Start = "trim_horizon", *, restart: bool = False
+    ) -> StreamCopy:
+        """Copies the changes of a table into a topic, each once: `.once()` copies the current ones, `.follow()` goes
+        on.
+
+        `start` says where the first copy begins; later ones go on where the last ended, unless `restart`."""
+        from tailrace.stream_copy import StreamCopy
+
+        chosen = self.topic(topic) if isinstance(topic, str) else topic
+        return StreamCopy(self.store, self.engine(), chosen, table, start, restart=restart)
+
+    # -- the whole
+    def scrub(
+        self,
+        topics: Iterable[str] | None = None,
+        *,
+        sample: float = 1.0,
+        told: Callable[[int], object] = lambda _: None,
+    ) -> Report:
+        """Read everything again, or some topics, and compare it with the table; changes nothing.
+
+        `sample`: the part of the chunks, drawn at random, whose bytes are read.  `told` is called with the bytes read
+        so far."""
+        from tailrace.admin.scrub import scrub
+
+        self._check_open()
+        return scrub(self.store, topics, sample=sample, told=told)
+
+    def copy(self, to: str | os.PathLike[str], *, told: Callable[[int], object] = lambda _: None) -> Copied:
+        """Copy the present state of this home to an empty one, and scrub the copy.  Call it again after an
+        interruption, and it goes on where it was.  `told` is called with the bytes copied so far."""
+        from tailrace.admin.copy import copy
+
+        self._check_open()
+        url = os.fspath(to)
+        target = store_of(url)
+        try:
+            return copy(self.store, target, self.id, shown(url) if "://" in url else url, told)
+        finally:
+            if not url.startswith("memory:"):
+                target.close()
+
+    # -- upkeep
+    def upkeep(self, *topics: str, rate: float | None = None, wait: float = 15.0) -> list[Tended]:
+        """Upkeep of these topics, or of all: retention, compaction, merging, cleaning; gives what was done to each.
+
+        `rate`: bytes a second that it may write.  `Busy` if another process does it for longer than `wait`."""
+        from tailrace.log.upkeep.scheduler import Keeper, Pace
+
+        self._check_open()
+        done = Keeper(self.store, Pace(rate)).run(topics, wait=wait)
+        for name in self.queues():
+            if not topics or name in topics:
+                self.queue(name).upkeep()
+        return done
+
+    def start_upkeep(self, every: float = 3600.0, rate: float | None = None) -> Background:
+        """Upkeep of all topics in the background, every so many seconds, until it is stopped or the home is closed."""
+        from tailrace.log.upkeep.scheduler import Background, Keeper, Pace
+
+        self._check_open()
+        self._keeping.append(Background(Keeper(self.store, Pace(rate)), every))
+        return self._keeping[-1]
+
+    # -- life
+    def close(self) -> None:
+        """Give up files and connections.  What is acknowledged is durable with or without this."""
+        if not self._closed:
+            self._closed = True
+            for background in self._keeping:
+                background.stop()
+            for archive in self._archives.values():
+                archive.close()
+            if self._indexing is not None:
+                self._indexing.close()
+            if not self.url.startswith("memory:"):
+                self.store.close()
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise Closed(f"the home {self.url} is closed")
+
+    def __enter__(self) -> Home:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+
+def open(home: str | os.PathLike[str] = DEFAULT) -> Home:
+    """Open a home; creates a local folder that is missing.  See `tailrace.home.url` for what can be given."""
+    url = os.fspath(home)
+    store = store_of(url)
+    if url.startswith("memory:"):
+        return Home(url, store)
+    return _opened(shown(url) if url.startswith("s3:") else url, store)
+
+
+def _opened(url: str, store: Store) -> Home:
+    try:
+        return Home(url, store)
+    except BaseException:
+        store.close()
+        raise
+
+
+def _check_same(described: Described, settings: Mapping[str, Any]) -> None:
+    """Refuse settings that differ from the topic's: opening it must not change it."""
+    for name, wanted in settings.items():
+        if (has := getattr(described.settings, name)) != wanted:
+            raise BadSetting(
+                f"topic {described.name!r} has {name}={has!r}, not {wanted!r}; open it without settings, or change "
+                f"them with topic.configure({name}={wanted!r}) or `tailrace topic set {described.name} {name}={wanted}`"
+            )

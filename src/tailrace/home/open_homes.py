@@ -1,0 +1,41 @@
+"""Homes that this process keeps open, each opened once.  A process made by fork opens its own."""
+
+from __future__ import annotations
+
+import gc
+import os
+
+from tailrace.home.home import Home, open
+
+MAX_OPEN_HOMES = 8
+"""A process keeps so many homes open.  A driver that visits hundreds would run out of file descriptors."""
+_open: dict[tuple[int, str], Home] = {}
+
+
+def is_open(url: str) -> bool:
+    """Whether this process has the home of this URL open."""
+    return (os.getpid(), url) in _open
+
+
+def open_once(url: str) -> Home:
+    """The home of this URL, opened once in this process.
+
+    When too many are open, the one that was used longest ago is let go; it closes when its last reader ends.
+    """
+    key = (os.getpid(), url)
+    home = _open.pop(key, None)
+    if home is None:
+        home = open(url)
+        _let_go()
+    _open[key] = home
+    return home
+
+
+def _let_go() -> None:
+    """Make room for one more home."""
+    if len(_open) < MAX_OPEN_HOMES:
+        return
+    while len(_open) >= MAX_OPEN_HOMES:
+        _open.pop(next(iter(_open)), None)
+    gc.unfreeze()  # a home refers to itself, so that only the garbage collector closes it
+    gc.collect()

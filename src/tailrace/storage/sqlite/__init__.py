@@ -1,0 +1,7 @@
+"""Tables in one SQLite file, which many threads and processes share: one fsync for each group of commits, changes
+captured in the shape of DynamoDB Streams.
+
+Used from outside: table, database, database_file, codec, capture.
+Read in this order: table, database, database_file, connection, committer, codec, recent_items, capture, snapshot,
+checkpointer, checksums, watermark, journal, integrity, lock_holder.
+"""

@@ -1,0 +1,61 @@
+"""Recent items: those that a database's writer wrote last.  While no other process writes, they need not be read
+again."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import apsw
+
+from tailrace.storage.limits import Rare
+from tailrace.storage.tables import Item, Key
+
+MAX_RECENT_ITEMS = 512
+MAX_RECENT_ITEM_BYTES = 16_384
+"""Larger items are not kept."""
+
+
+class Known(NamedTuple):
+    """An item, its row's number and its bytes, as they are stored, and which of its attributes are rare."""
+
+    number: int
+    body: bytes
+    item: Item
+    rare: Rare
+
+
+class Recent:
+    """Used inside the writer's transactions only, so by one thread at a time."""
+
+    def __init__(self, connection: apsw.Connection) -> None:
+        self._version = connection.data_version
+        self._seen = -1
+        self._tables: dict[str, dict[Key, Known]] = {}
+
+    def of(self, table: str) -> dict[Key, Known]:
+        """The items of one table, the longest unchanged first."""
+        return self._tables.setdefault(table, {})
+
+    def begin(self) -> None:
+        """Called when a transaction has begun: forgets everything if another process has committed since the last
+        one."""
+        if self._version() != self._seen:
+            self.forget()
+
+    def commit(self) -> None:
+        """The transaction is committed."""
+        self._seen = self._version()
+
+    def forget(self) -> None:
+        """Forget everything: a write may be undone, or went another way."""
+        for items in self._tables.values():
+            items.clear()
+
+
+def keep(items: dict[Key, Known], key: Key, known: Known | None) -> None:
+    """Remember an item as it now is; None: it is gone, or its row is not known."""
+    items.pop(key, None)
+    if known is not None and len(known.body) <= MAX_RECENT_ITEM_BYTES:
+        items[key] = known
+        if len(items) > MAX_RECENT_ITEMS:
+            del items[next(iter(items))]

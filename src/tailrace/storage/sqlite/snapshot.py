@@ -1,0 +1,46 @@
+"""Snapshot: a table in SQLite as of one moment, however long the reader takes and whatever others write meanwhile.
+
+The journal grows while a snapshot is held: what it shows cannot be overwritten.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import apsw
+
+from tailrace.errors import BadInput
+from tailrace.storage.sqlite.committer import Statement
+from tailrace.storage.sqlite.database import Database
+
+T = TypeVar("T")
+
+
+class Snapshot:
+    """Stands in for a `Database` of which one moment is read; for one thread at a time.  Close it."""
+
+    def __init__(self, database: Database) -> None:
+        self.path = database.path
+        self._explain = database.explain
+        self._connection = database.connect()
+        self._cursor = self._connection.cursor()
+        self._cursor.execute("PRAGMA query_only = 1; BEGIN; SELECT 1 FROM sqlite_schema")
+
+    def read(self, work: Callable[..., T], *arguments: Any) -> T:
+        """Answer `work(cursor, *arguments)` as of the moment."""
+        try:
+            return work(self._cursor, *arguments)
+        except apsw.Error as error:
+            raise self._explain(error) from error
+
+    def change(self, judge: Callable[..., tuple[T, list[Statement]]], *arguments: Any) -> T:
+        """Conditions alone are judged as of the moment; what would change anything is not for a snapshot."""
+        answer, statements = self.read(judge, *arguments)
+        if statements:
+            raise BadInput(f"a snapshot of {self.path} can only be read")
+        return answer
+
+    def close(self) -> None:
+        """Let go of the moment."""
+        self._connection.close()

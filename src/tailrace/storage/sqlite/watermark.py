@@ -1,0 +1,104 @@
+"""Watermark: how many frames of a WAL were committed, in a file of its own beside it.
+
+    <database>-mark    "tailmark", the WAL's salts (8 bytes), frames (4), crc32 of these (4); zeros: nothing is known
+
+SQLite cannot tell a WAL that was cut from one that was never longer.  Its shared memory file would say otherwise, but
+that is not always copied with a home, and after a power cut it says nothing.  So the writer notes after each commit,
+which is durable by then, how long the WAL is.  The note is not synced, which would double the cost of a commit: it is
+there after a kill, and after a power cut unless the commit is of the last half minute or so.  It may say too little,
+never too much.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+import zlib
+from contextlib import suppress
+from pathlib import Path
+from typing import NamedTuple
+
+from tailrace.storage.local.files import Files
+
+WAL_HEADER_BYTES, FRAME_HEADER_BYTES = 32, 24
+"""Bytes of a WAL's header, and of a frame's before its page."""
+
+_MAGIC = b"tailmark"
+_SIZE = 24
+
+
+class Noted(NamedTuple):
+    """How many frames were committed, of a WAL with these salts."""
+
+    frames: int
+    salts: bytes
+
+
+def path_of(database: Path) -> Path:
+    """Where a database's watermark is."""
+    return database.with_name(database.name + "-mark")
+
+
+def read(database: Path) -> Noted | None:
+    """What a watermark says; None if it says nothing."""
+    try:
+        data = path_of(database).read_bytes()[:_SIZE]
+    except OSError:
+        return None
+    if len(data) < _SIZE or data[:8] != _MAGIC or struct.unpack_from(">I", data, 20)[0] != zlib.crc32(data[:20]):
+        return None
+    return Noted(struct.unpack_from(">I", data, 16)[0], data[8:16])
+
+
+def clear(database: Path, files: Files) -> None:
+    """Forget durably what was noted of a WAL that SQLite has removed since: the next WAL is empty at first."""
+    if read(database) is not None:
+        descriptor = files.open(path_of(database))
+        try:
+            files.write_at(descriptor, bytes(_SIZE), 0)
+            files.sync(descriptor)
+        finally:
+            files.close(descriptor)
+
+
+class Watermark:
+    """Used by a database's one writer, whose WAL is there and stays until it is closed."""
+
+    def __init__(self, database: Path, files: Files) -> None:
+        self._files = files
+        self._wal = os.open(database.with_name(database.name + "-wal"), os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            self._mark = files.open(path_of(database))
+        except BaseException:
+            os.close(self._wal)
+            raise
+        self._header = b""
+        self.frames = 0
+        """How many frames the WAL has after the commit under way; 0 if that has changed nothing."""
+
+    def begin(self) -> None:
+        """Called when a transaction has begun: until it ends no other process writes the WAL."""
+        self.frames, self._header = 0, b""
+        with suppress(OSError):
+            self._header = os.pread(self._wal, WAL_HEADER_BYTES, 0)
+
+    def committed(self) -> None:
+        """It is durable.  The next commit, of any process, may have begun already, and the WAL from its start: then it
+        is not known to which one the frames belong, and nothing is noted."""
+        if not self.frames:
+            return
+        with suppress(OSError):  # the former note stays true, and the commit is durable without this one
+            header = self._header or os.pread(self._wal, WAL_HEADER_BYTES, 0)
+            first = bool(self._header) or header[12:16] == bytes(4)  # the WAL has never begun again
+            page = struct.unpack_from(">I", header, 8)[0]
+            frame = os.pread(
+                self._wal, FRAME_HEADER_BYTES, WAL_HEADER_BYTES + (self.frames - 1) * (FRAME_HEADER_BYTES + page)
+            )
+            if first and frame[8:16] == header[16:24]:
+                data = _MAGIC + header[16:24] + struct.pack(">I", self.frames)
+                self._files.write_at(self._mark, data + struct.pack(">I", zlib.crc32(data)), 0)
+
+    def close(self) -> None:
+        """Give its files up."""
+        os.close(self._wal)
+        self._files.close(self._mark)

@@ -1,1 +1,0 @@
-"""What is done to a home as a whole: scrub it, copy it."""
