@@ -1,4 +1,9 @@
-"""The event store: streams of events, each behind one guarded Tip, in the layout of the DynamoStore document."""
+"""The event store: streams of events, each behind one guarded Tip, in the layout of the DynamoStore document.
+
+Used from outside: store, event, append, reading, tip, archive, pruning, scrub, aio.
+Read in this order: store, event, append, reading, loading, tip, stored, payload, codec, strategy, decider, cache,
+archive, pruning, listing, scrub, aio.
+"""
 
 from tailrace.events.aio import AsyncDecider, AsyncEvents, AsyncStream
 from tailrace.events.cache import AllowStale, AnyCachedValue, AssumeEmpty, Cache, RequireLatest

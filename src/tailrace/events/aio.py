@@ -10,7 +10,7 @@ from tailrace.events.decider import LATEST, Decider, paired, transact
 from tailrace.events.event import Event
 from tailrace.events.pruning import Pruned
 from tailrace.events.reading import read_tip
-from tailrace.events.store import Change, Events, Stream, check_limit, pager
+from tailrace.events.store import Events, Stream, StreamChange, check_limit, pager
 from tailrace.events.tip import Tip
 from tailrace.storage.calls import Store
 
@@ -29,7 +29,7 @@ class AsyncEvents:
         """The stream of this name."""
         return AsyncStream(self._events.store, self._events.pruned, self._events.stream(name))
 
-    async def append(self, *changes: Change) -> dict[str, int]:
+    async def append(self, *changes: StreamChange) -> dict[str, int]:
         """Append to several streams in one transaction; see `Events.append`."""
         return await self._events.store.arun(self._events.appending(changes))
 

@@ -1,7 +1,8 @@
 """Appending: one guarded write for one stream or for several, answered once however often it is sent.
 
-Each attempt has the condition that its streams are as seen (`n` and `etag`), so of two attempts only one can land.  A
-refusal and a missing answer are compared with what is stored: where the ids of this append stand, it was its own.
+Each attempt has the condition that its streams are as seen (`n` and `etag`), so of two attempts only one can land.
+After a refusal or a missing answer it compares with the stored stream: if the ids of this append are in it, the append
+has happened.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from tailrace.errors import BadInput, OutcomeUnknown, TooLarge, VersionConflict
 from tailrace.events.event import Event, check_version, checked
 from tailrace.events.payload import Compression, check_compression
 from tailrace.events.reading import Forward, read_tip, true_tip
-from tailrace.events.tip import Batch, Limits, Tip, as_seen, plan, tip_key
+from tailrace.events.tip import NewEvents, Tip, TipLimits, as_seen, plan, tip_key
 from tailrace.storage import calls
 from tailrace.storage.calls import Steps
 from tailrace.storage.limits import MAX_ACTIONS
@@ -40,10 +41,10 @@ def random_id() -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class AppendSettings:
     """How an event store writes: when Tips calve, how data is compressed; where ids and times come from."""
 
-    limits: Limits = field(default_factory=Limits)
+    limits: TipLimits = field(default_factory=TipLimits)
     compression: Compression = "deflate"
     new_id: Callable[[], str] = random_id
     now: Callable[[], str] = written_now
@@ -53,63 +54,64 @@ class Settings:
 
 
 @dataclass(slots=True)
-class Part:
-    """What one stream has to do with an append: a batch for it, or (None) only the condition that it is as expected.
+class StreamAppend:
+    """One stream's part of an append: a batch for it, or (None) only the condition that it is as expected.
 
-    `expected` is a version.  `seen` is a Tip known already; with `strict`, it must be that very one."""
+    `expected` is a version.  `seen` is a Tip that the caller knows already; with `strict`, the stored one must be the
+    same."""
 
     stream: str
-    batch: Batch | None
+    batch: NewEvents | None
     expected: int | None = None
     seen: Tip | None = None
     strict: bool = False
     given: bool = False
     """Whether the caller gave ids, so that an earlier process may have stored them."""
 
-    def action(self, tip: Tip, settings: Settings, etag: str) -> tuple[tuple[Action, ...], Tip]:
+    def action(self, tip: Tip, settings: AppendSettings, etag: str) -> tuple[tuple[Action, ...], Tip]:
         """What to write on a stream as seen, and the Tip that makes."""
         if self.batch is not None:
             return plan(tip, self.batch, settings.limits, etag)
         if not tip.exists:
             return (Check(tip_key(self.stream), (Absent(),)),), tip
-        return (Check(tip_key(self.stream), as_seen(tip) if self.strict else (Equals("n", tip.n),)),), tip
+        return (Check(tip_key(self.stream), as_seen(tip) if self.strict else (Equals("n", tip.version),)),), tip
 
     def wrong(self, tip: Tip) -> bool:
         """Whether a stream is not as expected."""
         if self.strict and self.seen is not None:
-            return (tip.n, tip.etag) != (self.seen.n, self.seen.etag)
-        return self.expected is not None and tip.n != self.expected
+            return (tip.version, tip.etag) != (self.seen.version, self.seen.etag)
+        return self.expected is not None and tip.version != self.expected
 
 
 def part(
     stream: str,
     events: Sequence[Event],
     unfolds: Sequence[Event],
-    settings: Settings,
+    settings: AppendSettings,
     *,
     expected: int | None = None,
     seen: Tip | None = None,
     strict: bool = False,
-) -> Part:
+) -> StreamAppend:
     """Events for a stream, checked and encoded."""
     new, derived = checked(stream, events, unfolds)
     if expected is not None:
         check_version(stream, expected)
-    batch = Batch.of(new, derived, settings.compression, settings.now(), settings.new_id)
-    return Part(stream, batch, expected, seen, strict, any(event.id for event in new))
+    batch = NewEvents.of(new, derived, settings.compression, settings.now(), settings.new_id)
+    return StreamAppend(stream, batch, expected, seen, strict, any(event.id for event in new))
 
 
-class Appended(NamedTuple):
+class StreamAppended(NamedTuple):
     """An append to one stream that is stored: the stream's version after it, and the Tip as last seen."""
 
     version: int
     tip: Tip
     own: bool
-    """Whether the Tip is as this append made it, and nobody has written since."""
+    """Whether the Tip is as this append made it, without a later write."""
 
 
-def commit(parts: Sequence[Part], settings: Settings) -> Steps[list[Appended]]:
-    """Write all parts or none; gives what each part made of its stream.
+def commit(parts: Sequence[StreamAppend], settings: AppendSettings) -> Steps[list[StreamAppended]]:
+    """Write all parts or none; gives the Tip that each part made.
 
     `VersionConflict` when a stream is not as expected, `OutcomeUnknown` when an answer was lost and its trace is gone.
     """
@@ -125,13 +127,13 @@ def commit(parts: Sequence[Part], settings: Settings) -> Steps[list[Appended]]:
 class _Attempts:
     """The attempts of one append."""
 
-    parts: Sequence[Part]
-    settings: Settings
+    parts: Sequence[StreamAppend]
+    settings: AppendSettings
     tips: list[Tip]
     etag: str
     doubt: bool = False
 
-    def run(self) -> Steps[list[Appended]]:
+    def run(self) -> Steps[list[StreamAppended]]:
         """Try until it is written, or cannot be."""
         if any(p.given for p in self.parts) and (yield from self._stands([p.expected for p in self.parts])):
             return self._answer([p.expected or 0 for p in self.parts])
@@ -147,21 +149,22 @@ class _Attempts:
                 )
             outcome = yield from guard.attempt(*actions)
             if isinstance(outcome, Written):
-                return [Appended(after.n, after, True) for _, after in planned]
-            starts = [tip.n for tip in self.tips]
+                return [StreamAppended(after.version, after, True) for _, after in planned]
+            starts = [tip.version for tip in self.tips]
             if (yield from self._landed(outcome, actions)):
                 return self._answer(starts)
             yield from calls.pause(attempts)
             attempts += 1
 
-    def _answer(self, starts: Sequence[int]) -> list[Appended]:
-        added = [len(p.batch.e) if p.batch is not None else 0 for p in self.parts]
+    def _answer(self, starts: Sequence[int]) -> list[StreamAppended]:
+        added = [len(p.batch.events) if p.batch is not None else 0 for p in self.parts]
         return [
-            Appended(at + k, tip, tip.etag == self.etag) for at, k, tip in zip(starts, added, self.tips, strict=True)
+            StreamAppended(at + k, tip, tip.etag == self.etag)
+            for at, k, tip in zip(starts, added, self.tips, strict=True)
         ]
 
     def _check(self) -> Steps[None]:
-        """Raise unless every stream is as expected.  What was remembered or plainly read may be behind: ask first."""
+        """Raise unless every stream is as expected.  A cached or plainly read Tip may be old, so this reads first."""
         for n, p in enumerate(self.parts):
             if p.wrong(self.tips[n]) and not p.strict:
                 self.tips[n] = yield from true_tip(p.stream)
@@ -169,28 +172,28 @@ class _Attempts:
                 raise conflict(p, self.tips[n])
 
     def _landed(self, outcome: Outcome, actions: Sequence[Action]) -> Steps[bool]:
-        """Look at the streams anew, and whether this append is in them."""
+        """Look at the streams again, and whether this append is in them."""
         before, self.doubt = list(self.tips), self.doubt or isinstance(outcome, Unanswered)
         for n, p in enumerate(self.parts):
             told = isinstance(outcome, Refused) and actions[outcome.index].key == tip_key(p.stream)
-            # A refusal shows the truth, where a plain read may still show what was before a transaction.
+            # A refusal shows the committed item, where a plain read may still show the one before a transaction.
             item = outcome.item if isinstance(outcome, Refused) and told else (yield from guard.read(tip_key(p.stream)))
             self.tips[n] = Tip.of(p.stream, item)
-        stands = yield from self._stands([tip.n for tip in before])
-        moved = any((a.n, a.etag) != (b.n, b.etag) for a, b in zip(before, self.tips, strict=True))
+        stands = yield from self._stands([tip.version for tip in before])
+        moved = any((a.version, a.etag) != (b.version, b.etag) for a, b in zip(before, self.tips, strict=True))
         if moved and self.doubt and not stands:
             self._give_up_if_gone(stands)
-            self.doubt = False  # what was sent met another state, and can never land
+            self.doubt = False  # the write was refused by another state, and can never land
         return bool(stands)
 
     def _stands(self, starts: Sequence[int | None]) -> Steps[bool | None]:
-        """Whether this append is stored, beginning at these versions; None where no trace of it could be left."""
+        """Whether this append is stored, beginning at these versions; None where it would leave no trace."""
         if any(p.batch is not None and tip.etag == self.etag for p, tip in zip(self.parts, self.tips, strict=True)):
             return True
         for p, tip, at in zip(self.parts, self.tips, starts, strict=True):
-            if p.batch is None or not p.batch.e or at is None:
+            if p.batch is None or not p.batch.events or at is None:
                 continue
-            same = (yield from _same_ids(p.stream, tip, at, p.batch.ids)) if tip.n > at else False
+            same = (yield from _same_ids(p.stream, tip, at, p.batch.ids)) if tip.version > at else False
             if same is not None:
                 return same
         return None
@@ -208,19 +211,23 @@ class _Attempts:
 def _same_ids(stream: str, tip: Tip, at: int, ids: Sequence[str]) -> Steps[bool | None]:
     """Whether the events with these ids stand at an index and after it; None if those were pruned."""
     if at >= tip.first:
-        return [one.get("id") for one in tip.e[at - tip.first : at - tip.first + len(ids)]] == list(ids)
+        return [one.get("id") for one in tip.stored_events[at - tip.first : at - tip.first + len(ids)]] == list(ids)
     reader, found = Forward(stream, at, at + len(ids)), dict[int, str]()
     while page := (yield from reader.page()):
         found.update({event.index: event.id for event in page})
     return all(ids[index - at] == id for index, id in found.items()) if found else None
 
 
-def conflict(p: Part, tip: Tip) -> VersionConflict:
+def conflict(p: StreamAppend, tip: Tip) -> VersionConflict:
     """The error for a stream that is not as expected."""
-    wanted = p.expected if p.expected is not None else p.seen.n if p.seen is not None else 0
-    why = f"is at version {tip.n}, not {wanted}" if tip.n != wanted else f"was written at version {tip.n}"
+    wanted = p.expected if p.expected is not None else p.seen.version if p.seen is not None else 0
+    why = (
+        f"is at version {tip.version}, not {wanted}"
+        if tip.version != wanted
+        else f"was written at version {tip.version}"
+    )
     return VersionConflict(
         f"stream {p.stream!r} {why}: another writer was first; read it again, and decide again",
         stream=p.stream,
-        version=tip.n,
+        version=tip.version,
     )

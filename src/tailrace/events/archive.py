@@ -1,10 +1,22 @@
-"""The archive: a second table, into which calves go before they are pruned from the first, and are read from after."""
+"""The archive: a second table, into which calves go before they are pruned from the first, and are read from after.
+
+$Archive, 0    that a home is one, in the home that is: its streams have calves and no Tips, and a scrub expects that
+"""
 
 from __future__ import annotations
 
+from tailrace.coordination import guard
 from tailrace.errors import BadInput, Conflict
 from tailrace.events.tip import TIP
+from tailrace.storage.calls import Steps
 from tailrace.storage.tables import LAST, Absent, Action, Delete, Item, Key, Put, Slice, Table
+
+ARCHIVE = Key("$Archive")
+
+
+def mark_archive() -> Steps[None]:
+    """Note in a home that it is an archive."""
+    yield from guard.settle(ARCHIVE, lambda item: None if item else (Put(ARCHIVE, {"archive": True}, (Absent(),)),))
 
 
 class WithArchive:
@@ -47,17 +59,17 @@ class WithArchive:
         return Slice(older, older[-1]["i"])
 
     def close(self) -> None:
-        """Close the first table; the archive is its owner's to close."""
+        """Close the store's own table.  The caller that opened the archive's table closes that."""
         self._table.close()
 
     @property
-    def filling(self) -> Filling:
+    def filling(self) -> ArchivingTable:
         """The same for pruning."""
-        return Filling(self._table, self._archive)
+        return ArchivingTable(self._table, self._archive)
 
 
-class Filling(WithArchive):
-    """Keeps `Table`: the first one, alone; what is deleted there is in the archive before."""
+class ArchivingTable(WithArchive):
+    """Keeps `Table`: reads and writes the first table; before it deletes an item there, the archive has it."""
 
     def query(
         self, p: str, low: int = 0, high: int = LAST, *, descending: bool = False, limit: int | None = None

@@ -1,4 +1,4 @@
-"""The cache of folded states, and how old a state a caller will take."""
+"""The cache of folded states, and how old a state may be that a caller accepts."""
 
 from __future__ import annotations
 
@@ -15,24 +15,24 @@ from tailrace.events.tip import Tip
 
 @dataclass(frozen=True, slots=True)
 class RequireLatest:
-    """Look at the stream's Tip; what is cached saves reading what came before."""
+    """Read the stream's Tip; the cached state saves reading the events before."""
 
 
 @dataclass(frozen=True, slots=True)
 class AnyCachedValue:
-    """Take what is cached, however old; a decision on a stale state meets a conflict and is made again."""
+    """Take the cached state, however old; a decision on a stale state ends in a conflict and is made again."""
 
 
 @dataclass(frozen=True, slots=True)
 class AllowStale:
-    """Take what is cached if it was the latest at most so many seconds ago."""
+    """Take the cached state if it was the latest at most so many seconds ago."""
 
     seconds: float
 
 
 @dataclass(frozen=True, slots=True)
 class AssumeEmpty:
-    """Read nothing: the stream is thought not to exist; if it does, the write meets a conflict."""
+    """Read nothing and assume that the stream does not exist; if it does, the write ends in a conflict."""
 
 
 Load: TypeAlias = RequireLatest | AnyCachedValue | AllowStale | AssumeEmpty
@@ -60,7 +60,7 @@ class Cache:
         return len(self._entries)
 
     def get(self, key: Hashable, load: Load) -> Cached | None:
-        """What is cached, and whether it can be taken as it is is for `fresh` to say."""
+        """The cached state; `fresh` says whether it can be taken as it is."""
         if isinstance(load, AssumeEmpty):
             return None
         with self._lock:
@@ -79,7 +79,7 @@ class Cache:
         """Keep a state, unless a later one is there."""
         with self._lock:
             found = self._entries.get(key)
-            if found is None or found.tip.n <= tip.n:
+            if found is None or found.tip.version <= tip.version:
                 self._entries[key] = Cached(tip, state, self._clock())
                 self._entries.move_to_end(key)
             if len(self._entries) > self._max:

@@ -9,7 +9,7 @@ from typing import Any, Generic, Protocol, TypeVar
 import msgspec
 
 from tailrace.errors import BadEvent, BadSetting, Undecodable
-from tailrace.events.event import Event
+from tailrace.events.event import Event, check_event
 
 E = TypeVar("E")
 Upcaster = Callable[[dict[str, Any]], tuple[str, dict[str, Any]]]
@@ -17,7 +17,7 @@ Upcaster = Callable[[dict[str, Any]], tuple[str, dict[str, Any]]]
 
 
 class Codec(Protocol[E]):
-    """Between objects and events.  `decode` gives None for what is to be passed over."""
+    """Between objects and events.  `decode` gives None for events to skip."""
 
     def encode(self, stream: str, value: E) -> Event:
         """An object as an event."""
@@ -31,6 +31,7 @@ class RawCodec:
 
     def encode(self, stream: str, value: Event) -> Event:
         """The event itself."""
+        check_event(stream, value)
         return value
 
     def decode(self, stream: str, event: Event) -> Event | None:
@@ -41,9 +42,9 @@ class RawCodec:
 class JsonCodec(Generic[E]):
     """Events as dataclasses, msgspec structs or pydantic models, stored as JSON under their class's name.
 
-    A class attribute `event_type` gives another name.  `upcasters` turn types of the past, one step at a time, into
-    one that there is.  `about` gives more of an event: id, meta, correlation, causation.  An unknown type is an error,
-    unless `skip_unknown`; unknown unfolds are always passed over."""
+    A class attribute `event_type` gives another name.  `upcasters` turn former types, one step at a time, into a
+    current one.  `about` gives more fields of an event: id, meta, correlation, causation.  An unknown type is an error,
+    unless `skip_unknown`; unknown unfolds are always skipped."""
 
     def __init__(
         self,

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
-from tailrace.errors import BadSetting, TooManyConflicts, VersionConflict
-from tailrace.events.append import Part, Settings, commit, part
+from tailrace.errors import BadEvent, BadSetting, TooManyConflicts, VersionConflict
+from tailrace.events.append import AppendSettings, StreamAppend, commit, part
 from tailrace.events.cache import AssumeEmpty, Cache, Load, RequireLatest
 from tailrace.events.loading import Loaded, Loading
 from tailrace.events.tip import Tip
@@ -18,6 +18,11 @@ E = TypeVar("E")
 S = TypeVar("S")
 R = TypeVar("R")
 LATEST = RequireLatest()
+ATTEMPTS = 20
+"""How often a decision is made again where others write to the same stream; some seconds, with the pauses."""
+LAST_GROWING_PAUSE = 5
+"""Pauses grow up to this attempt, to a third of a second, and no further: a writer that has waited long must get a
+turn."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,9 +30,9 @@ class Deciding(Generic[E, S]):
     """The steps of a decider, for any way of carrying them out."""
 
     loading: Loading[E, S]
-    settings: Settings
+    settings: AppendSettings
     cache: Cache | None = None
-    attempts: int = 3
+    attempts: int = ATTEMPTS
 
     def __post_init__(self) -> None:
         if isinstance(self.attempts, bool) or not isinstance(self.attempts, int) or self.attempts < 1:
@@ -47,19 +52,21 @@ class Deciding(Generic[E, S]):
         self._keep(loaded)
         return loaded
 
-    def part(self, loaded: Loaded[S], events: Iterable[E]) -> tuple[Part, S]:
+    def part(self, loaded: Loaded[S], events: Iterable[E]) -> tuple[StreamAppend, S]:
         """What to write for a decision, and the state after it; for no events, that the stream is as it was."""
-        new, stream = list(events), self.loading.stream
+        stream = self.loading.stream
+        new, codec = list(decided(stream, events)), self.loading.codec
+        made = {id(one): codec.encode(stream, one) for one in new}  # before a wrong one is folded, which fails somehow
         if not new:
-            return Part(stream, None, seen=loaded.tip, strict=True), loaded.state
+            return StreamAppend(stream, None, seen=loaded.tip, strict=True), loaded.state
         state = self.loading.folded(loaded.state, new)
         written, unfolds = self.loading.strategy.transmute(new, state)
-        encoded = [[self.loading.codec.encode(stream, one) for one in some] for some in (written, unfolds)]
+        encoded = [[made.get(id(one)) or codec.encode(stream, one) for one in some] for some in (written, unfolds)]
         return part(stream, encoded[0], encoded[1], self.settings, seen=loaded.tip, strict=True), state
 
     def wrote(self, tip: Tip, version: int, state: S) -> None:
-        """Remember the state after a write, if nobody has come after it."""
-        if tip.n == version:
+        """Remember the state after a write, unless a later write followed."""
+        if tip.version == version:
             self._keep(Loaded(tip, state))
 
     @property
@@ -76,12 +83,17 @@ def transact(
 ) -> Steps[tuple[R, list[Any]]]:
     """One decision over some streams, written in one transaction; gives its result and the states after it.
 
-    Streams for which nothing happens are only held to be as they were."""
+    Of streams without events it only requires that they have not changed."""
     for attempt in range(deciders[0].attempts):
         loaded = []
         for decider in deciders:
             loaded.append((yield from decider.load(load if attempt == 0 else LATEST)))
         result, events = decide([one.state for one in loaded])
+        if not isinstance(events, Sequence) or len(events) != len(deciders):
+            raise BadEvent(
+                f"a decision over {len(deciders)} streams gives a list of events for each, in their order; [] where "
+                "nothing happens"
+            )
         planned = [d.part(one, new) for d, one, new in zip(deciders, loaded, events, strict=True)]
         if not any(p.batch for p, _ in planned):
             return result, [one.state for one in loaded]
@@ -89,7 +101,7 @@ def transact(
             done = yield from commit([p for p, _ in planned], deciders[0].settings)
         except VersionConflict as conflict:
             last = conflict
-            yield from calls.pause(attempt)
+            yield from calls.pause(min(attempt + 1, LAST_GROWING_PAUSE))
             continue
         for decider, (_, state), appended in zip(deciders, planned, done, strict=True):
             if appended.own:
@@ -131,4 +143,17 @@ class Decider(Generic[E, S]):
 
 def paired(decision: tuple[R, Iterable[Any]]) -> tuple[R, list[Iterable[Any]]]:
     """An answer and the events of one stream, as of several."""
+    if not isinstance(decision, tuple) or len(decision) != 2:
+        raise BadEvent(f"`answer` takes a decision that gives (answer, [event, …]), not a {type(decision).__name__}")
     return decision[0], [decision[1]]
+
+
+def decided(stream: str, events: Iterable[E]) -> Iterable[E]:
+    """The events of a decision; refuses anything but a list of events."""
+    if events is None:
+        raise BadEvent(f"the decision on {stream!r} gave None; give a list of events, [] where nothing happens")
+    if isinstance(events, str | bytes | Mapping) or not isinstance(events, Iterable):
+        raise BadEvent(
+            f"the decision on {stream!r} gave a {type(events).__name__}; give a list of events: [event], [] for none"
+        )
+    return events

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
@@ -14,8 +14,8 @@ MAX_ID_BYTES = 128
 class Event(msgspec.Struct, frozen=True, gc=False):
     """One event.  You give a type and data; reading gives the rest as well.
 
-    An `id` makes an append idempotent across processes; without one, one is made up.  An unfold is a derived event, a
-    snapshot for example, that is kept with the stream's Tip and replaced by every write."""
+    An `id` makes an append idempotent across processes; without one, the append makes one.  An unfold is a derived
+    event, a snapshot for example, that is kept with the stream's Tip and replaced by every write."""
 
     type: str
     data: bytes = b""
@@ -32,8 +32,21 @@ class Event(msgspec.Struct, frozen=True, gc=False):
     unfold: bool = False
 
 
+def check_events(stream: str, given: Iterable[Event]) -> Sequence[Event]:
+    """Several events, in order; refuses anything but a list of events, and says how to write one."""
+    if isinstance(given, Sequence) and not isinstance(given, str | bytes):
+        return given
+    if isinstance(given, Event):
+        raise BadEvent(f"stream {stream!r} takes a list of events, not one: [Event({given.type!r}, …)]")
+    if isinstance(given, str | bytes | Mapping) or not isinstance(given, Iterable):
+        raise BadEvent(
+            f"stream {stream!r} takes a list of events, not a {type(given).__name__}: [Event(type, data), …]"
+        )
+    return list(given)
+
+
 def check_event(stream: str, event: Event) -> None:
-    """Refuse what could not be stored, or not be told from something else."""
+    """Refuse a name that could not be stored, or that would be ambiguous."""
     texts = type(event) is Event and type(event.id) is type(event.correlation) is type(event.causation) is str
     named = texts and type(event.type) is str and event.type and len(event.id) <= MAX_ID_BYTES // 4
     if not (named and type(event.data) is type(event.meta) is bytes):
@@ -93,7 +106,7 @@ def check_name(name: str) -> str:
 
 def checked(stream: str, events: Iterable[Event], unfolds: Iterable[Event]) -> tuple[list[Event], list[Event]]:
     """Events and unfolds that can be appended; nothing at all is an error."""
-    new, derived = list(events), list(unfolds)
+    new, derived = list(check_events(stream, events)), list(check_events(stream, unfolds))
     if not new and not derived:
         raise BadEvent(f"nothing to append to stream {stream!r}: no events and no unfolds")
     for event in (*new, *derived):

@@ -1,4 +1,4 @@
-"""Loading: a stream's state, folded from its origin, or from what is cached, with as few reads as that takes."""
+"""Loading: a stream's state, folded from its origin or from the cached state, with as few reads as possible."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Loaded(NamedTuple, Generic[S]):
 
 @dataclass(frozen=True, slots=True)
 class Loading(Generic[E, S]):
-    """What it takes to make a state of a stream."""
+    """What is needed to fold a stream into a state."""
 
     stream: str
     codec: Codec[E]
@@ -43,12 +43,12 @@ class Loading(Generic[E, S]):
     def reload(self, known: Loaded[S]) -> Steps[Loaded[S]]:
         """The state, from an earlier one: if nothing is new, nothing more than the Tip is read."""
         tip = yield from read_tip(self.stream)
-        if tip.n < known.tip.n or (tip.n, tip.etag) == (known.tip.n, known.tip.etag):
+        if tip.version < known.tip.version or (tip.version, tip.etag) == (known.tip.version, known.tip.etag):
             return known
         if self.strategy.is_origin is not None:
             return (yield from self._back(tip, known))
-        if tip.first <= known.tip.n:
-            return Loaded(tip, self.folded(known.state, self._decoded(tip.events()[known.tip.n - tip.first :])))
+        if tip.first <= known.tip.version:
+            return Loaded(tip, self.folded(known.state, self._decoded(tip.events()[known.tip.version - tip.first :])))
         return (yield from self._forward(known.tip, known.state))
 
     def folded(self, state: S, events: Sequence[E]) -> S:
@@ -58,16 +58,16 @@ class Loading(Generic[E, S]):
         return state
 
     def _forward(self, tip: Tip, state: S) -> Steps[Loaded[S]]:
-        reader = Forward(self.stream, tip.n)
+        reader = Forward(self.stream, tip.version)
         while page := (yield from reader.page()):
             state = self.folded(state, self._decoded(page))
         return Loaded(reader.tip or tip, state)
 
     def _back(self, tip: Tip, known: Loaded[S] | None) -> Steps[Loaded[S]]:
-        """Newest first, to the origin or to what is known."""
+        """Newest first, back to the origin or to the known state."""
         newest = [*tip.events(), *(tip.unfolds() if self.strategy.unfolds else ())]
         newest.sort(key=lambda event: (event.index, event.unfold))
-        since, found = known.tip.n if known is not None else 0, list[E]()
+        since, found = known.tip.version if known is not None else 0, list[E]()
         if self._collect(newest[::-1], since, found):
             return Loaded(tip, self.folded(self.initial, found[::-1]))
         reader = Backward(self.stream, since, tip.first)

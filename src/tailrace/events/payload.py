@@ -8,16 +8,16 @@ from __future__ import annotations
 import zlib
 from typing import Any, Literal, TypeAlias, cast
 
-from tailrace.errors import BadSetting, Damaged, NotInstalled
+from tailrace.errors import BadSetting, Damaged, NotInstalled, OutOfMemory
 
 Compression: TypeAlias = Literal["none", "deflate", "brotli"]
 RAW, DEFLATE, BROTLI = 0, 1, 2
-SMALL = 48
+MIN_COMPRESSED_BYTES = 48
 COMPRESSIONS = ("none", "deflate", "brotli")
 
 
 def check_compression(given: str) -> Compression:
-    """Refuse one that is unknown, or not installed."""
+    """Refuse a compression that is unknown or not installed."""
     if given not in COMPRESSIONS:
         raise BadSetting.unknown("the compression of an event store", str(given), COMPRESSIONS)
     if given == "brotli":
@@ -27,7 +27,7 @@ def check_compression(given: str) -> Compression:
 
 def squeeze(data: bytes, how: Compression) -> tuple[int, bytes]:
     """The encoding's number and the bytes to store."""
-    if len(data) < SMALL or how == "none":
+    if len(data) < MIN_COMPRESSED_BYTES or how == "none":
         return RAW, data
     smaller = zlib.compress(data, wbits=-15) if how == "deflate" else _brotli().compress(data, quality=5)
     if len(smaller) >= len(data):
@@ -36,7 +36,7 @@ def squeeze(data: bytes, how: Compression) -> tuple[int, bytes]:
 
 
 def expand(encoding: int, data: bytes, stream: str, index: int) -> bytes:
-    """The bytes that were given, from what is stored."""
+    """The original bytes of a stored payload."""
     try:
         if encoding == RAW:
             return data
@@ -46,6 +46,8 @@ def expand(encoding: int, data: bytes, stream: str, index: int) -> bytes:
             return bytes(_brotli().decompress(data))
     except NotInstalled:
         raise
+    except MemoryError as error:
+        raise OutOfMemory(f"event {index} of stream {stream!r} needs more memory than there is to unpack it") from error
     except Exception as error:  # brotli's own is known only where brotli is installed
         raise Damaged(
             f"event {index} of stream {stream!r} cannot be unpacked ({error}); restore it from a backup",

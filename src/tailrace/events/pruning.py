@@ -30,19 +30,19 @@ def prune(stream: str, until: int, new_id: Callable[[], str], *, calves_only: bo
     """Remove the events up to an index, that one included."""
     tip = yield from read_tip(stream)
     deleted, etag, attempts = (yield from _finish(stream, tip.floor)), new_id(), 0
-    while tip.floor <= until and tip.floor < tip.n:
+    while tip.floor <= until and tip.floor < tip.version:
         if tip.floor < tip.first:
             whole, deferred = yield from _calves(stream, tip, until)
             if not whole:
                 return Pruned(deleted, deferred, tip.floor)
-            yield from _raise_floor(stream, whole[-1]["n"])
+            yield from raise_floor(stream, whole[-1]["n"])
             for item in whole:
                 deleted += yield from _delete(stream, item)
             tip = yield from read_tip(stream)
         elif calves_only:
-            return Pruned(deleted, min(until + 1, tip.n) - tip.floor, tip.floor)
+            return Pruned(deleted, min(until + 1, tip.version) - tip.floor, tip.floor)
         else:
-            trimmed, tip = yield from _trim(tip, min(until, tip.n - 1), etag)
+            trimmed, tip = yield from _trim(tip, min(until, tip.version - 1), etag)
             deleted += trimmed
             if not trimmed:  # the Tip has changed
                 yield from calls.pause(attempts)
@@ -51,7 +51,7 @@ def prune(stream: str, until: int, new_id: Callable[[], str], *, calves_only: bo
 
 
 def _finish(stream: str, floor: int) -> Steps[int]:
-    """Delete what a prune that was cut off has left below the floor."""
+    """Delete what an interrupted prune has left below the floor."""
     deleted = 0
     while floor and (items := (yield from guard.read_range(stream, 0, floor - 1)).items):
         for item in items:
@@ -75,7 +75,9 @@ def _calves(stream: str, tip: Tip, until: int) -> Steps[tuple[list[Item], int]]:
     return whole, until + 1 - tip.floor
 
 
-def _raise_floor(stream: str, floor: int) -> Steps[None]:
+def raise_floor(stream: str, floor: int) -> Steps[None]:
+    """Say that everything below an index is pruned."""
+
     def plan(item: Item | None) -> tuple[Action, ...] | None:
         if item is None or item.get("floor", 0) >= floor:
             return None
@@ -86,7 +88,7 @@ def _raise_floor(stream: str, floor: int) -> Steps[None]:
 
 
 def _delete(stream: str, item: Item) -> Steps[int]:
-    """Delete a calf; gives its events, or 0 if another did before."""
+    """Delete a calf; gives how many events it had, or 0 if another process was first."""
     sent, attempts = False, 0
     while True:
         outcome = yield from guard.attempt(Delete(Key(stream, item["i"])))
@@ -100,7 +102,7 @@ def _delete(stream: str, item: Item) -> Steps[int]:
 
 
 def _trim(tip: Tip, last: int, etag: str) -> Steps[tuple[int, Tip]]:
-    """Take the Tip's leading events away, under its etag; gives how many, and the Tip."""
+    """Remove the Tip's first events, under its etag; gives how many, and the Tip."""
     outcome = yield from guard.attempt(*trim(tip, last, etag))
     told = outcome.item if isinstance(outcome, Refused) else (yield from guard.read(tip_key(tip.stream)))
     now = Tip.of(tip.stream, told)

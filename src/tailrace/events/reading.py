@@ -1,8 +1,8 @@
 """Reading a stream by pages, forwards and backwards, without gaps.
 
 Items of one stream follow on each other: a calf's `n` is the key of the next calf, or the first index of the Tip.  A
-plain read may show one half of a calving transaction before the other.  So where an item is missing that must be there,
-a condition that cannot hold is put to it, which is answered with the truth: there it is, or it was pruned, or is lost.
+plain read may show one half of a calving transaction before the other.  So an item that must be there and is
+missing is read linearizably (see `guard.truth`): it is there, or was pruned, or is lost.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def true_tip(stream: str) -> Steps[Tip]:
 
 
 def bridge(stream: str, low: int, high: int) -> Steps[list[Item]]:
-    """The calves from index low to high, which a plain read did not show; if some were pruned, only what is above."""
+    """The calves from index low to high, which a plain read did not show; if some were pruned, only those above."""
     found: list[Item] = []
     while low < high:
         item = yield from guard.truth(Key(stream, low))
@@ -52,7 +52,7 @@ def _part(stream: str, c: Sequence[str], e: Sequence[object], first: int, start:
 class Forward:
     """Reads the events with start <= index < stop, oldest first, a page at a time.
 
-    After the last page `tip` is the Tip it came to, if it did not stop before."""
+    After the last page `tip` is the stream's Tip, if the read came that far."""
 
     def __init__(self, stream: str, start: int = 0, stop: int | None = None) -> None:
         self.stream, self.at, self.stop = stream, start, TIP if stop is None else stop
@@ -123,13 +123,13 @@ class Backward:
     def _begin(self) -> Steps[list[Event]]:
         tip = self.tip = self.tip or (yield from read_tip(self.stream))
         self._reach(min(tip.first, self.stop))
-        return _part(self.stream, tip.c, tip.e, tip.first, self.start, self.stop)[::-1]
+        return _part(self.stream, tip.types, tip.stored_events, tip.first, self.start, self.stop)[::-1]
 
     def _reach(self, edge: int) -> None:
         self._edge, self.done = edge, edge <= self.start
 
     def _older(self, edge: int) -> Steps[list[Event]]:
-        """A page of items below an index, and what a plain read did not show between them."""
+        """A page of items below an index, with the items between them that a plain read did not show."""
         assert self.tip is not None
         events: list[Event] = []
         items, _ = yield from guard.read_range(self.stream, 0, edge - 1, descending=True)
@@ -151,7 +151,7 @@ class Backward:
         return events
 
     def _hidden(self, low: int, high: int) -> Steps[tuple[list[Event], bool]]:
-        """What a plain read did not show; and whether all that is older was pruned."""
+        """The items that a plain read did not show; and whether everything older was pruned."""
         items = yield from bridge(self.stream, low, high)
         events: list[Event] = []
         for item in items:

@@ -1,4 +1,4 @@
-"""Scrubbing streams: each item by itself as a scan of the table gives them, and whether they follow on each other."""
+"""Scrubbing streams: checks each item in the order of a scan, and that the items follow on each other."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tailrace.storage.tables import Item
 class Suspicion:
     """Takes the items of streams in the order of a scan; gives the names of streams to be read again as a whole.
 
-    A scan shows items as of different moments, so what looks wrong in it may be right."""
+    A scan shows items as of different moments, so a stream that looks wrong in it may be right."""
 
     def __init__(self) -> None:
         self.streams = 0
@@ -44,13 +44,13 @@ class Suspicion:
         return self._stream if self._due >= 0 else None
 
 
-def scrub_stream(stream: str) -> Steps[Damaged | None]:
-    """Read a stream from its floor to its end; what is damaged in it."""
+def scrub_stream(stream: str, archived: bool = False) -> Steps[Damaged | None]:
+    """Read a stream from its floor to its end; gives the damage in it.  In an archive a stream has no Tip."""
     try:
         forward = Forward(stream)
         while not forward.done:
             yield from forward.page()
-        if forward.tip is None and (yield from guard.truth(tip_key(stream))) is None:
+        if not archived and forward.tip is None and (yield from guard.truth(tip_key(stream))) is None:
             return Damaged(f"the Tip of stream {stream!r} is not there", where=stream, position=TIP)
     except Damaged as error:
         return error

@@ -15,18 +15,19 @@ from itertools import chain, islice
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from tailrace.errors import BadInput, BadSetting
-from tailrace.events.append import Part, Settings, commit, part
+from tailrace.events import listing
+from tailrace.events.append import AppendSettings, StreamAppend, commit, part
 from tailrace.events.archive import WithArchive
 from tailrace.events.cache import Cache, Load
 from tailrace.events.codec import Codec
-from tailrace.events.decider import LATEST, Decider, Deciding, transact
+from tailrace.events.decider import ATTEMPTS, LATEST, Decider, Deciding, transact
 from tailrace.events.event import Event, check_name, check_version, split_name
 from tailrace.events.loading import Loading
 from tailrace.events.payload import check_compression
 from tailrace.events.pruning import Pruned, prune
 from tailrace.events.reading import Backward, Forward, read_tip
 from tailrace.events.strategy import Strategy, unoptimized
-from tailrace.events.tip import TIP, Limits, Tip
+from tailrace.events.tip import TIP, Tip, TipLimits
 from tailrace.storage.calls import Steps, Store
 from tailrace.storage.tables import Table
 
@@ -38,21 +39,21 @@ S = TypeVar("S")
 _SETTINGS = ("max_events", "max_event_bytes", "max_bytes", "compression", "archive")
 
 
-def settings_of(given: dict[str, Any]) -> Settings:
+def settings_of(given: dict[str, Any]) -> AppendSettings:
     """Settings by name; a typo is refused with the nearest right name."""
     for name in given:
         if name not in _SETTINGS:
             raise BadSetting.unknown("an event store", name, _SETTINGS)
     limits = {name: value for name, value in given.items() if name.startswith("max_")}
-    return Settings(Limits(**limits), check_compression(given.get("compression", "deflate")))
+    return AppendSettings(TipLimits(**limits), check_compression(given.get("compression", "deflate")))
 
 
 class Events:
     """An event store.  Any thread may use it.
 
     Settings: `max_events`, `max_event_bytes` and `max_bytes` say when a stream's Tip calves (None; 32 KiB, on a disk
-    8 KiB; 32 KiB); `compression` is none, deflate (default) or brotli; `archive` is a table that `prune` moves calves
-    to, and that is read for them from then on."""
+    8 KiB; 32 KiB); `compression` is none, deflate (default) or brotli; `archive` is the table of another home, which
+    `prune` moves calves to, and from which they are read from then on (`home.events` takes the home, or its URL)."""
 
     def __init__(self, store: Store, *, archive: Table | None = None, **settings: Any) -> None:
         self.settings = settings_of({"max_event_bytes": store.table.handy_bytes, **settings})
@@ -72,14 +73,14 @@ class Events:
         """The stream of this name, `Category-id`; it exists once something is appended."""
         return Stream(self, check_name(name))
 
-    def append(self, *changes: Change) -> dict[str, int]:
+    def append(self, *changes: StreamChange) -> dict[str, int]:
         """Append to several streams in one transaction, all or nothing; gives the version of each.
 
         `events.append(a.change([...], expected=3), b.expect(7))` also holds b at 7 without writing it.  A transaction
         has at most 100 actions: one for a stream, two for one that calves."""
         return self.store.run(self.appending(changes))
 
-    def appending(self, changes: Iterable[Change]) -> Steps[dict[str, int]]:
+    def appending(self, changes: Iterable[StreamChange]) -> Steps[dict[str, int]]:
         """The steps of `append`."""
         parts = [change.part(self.settings) for change in changes]
         if not any(p.batch for p in parts):
@@ -96,7 +97,7 @@ class Events:
         *,
         strategy: Strategy[E, S] | None = None,
         cache: Cache | None = None,
-        attempts: int = 3,
+        attempts: int = ATTEMPTS,
     ) -> Decider[E, S]:
         """Decisions on one stream: its state is `fold(state, event)` over its events, from `initial`."""
         loading = Loading(check_name(stream), codec, fold, initial, strategy or unoptimized())
@@ -107,26 +108,52 @@ class Events:
     ) -> list[Any]:
         """One decision over several streams, in one transaction: `decide(state, state…)` gives the events of each.
 
-        A stream with none is only held to be as it was.  Gives the states after it."""
+        Of a stream without events it only requires that it has not changed.  Gives the states after it."""
         steps = transact([d.deciding for d in deciders], lambda states: (None, decide(*states)), load)
         return self.store.run(steps)[1]
 
-    def project(self, streams: Iterable[str], codec: Codec[E], fold: Callable[[S, E], S], initial: S) -> dict[str, S]:
-        """The states of many streams of one category, by the id in their names."""
-        return {name.partition("-")[2]: self.decider(name, codec, fold, initial).state() for name in streams}
+    def streams(self, category: str | None = None, *, after: str | None = None) -> Iterator[str]:
+        """The names of all streams, or of a category's, behind the stream `after`, as they are found.
+
+        Goes through the whole table, a page at a time: for people and projections, not for each request."""
+        return listing.streams(self.store, category, after)
+
+    def categories(self) -> dict[str, int]:
+        """Every category, and how many streams it has.  Goes through the whole table, as `streams` does."""
+        return listing.categories(self.store)
+
+    def project(
+        self, streams: str | Iterable[str], codec: Codec[E], fold: Callable[[S, E], S], initial: S
+    ) -> dict[str, S]:
+        """The state of each stream of a category, by the id in its name; or of some streams of one category.
+
+        `events.project("Cart", codec, fold, initial)["42"]` is the state of "Cart-42"."""
+        names = self.streams(streams) if isinstance(streams, str) else one_category(streams)
+        return {name.partition("-")[2]: self.decider(name, codec, fold, initial).state() for name in names}
 
 
-class Change:
-    """What one stream has to do with an append to several; made by `stream.change` and `stream.expect`."""
+def one_category(names: Iterable[str]) -> Iterator[str]:
+    """Streams of one category, whose ids tell them apart; those of another are refused."""
+    first = None
+    for name in names:
+        category = split_name(name)[0]
+        first = first or category
+        if category != first:
+            raise BadInput(f"{name!r} is of another category than {first!r}: project one category at a time")
+        yield name
+
+
+class StreamChange:
+    """One stream's part of an append to several; made by `stream.change` and `stream.expect`."""
 
     def __init__(self, stream: str, events: Sequence[Event], unfolds: Sequence[Event], expected: int | None) -> None:
         self.stream, self._events, self._unfolds, self._expected = stream, events, unfolds, expected
 
-    def part(self, settings: Settings) -> Part:
+    def part(self, settings: AppendSettings) -> StreamAppend:
         """Checked and encoded."""
         if self._events or self._unfolds or self._expected is None:
             return part(self.stream, self._events, self._unfolds, settings, expected=self._expected)
-        return Part(self.stream, None, check_version(self.stream, self._expected))
+        return StreamAppend(self.stream, None, check_version(self.stream, self._expected))
 
 
 class Stream:
@@ -149,8 +176,8 @@ class Stream:
     ) -> int:
         """Append events, all or nothing, and replace the unfolds; gives the stream's version after it.
 
-        With `expected`, a stream at another version is a `VersionConflict`, unless these very events (by their ids)
-        stand there already.  Without it the events go to the end, wherever that is."""
+        With `expected`, a stream at another version is a `VersionConflict`, unless the stream has exactly these events
+        (by their ids) there already.  Without it the events go to the end, wherever that is."""
         return self._events.store.run(self.appending(events, expected, unfolds))
 
     def appending(self, events: Sequence[Event], expected: int | None, unfolds: Sequence[Event]) -> Steps[int]:
@@ -163,13 +190,13 @@ class Stream:
 
     def change(
         self, events: Sequence[Event] = (), *, expected: int | None = None, unfolds: Sequence[Event] = ()
-    ) -> Change:
+    ) -> StreamChange:
         """The same, as a part of an append to several streams."""
-        return Change(self.name, events, unfolds, expected)
+        return StreamChange(self.name, events, unfolds, expected)
 
-    def expect(self, version: int) -> Change:
+    def expect(self, version: int) -> StreamChange:
         """The condition that this stream is at a version, as a part of an append to several streams."""
-        return Change(self.name, (), (), check_version(self.name, version))
+        return StreamChange(self.name, (), (), check_version(self.name, version))
 
     def tip(self) -> Tip:
         """The stream's Tip: its version, etag, newest events and unfolds."""
@@ -184,7 +211,7 @@ class Stream:
     def read(
         self, start: int = 0, stop: int | None = None, *, backwards: bool = False, limit: int | None = None
     ) -> Iterator[Event]:
-        """The events with start <= index < stop, oldest or newest first, at most `limit`; what was pruned is left out.
+        """The events with start <= index < stop, oldest or newest first, at most `limit`, without pruned ones.
 
         Memory holds a page of about a megabyte at a time."""
         pages = self.pages(start, stop, backwards=backwards)
@@ -201,7 +228,7 @@ class Stream:
     def prune(self, until: int) -> Pruned:
         """Remove the events up to an index, that one included; see `Pruned`.  The version stays.
 
-        With an archive, calves are moved there, and what is in the Tip stays: it goes once it has calved."""
+        With an archive, calves are moved there; events in the Tip stay until they have calved."""
         return self._events.pruned.run(self.pruning(until))
 
     def pruning(self, until: int) -> Steps[Pruned]:

@@ -15,7 +15,7 @@ import msgspec
 from tailrace.errors import Damaged
 from tailrace.events.event import Event
 from tailrace.events.payload import Compression, expand, squeeze
-from tailrace.storage.packing import members
+from tailrace.storage.sqlite.codec import members
 
 Stored: TypeAlias = Mapping[str, Any]
 _encode = msgspec.msgpack.Encoder(order="deterministic").encode
@@ -70,7 +70,7 @@ def _length(value: str | bytes) -> int:
 
 
 def event_size(type: str, e: Stored) -> int:
-    """What one event counts for."""
+    """The bytes that one event counts for."""
     size = _length(type) + 40
     for name in "dmxy":
         if name in e:

@@ -1,4 +1,4 @@
-"""Access strategies: where loading a stream may begin, and what is written beside (or instead of) the events.
+"""Access strategies: where loading a stream may begin, and what is written with (or instead of) the events.
 
 Loading goes backwards through events and unfolds to an *origin*, from which the state can be folded.
 """
@@ -42,7 +42,7 @@ def snapshot(is_origin: Callable[[E], bool], to_snapshot: Callable[[S], E]) -> S
 
 
 def multi_snapshot(is_origin: Callable[[E], bool], to_snapshots: Callable[[S], list[E]]) -> Strategy[E, S]:
-    """Several snapshots beside each other, of several versions of a program for example."""
+    """Several snapshots at the same time, for example of several versions of a program."""
     return Strategy(is_origin, True, lambda events, state: (events, to_snapshots(state)))
 
 

@@ -37,12 +37,12 @@ from tailrace.storage.limits import MAX_ITEM_BYTES, item_size
 from tailrace.storage.tables import Absent, Action, Append, Change, Condition, Equals, Item, Key, Put, Set, Update
 
 TIP = 2**31 - 1
-_BEYOND = 256
-"""More than what an item counts for an event beyond the document's estimate."""
+_MAX_OVERHEAD_BYTES_PER_EVENT = 256
+"""An upper bound of the bytes that an item counts for an event in addition to the document's estimate."""
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class TipLimits:
     """When a Tip calves: when with the new events it would have more than any of these."""
 
     max_events: int | None = None
@@ -64,69 +64,72 @@ class Limits:
         )
 
 
-class Batch(Struct, frozen=True):
+class NewEvents(Struct, frozen=True):
     """What one append brings, as it will be stored."""
 
-    e: list[dict[str, Any]]
-    c: list[str]
-    u: list[dict[str, Any]]
+    events: list[dict[str, Any]]
+    types: list[str]
+    unfolds: list[dict[str, Any]]
     bytes: int
     unfold_bytes: int
 
     @classmethod
     def of(
         cls, events: Sequence[Event], unfolds: Sequence[Event], how: Compression, time: str, new_id: Callable[[], str]
-    ) -> Batch:
+    ) -> NewEvents:
         """Events and unfolds, encoded."""
         id = new_id()
-        e = [stored_event(event, event.id or f"{id}.{n}", time, how) for n, event in enumerate(events)]
-        c = [event.type for event in events]
-        u = [stored_unfold(unfold, time, how) for unfold in unfolds]
-        return cls(e, c, u, events_size(c, e), unfolds_size(u))
+        new = [stored_event(event, event.id or f"{id}.{n}", time, how) for n, event in enumerate(events)]
+        types = [event.type for event in events]
+        new_unfolds = [stored_unfold(unfold, time, how) for unfold in unfolds]
+        return cls(new, types, new_unfolds, events_size(types, new), unfolds_size(new_unfolds))
 
     @property
     def ids(self) -> list[str]:
         """The ids of its events."""
-        return [one["id"] for one in self.e]
+        return [one["id"] for one in self.events]
 
 
 class Tip(Struct, frozen=True):
-    """A stream as its Tip shows it; one that does not exist has no events and version 0."""
+    """A stream as its Tip shows it; one that does not exist has no events and version 0.
+
+    `version` (stored as `n`) is how many events the stream has had, and the index of the next."""
 
     stream: str
-    n: int = 0
+    version: int = 0
     etag: str | None = None
-    b: int = 0
-    e: Sequence[Stored] = ()
-    c: Sequence[str] = ()
-    u: Sequence[Stored] = ()
-    k: int | None = None
+    calved_bytes: int = 0
+    """Stored as `b`: the size of all events that were calved."""
+    stored_events: Sequence[Stored] = ()
+    """Stored as `e`."""
+    types: Sequence[str] = ()
+    """Stored as `c`: the type of each event."""
+    stored_unfolds: Sequence[Stored] = ()
+    """Stored as `u`."""
+    checksum: int | None = None
+    """Stored as `k`: the crc32c of its events."""
     floor: int = 0
+    """The lowest index that is not pruned."""
     exists: bool = False
     size: int = -1
 
-    @property
-    def version(self) -> int:
-        """How many events the stream has had; the index of the next."""
-        return self.n
-
     def events(self) -> list[Event]:
         """The events in it, oldest first."""
-        return read_events(self.stream, self.c, self.e, self.first)
+        return read_events(self.stream, self.types, self.stored_events, self.first)
 
     def unfolds(self) -> list[Event]:
         """The unfolds of the last write."""
-        return read_unfolds(self.stream, self.u)
+        return read_unfolds(self.stream, self.stored_unfolds)
 
     @property
     def first(self) -> int:
         """The index of the first event in it."""
-        return self.n - len(self.e)
+        return self.version - len(self.stored_events)
 
     @property
     def bytes(self) -> int:
         """The size of its events."""
-        return self.size if self.size >= 0 else events_size(self.c, self.e)
+        return self.size if self.size >= 0 else events_size(self.types, self.stored_events)
 
     @classmethod
     def of(cls, stream: str, item: Item | None) -> Tip:
@@ -139,13 +142,13 @@ class Tip(Struct, frozen=True):
         tip = cls(stream, item["n"], etag, b, item["e"], item["c"], item["u"], k, floor, True)
         if not isinstance(floor, int) or not 0 <= floor <= tip.first:
             raise damaged(stream, tip.first, f"its floor is {floor!r}")
-        for unfold in tip.u:
+        for unfold in tip.stored_unfolds:
             check_unfold(stream, unfold)
         return tip
 
 
 def damaged(stream: str, index: int, why: str) -> Damaged:
-    """What is stored of a stream cannot be what was written."""
+    """The error for a stored item that cannot be what was written."""
     return Damaged(
         f"the item of stream {stream!r} with event {index} is not what was written: {why}; restore it from a backup",
         where=stream,
@@ -178,52 +181,58 @@ def tip_key(stream: str) -> Key:
 
 
 def as_seen(tip: Tip) -> tuple[Condition, ...]:
-    """The condition that nobody has written since."""
+    """The condition that the stream has not been written since."""
     if not tip.exists:
         return (Absent(),)
     etag = Equals("etag", tip.etag) if tip.etag is not None else Absent("etag")
-    return rules({"events.n": Equals("n", tip.n), "events.etag": etag})
+    return rules({"events.n": Equals("n", tip.version), "events.etag": etag})
 
 
-def plan(tip: Tip, batch: Batch, limits: Limits, etag: str) -> tuple[tuple[Action, ...], Tip]:
+def plan(tip: Tip, batch: NewEvents, limits: TipLimits, etag: str) -> tuple[tuple[Action, ...], Tip]:
     """The write that appends a batch to a stream as seen, and the Tip it makes.  With the Tip's action first."""
-    n = tip.n + len(batch.e)
+    n = tip.version + len(batch.events)
     if n >= TIP:
         raise TooLarge(f"stream {tip.stream!r} would have {n:,} events; a stream has at most {TIP - 1:,}")
-    u = [at_version(one, n) for one in batch.u]
+    u = [at_version(one, n) for one in batch.unfolds]
     joined = _joined(tip, batch, u, n, etag)
     fits = _fits(joined)
-    if batch.e and tip.e and (not fits or limits.exceeded(len(joined.e), joined.bytes, batch.unfold_bytes)):
+    if (
+        batch.events
+        and tip.stored_events
+        and (not fits or limits.exceeded(len(joined.stored_events), joined.bytes, batch.unfold_bytes))
+    ):
         return _calve(tip, batch, u, n, etag)
     if not fits:
         raise _too_large(joined)
     if not tip.exists:
-        return (Put(tip_key(tip.stream), _item(joined, len(batch.e)), (Absent(),)),), joined
-    changes: list[Change] = [Set("n", n), Set("etag", etag), Set("a", len(batch.e)), Set("u", u)]
-    if batch.e:
-        changes += [Append("e", batch.e), Append("c", batch.c)]
-        if joined.k is not None:
-            changes.append(Set("k", joined.k))
+        return (Put(tip_key(tip.stream), _item(joined, len(batch.events)), (Absent(),)),), joined
+    changes: list[Change] = [Set("n", n), Set("etag", etag), Set("a", len(batch.events)), Set("u", u)]
+    if batch.events:
+        changes += [Append("e", batch.events), Append("c", batch.types)]
+        if joined.checksum is not None:
+            changes.append(Set("k", joined.checksum))
     return (Update(tip_key(tip.stream), tuple(changes), as_seen(tip)),), joined
 
 
-def _joined(tip: Tip, batch: Batch, u: list[dict[str, Any]], n: int, etag: str) -> Tip:
-    before = tip.k if tip.exists else seed(tip.stream, 0)
-    k = None if before is None else chained(before, batch.c, batch.e)
-    e, c, size = [*tip.e, *batch.e], [*tip.c, *batch.c], tip.bytes + batch.bytes
-    return Tip(tip.stream, n, etag, tip.b, e, c, u, k, tip.floor, True, size)
+def _joined(tip: Tip, batch: NewEvents, u: list[dict[str, Any]], n: int, etag: str) -> Tip:
+    before = tip.checksum if tip.exists else seed(tip.stream, 0)
+    k = None if before is None else chained(before, batch.types, batch.events)
+    e, c, size = [*tip.stored_events, *batch.events], [*tip.types, *batch.types], tip.bytes + batch.bytes
+    return Tip(tip.stream, n, etag, tip.calved_bytes, e, c, u, k, tip.floor, True, size)
 
 
-def _calve(tip: Tip, batch: Batch, u: list[dict[str, Any]], n: int, etag: str) -> tuple[tuple[Action, ...], Tip]:
+def _calve(tip: Tip, batch: NewEvents, u: list[dict[str, Any]], n: int, etag: str) -> tuple[tuple[Action, ...], Tip]:
     """All that is in the Tip goes to a calf, all that is new to the Tip, in one transaction."""
-    k = chained(seed(tip.stream, tip.n), batch.c, batch.e)
-    after = Tip(tip.stream, n, etag, tip.b + tip.bytes, batch.e, batch.c, u, k, tip.floor, True, batch.bytes)
+    k = chained(seed(tip.stream, tip.version), batch.types, batch.events)
+    after = Tip(
+        tip.stream, n, etag, tip.calved_bytes + tip.bytes, batch.events, batch.types, u, k, tip.floor, True, batch.bytes
+    )
     if not _fits(after):
         raise _too_large(after)
-    changes = {name: value for name, value in _item(after, len(batch.e)).items() if name != "floor"}
-    calf: dict[str, Any] = {"e": list(tip.e), "c": list(tip.c), "n": tip.n}
-    if tip.k is not None:
-        calf["k"] = tip.k
+    changes = {name: value for name, value in _item(after, len(batch.events)).items() if name != "floor"}
+    calf: dict[str, Any] = {"e": list(tip.stored_events), "c": list(tip.types), "n": tip.version}
+    if tip.checksum is not None:
+        calf["k"] = tip.checksum
     return (
         Update(tip_key(tip.stream), tuple(Set(name, value) for name, value in changes.items()), as_seen(tip)),
         Put(Key(tip.stream, tip.first), calf, (Absent(),)),
@@ -231,17 +240,31 @@ def _calve(tip: Tip, batch: Batch, u: list[dict[str, Any]], n: int, etag: str) -
 
 
 def _item(tip: Tip, appends: int) -> dict[str, Any]:
-    item = {"n": tip.n, "etag": tip.etag, "a": appends, "b": tip.b, "e": tip.e, "c": tip.c, "u": tip.u, "k": tip.k}
+    item = {
+        "n": tip.version,
+        "etag": tip.etag,
+        "a": appends,
+        "b": tip.calved_bytes,
+        "e": tip.stored_events,
+        "c": tip.types,
+        "u": tip.stored_unfolds,
+        "k": tip.checksum,
+    }
     return {**item, "floor": tip.floor} if tip.floor else item
 
 
 def _fits(tip: Tip) -> bool:
-    roughly = tip.bytes + unfolds_size(tip.u) + _BEYOND * (len(tip.e) + len(tip.u) + 1) + 4 * len(tip.stream)
+    roughly = (
+        tip.bytes
+        + unfolds_size(tip.stored_unfolds)
+        + _MAX_OVERHEAD_BYTES_PER_EVENT * (len(tip.stored_events) + len(tip.stored_unfolds) + 1)
+        + 4 * len(tip.stream)
+    )
     return roughly <= MAX_ITEM_BYTES or _size(tip) <= MAX_ITEM_BYTES
 
 
 def _size(tip: Tip) -> int:
-    return item_size({**_item(tip, len(tip.e)), "p": tip.stream, "i": TIP, "floor": tip.floor})
+    return item_size({**_item(tip, len(tip.stored_events)), "p": tip.stream, "i": TIP, "floor": tip.floor})
 
 
 def _too_large(tip: Tip) -> TooLarge:
@@ -254,7 +277,7 @@ def _too_large(tip: Tip) -> TooLarge:
 def trim(tip: Tip, until: int, etag: str) -> tuple[Action, ...]:
     """The write that removes the Tip's events up to an index, that one included."""
     gone = until + 1 - tip.first
-    e, c, floor = list(tip.e[gone:]), list(tip.c[gone:]), until + 1
+    e, c, floor = list(tip.stored_events[gone:]), list(tip.types[gone:]), until + 1
     k = chained(seed(tip.stream, floor), c, e)
     changes = {"e": e, "c": c, "etag": etag, "a": 0, "floor": floor, "k": k}
     return (Update(tip_key(tip.stream), tuple(Set(name, value) for name, value in changes.items()), as_seen(tip)),)

@@ -8,15 +8,16 @@ from typing import Any
 
 import pyarrow as pa
 
-from tailrace.log.aioconsumer import AsyncConsumer
-from tailrace.log.aioproducer import AsyncProducer
-from tailrace.log.fetched import Fetched
-from tailrace.log.group import offsets
-from tailrace.log.inbox import Consuming
-from tailrace.log.linger import Linger
-from tailrace.log.reader import POLL_BYTES, Reader
+from tailrace.log.groups.async_consumer import AsyncConsumer
+from tailrace.log.groups.group import offsets
+from tailrace.log.groups.prefetch import Consuming
+from tailrace.log.read.fetched import Fetched
+from tailrace.log.read.reader import POLL_BYTES, Reader
 from tailrace.log.record import Record
 from tailrace.log.topic import Position, Topic, as_arrow, as_records
+from tailrace.log.write.async_producer import AsyncProducer
+from tailrace.log.write.group_commit import GroupSettings
+from tailrace.log.write.linger import Linger
 from tailrace.storage.calls import Store
 
 
@@ -29,9 +30,8 @@ class AsyncTopic:
     def producer(self, *, linger: float | None = None, max_bytes: int = 64 * 1024 * 1024) -> AsyncProducer:
         """A producer: `async with topic.aio.producer() as out`.  See `topic.producer` for its settings."""
         local = self._topic.log.joins_inline
-        wait, puts = Linger.of(linger, local=local), 2 if local else 4
-        log, described = self._topic.log, self._topic.described
-        return AsyncProducer(self._store, log, described, linger=wait, max_bytes=max_bytes, puts=puts, wall=self._wall)
+        settings = GroupSettings(Linger.of(linger, local=local), max_bytes, max_puts=2 if local else 4)
+        return AsyncProducer(self._store, self._topic.log, self._topic.described, settings, wall=self._wall)
 
     def consumer(self, group: str, **settings: Any) -> AsyncConsumer:
         """A member of a consumer group: `async for record in topic.aio.consumer("billing")`.  See `topic.consumer`."""
@@ -45,12 +45,12 @@ class AsyncTopic:
         max_bytes: int = POLL_BYTES,
         from_floor: bool = False,
     ) -> AsyncIterator[pa.RecordBatch]:
-        """What is there now, as Arrow; see `topic.read`."""
+        """All current records as Arrow; see `topic.read`."""
         async for fetched in self._fetch(partition, start, max_bytes, from_floor):
             yield as_arrow(fetched)
 
     async def records(self, partition: int | None = None, start: Position = "earliest") -> AsyncIterator[Record]:
-        """What is there now, record by record; in order within each partition."""
+        """All current records, one by one, in order within each partition."""
         async for fetched in self._fetch(partition, start, POLL_BYTES, from_floor=False):
             for record in as_records(self._topic.name, fetched):
                 yield record

@@ -3,28 +3,29 @@
     $Topic-<name>, 2^63-1    id, partitions, settings{}, version, created: the topic of this name
     $Settings-<id>, version  settings{}, changed: every set of settings it has had
     $Topics, bucket          names{name: id}: for listing; a name's bucket is taken from its hash
-    $Deleted, n              id, name: a topic whose pages, chunks and objects are still to be removed
+    $Deleted, n              id, name; of a queue also shards: a topic whose items and objects are still to be removed
 
 A topic is made and deleted by one transaction over these and its head.  An id is never used again.
 """
 
 from __future__ import annotations
 
-import difflib
 import hashlib
-import re
 import secrets
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import msgspec
 
 from tailrace.coordination import guard
-from tailrace.errors import AlreadyThere, BadName, BadSetting, UnknownTopic
-from tailrace.log import head as heads
-from tailrace.log.append import Log
-from tailrace.log.head import Head
-from tailrace.log.settings import Settings, settings
+from tailrace.coordination.guard import Refused
+from tailrace.coordination.names import check_name as check_name
+from tailrace.errors import AlreadyThere, BadSetting, Conflict, UnknownTopic, nearest
+from tailrace.log.format import head as heads
+from tailrace.log.format.head import Head
+from tailrace.log.settings import TopicSettings, settings
+from tailrace.log.topic_log import TopicLog
 from tailrace.storage import calls
 from tailrace.storage.calls import Steps
 from tailrace.storage.tables import (
@@ -32,6 +33,7 @@ from tailrace.storage.tables import (
     Absent,
     Action,
     Add,
+    Check,
     Delete,
     Equals,
     Exists,
@@ -44,10 +46,9 @@ from tailrace.storage.tables import (
 )
 
 MAX_PARTITIONS = 128
-MOST_GROWN = 16
+MAX_GROWTHS = 16
 """How often a topic can grow: each time is kept in its head, which every append writes."""
-BUCKETS = 256
-_NAME = re.compile(r"[A-Za-z0-9_-]{1,200}\Z")
+NAME_BUCKETS = 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,23 +58,15 @@ class Described:
     name: str
     id: str
     partitions: int
-    settings: Settings
+    settings: TopicSettings
     version: int
     created: int
 
     @classmethod
     def of(cls, name: str, item: Item) -> Described:
         """A stored one."""
-        stored = msgspec.convert(item["settings"], Settings)
+        stored = msgspec.convert(item["settings"], TopicSettings)
         return cls(name, item["id"], item["partitions"], stored, item["version"], item["created"])
-
-
-def check_name(what: str, name: str) -> str:
-    """Refuse a name that cannot be a topic's, a group's or a producer's."""
-    if not isinstance(name, str) or not _NAME.match(name):
-        shown = repr(name) if len(str(name)) < 60 else f"{str(name)[:40]!r}… ({len(str(name))} characters)"
-        raise BadName(f"{shown} cannot be a {what}'s name: 1 to 200 letters, digits, '-' and '_'")
-    return name
 
 
 def check_partitions(partitions: int) -> int:
@@ -90,11 +83,13 @@ def topic_key(name: str) -> Key:
 
 def bucket_key(catalog: str, name: str) -> Key:
     """Which item of a listing holds a name."""
-    return Key(catalog, hashlib.sha256(name.encode()).digest()[0] % BUCKETS)
+    return Key(catalog, hashlib.sha256(name.encode()).digest()[0] % NAME_BUCKETS)
 
 
-def create(name: str, partitions: int, given: dict[str, Any], wall: int) -> Steps[Described]:
-    """Make a topic, or raise `AlreadyThere`."""
+def create(
+    name: str, partitions: int, given: dict[str, Any], wall: int, also: Sequence[Check] = ()
+) -> Steps[Described]:
+    """Make a topic, or raise `AlreadyThere`; `Conflict` if one of the checks `also` made does not hold."""
     check_name("topic", name)
     check_partitions(partitions)
     made = msgspec.to_builtins(settings(given))
@@ -107,12 +102,15 @@ def create(name: str, partitions: int, given: dict[str, Any], wall: int) -> Step
         if stored is not None:
             return Described.of(name, stored)
         listed = yield from _listing("$Topics", name, Set(("names", name), id))
-        yield from guard.attempt(
+        outcome = yield from guard.attempt(
             Put(topic_key(name), item, (Absent(),)),
             Put(Key(f"$Settings-{id}", 0), {"settings": made, "changed": wall}, (Absent(),)),
             heads.new_head(id, partitions),
             listed,
+            *also,
         )
+        if isinstance(outcome, Refused) and outcome.index > 3:
+            raise Conflict(f"topic {name!r} was not made: what it belongs to is gone", index=outcome.index)
 
 
 def _listing(catalog: str, name: str, change: Set) -> Steps[Action]:
@@ -123,15 +121,21 @@ def _listing(catalog: str, name: str, change: Set) -> Steps[Action]:
     return Update(key, (change,))
 
 
-def describe(name: str) -> Steps[Described]:
-    """The topic of this name, or `UnknownTopic` with the nearest one."""
+def find(name: str) -> Steps[Described | None]:
+    """The topic of this name, if there is one: one read, however many topics there are."""
     item = yield from guard.read(topic_key(check_name("topic", name)))
-    if item is None:
+    return None if item is None else Described.of(name, item)
+
+
+def describe(name: str) -> Steps[Described]:
+    """The topic of this name, or `UnknownTopic` with the nearest one, for which all names are read."""
+    found = yield from find(name)
+    if found is None:
         names = yield from listing("$Topics")
-        near = difflib.get_close_matches(name, names, n=1)
-        hint = f"; did you mean {near[0]!r}?" if near else ":" if names else ": this home has no topics yet;"
+        near = nearest(name, names)
+        hint = f"; did you mean {near!r}?" if near else ":" if names else ": this home has no topics yet;"
         raise UnknownTopic(f"there is no topic {name!r}{hint} `tailrace topic create {name}` makes it")
-    return Described.of(name, item)
+    return found
 
 
 def listing(catalog: str) -> Steps[list[str]]:
@@ -156,14 +160,14 @@ def overview() -> Steps[list[tuple[str, Head]]]:
 
 
 def change_settings(name: str, given: dict[str, Any], wall: int, id: str | None = None) -> Steps[Described]:
-    """Give a topic (the one with this id, if one is given) other settings; the ones before stay readable."""
+    """Change a topic's settings (of the topic with this id, if given); the former settings stay readable."""
     mark = secrets.token_hex(4)
     while True:
         item = yield from guard.read(topic_key(check_name("topic", name)))
         if item is None:
             return (yield from describe(name))
         if id is not None and item["id"] != id:
-            raise UnknownTopic(f"topic {name!r} was deleted, and made again; open it anew")
+            raise UnknownTopic(f"topic {name!r} was deleted, and made again; open it again")
         now = Described.of(name, item)
         if item.get("mark") == mark:
             return now
@@ -175,8 +179,8 @@ def change_settings(name: str, given: dict[str, Any], wall: int, id: str | None 
         )
 
 
-def grow(log: Log, partitions: int) -> Steps[bool]:
-    """GROW: give a topic more partitions, in one transaction with what the catalog says; False if it has so many."""
+def grow(log: TopicLog, partitions: int) -> Steps[bool]:
+    """GROW: give a topic more partitions, in one transaction with the catalog; False if it already has as many."""
     check_partitions(partitions)
     grew = False
     while True:
@@ -188,51 +192,75 @@ def grow(log: Log, partitions: int) -> Steps[bool]:
                 f"topic {log.name!r} has {head.partitions} partitions and cannot have fewer, {partitions}: records "
                 "would lose their place; make another topic"
             )
-        if len(head.grown) >= MOST_GROWN:
+        if len(head.grown) >= MAX_GROWTHS:
             raise BadSetting(
-                f"topic {log.name!r} has grown {MOST_GROWN} times, and cannot again; make another topic, of "
+                f"topic {log.name!r} has grown {MAX_GROWTHS} times, and cannot again; make another topic, of "
                 f"{MAX_PARTITIONS} partitions"
             )
         item = yield from guard.read(topic_key(log.name))
         if item is None or item["id"] != log.id:
-            raise UnknownTopic(f"topic {log.name!r} was deleted; open it anew")
+            raise UnknownTopic(f"topic {log.name!r} was deleted; open it again")
         same = (Equals("id", log.id),)
         said = Update(topic_key(log.name), (Set("partitions", partitions),), same)
         grew = True
         yield from guard.attempt(*heads.grow(log.id, head, partitions), said)
 
 
-def history(id: str) -> Steps[list[tuple[int, int, Settings]]]:
+def history(id: str) -> Steps[list[tuple[int, int, TopicSettings]]]:
     """Every set of settings a topic has had: (version, when in ms, settings), oldest first."""
     items = yield from guard.read_all(f"$Settings-{id}")
-    return [(item["i"], item["changed"], msgspec.convert(item["settings"], Settings)) for item in items]
+    return [(item["i"], item["changed"], msgspec.convert(item["settings"], TopicSettings)) for item in items]
+
+
+def changed_at(topic: Described) -> Steps[int]:
+    """When a topic got its present settings, in milliseconds, by the clock of the process that set them."""
+    item = yield from guard.read(Key(f"$Settings-{topic.id}", topic.version))
+    return item["changed"] if item is not None else 0
 
 
 def delete(name: str) -> Steps[str]:
-    """Delete a topic: it is gone at once for everyone; what it held is removed by `purge`.  Gives its id."""
+    """Delete a topic.  No process finds it any more; `purge` removes its records.  Gives its id."""
     now = yield from describe(name)
-    grave = Key("$Deleted", secrets.randbits(62))
+    grave = secrets.randbits(62)
     while True:
         item = yield from guard.read(topic_key(name))
         if item is None or item["id"] != now.id:
             return now.id
-        yield from guard.attempt(
-            Delete(topic_key(name), (Equals("id", now.id),)),
-            Update(bucket_key("$Topics", name), (Remove(("names", name)),), (Exists(("names", name)),)),
-            Delete(heads.head_key(now.id)),
-            Put(grave, {"id": now.id, "name": name}, (Absent(),)),
-        )
+        yield from guard.attempt(*removal(Described.of(name, item), grave))
+
+
+def removal(topic: Described, grave: int, **held: Any) -> tuple[Action, ...]:
+    """The writes that delete a topic; `held` says what else `purge` is to know of it."""
+    return (
+        Delete(topic_key(topic.name), (Equals("id", topic.id), Equals("partitions", topic.partitions))),
+        Update(bucket_key("$Topics", topic.name), (Remove(("names", topic.name)),), (Exists(("names", topic.name)),)),
+        Delete(heads.head_key(topic.id)),
+        Put(Key("$Deleted", grave), {"id": topic.id, "name": topic.name, **held}, (Absent(),)),
+    )
+
+
+KINDS = (
+    "Log", "Chunk", "Settings", "Upkeep", "Holds", "Quarantine", "Namespace",
+    "Queue", "Delayed", "Dedup", "Replay", "Requeued",
+)  # fmt: skip
+"""Items of a topic, and of a queue on it: their hashes are $<kind>-<topic id>."""
+SHARD_KINDS = ("Owners", "Failures")
+"""Items of a queue's shards: their hashes are $<kind>-<topic id>-<shard>."""
 
 
 def purge() -> Steps[int]:
-    """Remove what deleted topics held; can be cut off anywhere and called again.  Gives how many were finished.
+    """Remove the records of deleted topics; can be cut off anywhere and called again.  Gives how many topics it
+    finished.
 
     A topic's first settings stay: they keep a `create` without an answer from landing after this."""
     graves = yield from guard.read_all("$Deleted")
     for grave in graves:
         id = grave["id"]
-        for kind in ("Log", "Chunk", "Settings", "Upkeep", "Holds", "Quarantine"):
+        for kind in KINDS:
             yield from _delete_all(f"${kind}-{id}", 1 if kind == "Settings" else 0)
+        for shard in range(grave.get("shards", 0)):
+            for kind in SHARD_KINDS:
+                yield from _delete_all(f"${kind}-{id}-{shard}", 0)
         names = [o.name for o in (yield from guard.persist(lambda id=id: calls.list_objects(f"topics/{id}/")))]  # type: ignore[misc]
         for start in range(0, len(names), 1000):
             yield from calls.delete_objects(names[start : start + 1000])

@@ -19,8 +19,8 @@ MAX_TIMESTAMP = 253_402_300_799_999
 """The last millisecond of the year 9999."""
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-SHORT = 128
-"""The partitions of keys up to so many bytes are remembered."""
+MAX_CACHED_KEY_BYTES = 128
+"""The partitions of keys up to this length are cached."""
 
 
 class Mode(IntEnum):
@@ -32,7 +32,7 @@ class Mode(IntEnum):
 
 
 class Op(IntEnum):
-    """What a record says happened to its document."""
+    """What happened to a record's document."""
 
     INSERT = 0
     UPDATE = 1
@@ -81,7 +81,7 @@ def attributes(mode: int = Mode.COPY, op: int = Op.INSERT) -> int:
 
 def partition_of(key: bytes, partitions: int) -> int:
     """The partition of a key: its sha256, read as a big-endian number, modulo the partition count."""
-    return _remembered(key, partitions) if len(key) <= SHORT else hashed((key,), partitions)[0]
+    return _remembered(key, partitions) if len(key) <= MAX_CACHED_KEY_BYTES else hashed((key,), partitions)[0]
 
 
 @functools.lru_cache(maxsize=65536)

@@ -1,4 +1,4 @@
-"""A topic's settings: what they are, and what is allowed."""
+"""A topic's settings and their allowed values."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from typing import Any
 import msgspec
 
 from tailrace.errors import BadSetting
-from tailrace.log.chunk import CompactBy, Compression
+from tailrace.log.format.chunk import CompactBy, Compression
 
 
-class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """What can be set per topic, now or later; changing one never touches what is already stored."""
+class TopicSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Settings of one topic, given now or later; a change never touches records that are already stored."""
 
     compression: Compression = "none"
     """How chunks are compressed: "none", "lz4" or "zstd"."""
@@ -40,14 +40,14 @@ _KINDS = {
 }  # fmt: skip
 
 
-def settings(given: dict[str, Any], base: Settings | None = None) -> Settings:
+def settings(given: dict[str, Any], base: TopicSettings | None = None) -> TopicSettings:
     """Settings from names and values, over those of `base`; a typo or a bad value is refused with a hint."""
-    known = {f.name for f in msgspec.structs.fields(Settings)}
+    known = {f.name for f in msgspec.structs.fields(TopicSettings)}
     for name in given:
         if name not in known:
-            raise BadSetting.unknown("a topic's settings", name, known)
+            raise BadSetting.unknown("a topic", name, known)
     try:
-        made = msgspec.convert({**msgspec.to_builtins(base or Settings()), **given}, Settings)
+        made = msgspec.convert({**msgspec.to_builtins(base or TopicSettings()), **given}, TopicSettings)
     except msgspec.ValidationError as error:
         name = str(error).rpartition("$.")[2].strip("`")
         raise BadSetting(f"a topic's {name} is {_KINDS.get(name, 'a whole number')}, not {given.get(name)!r}") from None

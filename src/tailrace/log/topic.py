@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import getpass
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime
@@ -12,28 +11,31 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import pyarrow as pa
 
+from tailrace.coordination.process import user
+from tailrace.coordination.watch import watch
 from tailrace.errors import Lost, OutOfRange, UnknownPartition
 from tailrace.log import catalog
-from tailrace.log.append import Log
-from tailrace.log.batch import Span
 from tailrace.log.catalog import Described
-from tailrace.log.fetched import Fetched
-from tailrace.log.given import Records
-from tailrace.log.group import offsets
-from tailrace.log.linger import Linger
-from tailrace.log.named import NamedProducer
-from tailrace.log.producer import Producer
-from tailrace.log.quarantine import Passed, lift, passes, quarantine
-from tailrace.log.reader import POLL_BYTES, Reader
+from tailrace.log.groups.group import offsets
+from tailrace.log.integrity.quarantine import Passed, lift, passes, quarantine
+from tailrace.log.read.fetched import Fetched
+from tailrace.log.read.reader import POLL_BYTES, Reader
+from tailrace.log.read.watch import Notifier, TopicFollower
 from tailrace.log.record import Record
-from tailrace.log.settings import Settings
-from tailrace.log.transaction import Transaction
-from tailrace.log.watch import Following, Notifier, watch
+from tailrace.log.settings import TopicSettings
+from tailrace.log.topic_log import TopicLog
+from tailrace.log.transaction import TopicTransaction
+from tailrace.log.write.acknowledgement import Span
+from tailrace.log.write.group_commit import GroupSettings
+from tailrace.log.write.input import Records
+from tailrace.log.write.linger import Linger
+from tailrace.log.write.named_producer import NamedProducer
+from tailrace.log.write.producer import Producer
 from tailrace.storage.calls import Store
 
 if TYPE_CHECKING:
     from tailrace.log.aio import AsyncTopic
-    from tailrace.log.consumer import Consumer
+    from tailrace.log.groups.consumer import Consumer
 
 Position: TypeAlias = Literal["earliest", "latest"] | int | datetime
 """Where to start: an end of the topic, an offset, or a time (the first record at or after it)."""
@@ -44,8 +46,9 @@ class Topic:
 
     def __init__(self, store: Store, described: Described) -> None:
         self.store, self.described = store, described
-        self.log = Log(described.name, described.id, store.table.inline_bytes, store.table.joins_inline)
+        self.log = TopicLog(described.name, described.id, store.table.inline_bytes, store.table.joins_inline)
         self.log.partitions = described.partitions
+        self.log.turn = store.rng.randrange(1 << 16)  # many short lives each append a little, and not to the same one
         self.log.on_commit = lambda: watch(store).signal(described.id)
 
     def __repr__(self) -> str:
@@ -63,27 +66,27 @@ class Topic:
 
     @property
     def partitions(self) -> int:
-        """How many partitions it has, as far as is known here: whoever reads or appends learns that it has grown."""
+        """How many partitions it has, as far as this process knows: its next read or append learns of growth."""
         return self.log.partitions
 
     @property
-    def settings(self) -> Settings:
+    def settings(self) -> TopicSettings:
         """Its settings, as of when it was opened or last configured here."""
         return self.described.settings
 
     # -- settings
-    def configure(self, **settings: Any) -> Settings:
+    def configure(self, **settings: Any) -> TopicSettings:
         """Change settings; those before stay readable in `history`."""
         wall = int(time.time() * 1000)
         self.described = self.store.run(catalog.change_settings(self.name, settings, wall, self.id))
         return self.settings
 
-    def history(self) -> list[tuple[int, int, Settings]]:
+    def history(self) -> list[tuple[int, int, TopicSettings]]:
         """Every set of settings it has had: (version, milliseconds since 1970, settings)."""
         return self.store.run(catalog.history(self.id))
 
     def grow(self, partitions: int) -> bool:
-        """Give it more partitions; False if it has so many already.  See docs/guide/log.md, "More partitions".
+        """Give the topic more partitions; False if it already has as many.  See docs/guide/log.md, "More partitions".
 
         Records stay where they are.  From now on each key belongs to the partition that it has among the new number;
         a group reads beyond this point only once it has committed all before it, so that a key's order holds."""
@@ -93,11 +96,13 @@ class Topic:
 
     # -- writing
     def producer(self, *, linger: float | None = None, max_bytes: int = 64 * 1024 * 1024) -> Producer:
-        """A producer for many records.  `linger`: seconds to wait for company; without it none on disk, and in the
-        cloud 0.1 to 1, the longer the less is sent, but 0.1 for what somebody waits for."""
+        """A producer for many records.  `linger`: seconds to wait for company; by default none on disk, and 0.1 to 1 in
+        the cloud: longer when less is sent, but 0.1 when a sender waits."""
         local = self.log.joins_inline
         wait = Linger.of(linger, local=local)
-        return Producer(self.store, self.log, self.described, linger=wait, max_bytes=max_bytes, puts=2 if local else 4)
+        return Producer(
+            self.store, self.log, self.described, GroupSettings(wait, max_bytes, max_puts=2 if local else 4)
+        )
 
     def named_producer(self, name: str) -> NamedProducer:
         """A producer whose numbered batches are stored once, however often and by whichever life they are sent."""
@@ -106,16 +111,17 @@ class Topic:
     def append(self, records: Records, *, expected: Mapping[int, int] | None = None) -> list[Span]:
         """Append some records as one atomic write, durable when this returns.
 
-        `expected` = {partition: next offset}: only if nobody has appended there since; else `Expected` is raised."""
+        `expected` = {partition: next offset}: append only if these are still the next offsets; else `Expected` is
+        raised."""
         with self.transaction(expected=expected) as transaction:
             transaction.send_batch(records)
         return transaction.spans
 
-    def transaction(self, *, expected: Mapping[int, int] | None = None) -> Transaction:
+    def transaction(self, *, expected: Mapping[int, int] | None = None) -> TopicTransaction:
         """Records of any partitions that become readable together, or not at all: `with topic.transaction() as t`."""
         for q in expected or {}:
             self._check_partition(q)
-        return Transaction(self.store, {self.name: (self.log, self.described)}, expected)
+        return TopicTransaction(self.store, {self.name: (self.log, self.described)}, expected)
 
     # -- reading
     def ends(self) -> dict[int, tuple[int, int]]:
@@ -141,14 +147,14 @@ class Topic:
         max_bytes: int = POLL_BYTES,
         from_floor: bool = False,
     ) -> Iterator[pa.RecordBatch]:
-        """What is there now, as Arrow: partition, offset, timestamp, attributes, key, value (and perhaps headers).
+        """All current records as Arrow: partition, offset, timestamp, attributes, key, value (and perhaps headers).
 
         `max_bytes` bounds what is fetched at a time.  Below the floor: an error, or with `from_floor` start there."""
         for fetched in self.fetch(partition, start, max_bytes=max_bytes, from_floor=from_floor):
             yield as_arrow(fetched)
 
     def records(self, partition: int | None = None, start: Position = "earliest") -> Iterator[Record]:
-        """What is there now, record by record; in order within each partition."""
+        """All current records, one by one, in order within each partition."""
         for fetched in self.fetch(partition, start):
             yield from as_records(self.name, fetched)
 
@@ -160,7 +166,7 @@ class Topic:
         max_bytes: int = POLL_BYTES,
         from_floor: bool = False,
     ) -> Iterator[Fetched]:
-        """What is there now, as stored: runs of one partition's records."""
+        """All current records as they are stored: runs of one partition's records."""
         positions, ends = self._offsets(partition, start), self.ends()
         if partition is not None and positions[partition] > ends[partition][1]:
             raise OutOfRange(
@@ -169,7 +175,7 @@ class Topic:
                 floor=ends[partition][0],
                 end=ends[partition][1],
             )
-        # the floor may have risen since: what is earliest then is where it is now
+        # the floor may have risen since, and with it the earliest offset
         reader = Reader(self.log, positions, from_floor=from_floor or start == "earliest")
         reader.until = {q: end for q, (_, end) in ends.items()}
         while fetched := self.store.run(reader.poll(max_bytes)):
@@ -178,39 +184,40 @@ class Topic:
 
     # -- damage
     def quarantine(self, lost: Iterable[Lost], why: str, *, who: str = "", where: str = "") -> int:
-        """Let readers pass damaged offsets, for good or until `lift`; it is kept who decided so, when and why.
+        """Let readers pass over damaged offsets, for good or until `lift`; records the user that decided so, when and
+        why.
 
-        `lost` is as `Damaged` and a scrub name it.  Records that can be read are read all the same."""
+        `lost` is as `Damaged` and a scrub name it.  Records that can be read are still read."""
         wall = int(time.time() * 1000)
-        return self.store.run(quarantine(self.log, list(lost), where, why, who or getpass.getuser(), wall))
+        return self.store.run(quarantine(self.log, list(lost), where, why, who or user(), wall))
 
     def quarantined(self) -> list[Passed]:
-        """The offsets that readers pass over where they are damaged, and who decided so."""
+        """The offsets that readers pass over where they are damaged, and the user that decided so."""
         return self.store.run(passes(self.log))
 
     def lift(self, partition: int | None = None) -> list[Passed]:
-        """Take such decisions back, all or those of a partition; gives them."""
+        """Take back such decisions, all of them or those of one partition; gives them."""
         return self.store.run(lift(self.log, partition))
 
     # -- following
     def consumer(self, group: str, **settings: Any) -> Consumer:
         """A member of a consumer group, to iterate over: see `Consumer` for what it does, `Consuming` for its settings:
         member, start, auto_commit, commit_interval, max_seconds, ttl, prefetch, from_floor."""
-        from tailrace.log.consumer import Consumer
-        from tailrace.log.inbox import Consuming
+        from tailrace.log.groups.consumer import Consumer
+        from tailrace.log.groups.prefetch import Consuming
 
         return Consumer(self.store, self, group, Consuming.of(settings))
 
     def follow(
         self, partition: int | None = None, start: Position = "latest", *, from_floor: bool = False
-    ) -> Following:
+    ) -> TopicFollower:
         """Records as they come, without a group: an iterator that waits at the end until its `stop` is called."""
         reader = Reader(self.log, self._offsets(partition, start), from_floor=from_floor, every=partition is None)
-        return Following(self.store, reader, lambda fetched: as_records(self.name, fetched))
+        return TopicFollower(self.store, reader, lambda fetched: as_records(self.name, fetched))
 
     def on_append(self, callback: Callable[[Mapping[int, int]], object]) -> Notifier:
-        """Have a callback told, from another thread, the next offsets by partition when records were appended, by
-        whichever process: once for one append, less often for many quick ones.  Close what this gives to end it."""
+        """Call a function from another thread with the next offsets by partition whenever any process has appended
+        records: once for one append, less often for many in quick succession.  Close the returned object to end it."""
         return Notifier(self.store, self.log, callback)
 
     @property

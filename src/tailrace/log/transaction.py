@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from datetime import datetime
 
 from tailrace.errors import BadInput, Closed, OutcomeUnknown, UnknownTopic
-from tailrace.log.append import Log, Placed, commit, place
-from tailrace.log.batch import Ack, Batch, BatchAck, Span
-from tailrace.log.buffer import Headers
 from tailrace.log.catalog import Described
-from tailrace.log.given import Records, pieces, rows
 from tailrace.log.record import attributes, milliseconds
+from tailrace.log.topic_log import TopicLog
+from tailrace.log.write.acknowledgement import Ack, BatchAck, CommitBatch, Span
+from tailrace.log.write.append import commit
+from tailrace.log.write.buffer import Headers
+from tailrace.log.write.input import Records, pieces, rows
+from tailrace.log.write.placement import Placed, place
 from tailrace.storage.calls import Store
+from tailrace.storage.limits import MAX_ACTIONS
 
 
-class Transaction:
+class TopicTransaction:
     """Collects records and appends them in one guarded write when its `with` block ends; an exception drops them.
 
     Over one topic that is one write of its head, over several one table transaction."""
@@ -24,7 +28,7 @@ class Transaction:
     def __init__(
         self,
         store: Store,
-        topics: Mapping[str, tuple[Log, Described]],
+        topics: Mapping[str, tuple[TopicLog, Described]],
         expected: Mapping[int, int] | None = None,
         *,
         wall: Callable[[], float] = time.time,
@@ -32,7 +36,7 @@ class Transaction:
         if not topics:
             raise BadInput("a transaction has at least one topic")
         self._store, self._topics, self._expected, self._wall = store, topics, expected, wall
-        self._batches: dict[str, Batch] = {}
+        self._batches: dict[str, CommitBatch] = {}
         self._acks: list[BatchAck] = []
         self._closed = False
 
@@ -76,7 +80,9 @@ class Transaction:
         if not filled:
             return
         try:
-            placed = [self._place(name, batch) for name, batch in filled.items()]
+            # A chunk that is an item of the same write is another action of it.
+            inline = len(filled) <= MAX_ACTIONS // 2
+            placed = [self._place(name, batch, inline) for name, batch in filled.items()]
             done = self._store.run(commit(placed))
         except BaseException as error:
             failure = error if isinstance(error, Exception) else OutcomeUnknown("interrupted while it was appended")
@@ -86,12 +92,14 @@ class Transaction:
         for batch, appended in zip(filled.values(), done, strict=True):
             batch.finish(appended, None)
 
-    def _place(self, name: str, batch: Batch) -> Placed:
+    def _place(self, name: str, batch: CommitBatch, inline: bool) -> Placed:
         log, described = self._topics[name]
+        if log.joins_inline and not inline:
+            log = replace(log, inline_bytes=0)
         chunk = batch.buffer.encode(described.settings.compression)
         return self._store.run(place(log, chunk, self._expected))
 
-    def _batch(self, topic: str | None) -> Batch:
+    def _batch(self, topic: str | None) -> CommitBatch:
         if self._closed:
             raise Closed("this transaction has ended")
         if topic is None and len(self._topics) != 1:
@@ -101,10 +109,11 @@ class Transaction:
             raise UnknownTopic(f"topic {name!r} is not part of this transaction: {', '.join(map(repr, self._topics))}")
         log, described = self._topics[name]
         if name not in self._batches:
-            self._batches[name] = Batch(name, log.partitions, described.settings.max_record_bytes)
+            limit = described.settings.max_record_bytes
+            self._batches[name] = CommitBatch(name, log.partitions, limit, log.next_turn())
         return self._batches[name]
 
-    def __enter__(self) -> Transaction:
+    def __enter__(self) -> TopicTransaction:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *exc: object) -> None:

@@ -1,0 +1,100 @@
+"""How far behind a reader is, and a consumer group as people see it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from tailrace.log.groups import group as groups
+from tailrace.log.groups.group import Group
+from tailrace.log.read.reader import Reader
+from tailrace.log.topic_log import TopicLog
+from tailrace.storage.calls import Steps
+from tailrace.storage.tables import Item
+
+
+@dataclass(frozen=True, slots=True)
+class Lag:
+    """How far behind: records not read yet, and the age in seconds of the oldest of them; 0 when caught up."""
+
+    records: int
+    seconds: float
+    partitions: Mapping[int, Lag] = field(default_factory=dict)
+    """The same for each partition."""
+
+
+def lag(log: TopicLog, positions: Mapping[int, int], wall: float) -> Steps[Lag]:
+    """How far these positions are behind the end, at this time in seconds since 1970."""
+    head = yield from log.head()
+    parts = {}
+    for q, position in positions.items():
+        position = max(position, head.floor[q])
+        records, seconds = max(0, head.next[q] - position), 0.0
+        if records:
+            fetched = yield from Reader(log, {q: position}, from_floor=True).poll(1)
+            stamps = [one.data.column(0)[0].value / 1000 for one in fetched[:1]]
+            seconds = max(0.0, wall - (stamps[0] if stamps else wall))
+        parts[q] = Lag(records, seconds)
+    most = max((part.seconds for part in parts.values()), default=0.0)
+    return Lag(sum(part.records for part in parts.values()), most, parts)
+
+
+@dataclass(frozen=True, slots=True)
+class MemberState:
+    """A member as people see it; `expires` (milliseconds since 1970) is when it counts as gone if it stays silent."""
+
+    number: int
+    name: str
+    host: str
+    pid: int
+    expires: int
+    partitions: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionState:
+    """How far a group has come in a partition, and the number of the member that reads it (0: none does)."""
+
+    partition: int
+    owner: int
+    epoch: int
+    position: int
+    end: int
+    lag: Lag
+
+
+@dataclass(frozen=True, slots=True)
+class GroupState:
+    """A group as people see it."""
+
+    group: str
+    topic: str
+    members: tuple[MemberState, ...]
+    partitions: tuple[PartitionState, ...]
+    lag: Lag
+
+
+def describe(group: Group, wall: float) -> Steps[GroupState]:
+    """A group's members, and the owner, position and lag of each partition."""
+    yield from groups.check_there(group)
+    held = yield from groups.all_shards(group)
+    there = yield from groups.members(group)
+    behind = yield from lag(group.log, {q: item["position"] for q, item in held.items()}, wall)
+    ends = group.log.newest.next
+    return GroupState(
+        group.name,
+        group.log.name,
+        tuple(_member_state(n, item, held) for n, item in there.items()),
+        tuple(
+            PartitionState(q, item["owner"], item["epoch"], item["position"], ends[q], behind.partitions[q])
+            for q, item in held.items()
+        ),
+        behind,
+    )
+
+
+def _member_state(number: int, item: Item, held: Mapping[int, Item]) -> MemberState:
+    show: Mapping[str, Any] = item["shown"]
+    mine = tuple(q for q, shard in held.items() if shard["owner"] == number)
+    return MemberState(number, item["name"], show["host"], show["pid"], show["expires"], mine)

@@ -1,0 +1,94 @@
+"""Poll: what one poll of a reader has fetched, how much more it may fetch, and the chunk that it stopped in.
+
+It counts bytes of decoded records: a compressed chunk can be a thousand times as large as its object.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+
+from tailrace.log.format.chunk import Run
+from tailrace.log.read.fetched import Fetched
+
+
+@dataclass(slots=True)
+class Haul:
+    """Fetched records, up to so many decoded bytes and so many records."""
+
+    max_bytes: int
+    max_records: int
+    fetched: list[Fetched] = field(default_factory=list)
+    size: int = 0
+    records: int = 0
+    _limit: int = 0
+    _next: int = 0
+    """The bytes of the batch that `has_room` was asked for: to count them takes long for a few records."""
+
+    def begin(self, runs: Sequence[Run]) -> bool:
+        """Whether there is room for these runs of the next chunk as they are stored; the first always has."""
+        length, count = sum(run.length for run in runs), sum(run.count for run in runs)
+        # as many bytes as the chunk has are taken anyway, when it is read
+        self._limit = max(self.max_bytes, length)
+        return not self.size or (self.size + length <= self.max_bytes and self.records + count <= self.max_records)
+
+    def has_room(self, batch: pa.RecordBatch) -> bool:
+        """Whether a decoded batch of the chunk fits in; the first always does."""
+        self._next = int(batch.nbytes)
+        return not self.fetched or self.size + self._next <= self._limit
+
+    def add(self, some: Fetched) -> None:
+        """Take in some records of the batch that there was room for."""
+        self.fetched.append(some)
+        self.size += self._next
+        self.records += some.data.num_rows
+
+
+class Batches:
+    """The batches of a run, of which the last that was given can be put back."""
+
+    __slots__ = ("_back", "_rest")
+
+    def __init__(self, rest: Iterator[pa.RecordBatch]) -> None:
+        self._rest = rest
+        self._back: pa.RecordBatch | None = None
+
+    def __iter__(self) -> Batches:
+        return self
+
+    def __next__(self) -> pa.RecordBatch:
+        batch, self._back = self._back, None
+        return next(self._rest) if batch is None else batch
+
+    def put_back(self, batch: pa.RecordBatch) -> None:
+        """Give this batch again, first."""
+        self._back = batch
+
+
+@dataclass(slots=True)
+class Begun:
+    """A chunk of which a poll has taken only a part: its bytes by partition, and the partition in whose run it stopped,
+    at which position, with the batches that are left, the first of which begins at the offset `first`."""
+
+    id: str
+    data: Mapping[int, memoryview]
+    partition: int = -1
+    position: int = -1
+    first: int = 0
+    left: Batches | None = None
+
+    def has(self, id: str, runs: Sequence[Run]) -> bool:
+        """Whether it has the bytes of these runs."""
+        return self.id == id and all(run.partition in self.data for run in runs)
+
+    def rest(self, partition: int, position: int) -> tuple[int, Batches] | None:
+        """The batches that are left of a run, and the offset at which they begin; None if it stopped elsewhere."""
+        if self.left is None or (partition, position) != (self.partition, self.position):
+            return None
+        return self.first, self.left
+
+    def stopped(self, partition: int, position: int, first: int, left: Batches) -> Begun:
+        """The same chunk, left here."""
+        return Begun(self.id, self.data, partition, position, first, left)

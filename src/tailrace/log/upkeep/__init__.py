@@ -1,0 +1,5 @@
+"""What happens to a topic's history while others read and write: retention, merging, compaction, cleaning.
+
+Used from outside: scheduler, topic_upkeep, retention, holds, repack.
+Read in this order: scheduler, topic_upkeep, retention, retention_clock, holds, merge, merge_plan, repack, clean.
+"""

@@ -1,0 +1,137 @@
+"""Compaction: of closed pages only the newest record of each key stays, and a tombstone only for a while.
+
+    $Upkeep-<topic id>, 0    compacted, tombstones, left: how far compaction has come (a page's number), the earliest
+                             timestamp of a tombstone that it has left there, and, for each partition, the offset of the
+                             first chunk that it could not read
+
+COMPACT   NEWEST of the pages since the last compaction, as many as fit into memory.  Then every page up to these,
+oldest first and all joining: records that are not the newest of their key are dropped by a MERGE of as many pages as
+make an object.  A tombstone may go once compaction has been through all older records, so pages that cannot be replaced
+end the round; and not while there are pages from before the topic grew, when its key was in another partition.  A chunk
+that cannot be read stays, and so does every tombstone behind it: once the chunk is restored, the tombstones keep its
+records deleted, and compaction begins again.
+
+A compacted chunk has its records' offsets in a column; the counts in its entry are those of the offsets it stands for,
+so all offsets are what they were.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from tailrace.coordination import guard
+from tailrace.log.format import head as heads
+from tailrace.log.format.head import Page
+from tailrace.log.topic_log import TopicLog
+from tailrace.log.upkeep.compaction.newest_by_key import Newest, Rows, rows_of
+from tailrace.log.upkeep.compaction.rewrite import rewrite
+from tailrace.log.upkeep.compaction.round import (
+    Compacting,
+    Round,
+    as_read,
+    closed_page,
+    groups,
+    left_before,
+    note,
+    opened,
+    restored,
+    unless_grown,
+    upkeep_key,
+)
+from tailrace.log.upkeep.compaction.unreadable import Spared, read_around, undecided
+from tailrace.log.upkeep.merge import Told, unheard
+from tailrace.log.upkeep.repack import RunToPack
+from tailrace.log.upkeep.retention import page_bytes
+from tailrace.storage.calls import Steps
+from tailrace.storage.tables import Item
+
+MAX_KEY_BYTES_PER_ROUND = 128 * 1024 * 1024
+"""Bytes of keys that one round takes in."""
+DIRTY_RATIO = 0.5
+"""A round begins when the new bytes are this share of the compacted ones: so compaction writes at most three bytes for
+each byte that was appended."""
+
+
+class Compacted(NamedTuple):
+    """How many records are gone, and which chunks were left as they are, since they cannot be read."""
+
+    records: int
+    spared: tuple[Spared, ...] = ()
+
+
+def compact(log: TopicLog, how: Compacting, told: Told = unheard) -> Steps[Compacted]:
+    """Compact whatever is worth it.  While there is damage that is not quarantined, its progress is not stored: the
+    next upkeep looks again, and reports it again."""
+    removed, left = 0, dict[str, Spared]()
+    while True:
+        mark = yield from guard.read(upkeep_key(log.id))
+        begun = yield from _begin(log, unless_grown(how, (yield from log.head())), mark, told)
+        if begun is None:
+            break
+        finished = yield from rewrite(log, how, begun, told)
+        removed, left = removed + begun.records, left | begun.spared
+        if not finished or (yield from undecided(log, tuple(begun.spared.values()))) is not None:
+            break
+        yield from note(log, begun, mark)
+        if restored(begun, mark) or (not begun.records and mark is not None and begun.upto == mark["compacted"]):
+            break
+    return Compacted(removed, tuple(left.values()))
+
+
+def _begin(log: TopicLog, how: Compacting, mark: Item | None, told: Told) -> Steps[Round | None]:
+    """The next round, if it is worth it: the new pages, as many as fit into memory."""
+    done = mark["compacted"] if mark else -1
+    clean, dirty = yield from _sizes(log, how, done)
+    if not _due(how, mark) and (not dirty or dirty < DIRTY_RATIO * clean):
+        return None
+    begun, number = Round(Newest(how.by), done, stays=left_before(mark)), (yield from log.head()).first
+    while (page := (yield from closed_page(log, how, number))) is not None:
+        number = page.last + 1
+        told(0)
+        if page.last > done:
+            if not (yield from _taken_in(log, page, begun, how.size)):
+                return None
+            begun.upto = page.last
+            begun.taken.add((page.first, page.revision))
+            if begun.newest.size > MAX_KEY_BYTES_PER_ROUND:
+                break
+    begun.newest.settle()
+    return begun
+
+
+def _due(how: Compacting, mark: Item | None) -> bool:
+    """Whether there are tombstones that should have gone long ago."""
+    left = mark["tombstones"] if mark else None
+    return left is not None and how.before is not None and left < how.before - how.delay
+
+
+def _sizes(log: TopicLog, how: Compacting, done: int) -> Steps[tuple[int, int]]:
+    """The bytes that were compacted before, and those that are new."""
+    clean = dirty = 0
+    number = (yield from log.head()).first
+    while (page := (yield from closed_page(log, how, number))) is not None:
+        size = yield from page_bytes(log, page)
+        clean, dirty = (clean + size, dirty) if page.last <= done else (clean, dirty + size)
+        number = page.last + 1
+    return clean, dirty
+
+
+def _taken_in(log: TopicLog, page: Page, begun: Round, size: int) -> Steps[bool]:
+    """Take in the records of a page, but not what cannot be read; False if another upkeep replaced it meanwhile."""
+    chunks, at, unread = (yield from opened(log, page, begun)), heads.plus(page.base, {}), len(begun.unread)
+    for group in groups(chunks or (), size):
+        for some, found in (yield from read_around(log, group, at, _keys, begun.unread, begun.passed)):
+            for q, each in (found or {}).items():
+                for rows in each:
+                    begun.newest.add(q, rows)
+            at = heads.plus(at, heads.counts_of(some))
+    if chunks is None:
+        begun.passed_page(page)
+    clean = chunks is not None and len(begun.unread) == unread
+    return clean or (yield from as_read(log, [page]))
+
+
+def _keys(pieces: Mapping[int, Sequence[RunToPack]]) -> dict[int, list[Rows]]:
+    """The keys and offsets of some records."""
+    return {q: rows_of(some, "key", "unset") for q, some in pieces.items()}

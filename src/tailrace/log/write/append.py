@@ -1,0 +1,163 @@
+"""Appending: bytes first, then one guarded write of the head.  The protocol of tests/model, step by step.
+
+    put      the chunk under a name never used before; nothing refers to it yet (placement.py)
+    APPEND   one update of the head makes it true, and answers the offsets
+    LOOK     after a missing answer: did it happen, on which offsets, can it still? (lookup.py)
+
+An append is exact through its chunk's id: the id is in the head or on the page that the attempt was sent to, or it can
+never land.  An append with a guard item is in guarded_append.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain
+
+from tailrace.coordination import guard
+from tailrace.coordination.guard import Unanswered, Written
+from tailrace.coordination.rules import in_force
+from tailrace.errors import Expected, OutcomeUnknown, UnknownTopic
+from tailrace.log.write.attempt import (
+    Certain,
+    Others,
+    has_grown,
+    notify,
+    plan,
+    prepare,
+    see_heads,
+    tell_others,
+    wait_for_answer,
+)
+from tailrace.log.write.lookup import GONE, find
+from tailrace.log.write.placement import Placed
+from tailrace.storage import calls
+from tailrace.storage.calls import Steps
+from tailrace.storage.tables import Action, Item
+
+
+@dataclass(frozen=True, slots=True)
+class Appended:
+    """Where a chunk's records are: the first offset of each partition (None: committed, but its page is gone)."""
+
+    offsets: Mapping[int, int] | None
+    counts: Mapping[int, int]
+    partitions: int = 0
+    """How many partitions its records were spread over, if that is known."""
+
+
+def commit(
+    placed: Sequence[Placed], patience: float = guard.PATIENCE, others: Others | None = None
+) -> Steps[list[Appended]]:
+    """APPEND chunks, each of another topic, and perhaps others' writes, all or none; `OutcomeUnknown` when it fails
+    while in doubt."""
+    placed = list(placed)
+    try:
+        return (yield from _commit(placed, patience, others))
+    except (Expected, OutcomeUnknown, UnknownTopic):
+        raise
+    except Certain as refusal:
+        raise refusal.error from None
+    except Exception as error:
+        if not placed[0].attempt.doubts:
+            raise
+        raise OutcomeUnknown(
+            f"an append to {placed[0].log.name!r} may be in the log, or come yet: {error}; open a new producer and "
+            "read the topic's end before sending it again"
+        ) from error
+
+
+def _commit(placed: list[Placed], patience: float, others: Others | None = None) -> Steps[list[Appended]]:
+    began = None
+    placed[:] = [p.latest for p in placed]
+    if (found := (yield from _sent_before(placed))) is not None:
+        return found
+    while True:
+        pages, actions = yield from plan(placed)
+        if in_force("grow.asked") and any(map(has_grown, placed)):
+            if (found := (yield from _found(placed))) is not None:
+                notify(placed)
+                return found
+            yield from prepare(placed)
+            continue
+        for p, page in zip(placed, pages, strict=True):
+            p.attempt.sent = page
+        also = others.actions(pages[0]) if others is not None else ()
+        outcome = yield from guard.attempt(*chain(*actions), *also, patience=patience)
+        if isinstance(outcome, Unanswered) or (isinstance(outcome, Written) and outcome.items is None):
+            for p, page in zip(placed, pages, strict=True):
+                p.attempt.doubts.add(page)
+        if isinstance(outcome, Written):
+            notify(placed)
+            return (yield from _offsets(placed, pages, actions, outcome.items))
+        for p in placed:
+            p.attempt.sent = None
+        yield from see_heads(placed, actions, outcome)
+        if isinstance(outcome, Unanswered):
+            began = yield from wait_for_answer(placed[0].log, began, patience)
+        if (found := (yield from _found(placed))) is not None:
+            notify(placed)
+            return found
+        yield from tell_others(others, outcome, sum(map(len, actions)))
+        yield from prepare(placed)
+
+
+def _sent_before(placed: Sequence[Placed]) -> Steps[list[Appended] | None]:
+    """Find out what became of an attempt whose thread was interrupted; no other attempt may begin before that is
+    known."""
+    if all(p.attempt.sent is None for p in placed):
+        return None
+    for p in placed:
+        if p.attempt.sent is not None:
+            p.attempt.doubts.add(p.attempt.sent)
+        p.attempt.head = yield from p.log.head()
+    found = yield from _found(placed)
+    if found is not None:
+        notify(placed)
+    return found
+
+
+def _offsets(
+    placed: Sequence[Placed], pages: Sequence[int], actions: Sequence[list[Action]], items: Sequence[Item | None] | None
+) -> Steps[list[Appended]]:
+    """The result of an append that happened: from the answer, or where the table gives none, from the page that each
+    chunk was sent to."""
+    out, at = [], 0
+    for p, page, acts in zip(placed, pages, actions, strict=True):
+        if items is None:
+            out.append((yield from _located(p, {page})))
+        else:
+            counts, next = p.counts, p.log.saw(items[at]).item["nx"]
+            out.append(Appended({q: next[str(q)] - n for q, n in counts.items()}, counts, p.partitions))
+        at += len(acts)
+    return out
+
+
+def _located(p: Placed, pages: Iterable[int]) -> Steps[Appended]:
+    """The offsets of a chunk that is certainly in the log; a plain read may not show it yet."""
+    while True:
+        head = yield from p.log.head()
+        for was, sent_to in (p, pages), *p.attempt.former:
+            found = yield from find(p.log, head, was.id, was.gen, sent_to)
+            if found is not None:
+                return Appended(found or None, was.counts, was.partitions)
+        yield from calls.pause(0)
+
+
+def _found(placed: Sequence[Placed]) -> Steps[list[Appended] | None]:
+    """The offsets if the append has happened, else None.  One transaction changes all heads, so the first answers
+    for all."""
+    first = placed[0]
+    assert first.attempt.head is not None
+    offsets = yield from find(first.log, first.attempt.head, first.id, first.gen, first.attempt.doubts)
+    if offsets is None:
+        return None
+    if offsets is GONE:
+        raise OutcomeUnknown(
+            f"an append to {first.log.name!r} had no answer, and upkeep has since removed or merged the page it was "
+            "sent to: the records were in the log, or never will be; read the topic before you send them again"
+        )
+    out = [Appended(offsets, first.counts, first.partitions)]
+    for p in placed[1:]:
+        out.append((yield from _located(p, p.attempt.doubts)))
+    return out

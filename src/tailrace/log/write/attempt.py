@@ -1,0 +1,136 @@
+"""One attempt to append: the writes it sends, what its refusal shows, and what makes the next attempt possible.
+
+ROLL     a writer that meets a full head closes its page
+GROW     a roll that added partitions; chunks that were spread over fewer are spread again, under another name
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from typing import Protocol
+
+from tailrace.coordination import guard
+from tailrace.coordination.guard import Refused
+from tailrace.coordination.rules import in_force
+from tailrace.errors import Expected, OutcomeUnknown
+from tailrace.log.format import head as heads
+from tailrace.log.format.head import Head
+from tailrace.log.topic_log import TopicLog
+from tailrace.log.write.placement import Placed
+from tailrace.storage import calls
+from tailrace.storage.calls import Steps
+from tailrace.storage.tables import Action, Item
+
+_log = logging.getLogger("tailrace")
+
+
+class Others(Protocol):
+    """Further writes of the same transaction: events, a dedup id, what a handler writes."""
+
+    def actions(self, page: int) -> Sequence[Action]:
+        """The writes as they are planned now; `page` is where the first chunk is sent to (-1: there is none)."""
+
+    def refused(self, index: int, item: Item | None) -> Steps[None]:
+        """Called when the condition of one of them did not hold; `item` is the item in the table.  Plan again, or
+        raise.
+
+        `Certain` errors say that the transaction has not happened and cannot happen any more."""
+
+
+class Certain(Exception):
+    """A refusal by one of the `Others` after which no attempt can land any more; `error` is for the caller."""
+
+    def __init__(self, error: Exception) -> None:
+        super().__init__(str(error))
+        self.error = error
+
+
+def plan(placed: Sequence[Placed]) -> Steps[tuple[list[int], list[list[Action]]]]:
+    """The page that each chunk is sent to, and the writes that append it there."""
+    pages = []
+    for p in placed:
+        p.attempt.head = p.log.seen or (yield from p.log.head())
+        if p.attempt.head.partitions < p.partitions:  # the seen head is older than the growth that the producer knew of
+            p.attempt.head = yield from p.log.head()
+        pages.append(p.attempt.head.page)
+    return pages, [p.actions(page) for p, page in zip(placed, pages, strict=True)]
+
+
+def has_grown(p: Placed) -> bool:
+    """Whether the topic has more partitions than the records were spread over; then they must be spread again."""
+    return p.attempt.head is not None and 0 < p.partitions < p.attempt.head.partitions and in_force("grow.partitions")
+
+
+def see_heads(placed: Sequence[Placed], actions: Sequence[list[Action]], outcome: guard.Outcome) -> Steps[None]:
+    """Take the newest heads: the one that came with the refusal, the others by reading them."""
+    at = 0
+    for p, acts in zip(placed, actions, strict=True):
+        if isinstance(outcome, Refused) and outcome.index == at and outcome.item is not None:
+            p.attempt.head = p.log.saw(outcome.item)
+        else:
+            p.attempt.head = yield from p.log.head()
+        at += len(acts)
+
+
+def wait_for_answer(log: TopicLog, began: float | None, patience: float) -> Steps[float]:
+    """When the waiting for an answer began; `OutcomeUnknown` once patience has run out."""
+    at = yield from calls.now()
+    if began is not None and at - began > patience:
+        raise OutcomeUnknown(
+            f"an append to {log.name!r} had no answer for {at - began:.0f} s: it may be in the log, or come yet; "
+            "open a new producer and read the topic's end before sending it again"
+        )
+    return at if began is None else began
+
+
+def prepare(placed: list[Placed]) -> Steps[None]:
+    """Make the next attempt possible: another name behind the fence, room in the head."""
+    first = placed[0]
+    assert first.attempt.head is not None
+    if first.attempt.head.fence > first.gen or all(page < first.attempt.head.page for page in first.attempt.doubts):
+        first.attempt.doubts.clear()
+    for n, p in enumerate(placed):
+        head = p.attempt.head or p.log.newest
+        if p.expected and any(head.next[q] != at for q, at in p.expected.items()):
+            actual = {q: head.next[q] for q in p.expected}
+            raise Expected(f"the next offsets of {p.log.name!r} are {actual}, not {dict(p.expected)}", actual=actual)
+        if head.fence > p.gen or has_grown(p) or (yield from _taken(p)):
+            former = (*p.attempt.former, (p, frozenset(p.attempt.doubts)))
+            placed[n] = yield from p.again()
+            placed[n].attempt.former, p.attempt.became = former, placed[n]
+        elif head.entry_bytes >= heads.MAX_ENTRY_BYTES:
+            yield from roll(p.log, head)
+
+
+def _taken(p: Placed) -> Steps[bool]:
+    """Whether another chunk's item has this one's key, because their ids end alike."""
+    for entry in p.entries:
+        if entry.id in p.data:
+            stored = yield from guard.read(heads.chunk_key(p.log.id, entry.gen, entry.id))
+            if stored is not None and stored["id"] != entry.id:
+                return True
+    return False
+
+
+def roll(log: TopicLog, head: Head) -> Steps[Head]:
+    """ROLL a full head; gives the newest head, whether this writer or another one rolled it."""
+    outcome = yield from guard.attempt(*heads.roll(log.id, head))
+    if isinstance(outcome, Refused) and outcome.index == 1 and outcome.item is not None:
+        return log.saw(outcome.item)
+    return (yield from log.head())
+
+
+def tell_others(others: Others | None, outcome: guard.Outcome, first: int) -> Steps[None]:
+    """Pass a refusal on to the others, if it is of one of their writes; these begin at number `first`."""
+    if others is not None and isinstance(outcome, Refused) and outcome.index >= first:
+        yield from others.refused(outcome.index - first, outcome.item)
+
+
+def notify(placed: Sequence[Placed]) -> None:
+    """Wake the readers that wait for records of these topics."""
+    for p in placed:
+        try:
+            p.log.on_commit()
+        except Exception:
+            _log.exception("a listener to appends of %r failed; the append is durable", p.log.name)
