@@ -1,0 +1,29 @@
+"""The feed: every event of the store in one resumable order, made from the changes of its table.
+
+Outside this package import from here: `Feed` and `FeedEvent`, which `home.events().feed()` gives.
+
+Read `span` (what an append added), `epoch` (what of it is new), `index` (how it is written down), `reading` and
+`checkpoint` (how it is read), then `feed`, and `indexing`: what keeps the index up to date.  Then `consumer` and
+`checkpoints`: how the processes of a group share the feed, and how far each group is.
+
+Used from outside: feed, store, checkpoint, span, index, indexing, partition, checkpoints, missing, validation, state,
+aio.
+Read in this order: feed, store, checkpoint, span, epoch, index, indexing, partition, partitioned, reading, consumer,
+checkpoints, status, missing, validation, state, aio.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from tailrace.feed.feed import Feed, FeedEvent
+
+__all__ = ["Feed", "FeedEvent"]
+
+
+def __getattr__(name: str) -> Any:
+    """Load the feed when it is first used: it needs Arrow, which the indexer in a Lambda does not have."""
+    if name not in __all__:
+        raise AttributeError(f"module 'tailrace.feed' has no attribute {name!r}")
+    from tailrace.feed import feed
+
+    return getattr(feed, name)

@@ -1,0 +1,259 @@
+"""The feed: every event of the store, in one order, which a reader can resume from any checkpoint.
+
+    for event in home.events().feed(checkpoint).follow():
+        print(event.checkpoint, event.stream, event.type, event.data)
+
+Events of one stream come in their order, each once.  A checkpoint moves over what a filter leaves out.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Collection, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from itertools import accumulate
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from msgspec import Struct
+
+from tailrace.coordination.consumer import UnitConsumer
+from tailrace.coordination.handler_settings import HandlerSettings
+from tailrace.coordination.names import check_name
+from tailrace.coordination.watch import Wait, watch
+from tailrace.errors import BadInput
+from tailrace.events.event import Event
+from tailrace.events.store import Events
+from tailrace.feed.indexing import Indexing
+from tailrace.feed.reading import IndexReader, SpanBatch
+from tailrace.feed.span import Span
+from tailrace.storage.calls import Store
+
+if TYPE_CHECKING:
+    from tailrace.feed.checkpoints import Checkpoints
+
+FETCHES = 8
+"""How many streams are read at the same time for the bodies of their events."""
+
+
+class FeedEvent(Struct, frozen=True, gc=False):
+    """An event in the feed.  `event` is None in a feed without bodies, and where the event was pruned since."""
+
+    stream: str
+    index: int
+    type: str
+    event: Event | None
+    checkpoint: int
+    """Where to go on once this event and all before it are handled: it rises with the last event of a batch."""
+    partition: int = 0
+    """The partition of the index that the checkpoint is of."""
+
+    @property
+    def data(self) -> bytes:
+        """The event's data."""
+        return b"" if self.event is None else self.event.data
+
+
+class Filter(NamedTuple):
+    """Which events are wanted; None: all."""
+
+    categories: frozenset[str] | None = None
+    streams: frozenset[str] | None = None
+    types: frozenset[str] | None = None
+
+    def wants(self, span: Span) -> bool:
+        """Whether anything of a span may be wanted."""
+        if self.streams is not None and span.stream not in self.streams:
+            return False
+        if self.categories is not None and span.stream.partition("-")[0] not in self.categories:
+            return False
+        return self.types is None or not self.types.isdisjoint(span.types)
+
+
+class Feed:
+    """One partition of the feed, from a checkpoint on.  Used by one thread at a time.
+
+    `checkpoint` is behind everything that was given, and what was left out before that."""
+
+    def __init__(
+        self,
+        events: Events,
+        start: int,
+        *,
+        partition: int = 0,
+        bodies: bool = True,
+        wanted: Filter | None = None,
+        fetches: int = FETCHES,
+        indexing: Callable[[], Indexing | None] = lambda: None,
+        home: Store | None = None,
+        catch_up: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._events, self._bodies, self._wanted = events, bodies, wanted or Filter()
+        self._reading = IndexReader(partition, start)
+        self._pool = ThreadPoolExecutor(fetches, "tailrace-feed") if bodies and fetches > 1 else None
+        self._indexing, self._home, self._catch_up = indexing, home or events.store, catch_up
+        self.checkpoint = start
+        self._entries: deque[SpanBatch] = deque()
+        """Fetched, and not given yet."""
+        self._left: deque[FeedEvent] = deque()
+        """Of a batch that is given event by event, those that were not given yet."""
+
+    def consumer(self, group: str, handler: Callable[[FeedEvent], Any], **settings: Any) -> UnitConsumer[Any]:
+        """A member of a group of processes that share the feed; the handler gets each event that this feed gives.
+
+        The group stores its checkpoints: a new one begins at this feed's checkpoint, one that exists goes on where it
+        was.  What the handler returns (`engine.writes()`, `events.stream(NAME).change(…)`, or a list of these) is
+        committed together with the checkpoint.  See `HandlerSettings` for the settings."""
+        from tailrace.feed.consumer import FeedSource
+
+        source = FeedSource(
+            self._events,
+            check_name("group", group),
+            self.positions,
+            bodies=self._bodies,
+            wanted=self._wanted,
+            indexing=self._indexing,
+        )
+        settled = HandlerSettings.of(settings)
+        return UnitConsumer(self._home, source, source.join, handler, settled, catch_up=self._catch_up)
+
+    @property
+    def positions(self) -> tuple[int, ...]:
+        """Where to go on in each partition that this feed reads."""
+        return (self.checkpoint,)
+
+    @property
+    def checkpoints(self) -> Checkpoints:
+        """The stored checkpoints of this feed's consumers: list, show, reset, override."""
+        from tailrace.feed.checkpoints import Checkpoints
+
+        return Checkpoints(self._home, self._events)
+
+    def batches(self, until: int | None = None) -> Iterator[list[FeedEvent]]:
+        """What there is now, a batch at a time, up to the tail or to a checkpoint; a batch has at least one event."""
+        while True:
+            if not self._entries:
+                self._entries.extend(self.page())
+            if not self._entries:
+                return
+            entry = self._entries[0]
+            if until is not None and entry.checkpoint > until:
+                return
+            found = self._batch(entry)
+            self._entries.popleft()
+            if found:
+                yield found
+            self.checkpoint = entry.checkpoint
+
+    def __iter__(self) -> Iterator[FeedEvent]:
+        """What there is now, an event at a time, up to the tail; a loop that was left goes on behind it."""
+        while self._left:
+            yield self._left.popleft()
+        for batch in self.batches():
+            self._left.extend(batch)
+            while self._left:
+                yield self._left.popleft()
+
+    def follow(self, *, seconds: float | None = None) -> Iterator[FeedEvent]:
+        """The events as they come: without end, or for so many seconds."""
+        end = None if seconds is None else time.monotonic() + seconds
+        event = threading.Event()
+        wait, found = Wait(watch(self.store), event), False
+        self._indexing()
+        while end is None or time.monotonic() < end:
+            wait.begin(found)
+            found = False
+            for one in self:
+                found = True
+                yield one
+            if not found:
+                self.check_indexing()
+                _wait(wait, event, end)
+
+    def close(self) -> None:
+        """Give up the threads."""
+        if self._pool is not None:
+            self._pool.shutdown(wait=False, cancel_futures=True)
+
+    def __enter__(self) -> Feed:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    @property
+    def store(self) -> Store:
+        """Where the events are."""
+        return self._events.store
+
+    def page(self) -> list[SpanBatch]:
+        """The next entries of the index, none at the tail."""
+        return self.store.run(self._reading.page())
+
+    def check_indexing(self) -> None:
+        """Raise what keeps this process from indexing, if anything does."""
+        indexing = self._indexing()
+        if indexing is not None and indexing.failure is not None:
+            raise indexing.failure
+
+    def _batch(self, entry: SpanBatch) -> list[FeedEvent]:
+        """The wanted events of an entry.  Until its last one is handled, a reader that goes on must begin before it."""
+        return [event for _, event in self.numbered(entry)]
+
+    def numbered(self, entry: SpanBatch) -> list[tuple[int, FeedEvent]]:
+        """The wanted events of an entry, each with its number among all events of the entry."""
+        numbers = accumulate((len(span.types) for span in entry.spans), initial=0)
+        chosen = [
+            (number, span) for number, span in zip(numbers, entry.spans, strict=False) if self._wanted.wants(span)
+        ]
+        spans = [span for _, span in chosen]
+        bodies: Sequence[Sequence[Event | None] | None] = self._fetched(spans) if self._bodies else [None] * len(spans)
+        types = self._wanted.types
+        found = [
+            (number + n, span, span.first + n, type, None if events is None else events[n])
+            for (number, span), events in zip(chosen, bodies, strict=True)
+            for n, type in enumerate(span.types)
+            if types is None or type in types
+        ]
+        last = len(found) - 1
+        before, partition = self.checkpoint, self._reading.partition
+        return [
+            (number, FeedEvent(span.stream, index, type, event, entry.checkpoint if n == last else before, partition))
+            for n, (number, span, index, type, event) in enumerate(found)
+        ]
+
+    def _fetched(self, spans: Sequence[Span]) -> Sequence[Sequence[Event | None] | None]:
+        if self._pool is None or len(spans) < 2:
+            return [self._fetch(span) for span in spans]
+        return list(self._pool.map(self._fetch, spans))
+
+    def _fetch(self, span: Span) -> Sequence[Event | None]:
+        events = list(self._events.stream(span.stream).read(span.first, span.end))
+        if len(events) == len(span.types):
+            return events
+        known = {event.index: event for event in events}  # the others were pruned
+        return [known.get(index) for index in range(span.first, span.end)]
+
+
+def _wait(wait: Wait, event: threading.Event, end: float | None) -> None:
+    for pause in wait.pauses():
+        left = pause if end is None else min(pause, max(end - time.monotonic(), 0))
+        if event.wait(left) or (end is not None and time.monotonic() >= end):
+            return
+
+
+def wanted(
+    categories: Collection[str] | str | None, streams: Collection[str] | str | None, types: Collection[str] | str | None
+) -> Filter:
+    """A filter of names, or of one name."""
+    return Filter(*(_names(given) for given in (categories, streams, types)))
+
+
+def _names(given: Collection[str] | str | None) -> frozenset[str] | None:
+    if given is None:
+        return None
+    names = frozenset([given] if isinstance(given, str) else given)
+    if not names or not all(isinstance(name, str) for name in names):
+        raise BadInput(f"a filter of the feed is a name or several names, not {given!r}")
+    return names

@@ -1,0 +1,205 @@
+"""Indexing beside a program: one process of a home turns the changes of its event store into the index.
+
+    $Indexing, 0    partitions: how many the index has (absent: 1); stream: the capture that it reads; token: where it
+                    stands in it; filled: what the store had before the capture began is indexed, too; after: the key of
+                    the item up to which that was done; trouble{error, kind, at}: why it does not get on; remake: the
+                    index is being made again
+
+The first reader of the feed in a process starts it; a lease keeps it to one process at a time, and another takes over
+when that one ends. The index is right without the lease and without the token: both save work only."""
+
+from __future__ import annotations
+
+import logging
+import math
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any
+
+from tailrace.coordination import guard
+from tailrace.coordination.lease import Lease
+from tailrace.coordination.watch import Wait, block, watch
+from tailrace.errors import Closed, Fenced, PositionLost, StorageError, TailraceError
+from tailrace.events.tip import TIP
+from tailrace.feed.index import Indexer, leave_behind
+from tailrace.feed.partition import shares
+from tailrace.feed.span import Span, spans_of
+from tailrace.feed.state import KEY, partitions_of, settled
+from tailrace.storage.calls import Steps, Store
+from tailrace.storage.changes import Change, Changes
+from tailrace.storage.sqlite.capture import Only
+from tailrace.storage.tables import Item, Key, Set, Update
+from tailrace.streams.stream import Stream
+
+LEASE = "events-index"
+TABLE = "events"
+MAX_CHANGES = 1_000
+"""Changes that are turned into one batch at the most: what comes after a batch waits for it."""
+TAKE_OVER_SECONDS = 1.0
+
+log = logging.getLogger(__name__)
+
+
+def captured(store: Store) -> Changes:
+    """The changes of a home's event store; switches their capture on, if it is off."""
+    table: Any = store.table
+    changes: Changes = table.capture("new", only=Only(TIP, "$"))
+    return changes
+
+
+class Indexing:
+    """Keeps the index up to date from a thread of its own, until it is closed."""
+
+    def __init__(self, store: Store, **settings: Any) -> None:
+        self._store, self._settings = store, settings
+        self._indexers: list[Indexer] = []
+        self._stop, self._wake = threading.Event(), threading.Event()
+        self.failure: BaseException | None = None
+        """Why nothing is indexed: an error that is tried again every second, or one that has ended the thread."""
+        self._noted = False
+        self._thread = threading.Thread(target=self._run, name="tailrace-index", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """Let another process index; returns when the batch under way is stored."""
+        self._stop.set()
+        self._wake.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        try:
+            with Lease(self._store, LEASE) as lease:
+                while not self._stop.is_set():
+                    if lease.acquire():
+                        self._turn(lease)
+                    self._stop.wait(TAKE_OVER_SECONDS)
+        except Closed:
+            pass
+        except BaseException as failure:
+            self.failure = failure
+            log.exception("indexing has ended")
+
+    def _turn(self, lease: Lease) -> None:
+        """Index until the lease is lost or something is wrong; the next holder of the lease tries again."""
+        try:
+            self._index(lease)
+        except Closed:
+            raise
+        except (Fenced, StorageError) as error:
+            log.warning("indexing stops for a moment: %s", error)
+        except TailraceError as error:
+            self._note_trouble(error, lease)
+        lease.release()
+
+    def _note_trouble(self, error: TailraceError, lease: Lease) -> None:
+        """Show what is wrong to readers in this process and, by `tailrace events index status`, to operators."""
+        if str(error) == str(self.failure) and self._noted:
+            return
+        log.error("nothing is indexed: %s", error)
+        self.failure = error
+        trouble = {"error": str(error), "kind": type(error).__name__, "at": int(time.time() * 1000)}
+        with suppress(Fenced, StorageError):
+            self._store.run(note(lease, Set("trouble", trouble)))
+
+    def _clear_trouble(self, lease: Lease) -> None:
+        if self._noted:
+            self._store.run(note(lease, Set("trouble", None)))
+        self.failure, self._noted = None, False
+
+    def _index(self, lease: Lease) -> None:
+        changes = captured(self._store)
+        state = self._store.run(settled())
+        self._noted = state.get("trouble") is not None
+        self._indexers = [Indexer(partition, **self._settings) for partition in range(partitions_of(state))]
+        if state.get("stream") != changes.stream:  # the first time, and in a copy of a home, whose capture begins again
+            state = {**state, "stream": changes.stream, "filled": False, "after": None, "token": None}
+            self._store.run(note(lease, Set("stream", changes.stream), Set("filled", False), Set("token", None)))
+        if state.get("remake"):
+            remake(self._store, lease, len(self._indexers))
+            state = {**state, "filled": False, "after": None}
+        if not state["filled"]:
+            self._fill(state.get("after"), lease)
+        try:
+            self._follow(changes, state.get("token"), lease)
+        except PositionLost:
+            # No process has indexed for 24 hours: what is missing is in the store itself, and the next turn takes it
+            # there.
+            self._store.run(note(lease, Set("filled", False), Set("token", None)))
+
+    def _follow(self, changes: Changes, token: Any, lease: Lease) -> None:
+        stream: Stream[Change] = Stream(
+            changes, token or "trim_horizon", table=TABLE, make=lambda change: change, threads=1
+        )
+        self._store.run(note(lease, Set("token", stream.token)))
+        wait, found = Wait(watch(self._store), self._wake), False
+        while not self._stop.is_set() and lease.held:
+            wait.begin(found)
+            found = self._batch(stream, lease)
+            if not found and not self._stop.is_set():
+                block(wait, self._wake)
+
+    def _batch(self, stream: Stream[Change], lease: Lease) -> bool:
+        """Index the next changes; whether there were any."""
+        changes: list[Change] = []
+        while len(changes) < MAX_CHANGES and (change := next(stream)) is not None:
+            changes.append(change)
+        if changes:
+            ingest(self._store, spans_of(changes), self._indexers)
+            self._store.run(note(lease, Set("token", stream.token)))
+        if self.failure is not None or self._noted:
+            self._clear_trouble(lease)
+        return bool(changes)
+
+    def _fill(self, after: Any, lease: Lease) -> None:
+        """Index what the store has, whether or not a change of it is kept."""
+        start = Key(*after) if after else None
+        for key, _ in fill(self._store, self._indexers, start):
+            if self._stop.is_set():
+                return
+            self._store.run(note(lease, Set("after", list(key))))
+        self._store.run(note(lease, Set("filled", True), Set("after", None)))
+
+
+def fill(store: Store, indexers: Sequence[Indexer], after: Key | None = None) -> Iterator[tuple[Key, int]]:
+    """Index what the store has behind a key and the index has not; after each page its last key, and the events taken.
+
+    What the store has may be of any age, so it is compared with all that was ever indexed.  What it does not have any
+    more, since it was pruned before it was indexed, is missing for good: a warning says so, and the indexer passes over
+    it."""
+    fillers = [replace(indexer, remembered=math.inf, gaps="warn") for indexer in indexers]
+    while items := store.run(guard.some(after)):
+        spans = [span for item in items if (span := stored_span(item)) is not None]
+        after = Key(items[-1]["p"], items[-1]["i"])
+        yield after, ingest(store, spans, fillers)
+
+
+def ingest(store: Store, spans: Sequence[Span], indexers: Sequence[Indexer]) -> int:
+    """Write down what of these spans is new, each in the partition of its stream; how many events that were."""
+    found = shares(spans, len(indexers))
+    return sum(store.run(indexers[partition].ingest(share)).events for partition, share in found.items())
+
+
+def stored_span(item: Item) -> Span | None:
+    """The events that an item of the store has, calf or Tip; None if it is none of these, or has none."""
+    stream = item["p"]
+    if stream.startswith("$") or "-" not in stream or not item.get("c"):
+        return None
+    return Span(stream, item["n"] - len(item["c"]), tuple(item["c"]))
+
+
+def note(lease: Lease, *changes: Set) -> Steps[None]:
+    """Write down what is known about the indexing; `Fenced` if another process has the lease."""
+    outcome = yield from guard.attempt(Update(KEY, changes), lease.check())
+    if isinstance(outcome, guard.Refused):
+        raise Fenced("another process indexes by now")
+
+
+def remake(store: Store, lease: Lease, partitions: int) -> None:
+    """Leave the present index behind; what the store has is indexed again.  The next indexer finishes what was
+    begun."""
+    for partition in range(partitions):
+        store.run(leave_behind(partition))
+    store.run(note(lease, Set("remake", None), Set("filled", False), Set("after", None)))

@@ -1,0 +1,75 @@
+"""Reading one partition of the feed: batches of spans from a checkpoint on, epoch after epoch, to the tail."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from tailrace.errors import OutOfRange
+from tailrace.events.reading import Forward, read_tip
+from tailrace.feed.checkpoint import checkpoint, place
+from tailrace.feed.epoch import CLOSED, INGESTED, decode
+from tailrace.feed.index import active_epoch, damaged_epoch, epoch_stream
+from tailrace.feed.span import Span
+from tailrace.storage.calls import Steps
+
+
+class SpanBatch(NamedTuple):
+    """Spans that were seen together, and the checkpoint behind them."""
+
+    checkpoint: int
+    spans: tuple[Span, ...]
+
+
+class IndexReader:
+    """Reads the index from a checkpoint on.  `checkpoint` is where it stands, behind what it gave last."""
+
+    def __init__(self, partition: int, start: int = 0) -> None:
+        self.partition = partition
+        self._epoch, self._index = place(start)
+        self._reader: Forward | None = None
+        self._checked = False
+
+    @property
+    def checkpoint(self) -> int:
+        """Where to go on."""
+        return checkpoint(self._epoch, self._index)
+
+    def page(self) -> Steps[list[SpanBatch]]:
+        """The next entries; none at the tail, and more later."""
+        if not self._checked:
+            yield from self.check_start()
+        while True:
+            self._reader = self._reader or Forward(epoch_stream(self.partition, self._epoch), self._index)
+            events = yield from self._reader.page()
+            entries = []
+            for event in events:
+                self._index = event.index + 1
+                if event.type == CLOSED:
+                    self._epoch, self._index, self._reader = self._epoch + 1, 0, None
+                    break
+                if event.type == INGESTED:
+                    entries.append(SpanBatch(self.checkpoint, decode(event).spans))
+            if entries:
+                return entries
+            if self._reader is not None and not events:
+                self._reader = None  # the next call looks again from here
+                yield from self._check_open()
+                return []
+
+    def check_start(self) -> Steps[None]:
+        """Refuse a checkpoint that lies beyond the tail."""
+        written = (yield from read_tip(epoch_stream(self.partition, self._epoch))).version
+        active = yield from active_epoch(self.partition)
+        if self._index > written or self._epoch > active + 1:
+            raise OutOfRange(
+                f"the checkpoint {self.checkpoint} is beyond the tail of the feed, which is in epoch {active}: was the "
+                "index made again, or is it another store's? Checkpoint 0 begins with the first event"
+            )
+        self._checked = True
+
+    def _check_open(self) -> Steps[None]:
+        """At the end of an epoch that is not closed: it must be the last."""
+        if (yield from active_epoch(self.partition)) > self._epoch:
+            again = yield from Forward(epoch_stream(self.partition, self._epoch), self._index).page()
+            if not again:
+                raise damaged_epoch(self.partition, self._epoch)

@@ -1,0 +1,54 @@
+"""Following: the changes of a stream as they come, in a `for` or an `async for` loop."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Iterator
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+if TYPE_CHECKING:
+    from tailrace.streams.stream import Stream
+
+R = TypeVar("R")
+
+FIRST_PAUSE = 0.005
+
+
+class ChangeFollower(Iterator[R], AsyncIterator[R], Generic[R]):
+    """Gives changes without end, or until its time is over; waits longer and longer while nothing is new."""
+
+    def __init__(self, stream: Stream[R], seconds: float | None, pause: float) -> None:
+        self._stream, self._longest = stream, pause
+        self._end = None if seconds is None else time.monotonic() + seconds
+        self._pause = FIRST_PAUSE
+
+    def __iter__(self) -> ChangeFollower[R]:
+        return self
+
+    def __next__(self) -> R:
+        while (record := next(self._stream)) is None:
+            if (wait := self._wait()) is None:
+                raise StopIteration
+            time.sleep(wait)
+        self._pause = FIRST_PAUSE
+        return record
+
+    def __aiter__(self) -> ChangeFollower[R]:
+        return self
+
+    async def __anext__(self) -> R:
+        while (record := await asyncio.to_thread(next, self._stream)) is None:
+            if (wait := self._wait()) is None:
+                raise StopAsyncIteration
+            await asyncio.sleep(wait)
+        self._pause = FIRST_PAUSE
+        return record
+
+    def _wait(self) -> float | None:
+        """How long to wait before the service is asked again; None when time is over."""
+        left = float("inf") if self._end is None else self._end - time.monotonic()
+        if left <= 0:
+            return None
+        self._pause = min(self._pause * 1.5, self._longest)
+        return min(self._pause, left)

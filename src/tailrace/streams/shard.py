@@ -1,0 +1,148 @@
+"""One shard of a change stream, read page by page from a place on."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from concurrent.futures import Executor, Future
+from typing import Any, TypeAlias
+
+from tailrace.errors import IteratorExpired, NotThere, PositionLost, Trimmed
+from tailrace.storage.changes import Change, Changes, Read, Start
+from tailrace.streams.token import ShardPlace
+
+Ask: TypeAlias = Callable[[Callable[[], Any]], Any]
+"""Makes one request of the service, again while it is only refused for now."""
+
+FIRST_CALLS = 5
+"""A shard that has not given anything yet may answer some reads with nothing before it comes to its first change."""
+AHEAD_FROM = 100
+"""A page with so many changes probably has another behind it; reading ahead at the end of a shard wastes a call."""
+
+
+class ShardReader:
+    """Buffers the next changes of one shard.  `after` moves when a change is taken or passed over, never before.
+
+    A reader that is `fresh` comes to a place of "latest" now, by an iterator; later it finds the place by its time.
+    Used by one thread at a time.  `order` breaks ties between shards: a shard that was met earlier comes first.
+    With `pool`, the page behind a full one is read ahead, in a thread of the pool.
+    """
+
+    def __init__(
+        self,
+        changes: Changes,
+        place: ShardPlace,
+        order: int,
+        ask: Ask,
+        *,
+        fresh: bool = False,
+        pool: Callable[[], Executor] | None = None,
+    ) -> None:
+        self._changes, self._ask, self.order, self._pool = changes, ask, order, pool
+        self.shard, self.parent = place.shard, place.parent
+        self.after, self.since, self.latest = place.after, place.since, place.latest
+        self._at_end = fresh and place.latest
+        self.buffer: deque[Change] = deque()
+        self.exhausted = False
+        """The shard is closed and its last page is in the buffer."""
+        self.answered = 0
+        """The round in which the shard last answered while its buffer was empty; 0: it must be asked."""
+        self._iterator: str | None = None
+        self._ahead: Future[Read] | None = None
+        """The page at the iterator, if it is being read ahead."""
+        self._polled = False
+
+    @property
+    def place(self) -> ShardPlace:
+        """Where to go on after a restart."""
+        return ShardPlace(self.shard, self.parent, self.after, self.since, self.latest)
+
+    @property
+    def ended(self) -> bool:
+        """Whether the shard is closed and everything in it was taken."""
+        return self.exhausted and not self.buffer
+
+    @property
+    def rests_on_iterator(self) -> bool:
+        """Whether the place is lost with the iterator: no sequence number is known that leads back to it."""
+        return self._at_end and self.after is None and not self.buffer and not self.exhausted
+
+    def take(self) -> Change:
+        """The next change; it counts as delivered."""
+        change = self.buffer.popleft()
+        self.after, self.since, self.latest = change.sequence, None, False
+        return change
+
+    def take_many(self, count: int) -> list[Change]:
+        """The next so many changes; they count as delivered."""
+        popped = self.buffer.popleft
+        changes = [popped() for _ in range(count)]
+        self.after, self.since, self.latest = changes[-1].sequence, None, False
+        return changes
+
+    def poll(self, limit: int) -> None:
+        """Ask for the next page, if nothing is buffered and the shard has not ended."""
+        calls = 1 if self._polled else FIRST_CALLS
+        self._polled = True
+        while calls and not self.buffer and not self.exhausted:
+            calls -= 1
+            self._read(limit)
+
+    def open(self) -> None:
+        """Make the iterator now, so that what happens from here on is seen even if the first poll comes late."""
+        if self._iterator is None:
+            self._iterator = self._make_iterator()
+
+    def _read(self, limit: int) -> None:
+        try:
+            page = self._page(limit)
+        except Trimmed as error:
+            raise self._lost(error) from error
+        self._iterator = page.next
+        self.exhausted = page.next is None
+        self._keep(page.changes)
+        if self._pool and page.next is not None and len(page.changes) >= AHEAD_FROM:
+            self._ahead = self._pool().submit(self._changes.read, page.next, limit)
+
+    def _page(self, limit: int) -> Read:
+        ahead, self._ahead = self._ahead, None
+        # A page that failed ahead is asked for again below, where its error is dealt with.
+        if ahead is not None and ahead.exception() is None:
+            return ahead.result()
+        while True:
+            self.open()
+            iterator = self._iterator
+            assert iterator is not None
+            try:
+                page: Read = self._ask(lambda: self._changes.read(iterator, limit))  # noqa: B023
+            except IteratorExpired:
+                self._iterator, self._at_end = None, False
+            else:
+                return page
+
+    def _keep(self, changes: Sequence[Change]) -> None:
+        passed = 0
+        if self.since is not None and not self._at_end:
+            # Changes behind the first that is young enough are kept whatever their time: time may run back in a shard.
+            young = (n for n, change in enumerate(changes) if change.created_at.timestamp() * 1000 >= self.since)
+            passed = next(young, len(changes))
+        if passed:
+            self.after = changes[passed - 1].sequence
+        if passed < len(changes):
+            self.since = self.since if self._at_end else None
+            self.buffer.extend(changes[passed:])
+
+    def _make_iterator(self) -> str:
+        start: Start = "TRIM_HORIZON"
+        if self.after is not None:
+            start = "AFTER_SEQUENCE_NUMBER"
+        elif self._at_end:
+            start = "LATEST"
+        iterator: str = self._ask(lambda: self._changes.iterator(self.shard, start, self.after))
+        return iterator
+
+    def _lost(self, error: NotThere) -> PositionLost:
+        return PositionLost(
+            f"the stream cannot go on after {self.after} in shard {self.shard}: {error}. "
+            'move_to("trim_horizon") goes on with what is kept, and the table itself has the present state'
+        )

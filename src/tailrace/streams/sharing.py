@@ -1,0 +1,307 @@
+"""Shards that the consumers of a group share: which can be begun, how far each was read, and when one is let go.
+
+    UNIT (see coordination.units)    unit: the shard; place{}: where in it, as in a token; asked: when that was written,
+                                     by the service's clock, in seconds; ended, trimmed; records: how many were handled
+    the group's own item             table, stream, begin[]: the places at which the group began; since: a time at which
+
+Order follows descent.  A shard becomes a unit when its parent's unit has ended, in one transaction that checks so, or
+when its parent is not there (any more).  Whatever stands before a unit in its line was read: so "latest" and a token
+apply to the shards in `begin`, and never to their children.  A unit that has ended stays until the service does not
+list its shard any more: then no member can begin it again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+from tailrace.coordination.rules import in_force
+from tailrace.coordination.source import UnitWrite
+from tailrace.coordination.units import Units
+from tailrace.errors import BadInput, NotThere, PositionLost
+from tailrace.storage.calls import Steps
+from tailrace.storage.changes import Change, Changes, Shard
+from tailrace.storage.tables import Absent, Action, Check, Equals, Item, Set
+from tailrace.storage.tables import Change as Changed
+from tailrace.streams.lineage import Lineage
+from tailrace.streams.shard import Ask, ShardReader
+from tailrace.streams.start import KEPT_SECONDS, bad_start, check_age, latest_places, second_of
+from tailrace.streams.token import ShardPlace, decode
+from tailrace.streams.writing import Transaction
+
+log = logging.getLogger("tailrace")
+
+PAGE = 1000
+REFRESH_SECONDS = 3600
+"""How often a place at the very beginning of a shard is written again, to say that nothing was missed so far."""
+MAX_BEGIN = 2000
+"""The places of so many shards fit into a group's item."""
+
+
+def units_of(table: str, group: str) -> Units:
+    """What a group shares of a table's stream."""
+    return Units(hashlib.sha256(table.encode()).hexdigest()[:24], group, f"table {table!r}")
+
+
+def beginning(changes: Changes, ask: Ask, table: str, position: Any) -> dict[str, Any]:
+    """What the group's own item says of where it begins."""
+    now, lineage = changes.time(), Lineage()
+    lineage.look(ask(changes.shards))
+    places: Sequence[ShardPlace] = ()
+    since = None
+    match position:
+        case "trim_horizon":
+            pass
+        case "latest":
+            places = latest_places(lineage, changes, ask, now)
+        case datetime():
+            second = second_of(position)
+            if second > now:
+                places = latest_places(lineage, changes, ask, now)
+            else:
+                since = second * 1000
+        case Mapping():
+            token = decode(position, table, changes.stream)
+            check_age(token, now)
+            lineage.resume(token.shards)
+            places = token.shards
+        case _:
+            raise bad_start(position)
+    if len(places) > MAX_BEGIN:
+        raise BadInput(
+            f'{len(places)} shards are too many to begin a group in their middle; start it at "trim_horizon"'
+        )
+    begin = [msgspec.to_builtins(place) for place in places]
+    return {"table": table, "stream": changes.stream, "begin": begin, "since": since, "asked": int(now)}
+
+
+def ready(
+    shards: Iterable[Shard], items: Mapping[str, Item], begin: Mapping[str, ShardPlace], since: int | None
+) -> list[ShardPlace]:
+    """The places of shards that can become units: nothing older of their line is left to be read.  Pure."""
+    listed = {shard.id: shard for shard in shards}
+    parents = {unit: place_of(item).parent for unit, item in items.items()} | {
+        p.shard: p.parent for p in begin.values()
+    }
+    read = _ancestors(parents, listed) | {unit for unit, item in items.items() if item.get("ended")}
+    found = []
+    for shard in listed.values():
+        if shard.id in items or shard.id in read:
+            continue
+        parent = shard.parent
+        if shard.id in begin:
+            found.append(begin[shard.id])
+        elif parent is None or (parent not in listed and parent not in items):
+            found.append(ShardPlace(shard.id, parent, since=since))
+        elif parent in read:
+            found.append(ShardPlace(shard.id, parent, since=_passed_on(items.get(parent))))
+    return found
+
+
+def _ancestors(parents: Mapping[str, str | None], listed: Mapping[str, Shard]) -> set[str]:
+    found: set[str] = set()
+    line = list(parents.values())
+    while line:
+        parent = line.pop()
+        if parent is not None and parent not in found:
+            found.add(parent)
+            line.append(listed[parent].parent if parent in listed else parents.get(parent))
+    return found
+
+
+def _passed_on(parent: Item | None) -> int | None:
+    """The time that a child has to wait for, too: its parent ended before a change was young enough."""
+    if parent is None:
+        return None
+    place = place_of(parent)
+    return None if place.latest else place.since
+
+
+def place_of(item: Item) -> ShardPlace:
+    """Where a unit stands."""
+    return msgspec.convert(item["place"], ShardPlace)
+
+
+class ShardSource:
+    """A table's stream, for the members of a group."""
+
+    fatal: tuple[type[Exception], ...] = ()
+
+    def __init__(
+        self,
+        changes: Changes,
+        table: str,
+        group: str,
+        make: Callable[[Change], Any],
+        ask: Ask,
+        *,
+        page: int = PAGE,
+        writes: Callable[[Any], list[UnitWrite]] = lambda _: [],
+    ) -> None:
+        self.units = units_of(table, group)
+        self.changes, self.table, self._make, self._ask, self._page = changes, table, make, ask, page
+        self._writes = writes
+
+    def join(self, position: Any) -> Steps[Item]:
+        """The group, made if it is not there."""
+
+        def kept() -> Steps[dict[str, Any]]:
+            yield from ()
+            return beginning(self.changes, self._ask, self.table, position)
+
+        item = yield from self.units.make(kept)
+        self._check_stream(item)
+        return item
+
+    def _check_stream(self, group: Item) -> None:
+        if group["stream"] != self.changes.stream:
+            raise PositionLost(
+                f"{self.units.title} reads another stream of the table than it has now: the stream was switched off "
+                "and on again, or the table or the home was made again or copied. What happened in between is in "
+                f'neither stream; engine.group({self.table!r}, {self.units.group!r}).reset("trim_horizon") goes on '
+                "with what is kept, and the table itself has the present state"
+            )
+
+    def look(self) -> Steps[None]:
+        """Make units of the shards that can be begun; remove those that ended and whose shards are gone."""
+        group = yield from self.units.found()
+        self._check_stream(group)
+        items = yield from self.units.everything(group["era"])
+        # The shards after the units: a unit whose shard is not listed now was read of a shard that is gone.
+        shards = self._ask(self.changes.shards)
+        begin = {place.shard: place for place in msgspec.convert(group["begin"], list[ShardPlace])}
+        for place in ready(shards, items, begin, group["since"]):
+            kept = {"place": msgspec.to_builtins(place), "asked": int(self.changes.time())}
+            yield from self.units.add(group["era"], place.shard, kept, *self._after(place, items, begin))
+        there = {shard.id for shard in shards}
+        for unit, item in items.items():
+            if item.get("ended") and unit not in there:
+                yield from self.units.remove(item)
+        if shards and all(items.get(unit, {}).get("ended") for unit in there):
+            self._check_current()
+
+    def _after(self, place: ShardPlace, items: Mapping[str, Item], begin: Mapping[str, ShardPlace]) -> list[Action]:
+        """The condition under which a shard is begun: its parent's unit has ended, or there is none."""
+        if place.parent is None or place.shard in begin or not in_force("shard.parent"):
+            return []
+        ended = Equals("ended", True) if place.parent in items else Absent()
+        return [Check(self.units.unit(place.parent), (ended,))]
+
+    def _check_current(self) -> None:
+        """Every shard was read to its end, and none has a child: does the stream go on?"""
+        if (current := self._ask(self.changes.current)) != self.changes.stream:
+            why = "the table has another one by now" if current else "it was switched off; switch it on again"
+            raise PositionLost(
+                f"{self.units.title} has read the stream to its end, and it goes on no more: {why}. What happened in "
+                f'between is in no stream: engine.group({self.table!r}, {self.units.group!r}).reset("trim_horizon") '
+                "goes on with the present one; compare with the table itself"
+            )
+
+    def open(self, unit: str, item: Item) -> Steps[ShardUnit]:
+        """A shard, from where its unit stands."""
+        yield from ()
+        return ShardUnit(self.changes, place_of(item), item["asked"], self._ask, self._page, self._way_out)
+
+    @property
+    def _way_out(self) -> str:
+        name = f"engine.group({self.table!r}, {self.units.group!r})"
+        return f'{name}.skip(SHARD) goes on with what is left of it, {name}.reset("trim_horizon") with all that is kept'
+
+    def value(self, record: Change) -> Any:
+        """The change as a record of the model, or with dicts."""
+        return self._make(record)
+
+    def writes(self, returned: Any) -> Steps[list[UnitWrite]]:
+        """What a handler returned: a transaction of the engine, not yet written."""
+        yield from ()
+        return self._writes(returned)
+
+    def described(self, unit: str, record: Change) -> Mapping[str, Any]:
+        """A change as a dead letter keeps it."""
+        key, images = [record.key.p, record.key.i], {"new": record.new, "old": record.old}
+        kept = {name: dict(image) for name, image in images.items() if image is not None}
+        at = record.created_at.isoformat()
+        return {"id": record.sequence, "kind": record.kind, "key": key, "created_at": at, **kept}
+
+
+class ShardUnit:
+    """One shard, read from a place on.  What was read is committed by what was handled of it."""
+
+    def __init__(
+        self, changes: Changes, place: ShardPlace, asked: int, ask: Ask, page: int = PAGE, way_out: str = ""
+    ) -> None:
+        self._changes, self._page, self._asked, self._way_out = changes, page, asked, way_out
+        self._reader = ShardReader(changes, place, 0, ask)
+        self._committed = self._next = place
+        self._trimmed = False
+        if place.after is None and changes.time() - asked > KEPT_SECONDS:
+            raise PositionLost(
+                f"nothing of shard {place.shard} was read when its place was written, "
+                f"{(changes.time() - asked) / 3600:.0f} hours ago; changes are kept for 24 hours, some may be gone: "
+                + way_out.replace("SHARD", repr(place.shard))
+            )
+
+    def read(self) -> list[Change]:
+        """The next changes, none if there are none right now."""
+        try:
+            self._reader.poll(self._page)
+        except NotThere:
+            log.warning("shard %s was trimmed before it was read to its end; its children are read", self._reader.shard)
+            self._trimmed = True
+            return []
+        except PositionLost as error:
+            raise PositionLost(
+                f"changes after {self._reader.after} in shard {self._reader.shard} were trimmed before they were "
+                f"handled: {self._way_out.replace('SHARD', repr(self._reader.shard))}"
+            ) from error
+        taken = []
+        while self._reader.buffer:
+            taken.append(self._reader.take())
+        return taken
+
+    @property
+    def ended(self) -> bool:
+        """Whether the shard is closed and was read to its end, or is gone."""
+        return self._trimmed or self._reader.ended
+
+    @property
+    def due(self) -> bool:
+        """Whether the place moved over what was too old, or stands at the beginning and was written long ago."""
+        at_beginning = self._reader.after is None and self._changes.time() - self._asked > REFRESH_SECONDS
+        return not self._trimmed and (at_beginning or self._reader.place != self._committed)
+
+    def kept(self, last: Change | None) -> tuple[Changed, ...]:
+        """The place behind a change; behind all that was read if none is named."""
+        place = self._reader.place
+        if last is not None:
+            place = ShardPlace(place.shard, place.parent, after=last.sequence)
+        self._next, self._asked = place, int(self._changes.time())
+        at = (Set("at", int(last.created_at.timestamp() * 1000)),) if last is not None else ()
+        trimmed = (Set("trimmed", True),) if self._trimmed else ()
+        return (Set("place", msgspec.to_builtins(place)), Set("asked", self._asked), *at, *trimmed)
+
+    def also(self, last: Change | None) -> Steps[Sequence[Action]]:
+        """Nothing: the place is in the unit's item."""
+        yield from ()
+        return ()
+
+    def committed(self) -> None:
+        """The place that was asked for last is stored."""
+        self._committed = self._next
+
+    def close(self) -> None:
+        """Nothing to give up."""
+
+
+def as_writes(returned: Any) -> list[UnitWrite]:
+    """What a handler of a change stream returned, as writes that commit with its position."""
+    if returned is None:
+        return []
+    if isinstance(returned, Transaction):
+        return [UnitWrite(table, action) for table, action in returned.parts()]
+    raise BadInput(f"a handler returns None or a transaction of the engine (engine.writes()), not {returned!r}")

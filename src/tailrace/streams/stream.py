@@ -1,0 +1,250 @@
+"""A table's changes as one sequence that a reader can stop anywhere, and resume from a token.
+
+    stream = Stream(changes, "trim_horizon", table="users")
+    record = next(stream)          # a record, or None: nothing new right now
+    token = stream.token           # JSON; Stream(changes, token, …) goes on behind the last record delivered
+
+Which change is next, and which shards are read: `active_shards`.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Executor, ThreadPoolExecutor
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeAlias, TypeVar
+
+from tailrace.errors import BadItem, BadToken, NotReady
+from tailrace.storage.changes import Change, Changes
+from tailrace.streams.active_shards import ActiveShards
+from tailrace.streams.following import ChangeFollower
+from tailrace.streams.patience import Patience
+from tailrace.streams.start import bad_start, check_age, latest_places, second_of
+from tailrace.streams.token import JSON, Token, decode
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from tailrace.streams.arrow import Columns
+
+R = TypeVar("R")
+
+Start: TypeAlias = str | datetime | Mapping[str, Any]
+""" "trim_horizon" (the oldest change that is kept), "latest", a time with a zone, or a token."""
+
+PAGE = 1000
+BATCH = 10_000
+"""Changes in one Arrow batch, at the most."""
+AHEAD_SECONDS = 300.0
+"""A token that is ahead of the service's clock by more than this does not tell how old it is."""
+THREADS = 8
+PAUSE = 1.0
+
+log = logging.getLogger(__name__)
+
+
+class Stream(Iterator[R | None], Generic[R]):
+    """The changes of one table.  Used by one thread at a time.
+
+    `make` turns a change into what `next` gives.  `threads`: how many shards are asked at the same time.  `bad_items`:
+    whether items that do not fit the model end the reading or are left out, with a warning."""
+
+    def __init__(
+        self,
+        changes: Changes,
+        position: Start,
+        *,
+        table: str,
+        make: Callable[[Change], R],
+        columns: Callable[[], Columns] | None = None,
+        page: int = PAGE,
+        bad_items: Literal["raise", "skip"] = "raise",
+        heartbeat: bool = True,
+        threads: int = THREADS,
+        patience: Patience | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.table = table
+        self._changes, self._make, self._page, self._clock = changes, make, page, clock
+        self._columns = columns
+        self._patience = patience or Patience()
+        self._automatic, self._threads, self._bad_items = heartbeat, threads, bad_items
+        self.skipped = 0
+        """How many changes were left out because their items do not fit the model."""
+        self._pool: ThreadPoolExecutor | None = None
+        self.move_to(position)
+
+    # -- reading
+    def __next__(self) -> R | None:
+        """The next change, or None if there is none right now; asks the service only when that is needed.
+
+        `BadItem` if an item does not fit the model: the stream then stands before it, unless bad items are skipped."""
+        while True:
+            reader = self._active.first()
+            if reader is None:
+                return None
+            try:
+                made = self._make(reader.buffer[0])
+            except BadItem as error:
+                if self._bad_items == "raise":
+                    raise
+                self._skip(error)
+                self._active.take_first(reader)
+                continue
+            self._active.take_first(reader)
+            return made
+
+    def batches(self, max_records: int = BATCH) -> Iterator[pa.RecordBatch]:
+        """What there is now, as Arrow: type, created_at, sequence_number, id, and key, new, old, typed by the model.
+
+        Quicker than `next`, in the same order; the token is behind the last batch given.  `BadItem` as with `next`:
+        what comes before that item is given first."""
+        from tailrace.streams.arrow import UNFIT
+
+        if self._columns is None:
+            raise NotReady("this stream was made without columns; engine.stream(…) makes one that gives Arrow batches")
+        columns = self._columns()
+        while True:
+            before = self.token
+            changes = self._active.take(max_records)
+            if not changes:
+                return
+            try:
+                batch = columns(changes)
+            except UNFIT:
+                self.move_to(before)
+                yield from self._fitting(len(changes), columns)
+            else:
+                yield batch
+
+    def _fitting(self, most: int, columns: Columns) -> Iterator[pa.RecordBatch]:
+        """Of the next changes, one of which does not fit, those before it, and then `BadItem`; or all that fit."""
+        fit: list[Change] = []
+        while len(fit) < most:
+            reader = self._active.first()
+            if reader is None:
+                break
+            try:
+                self._make(reader.buffer[0])
+                columns.check(reader.buffer[0], self.table)
+            except BadItem as error:
+                if self._bad_items == "raise":
+                    if fit:
+                        yield columns(fit)
+                    raise
+                self._skip(error)
+            else:
+                fit.append(reader.buffer[0])
+            self._active.take_first(reader)
+        if fit:
+            yield columns(fit)
+
+    def _skip(self, error: BadItem) -> None:
+        self.skipped += 1
+        log.warning("skipped a change of table %s: %s", self.table, error)
+
+    def follow(self, *, seconds: float | None = None, pause: float = PAUSE) -> ChangeFollower[R]:
+        """The changes as they come, for `for` and `async for`: without end, or for so many seconds.
+
+        `pause` is how long the stream waits, at the most, before it asks again when nothing is new."""
+        return ChangeFollower(self, seconds, pause)
+
+    @property
+    def token(self) -> JSON:
+        """Where this stream stands, behind the last change it gave: JSON for `move_to`, in this process or another."""
+        places = tuple(reader.place for reader in self._active.readers.values())
+        return Token(self.table, self._changes.stream, places, int(self._changes.time())).encode()
+
+    @property
+    def shards(self) -> set[str]:
+        """The shards that the stream reads now."""
+        return set(self._active.readers)
+
+    def take(self, most: int) -> list[Change]:
+        """The next changes, up to so many, as they are in storage and not as `make` makes them; none: nothing new."""
+        return self._active.take(most)
+
+    def skip(self, most: int) -> int:
+        """Pass over the next changes, up to so many, as if they had been delivered; how many there were."""
+        return len(self.take(most))
+
+    def move_to(self, position: Start) -> None:
+        """Go to either end, to a time (its second included), or to where a token was taken."""
+        now = self._changes.time()
+        pool = self._executor if self._threads > 1 else None
+        self._active = ActiveShards(
+            self._changes, self.table, self._page, self._patience, self._clock, pool, heartbeat=self._automatic
+        )
+        match position:
+            case "trim_horizon":
+                self._active.begin_ready()
+            case "latest":
+                self._begin_latest(now)
+            case datetime():
+                self._begin_at(position, now)
+            case Mapping():
+                self._resume(decode(position, self.table, self._changes.stream), now)
+            case _:
+                raise bad_start(position)
+
+    @property
+    def trimmed(self) -> list[str]:
+        """Shards that were trimmed before they were read to the end: changes in them may be missing."""
+        return self._active.trimmed
+
+    def check(self) -> None:
+        """Ask every shard for its next page now: if changes behind a token are gone, that is known here, and not first
+        when they are read.  The place stays where it is."""
+        self._active.ask_round()
+
+    def heartbeat(self) -> None:
+        """Keep the places alive that rest on an iterator alone, which expires after 15 minutes.
+
+        Only shards read from "latest" that have given nothing yet cost a call.  Done by `next`, unless switched off."""
+        self._active.heartbeat()
+
+    def _executor(self) -> Executor:
+        """The threads in which shards are asked at the same time."""
+        self._pool = self._pool or ThreadPoolExecutor(self._threads, "tailrace-stream")
+        return self._pool
+
+    def close(self) -> None:
+        """Give up the threads."""
+        if self._pool is not None:
+            self._pool.shutdown(wait=False, cancel_futures=True)
+            self._pool = None
+
+    def __enter__(self) -> Stream[R]:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    # -- beginning
+    def _begin_latest(self, now: float) -> None:
+        for place in latest_places(self._active.lineage, self._changes, self._active.ask, now):
+            self._active.begin(place, fresh=True).open()
+
+    def _begin_at(self, moment: datetime, now: float) -> None:
+        second = second_of(moment)
+        if second > now:
+            self._begin_latest(now)
+        else:
+            self._active.begin_ready(second * 1000)
+
+    def _resume(self, token: Token, now: float) -> None:
+        if token.at - now > AHEAD_SECONDS and any(place.after is None for place in token.shards):
+            raise BadToken(
+                f"the token was taken {(token.at - now) / 60:.0f} minutes from now, by the clock of the service: the "
+                "clock was wrong then, or the token was changed, and nothing tells whether changes behind it are gone. "
+                'Start at "trim_horizon", and compare with the table itself'
+            )
+        check_age(token, now)
+        for place in self._active.lineage.resume(token.shards):
+            self._active.begin(place)
+        for place in token.shards:
+            if place.shard not in self._active.readers:
+                self._active.note_trimmed(place.shard)
+        self._active.begin_ready()
