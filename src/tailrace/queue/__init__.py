@@ -1,0 +1,22 @@
+"""Queues: messages that consumers share, each handled once, in the order of its key.
+
+Read `queue` (the door), `pushing`, `dedup` and `delayed` (how messages come in), `window` (which are done; pure) and
+`shard` (the guarded writes of a window), `lanes` (which message may run; pure), `desk` (what a consumer has in hand),
+`fetcher`, `acknowledgements` and `consumer` (one member's rounds), `handlers` and `worker` (threads), `lending` (loans
+to HTTP clients), `transaction` (exactly once), then `dead_letters`, `replay`, `supervisor`, `stats`, `explain`,
+`deletion`.  Outsiders import `Queue`, `Message`, `Envelope`, `Worker`.  The protocol's model is in tests/model/queue.
+
+Used from outside: queue, envelope, transaction, stats, lending, dead_letters, settings.
+Read in this order: queue, envelope, pushing, dedup, delayed, transaction, settings, worker, handlers, lending,
+consumer, desk, fetcher, acknowledgements, lanes, shard, window, dead_letters, supervisor, replay, stats, explain, aio,
+diary, deletion.
+"""
+
+from tailrace.queue.dead_letters import DeadLetter
+from tailrace.queue.envelope import Codec, Envelope
+from tailrace.queue.pushing import Message, Pushed
+from tailrace.queue.queue import Queue
+from tailrace.queue.stats import Stats
+from tailrace.queue.worker import Worker
+
+__all__ = ["Codec", "DeadLetter", "Envelope", "Message", "Pushed", "Queue", "Stats", "Worker"]

@@ -1,0 +1,292 @@
+"""Consumers: one member of a queue, without threads.  It shares shards, emits messages, and writes what became of them.
+
+Everything that asks storage is steps, made by one thread, round after round; handlers run elsewhere and tell how they
+ended through `ack`, `fail` and `give_up`.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+import time
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from typing import Any
+
+from tailrace.errors import StorageError
+from tailrace.log.groups.member import PartitionMember
+from tailrace.log.topic_log import TopicLog
+from tailrace.queue import replay
+from tailrace.queue.acknowledgements import Acknowledgements
+from tailrace.queue.delayed import Clock
+from tailrace.queue.desk import Desk, Desks, Outcome
+from tailrace.queue.diary import Diary
+from tailrace.queue.fetcher import Fetcher
+from tailrace.queue.lanes import Entry, Lanes
+from tailrace.queue.settings import Settings
+from tailrace.queue.shard import Planned, ReplayShard, Shard, write
+from tailrace.queue.transaction import AckTransaction
+from tailrace.storage import calls
+from tailrace.storage.calls import Steps
+from tailrace.storage.tables import Item, Key
+
+SOON, NOT_LATE, LONG, GLANCE = 1 / 50, 1 / 10, 1 / 3, 1 / 20
+"""How often to look at the group, in `ttl`s: as a log's consumer does."""
+
+
+class QueueMember(PartitionMember):
+    """A member that keeps the items of the shards it takes, as the take has shown them."""
+
+    def __init__(self, *args: Any, **settings: Any) -> None:
+        super().__init__(*args, **settings)
+        self.items: dict[int, Item] = {}
+
+    def refuse_group(self) -> Steps[None]:
+        """The queue's own group is what it reads for."""
+        yield from ()
+
+    def took(self, unit: int, item: Item) -> None:
+        """A shard was taken."""
+        super().took(unit, item)
+        self.items[unit] = item
+
+
+class Consumer:
+    """One member's work on a queue."""
+
+    def __init__(
+        self,
+        log: TopicLog,
+        member: QueueMember,
+        settings: Settings,
+        *,
+        acking: bool = True,
+        batch_size: int = 100,
+        dead_log: Callable[[], TopicLog],
+        wall: Callable[[], float] = time.time,
+        rng: random.Random | None = None,
+        on_ready: Callable[[], object] = lambda: None,
+    ) -> None:
+        self.log, self.member, self.settings, self.acking = log, member, settings, acking
+        self.desks = Desks(in_order=settings.order == "key")
+        self.stopping = False
+        self.acked = self.errored = self.died = 0
+        self._rng, self._on_ready = rng or random.Random(), on_ready
+        self._fetcher = Fetcher(log, self.desks, batch_size)
+        self._acks = Acknowledgements(
+            log, self.desks, acking=acking, batch_size=batch_size, name=member.name, dead_log=dead_log, wall=wall,
+            lose=self._lose,
+        )  # fmt: skip
+        self._diary = Diary(log.id, member.name, wall)
+        self._clock = Clock(log, wall)
+        self._next_look = self._next_glance = 0.0
+        self._pause, self._waits = SOON, False
+        self._glances = member.ttl * (GLANCE if log.joins_inline else NOT_LATE)
+
+    @property
+    def lanes(self) -> Lanes:
+        """Messages that handlers may have."""
+        return self.desks.lanes
+
+    @property
+    def emitted(self) -> int:
+        """Messages emitted so far."""
+        return self._acks.emitted
+
+    @property
+    def busy(self) -> int:
+        """Messages that handlers have now."""
+        with self.desks.lock:
+            return sum(entry.running for desk in self.desks.values() for entry in desk.entries.values())
+
+    # -- one round
+    def round(self) -> Steps[float]:
+        """Share, fetch, emit, acknowledge, bury, give back; gives the seconds until the next round is due."""
+        now = yield from calls.now()
+        yield from self._look(now)
+        more = yield from self._fetch()
+        more = (yield from self._acks.write(emits=not self.stopping)) or more
+        self._hand_out()
+        yield from self._acks.bury()
+        yield from self._release()
+        yield from self._diary.write()
+        first = self.desks.get(0)
+        if first is not None and not first.leaving:
+            yield from self._clock.move_due(now, first.shard.held)
+        with self.desks.lock:
+            wake = self.lanes.wake(now)
+            waiting = any(desk.outcomes for desk in self.desks.values())
+        self._hand_out()
+        if more or waiting:
+            return 0.0
+        due = [self._next_look, self._next_glance, *([wake] if wake is not None else [])]
+        if self._clock.next_look and 0 in self.desks:
+            due.append(self._clock.next_look)
+        return max(0.0, min(due) - (yield from calls.now()))
+
+    def _hand_out(self) -> None:
+        if self.lanes:
+            self._on_ready()
+
+    def _fetch(self) -> Steps[bool]:
+        found = yield from self._fetcher.fetch()
+        if self._fetcher.stuck and not self._waits:
+            self._next_look, self._waits = 0.0, True  # the queue has grown, and the group is not past that
+        return found
+
+    # -- sharing
+    def _look(self, now: float) -> Steps[None]:
+        due = now >= self._next_look
+        if not due and now >= self._next_glance:
+            due = yield from self.member.has_news()
+            self._next_glance = now + self._glances
+        if not due or self.stopping:
+            return
+        balance = yield from self.member.balance()
+        self._fetcher.pass_growth(balance.passed)
+        with self.desks.lock:
+            for q, desk in [(k, d) for k, d in self.desks.items() if isinstance(k, int)]:
+                if self.member.held.get(q) is not desk.shard.held:
+                    self._lose(desk)
+            for q, held in self.member.held.items():
+                if q not in self.desks:
+                    if q == 0:
+                        self._clock.look_at_all()
+                    self.desks[q] = Desk(Shard(q, held, self.member.items[q]))
+                    self._diary.took(self.desks[q])
+            for q, desk in self.desks.items():
+                if isinstance(q, int):
+                    desk.shard.paused = balance.units[q].get("paused") if q in balance.units else desk.shard.paused
+            for q in balance.over:
+                self.desks.leave(q)
+        yield from self._find_replays()
+        calm = balance.settled and not self._fetcher.waits
+        self._next_look = now + self.member.ttl * (LONG if calm else self._pause)
+        if any(desk.shard.is_paused for desk in self.desks.values()):
+            self._next_look = min(self._next_look, now + self._glances)
+        self._pause = SOON if balance.settled else min(NOT_LATE, 2 * self._pause)
+        self._next_glance = now + self._glances if balance.settled else math.inf
+        self._waits = False
+
+    def _find_replays(self) -> Steps[None]:
+        found = yield from replay.items(self.log.id)
+        with self.desks.lock:
+            for key, item in found.items():
+                desk = self.desks.get(item["shard"])
+                if desk is None or desk.leaving or key in self.desks or item["position"] >= item["until"]:
+                    continue
+                self.desks[key] = Desk(ReplayShard(desk.shard, key, item))
+            for key in [k for k in self.desks if isinstance(k, Key) and k not in found]:
+                self._lose(self.desks[key])
+
+    def _lose(self, desk: Desk) -> None:
+        """Another has the shard."""
+        for key in self.desks.drop(desk):
+            self._fetcher.forget(key)
+        if desk.until is None:
+            self.member.drop(desk.partition)
+            self._next_look = 0.0
+
+    # -- what handlers tell
+    def ack(self, entry: Entry, run: int) -> bool:
+        """A message is done; False if that does not count any more."""
+        with self.desks.lock:
+            return self._ack(entry, run)
+
+    def ack_all(self, runs: Iterable[tuple[Entry, int]]) -> None:
+        """Messages, each with the run that this is, are done."""
+        with self.desks.lock:
+            for entry, run in runs:
+                self._ack(entry, run)
+
+    def _ack(self, entry: Entry, run: int) -> bool:
+        if (desk := self.desks.of_run(entry, run)) is None:
+            return False
+        if self.acking:
+            desk.outcomes.append(Outcome(entry, "ack"))
+        else:
+            desk.entries.pop(entry.offset, None)
+        self.acked += 1
+        self.lanes.finish(entry)
+        return True
+
+    def fail(
+        self, entry: Entry, run: int, reason: str, *, now: float, after: float | None = None, final: bool = False
+    ) -> str:
+        """An attempt has failed.  Gives what becomes of the message, or "" if this run of it does not count."""
+        with self.desks.lock:
+            if (desk := self.desks.of_run(entry, run)) is None:
+                return ""
+            self.errored += 1
+            if not self.acking:
+                desk.entries.pop(entry.offset, None)
+                self.lanes.finish(entry)
+                return "is not tried again"
+            entry.tries += 1
+            desk.outcomes.append(Outcome(entry, "fail"))
+            self._diary.failed(entry, reason)
+            if final or entry.tries >= self.settings.attempts:
+                self._give_up(desk, entry, reason)
+                return "goes to the dead letters"
+            entry.run += 1
+            pause = self.settings.pause_before(entry.tries + 1, self._rng) if after is None else after
+            self.lanes.retry(entry, now + pause)
+            return f"is tried again in {pause:.1f} s"
+
+    def give_up(self, entry: Entry, run: int, reason: str) -> bool:
+        """A message goes to the dead letters; its key waits until it is there."""
+        with self.desks.lock:
+            desk = self.desks.of_run(entry, run)
+            return desk is not None and self._give_up(desk, entry, reason)
+
+    def _give_up(self, desk: Desk, entry: Entry, reason: str) -> bool:
+        entry.run += 1
+        desk.outcomes.append(Outcome(entry, "dead", reason))
+        self.died += 1
+        return True
+
+    def transact(self, entry: Entry, run: int, transaction: AckTransaction) -> Steps[None]:
+        """Commit a handler's transaction with the acknowledgement of its message."""
+        yield from self._acks.transact(entry, run, transaction)
+        with self.desks.lock:
+            self.acked += 1
+
+    # -- giving back
+    def _release(self) -> Steps[None]:
+        with self.desks.lock:
+            for key, desk in list(self.desks.items()):
+                if desk.until is not None and desk.shard.window.position >= desk.until and not desk.shard.writing:
+                    del self.desks[key]
+            free = [
+                desk
+                for desk in self.desks.values()
+                if desk.until is None and desk.leaving and all(d.free for d in self.desks.of_shard(desk.partition))
+            ]
+        for desk in free:
+            for one in [*(d for d in self.desks.of_shard(desk.partition) if d is not desk), desk]:
+                new = one.shard.window.copy()
+                new.put_back()
+                planned = Planned(one.shard, new)
+                with suppress(StorageError):
+                    yield from write([planned])
+            with self.desks.lock:
+                held = self.member.held.get(desk.partition) is desk.shard.held
+                for key in [k for k, d in self.desks.items() if d.partition == desk.partition]:
+                    del self.desks[key]
+            if held:
+                yield from self.member.release(desk.partition)
+            self._next_look = 0.0
+
+    def leave(self) -> Steps[None]:
+        """Leave the group; messages that handlers still work on are another consumer's from now on."""
+        with self.desks.lock:
+            self.desks.drop_all()
+        yield from self.member.leave()
+
+    def stop(self) -> None:
+        """Hand nothing more out: rounds go on until every shard is given back."""
+        with self.desks.lock:
+            self.stopping = True
+            for key in list(self.desks):
+                if isinstance(key, int):
+                    self.desks.leave(key)

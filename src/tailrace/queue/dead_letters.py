@@ -1,0 +1,193 @@
+"""Dead letters: messages that were given up, whole, in a topic of their own, with the reason.
+
+The topic of the queue `emails` is `emails-dead`; it has one partition.  A letter's headers say queue, shard, offset,
+attempts, pushed, reason, consumer.  The consumer that gives a message up stores its letter and acknowledges it in one
+transaction.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from tailrace.coordination import guard
+from tailrace.errors import AlreadyThere, BadName, Conflict, UnknownQueue
+from tailrace.log import catalog
+from tailrace.log.catalog import Described
+from tailrace.log.read.reader import Reader
+from tailrace.log.record import Record
+from tailrace.log.topic import as_records
+from tailrace.log.topic_log import TopicLog
+from tailrace.log.write.buffer import Buffer
+from tailrace.log.write.placement import Placed, place
+from tailrace.queue.envelope import CODED
+from tailrace.queue.lanes import Entry
+from tailrace.queue.settings import queue_key
+from tailrace.storage.calls import Steps, Store
+from tailrace.storage.tables import Absent, Action, Check, Item, Key, Put, Set, Update
+
+MOST_REASON = 2000
+
+
+class DeadLetter(NamedTuple):
+    """A message that was given up."""
+
+    number: int
+    """Its place among the dead letters; `requeue` takes it."""
+    message: bytes
+    shard_key: bytes | None
+    reason: str
+    shard: int
+    offset: int
+    attempts: int
+    pushed: int
+    coded: bool
+    """Whether the message went through the queue's codec."""
+    requeued: bool = False
+    died: int = 0
+    """When it was given up, in ms."""
+    consumer: str = ""
+    """The consumer that gave it up; empty in letters of older versions."""
+
+
+MOST_NAME, ENDING = 195, "-dead"
+
+
+def topic_name(queue: str) -> str:
+    """The topic of a queue's dead letters."""
+    return f"{queue[:MOST_NAME]}{ENDING}"
+
+
+def check_free(queue: str) -> Steps[None]:
+    """Refuse a new queue if the topic that its dead letters would go to holds other records."""
+    name = topic_name(queue)
+    if (yield from catalog.find(name)) is not None and (yield from own_topic(queue)) is None:
+        raise BadName(
+            f"a queue cannot be called {queue!r} here: the topic {name!r} exists, holds other things, and would get "
+            "the queue's dead letters; choose another name"
+        )
+
+
+def check_queue_name(name: str) -> None:
+    """Refuse a new queue whose messages, or dead letters, would be mixed with the dead letters of another."""
+    if name.endswith(ENDING):
+        raise BadName(f"a queue cannot be called {name!r}: topics that end in {ENDING!r} hold dead letters of queues")
+    if len(name) > MOST_NAME:
+        raise BadName(f"a queue's name has at most {MOST_NAME} characters, not {len(name)}: {name[:40]!r}…")
+
+
+def log_of(store: Store, queue: str, topic_id: str) -> TopicLog:
+    """The log of a queue's dead letters; made if it is not there, and the queue is."""
+    name = topic_name(queue)
+    found = store.run(catalog.find(name))
+    if found is None:
+        try:
+            made = catalog.create(name, 1, {}, int(time.time() * 1000), [Check(queue_key(topic_id))])
+            found = store.run(made)
+        except AlreadyThere:
+            found = store.run(catalog.describe(name))
+        except Conflict:
+            raise UnknownQueue(f"queue {queue!r} was deleted") from None
+    log = TopicLog(name, found.id, store.table.inline_bytes, store.table.joins_inline)
+    log.partitions = found.partitions
+    return log
+
+
+def bury(log: TopicLog, queue: str, dead: Sequence[tuple[Entry, str, int]], now: int, by: str) -> Steps[Placed]:
+    """Store the bytes of some dead letters: (message, reason, attempts) of each; the caller makes them true."""
+    buffer = Buffer(log.partitions or 1, 1 << 30)
+    for entry, reason, attempts in dead:
+        headers = {
+            "queue": queue,
+            "shard": entry.partition,
+            "offset": entry.offset,
+            "attempts": attempts,
+            "pushed": entry.inserted,
+            "reason": reason[:MOST_REASON],
+            "consumer": by,
+        }
+        pairs = tuple((name, str(value).encode("utf-8", "replace")) for name, value in headers.items())
+        buffer.add(entry.key, entry.value, now, pairs, entry.attributes, 0)
+    return (yield from place(log, buffer.encode("none")))
+
+
+def letters(queue: str, records: Iterator[Record], requeued: frozenset[int]) -> Iterator[DeadLetter]:
+    """A queue's dead letters as people see them; records of anything else are passed over."""
+    for record in records:
+        said = {name: value.decode("utf-8", "replace") for name, value in record.headers}
+        if said.get("queue") != queue:
+            continue
+        yield DeadLetter(
+            record.offset,
+            record.value or b"",
+            record.key,
+            said.get("reason", ""),
+            int(said.get("shard", -1)),
+            int(said.get("offset", -1)),
+            int(said.get("attempts", 0)),
+            int(said.get("pushed", record.timestamp)),
+            record.attributes == CODED,
+            record.offset in requeued,
+            record.timestamp,
+            said.get("consumer", ""),
+        )
+
+
+# --- requeued ones ----------------------------------------------------------------------------------------------------
+def requeued_key(topic_id: str) -> Key:
+    """The item that lists the dead letters that were put back into the queue."""
+    return Key(f"$Requeued-{topic_id}")
+
+
+def requeued(topic_id: str) -> Steps[frozenset[int]]:
+    """The numbers of dead letters that were put back."""
+    item = yield from guard.read(requeued_key(topic_id))
+    return frozenset(int(n) for n in item["numbers"]) if item is not None else frozenset()
+
+
+class Requeue:
+    """Marks dead letters as put back: further writes of the transaction that pushes them."""
+
+    def __init__(self, topic_id: str, numbers: Sequence[int], item: Item | None) -> None:
+        self._key, self._numbers, self._item = requeued_key(topic_id), numbers, item
+
+    def actions(self, page: int) -> Sequence[Action]:
+        """Each number, if it was not marked."""
+        if self._item is None:
+            return [Put(self._key, {"numbers": {str(n): True for n in self._numbers}}, (Absent(),))]
+        marks = tuple(Set(("numbers", str(n)), True) for n in self._numbers)
+        return [Update(self._key, marks, tuple(Absent(("numbers", str(n))) for n in self._numbers))]
+
+    def refused(self, index: int, item: Item | None) -> Steps[None]:
+        """Another process has put one back just now."""
+        yield from ()
+        raise AlreadyThere("one of these dead letters was put back by another process just now; list them again")
+
+
+# --- looking ----------------------------------------------------------------------------------------------------------
+def own_topic(queue: str) -> Steps[Described | None]:
+    """The topic of a queue's dead letters; None if there is none, or if it holds anything else."""
+    described = yield from catalog.find(topic_name(queue))
+    if described is None or described.partitions != 1:
+        return None
+    reader = Reader(TopicLog(described.name, described.id), {0: 0}, from_floor=True)
+    while fetched := (yield from reader.poll()):
+        for one in fetched:
+            if any(dict(record.headers).get("queue") != queue.encode() for record in as_records(queue, one)):
+                return None
+    return described
+
+
+def find(queue: str, shard: int, offset: int) -> Steps[DeadLetter | None]:
+    """The dead letter of a message; None if there is none."""
+    described = yield from catalog.find(topic_name(queue))
+    if described is None:
+        return None
+    reader = Reader(TopicLog(described.name, described.id), {0: 0}, from_floor=True)
+    while fetched := (yield from reader.poll()):
+        records = (record for one in fetched for record in as_records(queue, one))
+        for letter in letters(queue, records, frozenset()):
+            if (letter.shard, letter.offset) == (shard, offset):
+                return letter
+    return None

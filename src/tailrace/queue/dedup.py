@@ -1,0 +1,82 @@
+"""Dedup ids: a message that is pushed with one is in the queue once, for as long as its message is kept.
+
+    $Dedup-<topic id>, hash    id, token, page: put in the same transaction as the message, if it is not there
+
+`page` is the page of the topic that the message is on, so upkeep removes the item when that page is removed.  A delayed
+message is on no page yet; its item follows when it is moved.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+
+from tailrace.coordination import guard
+from tailrace.coordination.rules import rules
+from tailrace.errors import AlreadyThere, BadInput
+from tailrace.log.topic_log import TopicLog
+from tailrace.log.write.attempt import Certain
+from tailrace.storage.calls import Steps
+from tailrace.storage.limits import MAX_ACTIONS
+from tailrace.storage.tables import Absent, Action, Delete, Equals, Item, Key, Put, Regardless
+
+NO_PAGE = 2**62
+"""The page of a message that is still delayed."""
+MAX_ID_BYTES = 1024
+
+
+class Duplicate(AlreadyThere):
+    """A message with this dedup id is in the queue already; `id` says which."""
+
+    def __init__(self, id: str) -> None:
+        super().__init__(f"a message with the dedup id {id!r} is in the queue already; leave it out")
+        self.id = id
+
+
+def check_id(id: str) -> str:
+    """Refuse what cannot be a dedup id."""
+    if not isinstance(id, str) or not id or len(id.encode()) > MAX_ID_BYTES:
+        raise BadInput(f"a dedup id is a text of 1 to {MAX_ID_BYTES} bytes, not {id!r:.80}")
+    return id
+
+
+def dedup_key(topic_id: str, id: str) -> Key:
+    """Where a dedup id is kept."""
+    return Key(f"$Dedup-{topic_id}", int.from_bytes(hashlib.sha256(id.encode()).digest()[:8], "big") >> 2)
+
+
+def is_there(topic_id: str, id: str) -> Steps[bool]:
+    """Whether a message with this id is in the queue."""
+    return (yield from guard.read(dedup_key(topic_id, id))) is not None
+
+
+class Once:
+    """The dedup ids of one push: further writes of its transaction."""
+
+    def __init__(self, log: TopicLog, ids: Sequence[str], token: str, *, delayed: bool = False) -> None:
+        self._log, self._ids, self._token, self._delayed = log, ids, token, delayed
+
+    def actions(self, page: int) -> Sequence[Action]:
+        """Each id, if it is not there."""
+        at = NO_PAGE if self._delayed else max(page, self._log.seen.page if self._log.seen else 0)
+        new = {"token": self._token, "page": at}
+        when = rules({"queue.dedup": Absent()}) or (Regardless(),)
+        return [Put(dedup_key(self._log.id, id), {"id": id, **new}, when) for id in self._ids]
+
+    def refused(self, index: int, item: Item | None) -> Steps[None]:
+        """Another push of the same id was first; this push's own earlier attempt is found in the log."""
+        yield from ()
+        if item is not None and item["token"] != self._token:
+            raise Certain(Duplicate(self._ids[index]))
+
+
+def sweep(log: TopicLog) -> Steps[int]:
+    """Remove the ids of messages that are no longer kept; gives how many."""
+    first = (yield from log.head()).first
+    items = yield from guard.read_all(f"$Dedup-{log.id}")
+    gone = [item for item in items if item["page"] < first]
+    for start in range(0, len(gone), MAX_ACTIONS):
+        some = gone[start : start + MAX_ACTIONS]
+        same = [Delete(Key(f"$Dedup-{log.id}", item["i"]), (Equals("token", item["token"]),)) for item in some]
+        yield from guard.attempt(*same)
+    return len(gone)

@@ -1,0 +1,252 @@
+"""Delayed messages: they wait outside the log until their time has come, then the clock holder moves them in.
+
+    $Delayed-<topic id>, due in ms * 2^15 + random    id, key, value, attributes, pushed, dedup; once moved: moved
+    $Delayed-<topic id>, 2^63-1                       low, pushed, moved: the clock
+
+DELAY   put the message if its key is free, and pushed += 1 if low <= due
+MOVE    append the messages to the topic, mark each `moved` if it is not, moved += n: one transaction
+SWEEP   low = an hour ago; then remove the marks below it
+
+A mark is what tells a push without an answer that its message was moved; below `low` a late push is refused, so marks
+there are not needed any more.  The clock holder is the owner of shard 0.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from datetime import datetime, timedelta
+from typing import Any
+
+from tailrace.coordination import guard
+from tailrace.coordination.guard import Unanswered, Written
+from tailrace.coordination.lease import Held, waited
+from tailrace.coordination.rules import in_force, rules
+from tailrace.errors import BadInput, OutcomeUnknown, TooLarge, UnknownQueue
+from tailrace.log.record import MAX_TIMESTAMP, milliseconds
+from tailrace.log.topic_log import TopicLog
+from tailrace.log.write.append import commit
+from tailrace.log.write.attempt import Certain
+from tailrace.log.write.buffer import Buffer
+from tailrace.log.write.placement import place
+from tailrace.queue.dedup import Duplicate, dedup_key
+from tailrace.queue.envelope import PUSHED, PUSHER
+from tailrace.queue.settings import queue_key
+from tailrace.storage import calls
+from tailrace.storage.calls import Steps
+from tailrace.storage.tables import (
+    LAST,
+    Absent,
+    Action,
+    Add,
+    AtMost,
+    Check,
+    Delete,
+    Equals,
+    Item,
+    Key,
+    Less,
+    Put,
+    Regardless,
+    Remove,
+    Set,
+    Update,
+)
+
+MOST_BYTES = 350_000
+"""The largest message that can be delayed: it waits in an item of the table."""
+AT_ONCE, RANDOM_BITS = 40, 15
+KEEP_MARKS_MS = 3600 * 1000
+LOOK_SECONDS, SCAN_SECONDS, RECENT_MS = 1.0, 60.0, 5000
+"""How often the clock holder looks for messages that became due a moment ago, and at all of them: what is left of moved
+messages stays for an hour, so most looks leave it out."""
+
+
+def due_ms(not_before: datetime | timedelta | float, now: int) -> int:
+    """When a message is due, in milliseconds since 1970: at a time, or after a delay (in seconds)."""
+    if isinstance(not_before, datetime):
+        return milliseconds(not_before)
+    if isinstance(not_before, timedelta):
+        not_before = not_before.total_seconds()
+    if isinstance(not_before, bool) or not isinstance(not_before, (int, float)) or not 0 <= not_before < 1e11:
+        raise BadInput(f"not_before is a time, or a delay in seconds from 0, not {not_before!r}")
+    return min(now + round(not_before * 1000), MAX_TIMESTAMP)
+
+
+def clock_key(topic_id: str) -> Key:
+    """Where the clock of a queue is."""
+    return Key(f"$Delayed-{topic_id}", LAST)
+
+
+def make_clock(topic_id: str) -> Steps[Item]:
+    """The clock of a queue, made by the first delayed message."""
+    new = Put(clock_key(topic_id), {"low": 0, "pushed": 0, "moved": 0}, (Absent(),))
+    while (item := (yield from guard.read(clock_key(topic_id)))) is None:
+        if (yield from guard.read(queue_key(topic_id))) is None:
+            raise UnknownQueue("the queue was deleted; open it again")
+        yield from guard.attempt(new, Check(queue_key(topic_id)))
+    return item
+
+
+def delay(
+    topic_id: str, message: dict[str, Any], due: int, rng: random.Random, also: Sequence[Action] = ()
+) -> Steps[bool]:
+    """DELAY: a message waits until it is due; False if it is due for so long that it must be pushed at once.
+
+    `message` has id, key, value, attributes, pushed and perhaps dedup."""
+    if len(message["value"]) + len(message["key"] or b"") > MOST_BYTES:
+        raise TooLarge(f"a delayed message has at most {MOST_BYTES:,} bytes, this one has {len(message['value']):,}")
+    yield from make_clock(topic_id)
+    key, doubt, began = _free_key(topic_id, due, rng), False, (yield from calls.now())
+    while True:
+        outcome = yield from guard.attempt(
+            Put(key, message, rules({"queue.delay": Absent()}) or (Regardless(),)),
+            Update(clock_key(topic_id), (Add("pushed", 1),), rules({"queue.low": AtMost("low", due)})),
+            *also,
+        )
+        if isinstance(outcome, Written):
+            return True
+        if isinstance(outcome, Unanswered):
+            doubt = True
+            yield from waited(began, guard.PATIENCE, "a delayed push")
+        elif outcome.index > 1:
+            if outcome.item is None or outcome.item["token"] != message["id"]:
+                raise Duplicate(str(message.get("dedup")))
+            return True  # the dedup id came with this very message
+        elif outcome.index == 0 and outcome.item is not None and outcome.item["id"] == message["id"]:
+            return True
+        elif outcome.index == 0:
+            key = _free_key(topic_id, due, rng)
+        elif doubt:
+            raise OutcomeUnknown(
+                "a delayed push had no answer for so long that its trace is gone: it is in the queue, or never came"
+            )
+        elif outcome.item is not None and due > message["pushed"]:
+            # A clock holder's clock is, or was, ahead: the message waits longer rather than come too early.
+            due = max(due + 1, outcome.item["low"])
+            key = _free_key(topic_id, due, rng)
+        else:
+            return False
+
+
+def _free_key(topic_id: str, due: int, rng: random.Random) -> Key:
+    return Key(f"$Delayed-{topic_id}", due << RANDOM_BITS | rng.getrandbits(RANDOM_BITS))
+
+
+def first_due(topic_id: str, since: int = 0) -> Steps[int | None]:
+    """When the next message that is due from `since` on is due, in milliseconds; None if none waits."""
+    low = since << RANDOM_BITS
+    while True:
+        items, more = yield from guard.read_range(f"$Delayed-{topic_id}", low, LAST - 1, limit=100)
+        for item in items:
+            if "moved" not in item:
+                return int(item["i"]) >> RANDOM_BITS
+        if more is None:
+            return None
+        low = more + 1
+
+
+class _Moves:
+    """The marks of some delayed messages: further writes of the transaction that appends them."""
+
+    def __init__(self, log: TopicLog, items: Sequence[Item], fence: Held | None) -> None:
+        self._log, self._items, self._fence = log, items, fence
+
+    def actions(self, page: int) -> Sequence[Action]:
+        """Each message is marked, if it was not; its dedup id follows it to the page."""
+        p, when = f"$Delayed-{self._log.id}", rules({"queue.move": Absent("moved")})
+        changes = (Set("moved", True), Remove("value"), Remove("key"))
+        out: list[Action] = [Update(Key(p, item["i"]), changes, when) for item in self._items]
+        out.append(Update(clock_key(self._log.id), (Add("moved", len(self._items)),)))
+        at = Set("page", max(page, self._log.newest.page))
+        out += [Update(dedup_key(self._log.id, item["dedup"]), (at,)) for item in self._items if item.get("dedup")]
+        fenced = self._fence is not None and in_force("queue.move_fence")
+        return [*out, self._fence.check()] if self._fence is not None and fenced else out
+
+    def refused(self, index: int, item: Item | None) -> Steps[None]:
+        """Another holder has moved one of them, or owns the clock: look again."""
+        yield from ()
+        raise Certain(_MovedMeanwhile("moved by another"))
+
+
+class _MovedMeanwhile(Exception):
+    """A message that was to be moved is in the log already."""
+
+
+def move_due(log: TopicLog, now: int, fence: Held | None = None, since: int = 0) -> Steps[int]:
+    """MOVE: messages that are due, between `since` and now, go into the log; gives how many."""
+    low, count = since << RANDOM_BITS, 0
+    while True:
+        high = now << RANDOM_BITS | ((1 << RANDOM_BITS) - 1)
+        items, more = yield from guard.read_range(f"$Delayed-{log.id}", low, min(high, LAST - 1), limit=AT_ONCE)
+        due = [item for item in items if "moved" not in item]
+        if due:
+            try:
+                yield from _move(log, due, now, fence)
+                count += len(due)
+            except _MovedMeanwhile:
+                return count
+        if more is None:
+            return count
+        low = more + 1
+
+
+def _move(log: TopicLog, due: Sequence[Item], now: int, fence: Held | None) -> Steps[None]:
+    yield from log.head()
+    buffer = Buffer(log.partitions, 1 << 30, log.next_turn())
+    for item in due:
+        headers: tuple[tuple[str, bytes], ...] = ((PUSHED, str(item["pushed"]).encode()),)
+        if "pusher" in item:
+            headers += ((PUSHER, item["pusher"]),)
+        buffer.add(item["key"], item["value"], now, headers, item["attributes"])
+    placed = yield from place(log, buffer.encode("none"))
+    if in_force("queue.move_together"):
+        yield from commit([placed], others=_Moves(log, due, fence))
+        return
+    yield from commit([placed])
+    yield from guard.attempt(*_Moves(log, due, fence).actions(0))
+
+
+def sweep(topic_id: str, now: int) -> Steps[int]:
+    """SWEEP: remove the marks of messages that were due an hour ago; gives how many."""
+    low = max(0, now - KEEP_MARKS_MS)
+    if (yield from guard.read(clock_key(topic_id))) is None:
+        return 0
+    yield from guard.attempt(Update(clock_key(topic_id), (Set("low", low),), (Less("low", low),)))
+    clock = yield from guard.read(clock_key(topic_id))
+    low = clock["low"] if clock is not None else 0
+    removed, p = 0, f"$Delayed-{topic_id}"
+    for item in (yield from guard.read_all(p, 0, (low << RANDOM_BITS) - 1)) if low else ():
+        if "moved" in item:
+            yield from guard.attempt(Delete(Key(p, item["i"]), (Equals("moved", True),)))
+            removed += 1
+    return removed
+
+
+class Clock:
+    """Moves delayed messages into the log when they are due.  The consumer that owns shard 0 holds it."""
+
+    def __init__(self, log: TopicLog, wall: Callable[[], float]) -> None:
+        self._log, self._wall = log, wall
+        self.next_look = self._next_scan = 0.0
+        self._looked = 0
+
+    def look_at_all(self) -> None:
+        """Look at every delayed message next: the clock has come into this consumer's hands."""
+        self._next_scan = 0.0
+
+    def move_due(self, now: float, fence: Held) -> Steps[None]:
+        """Move what is due, if it is time to look."""
+        if now < self.next_look:
+            return
+        wall = int(self._wall() * 1000)
+        whole = now >= self._next_scan
+        since = 0 if whole else max(0, self._looked - RECENT_MS)
+        self._looked = wall
+        yield from move_due(self._log, wall, fence, since)
+        due = yield from first_due(self._log.id, since)
+        if whole:
+            yield from sweep(self._log.id, wall)
+            self._next_scan = now + SCAN_SECONDS
+        wait = LOOK_SECONDS if due is None else min(LOOK_SECONDS, max(0.005, (due - int(self._wall() * 1000)) / 1000))
+        self.next_look = now + wait

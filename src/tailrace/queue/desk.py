@@ -1,0 +1,172 @@
+"""Desks: what a consumer has in hand of each shard, and of each replay.
+
+    fetched → emitted (written first) → in a lane → running → outcome → written
+
+One thread makes the consumer's rounds, handlers run in others: `Desks.lock` guards what both touch.  No thread
+holds it while it waits for storage.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tailrace.log.read.fetched import Fetched
+from tailrace.log.topic import as_records
+from tailrace.queue.envelope import PUSHED
+from tailrace.queue.lanes import Entry, Lanes
+from tailrace.queue.shard import ReplayShard, Shard
+from tailrace.queue.window import LENGTH, Window
+
+
+@dataclass(slots=True)
+class Outcome:
+    """How a handler ended with a message: "ack", "fail" or "dead"."""
+
+    entry: Entry
+    what: str
+    reason: str = ""
+
+
+class Desk:
+    """What a consumer does with one shard, or with one replay of it."""
+
+    def __init__(self, shard: Shard) -> None:
+        self.shard = shard
+        self.fetched: deque[Entry] = deque()
+        self.read = shard.window.upto
+        """The next offset to be fetched."""
+        self.missing: list[int] = []
+        """Offsets that are not there to be fetched."""
+        self.entries: dict[int, Entry] = {}
+        """Emitted messages that are not done."""
+        self.outcomes: list[Outcome] = []
+        self.leaving = False
+
+    @property
+    def partition(self) -> int:
+        """The shard's number."""
+        return self.shard.partition
+
+    @property
+    def until(self) -> int | None:
+        """The end of a replay; None: there is none."""
+        return self.shard.until if isinstance(self.shard, ReplayShard) else None
+
+    @property
+    def busy(self) -> bool:
+        """Whether a handler has one of its messages."""
+        return any(entry.running for entry in self.entries.values())
+
+    @property
+    def free(self) -> bool:
+        """Whether nothing of it is under way, so that the shard can be given back."""
+        return not self.busy and not self.outcomes and not self.shard.writing
+
+    # -- fetched
+    @property
+    def stop(self) -> int:
+        """The offset before which messages are fetched."""
+        stop = self.shard.window.position + LENGTH
+        return stop if self.until is None else min(stop, self.until)
+
+    def take_in(self, topic: str, fetched: Fetched) -> None:
+        """Messages were fetched."""
+        replayed = self.until is not None
+        for _, q, offset, stamp, key, value, headers, attributes in as_records(topic, fetched):
+            if offset != self.read:
+                self.pass_to(offset)
+            inserted = stamp
+            for name, data in headers:
+                if name == PUSHED:
+                    inserted = int(data)
+            self.fetched.append(Entry(self.shard, q, offset, inserted, key, value, attributes, replayed))
+            self.read = offset + 1
+
+    def pass_to(self, offset: int) -> None:
+        """Offsets that the reader went over without a record are gone: removed, or damaged and quarantined."""
+        if offset > self.read:
+            self.missing += [n for n in range(self.read, offset) if not self.shard.window.is_done(n)]
+            self.read = offset
+
+    # -- written
+    def told(self) -> list[Outcome]:
+        """Acknowledgements and failures, to be written; dead letters are written by themselves."""
+        return [outcome for outcome in self.outcomes if outcome.what != "dead"]
+
+    def dead(self) -> list[Outcome]:
+        """Messages that are to be dead letters."""
+        return [outcome for outcome in self.outcomes if outcome.what == "dead"]
+
+    def applied(self, outcomes: Sequence[Outcome]) -> Window:
+        """The window with these outcomes, and without the messages that are missing."""
+        new = self.shard.window.copy()
+        for outcome in outcomes:
+            if outcome.what == "ack":
+                new.finish(outcome.entry.offset)
+            else:
+                new.fail(outcome.entry.offset)
+        for offset in self.missing:
+            new.skip(offset)
+        return new
+
+    def forget(self, outcomes: Sequence[Outcome]) -> None:
+        """These outcomes are written: messages that are done are in hand no more."""
+        for outcome in outcomes:
+            if outcome.what != "fail":
+                self.entries.pop(outcome.entry.offset, None)
+
+
+class Desks(dict[Any, Desk]):
+    """A consumer's desks, by shard, and by key of a replay's item; and the lanes in which their messages go."""
+
+    def __init__(self, *, in_order: bool) -> None:
+        super().__init__()
+        self.lock = threading.RLock()
+        self.lanes = Lanes(in_order=in_order)
+
+    def of_shard(self, q: int) -> list[Desk]:
+        """The desk of a shard, and those of its replays."""
+        return [desk for desk in self.values() if desk.partition == q]
+
+    def of_run(self, entry: Entry, run: int) -> Desk | None:
+        """The desk of a message whose handler has ended, if that run of the handler still counts."""
+        if entry.dropped or entry.run != run or not entry.running:
+            if entry.dropped and entry.running and entry.run == run:
+                self.lanes.finish(entry)
+            return None
+        desk = self.get(entry.partition)
+        if desk is not None and desk.shard is entry.shard:
+            return desk
+        return next((desk for desk in self.of_shard(entry.partition) if desk.shard is entry.shard), None)
+
+    def leave(self, q: int) -> None:
+        """Hand nothing more out of a shard; what no handler has begun is free for the next owner."""
+        for desk in self.of_shard(q):
+            desk.leaving = True
+            desk.fetched.clear()
+            for entry in [e for e in desk.entries.values() if not e.running]:
+                self.lanes.drop(entry)
+                if not any(outcome.entry is entry for outcome in desk.outcomes):
+                    del desk.entries[entry.offset]
+
+    def drop(self, desk: Desk) -> list[Any]:
+        """Another consumer has the shard: outcomes of handlers that still run do not count; gives the keys."""
+        whole = desk.until is None
+        keys = [key for key, one in self.items() if one is desk or (whole and one.partition == desk.partition)]
+        for key in keys:
+            lost = self.pop(key)
+            for entry in list(lost.entries.values()):
+                self.lanes.drop(entry)
+            lost.entries.clear()
+        return keys
+
+    def drop_all(self) -> None:
+        """Have nothing in hand any more."""
+        for desk in list(self.values()):
+            for entry in list(desk.entries.values()):
+                self.lanes.drop(entry)
+        self.clear()

@@ -1,0 +1,68 @@
+"""The fetcher: reads the messages of a consumer's shards and replays from the log, ahead of their being emitted."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from tailrace.log.read.fetched import Fetched
+from tailrace.log.read.reader import Reader
+from tailrace.log.topic_log import TopicLog
+from tailrace.queue.desk import Desk, Desks
+from tailrace.storage.calls import Steps
+from tailrace.storage.tables import Key
+
+FETCH_BYTES = 4 * 1024 * 1024
+
+
+class Fetcher:
+    """Reads messages onto desks that have room: one reader for all shards, and one for each replay."""
+
+    def __init__(self, log: TopicLog, desks: Desks, batch_size: int) -> None:
+        self._log, self._desks, self._batch_size = log, desks, batch_size
+        self._reader = Reader(log, {}, from_floor=True, passed=0)
+        self._replays: dict[Key, Reader] = {}
+        self.stuck = False
+        """Whether the last look found nothing but messages behind a growth that the group has not passed."""
+
+    def pass_growth(self, passed: int) -> None:
+        """The whole group has passed this growth of the queue, so messages behind it may be read."""
+        self._reader.passed = passed
+
+    @property
+    def waits(self) -> bool:
+        """Whether there are messages behind a growth of the queue that the group has not passed."""
+        return self._reader.waits
+
+    def forget(self, key: Key) -> None:
+        """A replay is another's, or is over."""
+        self._replays.pop(key, None)
+
+    def fetch(self) -> Steps[bool]:
+        """Read once; whether there was anything."""
+        with self._desks.lock:
+            wanting = {
+                key: desk
+                for key, desk in self._desks.items()
+                if not desk.leaving and not desk.shard.is_paused and len(desk.fetched) < self._batch_size
+            }
+            live = {key: desk for key, desk in wanting.items() if desk.until is None}
+        found = self.stuck = False
+        if live:
+            found = yield from self._poll(self._reader, live)
+            self.stuck = self._reader.waits and not found
+        for key, desk in wanting.items():
+            if desk.until is not None and desk.read < desk.until:
+                reader = self._replays.setdefault(key, Reader(self._log, {}, from_floor=True))
+                found = (yield from self._poll(reader, {desk.partition: desk})) or found
+        return found
+
+    def _poll(self, reader: Reader, desks: Mapping[int, Desk]) -> Steps[bool]:
+        reader.positions = {q: desk.read for q, desk in desks.items()}
+        reader.until = {q: desk.stop for q, desk in desks.items()}
+        fetched: list[Fetched] = yield from reader.poll(FETCH_BYTES, self._batch_size * len(desks))
+        with self._desks.lock:
+            for one in fetched:
+                desks[one.partition].take_in(self._log.name, one)
+            for q, desk in desks.items():
+                desk.pass_to(reader.positions[q])
+        return bool(fetched)

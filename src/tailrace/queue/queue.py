@@ -1,0 +1,376 @@
+"""Queues: the door.  Messages are pushed here, and handled by as many consumers as there are.
+
+    emails = home.queue("emails")
+    emails.push({"to": "ada@example.org"}, shard_key="ada")
+
+    with emails.tail(lambda envelope: send(envelope.message)) as worker:
+        worker.run_forever()
+
+A queue is a topic, its shards are the topic's partitions, its consumers are the members of one consumer group.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from tailrace.coordination import guard
+from tailrace.errors import AlreadyThere, BadInput, BadSetting, UnknownQueue, UnknownTopic, nearest
+from tailrace.log import catalog
+from tailrace.log.format import head as heads
+from tailrace.log.groups import group as groups
+from tailrace.log.groups.group import Group
+from tailrace.log.topic import Topic
+from tailrace.log.topic_log import TopicLog
+from tailrace.log.upkeep import holds
+from tailrace.log.write.acknowledgement import CommitBatch
+from tailrace.log.write.append import commit
+from tailrace.log.write.placement import place
+from tailrace.queue import dead_letters, dedup, delayed, deletion, diary, explain, pushing, replay, supervisor
+from tailrace.queue.dead_letters import DeadLetter, Requeue
+from tailrace.queue.envelope import Codec, Json
+from tailrace.queue.pushing import Message, NotBefore, Pushed, Ready, push_all, ready, signature, topic_of
+from tailrace.queue.replay import Replay
+from tailrace.queue.settings import DAY_MS, SHARDS, Settings, Working, as_stored, queue_key, settings, stored_settings
+from tailrace.queue.shard import GROUP
+from tailrace.queue.stats import Stats, stats
+from tailrace.queue.transaction import AckTransaction
+from tailrace.queue.worker import Worker
+from tailrace.storage.calls import Steps, Store
+from tailrace.storage.tables import Absent, Action, Check, Item, Put, Set, Update
+
+if TYPE_CHECKING:
+    from tailrace.queue.aio import AsyncQueue
+
+T = TypeVar("T")
+RETENTION_MS = 7 * DAY_MS
+"""How long acknowledged messages are kept, for replays, unless the queue says otherwise."""
+
+
+class Queue:
+    """A queue of a home.  Cheap, and safe from any thread.  Made by `home.queue(name)`."""
+
+    def __init__(
+        self,
+        store: Store,
+        name: str,
+        *,
+        codec: Codec | None = None,
+        pusher: str | None = None,
+        new_transaction: Callable[[], AckTransaction],
+        wall: Callable[[], float] = time.time,
+    ) -> None:
+        self.name = catalog.check_name("queue", name)
+        self.codec: Codec = codec or Json()
+        self.store = store
+        self.signature = signature(pusher)
+        """The headers of messages that are pushed here."""
+        self._new_transaction, self._wall = new_transaction, wall
+        self._topic: Topic | None = None
+        self._settings = Settings()
+
+    def __repr__(self) -> str:
+        return f"Queue({self.name!r})"
+
+    # -- being there
+    def topic(self, *, create: bool = False) -> Topic:
+        """The topic that holds its messages; `UnknownQueue` if the queue is not there, unless it may be made."""
+        if self._topic is None:
+            found = self.store.run(catalog.find(self.name))
+            item = None if found is None else self.store.run(guard.read(queue_key(found.id)))
+            if found is None or item is None:
+                if not create:
+                    raise UnknownQueue(self.store.run(_unknown(self.name)))
+                return self.make()
+            self._topic = topic_of(self.store, found)
+            self._settings = stored_settings(item)
+        return self._topic
+
+    def make(self, shards: int | None = None, retention_ms: int | None = RETENTION_MS, **given: Any) -> Topic:
+        """Make it, unless it is there already; another number of shards, or other settings, are refused."""
+        wanted = settings(given)
+        found = self.store.run(catalog.find(self.name))
+        if found is None:
+            dead_letters.check_queue_name(self.name)
+            self.store.run(dead_letters.check_free(self.name))
+            count = SHARDS if shards is None else catalog.check_partitions(shards)
+            try:
+                wall = int(self._wall() * 1000)
+                found = self.store.run(catalog.create(self.name, count, {"retention_ms": retention_ms}, wall))
+            except AlreadyThere:  # made by another process just now
+                found = self.store.run(catalog.describe(self.name))
+        if shards is not None and shards != found.partitions:
+            raise BadSetting(
+                f"queue {self.name!r} has {found.partitions} shards, not {shards}; queue.rebalance(shards=N) adds some"
+            )
+        topic = topic_of(self.store, found)
+        group = Group(GROUP, topic.log, topic.partitions)
+        stored = self.store.run(_settle(topic.log, wanted))
+        self.store.run(groups.make(group, "earliest"))
+        self.store.run(holds.hold(topic.id, [group.p]))
+        self._settings = stored_settings(stored)
+        for name in given:
+            if getattr(self._settings, name) != getattr(wanted, name):
+                raise BadSetting(
+                    f"queue {self.name!r} has {name}={getattr(self._settings, name)!r}, not {getattr(wanted, name)!r}; "
+                    "queue.configure() changes it"
+                )
+        self._topic = topic
+        return topic
+
+    @property
+    def settings(self) -> Settings:
+        """Its settings."""
+        self.topic()
+        return self._settings
+
+    def configure(self, **given: Any) -> Settings:
+        """Change settings; workers that are started from now on obey them."""
+        topic = self.topic()
+        if "retention_ms" in given:
+            topic.configure(retention_ms=given.pop("retention_ms"))
+        self._settings = settings(given, self._settings)
+        self.store.run(_set(topic.id, self._settings))
+        return self._settings
+
+    @property
+    def shards(self) -> int:
+        """How many shards it has."""
+        return self.topic().partitions
+
+    # -- pushing
+    def push(
+        self,
+        message: Any,
+        shard_key: str | bytes | None = None,
+        *,
+        dedup: str | None = None,
+        not_before: NotBefore | None = None,
+    ) -> Pushed:
+        """Push one message, durable when this returns.  The queue is made if it is not there.
+
+        Messages with the same `shard_key` are handled in order, one at a time.  With a `dedup` id the message is in
+        the queue once, for as long as it is kept.  `not_before` (a time, or a delay in seconds) holds it back."""
+        return self.push_many([Message(message, shard_key, dedup, not_before)])[0]
+
+    def push_many(self, messages: Iterable[Any]) -> list[Pushed]:
+        """Push messages, or `Message`s with shard keys, in one transaction; delayed ones wait each by itself."""
+        topic, now = self.topic(create=True), int(self._wall() * 1000)
+        limit = topic.settings.max_record_bytes
+        checked = [ready(one, self.codec, now, limit) for one in messages]
+        try:
+            return push_all(topic, checked, now, self.signature)
+        except (UnknownTopic, UnknownQueue):
+            self._topic = None
+            raise UnknownQueue(f"queue {self.name!r} was deleted meanwhile; the next push makes it again") from None
+
+    def has(self, dedup_id: str) -> bool:
+        """Whether a message with this dedup id is in the queue."""
+        return self.store.run(dedup.is_there(self.topic().id, dedup.check_id(dedup_id)))
+
+    # -- handling
+    def tail(self, handler: Callable[[Any], Any], **working: Any) -> Worker:
+        """Start a consumer that calls `handler` with each `Envelope`: see `Working` for what it can be given.
+
+        When the handler returns the message is acknowledged; when it raises it is tried again, as the settings say."""
+        topic = self.topic(create=True)
+        return Worker(
+            topic, self.name, handler, self._settings, self.codec, Working.of(working), self._new_transaction,
+            wall=self._wall,
+        )  # fmt: skip
+
+    # -- supervising
+    def pause(self) -> None:
+        """Hand out nothing more, in any process, from when this returns; handlers that run go on."""
+        self._supervise(supervisor.set_paused(self._group(), True))
+
+    def play(self) -> None:
+        """Go on after a pause."""
+        self._supervise(supervisor.set_paused(self._group(), False))
+
+    def rebalance(self, shards: int | None = None, *, timeout: float = 10.0) -> dict[str, int]:
+        """Wait until the consumers have shared the shards out evenly, after giving the queue more of them if asked to.
+
+        Gives how many shards each consumer has then.  Consumers share by themselves whenever one comes or goes; one
+        that is at work on a message gives its shard up when it is done, so after `timeout` seconds it may be uneven."""
+        topic = self.topic()
+        if shards is not None:
+            paused = self.stats().paused
+            topic.grow(shards)
+            self.store.run(groups.make(Group(GROUP, topic.log, shards), "earliest"))
+            if paused:
+                self.pause()
+        topic.log.on_commit()
+        deadline = self.store.clock() + timeout
+        while True:
+            shares, even = self.store.run(supervisor.shares(self._group()))
+            if even or self.store.clock() >= deadline:
+                return shares
+            self.store.sleep(0.05)
+
+    def drain(self, timeout: float | None = None) -> bool:
+        """Wait until everything that was pushed is done; whether it is."""
+        deadline = None if timeout is None else self.store.clock() + timeout
+        while (now := self.stats()).backlog or now.delayed:
+            if deadline is not None and self.store.clock() >= deadline:
+                return False
+            self.store.sleep(0.05)
+        return True
+
+    def purge(self, *, sure: bool = False) -> int:
+        """Drop every message that is not done; gives how many.  Says no unless you are sure."""
+        if not sure:
+            raise BadInput(f"purge would drop {self.stats().backlog} messages of {self.name!r}; purge(sure=True) does")
+        return self._supervise(supervisor.purge(self._group(), int(self._wall() * 1000)))
+
+    def delete(self, *, sure: bool = False) -> None:
+        """Delete it with its messages, dead letters and settings, for good.  Says no unless you are sure.
+
+        It is gone at once, and its workers end.  If this is cut off, the same call again, or upkeep, finishes it."""
+        try:
+            topic = self.topic()
+        except UnknownQueue:
+            if sure and self.store.run(deletion.finish()):
+                return  # an earlier deletion was cut off
+            raise
+        if not sure:
+            now = self.stats()
+            raise BadInput(
+                f"delete would remove queue {self.name!r} with {now.backlog + now.delayed} messages that are not done; "
+                "delete(sure=True) does"
+            )
+        self.store.run(deletion.delete(topic.described))
+        self._topic = None
+        topic.log.on_commit()
+
+    def replay(self, start: datetime | int, end: datetime | int | None = None) -> Replay:
+        """Deliver messages again, from a time or an offset up to before another (default: now), beside the live ones.
+
+        No acknowledged position moves.  An offset is that of each shard."""
+        topic = self.topic()
+        if isinstance(start, datetime) and isinstance(end, datetime) and start > end:
+            raise BadInput(f"a replay from {start} to {end} is of nothing: it ends before it starts")
+        if type(start) is int and type(end) is int and start > end:
+            raise BadInput(f"a replay from offset {start} to {end} is of nothing: it ends before it starts")
+        ends = topic.ends()
+        first = topic._offsets(None, start)
+        last = {q: next for q, (_, next) in ends.items()} if end is None else topic._offsets(None, end)
+        ranges = {q: (max(first[q], ends[q][0]), min(last[q], ends[q][1])) for q in ends}
+        number = self._supervise(replay.start(topic.id, ranges))
+        count = sum(max(0, b - a) for a, b in ranges.values())
+        return Replay(number, count, count)
+
+    def replays(self) -> list[Replay]:
+        """Replays that were started, and how far they have come."""
+        return replay.states(self.store.run(replay.items(self.topic().id)))
+
+    def stats(self) -> Stats:
+        """How many messages there are, and in which state, by shard and for all."""
+        return self.store.run(stats(self._group(), self._wall()))
+
+    def explain(self, shard: int, offset: int) -> explain.Story:
+        """One message's life: when it was pushed and by which program, its consumers, each error, its acknowledgement.
+        `print` it."""
+        return explain.story(self.topic(), self._group(), shard, offset)
+
+    def upkeep(self) -> None:
+        """Remove what is left of delayed messages, dedup ids and replays that are over."""
+        topic = self.topic()
+        self.store.run(delayed.sweep(topic.id, int(self._wall() * 1000)))
+        self.store.run(dedup.sweep(topic.log))
+        self.store.run(replay.remove(topic.id, only_done=True))
+        self.store.run(diary.sweep(topic.id, {q: floor for q, (floor, _) in topic.ends().items()}))
+
+    # -- dead letters
+    def dead(self) -> Iterator[DeadLetter]:
+        """The dead letters, oldest first."""
+        found = self.store.run(catalog.find(dead_letters.topic_name(self.name)))
+        if found is None:
+            return iter(())
+        again = self.store.run(dead_letters.requeued(found.id))
+        return dead_letters.letters(self.name, Topic(self.store, found).records(), again)
+
+    def requeue(self, *numbers: int) -> int:
+        """Put dead letters back into the queue, some by their numbers, or all that were not; gives how many.
+
+        The push and the mark that it happened are one transaction."""
+        topic, now = self.topic(), int(self._wall() * 1000)
+        chosen = [one for one in self.dead() if not one.requeued and (not numbers or one.number in numbers)]
+        if missing := sorted(set(numbers) - {one.number for one in chosen}):
+            raise BadInput(f"queue {self.name!r} has no dead letters {missing} that could be put back")
+        found = self.store.run(catalog.find(dead_letters.topic_name(self.name)))
+        done = 0
+        for start in range(0, len(chosen), 50):
+            some = chosen[start : start + 50]
+            assert found is not None
+            item = self.store.run(guard.read(dead_letters.requeued_key(found.id)))
+            batch = CommitBatch(topic.name, topic.partitions, 1 << 30, topic.log.next_turn())
+            pushing.add(batch, [_again(one) for one in some], now, signature("requeue"))
+            placed = self.store.run(place(topic.log, batch.buffer.encode(topic.settings.compression)))
+            marks = Requeue(found.id, [one.number for one in some], item)
+            self.store.run(commit([placed], others=marks))
+            done += len(some)
+        return done
+
+    # -- asyncio
+    @property
+    def aio(self) -> AsyncQueue:
+        """The same queue for asyncio."""
+        from tailrace.queue.aio import AsyncQueue
+
+        return AsyncQueue(self)
+
+    def _group(self) -> Group:
+        topic = self.topic()
+        return Group(GROUP, topic.log, topic.partitions)
+
+    def _supervise(self, steps: Steps[T]) -> T:
+        result = self.store.run(steps)
+        self.topic().log.on_commit()  # workers of this process look at once
+        return result
+
+
+def _again(letter: DeadLetter) -> Ready:
+    from tailrace.queue.envelope import CODED, RAW
+
+    return Ready(letter.message, CODED if letter.coded else RAW, letter.shard_key, None, None)
+
+
+def _unknown(name: str) -> Steps[str]:
+    names = yield from catalog.listing("$Queues")
+    near = nearest(name, names)
+    hint = f"; did you mean {near!r}?" if near else ""
+    return f"there is no queue {name!r}{hint}; a push, or `tailrace queue create {name}`, makes it"
+
+
+def _settle(log: TopicLog, wanted: Settings) -> Steps[Item]:
+    """The queue's item; the first process that asks makes it, with its place on the listing."""
+    key, bucket = queue_key(log.id), catalog.bucket_key("$Queues", log.name)
+    while (item := (yield from guard.read(key))) is None:
+        yield from log.head()  # raises if the topic was deleted meanwhile
+        listed: Action = Update(bucket, (Set(("names", log.name), log.id),))
+        if (yield from guard.read(bucket)) is None:
+            listed = Put(bucket, {"names": {log.name: log.id}}, (Absent(),))
+        new = Put(key, {"settings": as_stored(wanted)}, (Absent(),))
+        yield from guard.attempt(new, listed, Check(heads.head_key(log.id)))
+    return item
+
+
+def _set(topic_id: str, wanted: Settings) -> Steps[None]:
+    made = as_stored(wanted)
+
+    def plan(item: Item | None) -> tuple[Action, ...] | None:
+        if item is None or item["settings"] == made:
+            return None
+        return (Update(queue_key(topic_id), (Set("settings", made),)),)
+
+    yield from guard.settle(queue_key(topic_id), plan)
+
+
+def names(store: Store) -> list[str]:
+    """The names of a home's queues."""
+    topics = store.run(catalog.ids("$Topics"))
+    listed = store.run(catalog.ids("$Queues"))
+    return sorted(name for name, id in listed.items() if topics.get(name) == id)

@@ -1,0 +1,181 @@
+"""Shards: the items in which a queue keeps how far its messages are handled, and the guarded writes of their owners.
+
+    $Group-queue_<topic id>, shard    owner, epoch, position, made (see log.group); low, queue{}, paused, id
+    $Replay-<topic id>, number        shard, until, first, position, queue{}: a range that is delivered again
+
+WRITE   queue = window with v + 1, position, low   if owner = me and epoch = mine and queue.v = seen
+        [and paused = seen, if it emits]; of a replay: if queue.v = seen, with a check of the shard's lease
+
+Only the owner writes a window, one write at a time, repeated unchanged until it is known what became of it.  So an
+item of this owner and epoch whose v is the next one shows that the write has happened.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from tailrace.coordination import guard
+from tailrace.coordination.guard import Refused, Written
+from tailrace.coordination.lease import Held, waited
+from tailrace.coordination.rules import in_force, rules
+from tailrace.log.groups.group import QUEUE
+from tailrace.queue.window import Window
+from tailrace.storage import calls
+from tailrace.storage.calls import Steps
+from tailrace.storage.tables import Absent, Action, Change, Check, Condition, Equals, Item, Key, Set, Update
+
+GROUP = QUEUE
+"""The consumer group whose members are a queue's consumers."""
+AT_ONCE = 90
+"""Shards written in one transaction."""
+
+
+class Shard:
+    """A shard as its owner knows it: the lease, and the window as last written."""
+
+    def __init__(self, partition: int, held: Held, item: Item) -> None:
+        self.partition, self.held = partition, held
+        self.stored = Window.of(item["position"], item.get("queue"))
+        """The window as it is stored."""
+        self.v: int = item["queue"]["v"] if "queue" in item else 0
+        self.paused: int | None = item.get("paused")
+        self.window = self.stored.copy()
+        """The window as this owner found it: with what the owner before has left open counted."""
+        self.window.begin()
+        self.writing = False
+        """Whether a write of it is on its way."""
+
+    @property
+    def key(self) -> Key:
+        """Where its item is."""
+        return self.held.key
+
+    @property
+    def is_paused(self) -> bool:
+        """Whether nothing may be emitted, as far as is known."""
+        return bool(self.paused and self.paused % 2)
+
+    def actions(self, new: Window, *, emits: bool, id: str | None = None) -> list[Action]:
+        """WRITE: the window, in the name of this owner."""
+        when = rules(
+            {
+                "queue.owner": Equals("owner", self.held.owner),
+                "queue.epoch": Equals("epoch", self.held.epoch),
+                "queue.v": Equals(("queue", "v"), self.v) if self.v else Absent("queue"),
+            }
+        )
+        if emits and in_force("queue.paused"):
+            when += (Absent("paused") if self.paused is None else Equals("paused", self.paused),)
+        return [Update(self.key, self._changes(new, id), when)]
+
+    def _changes(self, new: Window, id: str | None) -> tuple[Change, ...]:
+        changes: tuple[Change, ...] = (
+            Set("queue", new.stored(self.v + 1)),
+            Set("position", new.position),
+            Set("low", new.position - 1),
+        )
+        return changes if id is None else (*changes, Set("id", id))
+
+    def stands(self, item: Item | None) -> bool:
+        """Whether a stored item is still this owner's."""
+        return self.held.stands(item)
+
+    def has_landed(self, item: Item | None) -> bool:
+        """Whether a stored item shows that the write on its way has happened."""
+        return item is not None and self.stands(item) and item.get("queue", {}).get("v") == self.v + 1
+
+    def wrote(self, new: Window) -> None:
+        """The write has happened."""
+        self.v += 1
+        self.stored, self.window = new, new.copy()
+
+
+class ReplayShard(Shard):
+    """A range of a shard that the shard's owner delivers again; it has a window of its own."""
+
+    def __init__(self, shard: Shard, key: Key, item: Item) -> None:
+        super().__init__(shard.partition, shard.held, item)
+        self._key, self.until = key, int(item["until"])
+        self.paused = None
+
+    @property
+    def key(self) -> Key:
+        """Where its item is."""
+        return self._key
+
+    def actions(self, new: Window, *, emits: bool, id: str | None = None) -> list[Action]:
+        """The same, under the shard's lease; the shard's own window does not move."""
+        seen: Condition = Equals(("queue", "v"), self.v) if self.v else Absent("queue")
+        update = Update(self._key, self._changes(new, id)[:2], rules({"queue.replay": seen}))
+        fence = Check(self.held.key, self.held.when("check"))
+        return [update, fence] if in_force("queue.replay_fence") else [update]
+
+    def stands(self, item: Item | None) -> bool:
+        """Whether the replay is still there; whose it is, the check of the shard's lease tells."""
+        return item is not None
+
+
+@dataclass(slots=True)
+class Planned:
+    """A write of one shard's window that is to be made."""
+
+    shard: Shard
+    new: Window
+    emits: bool = False
+    outcome: str = ""
+    """"written", "paused" or "fenced", once it is known."""
+
+    @property
+    def actions(self) -> list[Action]:
+        """The guarded write."""
+        return self.shard.actions(self.new, emits=self.emits)
+
+
+def write(planned: Sequence[Planned], patience: float = guard.PATIENCE) -> Steps[None]:
+    """Write some shards in one transaction; each one's `outcome` says what became of it.
+
+    `TimedOut` if there is no answer for too long: then the same writes must be made again before any other."""
+    left = list(planned)
+    began = yield from calls.now()
+    while left:
+        actions = [one.actions for one in left]
+        outcome = yield from guard.attempt(*(action for some in actions for action in some), patience=patience)
+        if isinstance(outcome, Written):
+            _all_written(left)
+            return
+        if isinstance(outcome, Refused):
+            one, first = _of(left, actions, outcome.index)
+            _compare(one, outcome.item, first)
+            if one.outcome == "written":
+                one.shard.wrote(one.new)
+            left = [one for one in left if not one.outcome]
+        else:
+            yield from waited(began, patience, "an acknowledgement")
+
+
+def _of(left: Sequence[Planned], actions: Sequence[Sequence[Action]], index: int) -> tuple[Planned, bool]:
+    """Whose action was refused, and whether it was the first of its actions."""
+    for one, some in zip(left, actions, strict=True):
+        if index < len(some):
+            return one, index == 0
+        index -= len(some)
+    raise AssertionError("a refusal names one of the actions")
+
+
+def _all_written(planned: Iterable[Planned]) -> None:
+    for one in planned:
+        one.outcome = "written"
+        one.shard.wrote(one.new)
+
+
+def _compare(one: Planned, item: Item | None, first: bool) -> None:
+    """What a refusal means: an earlier attempt has landed, the queue is paused, or the shard has a newer owner."""
+    shard = one.shard
+    if first and shard.has_landed(item):
+        one.outcome = "written"
+    elif first and item is not None and shard.stands(item) and one.emits and item.get("paused") != shard.paused:
+        shard.paused = item.get("paused")
+        one.outcome = "paused" if shard.is_paused else ""
+    else:
+        one.outcome = "fenced"

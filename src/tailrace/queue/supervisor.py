@@ -1,0 +1,76 @@
+"""Supervising a queue: pause and play, purge, drain; each step can be cut off anywhere and made again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from tailrace.coordination import guard
+from tailrace.coordination.lease import NOBODY
+from tailrace.coordination.rules import in_force
+from tailrace.log.groups import group as groups
+from tailrace.log.groups.group import Group
+from tailrace.queue import diary
+from tailrace.queue.window import Window
+from tailrace.storage.calls import Steps
+from tailrace.storage.tables import Absent, Action, Add, Condition, Equals, Item, Set, Update
+
+
+def set_paused(group: Group, paused: bool) -> Steps[None]:
+    """PAUSE: from when this returns no shard emits anything, or all do again.
+
+    The number in each shard rises with every change, so that one that lands late changes nothing."""
+    yield from groups.make(group, "earliest")
+    for q in (yield from groups.shards(group)):
+        yield from guard.settle(group.shard(q), _pausing(group, q, paused))
+
+
+def _pausing(group: Group, q: int, paused: bool) -> Callable[[Item | None], tuple[Action, ...] | None]:
+    def plan(item: Item | None) -> tuple[Action, ...] | None:
+        if item is None or bool(item.get("paused", 0) % 2) == paused:
+            return None
+        seen = item.get("paused")
+        when: tuple[Condition, ...] = (Absent("paused") if seen is None else Equals("paused", seen),)
+        if not in_force("queue.pause_seen"):
+            when = ()
+        return (Update(group.shard(q), (Set("paused", (seen or 0) + 1),), when),)
+
+    return plan
+
+
+def shares(group: Group) -> Steps[tuple[dict[str, int], bool]]:
+    """How many shards each consumer has, and whether that is even: all are owned, and no two differ by two."""
+    owners = [item["owner"] for item in (yield from groups.all_shards(group)).values()]
+    members = yield from groups.members(group)
+    counts = {n: owners.count(n) for n in members}
+    even = not members or (sum(counts.values()) == len(owners) and max(counts.values()) - min(counts.values()) <= 1)
+    return {str(members[n]["name"]): count for n, count in sorted(counts.items())}, even
+
+
+def purge(group: Group, now: int) -> Steps[int]:
+    """Drop everything that is in the queue now and not done; gives how many messages.
+
+    Each shard's epoch rises, so the worker that handles its messages is fenced, and starts again behind them."""
+    head = yield from group.log.head()
+    dropped = 0
+    for q in (yield from groups.shards(group)):
+        item = yield from guard.truth(group.shard(q))
+        while item is not None and item["position"] < head.next[q]:
+            w = Window.of(item["position"], item.get("queue"))
+            left = head.next[q] - w.position - w.done_ahead
+            new = Window(head.next[q], upto=head.next[q], emitted=w.emitted, acked=w.acked, errored=w.errored)
+            new.dead, new.purged, new.marks = w.dead, w.purged + left, w.marks
+            v = item["queue"]["v"] if "queue" in item else 0
+            same: tuple[Condition, ...] = (Equals("epoch", item["epoch"]), Equals("position", item["position"]))
+            same += (Equals(("queue", "v"), v) if v else Absent("queue"),)
+            changes = (
+                Set("owner", NOBODY),
+                Add("epoch", 1),
+                Set("position", new.position),
+                Set("low", new.position - 1),
+                Set("queue", new.stored(v + 1)),
+            )
+            if isinstance((yield from guard.attempt(Update(group.shard(q), changes, same))), guard.Written):
+                dropped += left
+                yield from diary.purged(group.log.id, q, item["epoch"] + 1, now, w)
+            item = yield from guard.truth(group.shard(q))
+    return dropped
