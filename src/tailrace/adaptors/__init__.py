@@ -1,3 +1,6 @@
-"""Adaptors: the ends of a pipeline, one file per system.
+"""Adaptors: the ends of a pipeline.  `contract` says what a pipeline asks of them, `registry` finds them by name; each
+system has a package of its own.
 
-Other packages add theirs by the entry point group `tailrace.adaptors`."""
+Used from outside: contract, registry.
+Read in this order: contract, registry, stdout.
+"""

@@ -7,11 +7,11 @@ import re
 from collections.abc import Mapping
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, TypeAlias, TypeVar, get_type_hints
 
 import msgspec
 
-from tailrace.adaptors.contract import Adaptor, Reader, Settings, Writer
+from tailrace.adaptors.contract import Adaptor, PathMark, Reader, Settings, Writer
 from tailrace.errors import BadSetting
 
 S = TypeVar("S", bound=Settings)
@@ -21,10 +21,14 @@ _ENV = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 
 
 OURS = {
+    "dynamodb": "tailrace.adaptors.dynamodb:adaptor",
     "file": "tailrace.adaptors.file:FILE",
+    "kafka": "tailrace.adaptors.kafka:adaptor",
+    "mongodb": "tailrace.adaptors.mongodb:adaptor",
+    "mysql": "tailrace.adaptors.mysql:adaptor",
     "postgres": "tailrace.adaptors.postgres:adaptor",
     "stdout": "tailrace.adaptors.stdout:STDOUT",
-    "tailrace": "tailrace.adaptors.tailrace_topic:TAILRACE",
+    "tailrace": "tailrace.adaptors.topic:TAILRACE",
 }
 """Known without an installed package: a Spark worker elsewhere may have tailrace as a file only."""
 
@@ -68,7 +72,7 @@ def _tried(name: str) -> Adaptor | BadSetting:
 def _at(place: str) -> Adaptor:
     try:
         found = EntryPoint("", place, "").load()
-    except Exception as error:  # whatever a package of somebody else's may do when it is imported
+    except Exception as error:  # whatever a package of another author may do when it is imported
         raise BadSetting(f"there is no adaptor at {place!r}: {type(error).__name__}: {error}") from None
     if not isinstance(found, Adaptor):
         raise BadSetting(f"what is at {place!r} is not an Adaptor")
@@ -87,26 +91,39 @@ def make_writer(name: str, given: Given) -> Writer:
     return found.writer(made)  # type: ignore[misc, call-arg]
 
 
-def reader_settings(name: str, given: Given) -> Settings:
-    """What a reader is made from, checked; for tasks, which have another environment."""
+def check_readable(name: str) -> type[Settings]:
+    """Refuse an adaptor that there is none of, or that has no reader; gives what its reader is made from."""
     found = adaptor(name)
     if found.reader is None or found.reader_settings is None:
         raise BadSetting(f"{name!r} cannot be read from; `tailrace about {name}` says what it can do")
-    return given if isinstance(given, Settings) else settings(f"the source {name!r}", found.reader_settings, given)
+    return found.reader_settings
 
 
-def writer_settings(name: str, given: Given) -> Settings:
-    """What a writer is made from, checked; for tasks, which have another environment."""
+def check_writable(name: str) -> type[Settings]:
+    """Refuse an adaptor that there is none of, or that has no writer; gives what its writer is made from."""
     found = adaptor(name)
     if found.writer is None or found.writer_settings is None:
         raise BadSetting(f"{name!r} cannot be written to; `tailrace about {name}` says what it can do")
-    return given if isinstance(given, Settings) else settings(f"the sink {name!r}", found.writer_settings, given)
+    return found.writer_settings
 
 
-def settings(what: str, kind: type[S], given: Mapping[str, Any]) -> S:
+def reader_settings(name: str, given: Given, folder: str = "") -> Settings:
+    """What a reader is made from, checked; for tasks, which have another environment and another working folder."""
+    kind = check_readable(name)
+    return given if isinstance(given, Settings) else settings(f"the source {name!r}", kind, given, folder)
+
+
+def writer_settings(name: str, given: Given, folder: str = "") -> Settings:
+    """What a writer is made from, checked; for tasks, which have another environment and another working folder."""
+    kind = check_writable(name)
+    return given if isinstance(given, Settings) else settings(f"the sink {name!r}", kind, given, folder)
+
+
+def settings(what: str, kind: type[S], given: Mapping[str, Any], folder: str = "") -> S:
     """Settings from names and values, with `${ENV}` substituted; a typo, a wrong type or an unset one is refused.
 
-    Messages name the setting and never its value, which may be a secret."""
+    A relative path is taken from `folder`; without one it stays as it is.  Messages name the setting and never its
+    value, which may be a secret."""
     known = {f.encode_name for f in msgspec.structs.fields(kind)}
     for name in given:
         if name not in known:
@@ -118,10 +135,31 @@ def settings(what: str, kind: type[S], given: Mapping[str, Any]) -> S:
         if value is ...:
             raise BadSetting(f"{what}: {name!r} is still to be filled in; `tailrace about ADAPTOR` says what it is")
     filled = {name: substitute(what, name, value) for name, value in given.items()}
+    if folder:
+        filled |= {name: located(filled[name], folder) for name in _paths(kind) if name in filled}
     try:
         return msgspec.convert(filled, kind, strict=False)
     except msgspec.ValidationError as error:
         raise BadSetting(f"{what}: {error}") from None
+
+
+def located(value: Any, folder: str) -> Any:
+    """A path or a home's URL as every process understands it: a relative path is taken from a folder."""
+    if not isinstance(value, str) or not value or "://" in value:
+        return value
+    return os.path.abspath(os.path.join(folder, value))
+
+
+@cache
+def _paths(kind: type[Settings]) -> tuple[str, ...]:
+    """The settings that are `Located`."""
+    hints = get_type_hints(kind, include_extras=True)
+    marked = {name for name, hint in hints.items() if _is_path(getattr(hint, "__metadata__", ()))}
+    return tuple(f.encode_name for f in msgspec.structs.fields(kind) if f.name in marked)
+
+
+def _is_path(metadata: tuple[Any, ...]) -> bool:
+    return any(isinstance(one, PathMark) for one in metadata)
 
 
 def substitute(what: str, name: str, value: Any) -> Any:

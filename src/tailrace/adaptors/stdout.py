@@ -9,9 +9,20 @@ from typing import Annotated, Any, ClassVar, Literal
 import pyarrow as pa
 from msgspec import Meta
 
-from tailrace.adaptors.contract import Adaptor, Guarantee, Settings, Staged, Who, Writer
-from tailrace.adaptors.jsontext import printed, to_json
-from tailrace.adaptors.rows import namespace_of
+from tailrace.adaptors.contract import (
+    DROP,
+    RENAME,
+    TRUNCATE,
+    Adaptor,
+    Command,
+    Guarantee,
+    Settings,
+    Staged,
+    Who,
+    Writer,
+)
+from tailrace.adaptors.rows.json_text import printed, to_json
+from tailrace.adaptors.rows.rows import namespace_of
 
 
 class StdoutSink(Settings, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -26,6 +37,7 @@ class StdoutWriter(Writer):
     """Prints messages.  Tasks make the text, the driver prints it: a task has no terminal."""
 
     guarantee: ClassVar[Guarantee] = "at least once"
+    commands: ClassVar[frozenset[str]] = frozenset({TRUNCATE, DROP, RENAME})
     on_driver: ClassVar[bool] = True
 
     def __init__(self, settings: StdoutSink) -> None:
@@ -50,9 +62,15 @@ class StdoutWriter(Writer):
                 sys.stdout.write(text + "\n")
         sys.stdout.flush()
 
-    def command(self, namespace: str, name: str, who: Who) -> None:
+    def command(self, namespace: str, command: Command, who: Who) -> None:
         """Print that, too."""
-        sys.stdout.write(to_json({"op": "command", "namespace": namespace, "command": name}).decode() + "\n")
+        told = {
+            "op": "command",
+            "namespace": namespace,
+            "command": command.name,
+            **({"to": command.to} if command.to else {}),
+        }
+        sys.stdout.write(to_json(told).decode() + "\n")
         sys.stdout.flush()
 
 

@@ -1,25 +1,24 @@
-"""Pipelines: copy databases, then follow them, on Spark.
+r"""Pipelines: copy databases, then follow them, on Spark.
 
 pipeline = (
     tailrace.pipeline("shop")
-    .source("postgres", uri="${SHOP_PG}", namespace=r"^public\\.")
+    .source("postgres", uri="${SHOP_PG}", namespace=r"^public\.")
     .branch(namespace=r"orders$").transform(omit("card_number")).save("file", path="./out", format="parquet")
-)
-"""
+)"""
 
 import sys
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from tailrace.pipeline.pipeline import Pipeline
+    from tailrace.pipeline.define.builder import Pipeline
 
 
 class _Package(ModuleType):
     """`tailrace.pipeline` is this package, and also what one calls to write a pipeline."""
 
     def __call__(self, name: str, home: str = "./.tailrace", **settings: Any) -> "Pipeline":
-        from tailrace.pipeline.pipeline import pipeline
+        from tailrace.pipeline.define.builder import pipeline
 
         return pipeline(name, home, **settings)
 

@@ -1,18 +1,17 @@
-"""Topics as an ordinary Spark source and sink.
+"""Topics, change streams and the feed as ordinary Spark sources, topics as a sink.  `session` starts Spark with the
+format registered.
 
-import tailrace.spark
-
-spark = tailrace.spark.session(home="./data")
-orders = spark.read.format("tailrace").option("subscribe", "orders").load()
-orders.groupBy("key").count().show()
+Used from outside: session, columns.
+Read in this order: session, format, options, columns, messages, short_errors.
 """
 
-from tailrace.spark.installed import check_pyspark
+from tailrace.spark.runtime.installed import check_pyspark
 
 check_pyspark()
 
 from tailrace.spark.format import Tailrace  # noqa: E402
-from tailrace.spark.lag import Lag, lag  # noqa: E402
+from tailrace.spark.messages import messages  # noqa: E402
 from tailrace.spark.session import register, session  # noqa: E402
+from tailrace.spark.source.lag import Lag, lag  # noqa: E402
 
-__all__ = ["Lag", "Tailrace", "lag", "register", "session"]
+__all__ = ["Lag", "Tailrace", "lag", "messages", "register", "session"]

@@ -20,8 +20,8 @@ from pyspark.sql.types import (
 )
 
 from tailrace.errors import BadSetting
-from tailrace.log.fetched import Fetched
-from tailrace.log.interchange import plain
+from tailrace.log.interchange.folder import plain
+from tailrace.log.read.fetched import Fetched
 from tailrace.log.record import Mode, Op
 
 HEADER = StructType().add("key", StringType()).add("value", BinaryType())

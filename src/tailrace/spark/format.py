@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import MutableMapping
+from typing import Any
 
-from pyspark.sql.datasource import DataSource
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader
 from pyspark.sql.types import StructType
 
 from tailrace.errors import BadSetting
 from tailrace.log.catalog import check_name
-from tailrace.spark import topics
 from tailrace.spark.columns import check_schema, schema_of
-from tailrace.spark.homes import check_reach, home_at, settled
-from tailrace.spark.options import BATCH_ONLY, STREAM_ONLY, Reading, Writing, parse
-from tailrace.spark.rows import check_columns
-from tailrace.spark.sink import BatchSink, StreamSink
-from tailrace.spark.source import FilteredReader, TopicReader
-from tailrace.spark.stream import TopicStreamReader
+from tailrace.spark.options import BATCH_ONLY, STREAM_ONLY, ReadOptions, Writing, parse
+from tailrace.spark.runtime.homes import check_reach, home_at, settled
+from tailrace.spark.short_errors import short_errors
+from tailrace.spark.sink.rows import check_columns
+from tailrace.spark.sink.sink import BatchSink, StreamSink
+from tailrace.spark.source import change_stream, feed, topics
+from tailrace.spark.source.batch import FilteredReader, TopicBatchReader
+from tailrace.spark.source.stream import TopicStreamReader
 
 
+@short_errors
 class Tailrace(DataSource):
     """Topics as a source and a sink.  `default_home` and `one_host` are what a session knows when it registers it."""
 
@@ -38,22 +41,48 @@ class Tailrace(DataSource):
     # -- reading
     def schema(self) -> StructType:
         """The columns that a read gives."""
+        if (other := self._other()) is not None:
+            return other[0]
         reading = self._reading((), "")
         return schema_of(reading.columns)
 
-    def reader(self, schema: StructType) -> TopicReader:
+    def reader(self, schema: StructType) -> DataSourceReader:
         """For `spark.read`."""
+        if (other := self._other()) is not None:
+            return other[1](self.home, other[3])
         reading = self._reading(STREAM_ONLY, "is for spark.readStream")
-        kind = FilteredReader if reading.push_filters else TopicReader
+        kind = FilteredReader if reading.push_filters else TopicBatchReader
         return kind(self.home, reading, check_schema(schema))
 
-    def streamReader(self, schema: StructType) -> TopicStreamReader:
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """For `spark.readStream`."""
+        if (other := self._other()) is not None:
+            return other[2](self.home, other[3])
         reading = self._reading(BATCH_ONLY, "is for spark.read")
         return TopicStreamReader(self.home, reading, check_schema(schema))
 
-    def _reading(self, refused: tuple[str, ...], why: str) -> Reading:
-        reading = parse(self.options, Reading, refused=refused, why=why)
+    def _other(self) -> tuple[StructType, Any, Any, Any] | None:
+        """What reads a table's changes or the feed, if the options name one: schema, batch and streaming reader."""
+        given = {name.lower() for name in self.options}
+        kinds: tuple[StructType, Any, Any, Any]
+        if "feed" in given:
+            kinds = feed.SCHEMA, feed.FeedReader, feed.FeedStreamReader, feed.FeedReading
+        elif "stream" in given:
+            kinds = (
+                change_stream.SCHEMA,
+                change_stream.StreamReader,
+                change_stream.StreamStreamReader,
+                change_stream.StreamReading,
+            )
+        else:
+            return None
+        schema, batch, stream, options = kinds
+        reading: Any = parse(self.options, options)
+        check_reach(self.home, self.one_host or reading.shared_home)
+        return schema, batch, stream, reading
+
+    def _reading(self, refused: tuple[str, ...], why: str) -> ReadOptions:
+        reading = parse(self.options, ReadOptions, refused=refused, why=why)
         check_reach(self.home, self.one_host or reading.shared_home)
         topics.check_subscription(reading)
         topics.check_settings(reading, topics.extents(home_at(self.home), reading))

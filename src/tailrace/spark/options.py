@@ -17,7 +17,7 @@ SPARKS_OWN = {"checkpointlocation", "queryname", "outputmode"}
 """What Spark hands on although it is not meant for a source or sink."""
 
 
-class Reading(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+class ReadOptions(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """How to read topics; the names are those of Spark's Kafka source where they mean the same."""
 
     home: str | None = None
@@ -51,7 +51,7 @@ class Writing(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 STREAM_ONLY = ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay", "maxBytesPerTrigger")
 BATCH_ONLY = ("endingOffsets", "endingTimestamp", "pushFilters")
-Kind = TypeVar("Kind", Reading, Writing)
+Kind = TypeVar("Kind", bound=msgspec.Struct)
 
 
 def parse(given: Mapping[str, str], kind: type[Kind], *, refused: tuple[str, ...] = (), why: str = "") -> Kind:
@@ -62,7 +62,7 @@ def parse(given: Mapping[str, str], kind: type[Kind], *, refused: tuple[str, ...
         if name.lower() in SPARKS_OWN:
             continue
         if name.lower() not in names:
-            what = "reading" if kind is Reading else "writing"
+            what = "writing" if kind is Writing else "reading"
             raise BadSetting.unknown(f"{what} the format tailrace", name, names.values())
         made[names[name.lower()]] = text
     for name in refused:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
 import functools
+import logging
 import os
 import shutil
 import sys
 import tempfile
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import IO, Any
 
@@ -17,16 +19,17 @@ from pyspark import SparkConf, SparkContext
 from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
-from tailrace.spark import archive
 from tailrace.spark.format import Tailrace
-from tailrace.spark.homes import one_host, settled
-from tailrace.spark.installed import check_pyspark
-from tailrace.spark.java import java_home
+from tailrace.spark.runtime import class_archive
+from tailrace.spark.runtime.homes import one_host, settled
+from tailrace.spark.runtime.installed import check_pyspark
+from tailrace.spark.runtime.java import java_home
 
+_log = logging.getLogger("tailrace")
 JAVA = "spark.driver.extraJavaOptions"
 LOGGING = f"-Dlog4j2.configurationFile=file:{Path(__file__).parent / 'log4j2.properties'}"
 SETTINGS: dict[str, str] = {
-    # for those who ask for it by the option pushFilters
+    # for reads with the option pushFilters
     "spark.sql.python.filterPushdown.enabled": "true",
     # TCP on loopback stalls some 40 ms a batch
     "spark.python.unix.domain.socket.enabled": "true",
@@ -41,7 +44,7 @@ SETTINGS: dict[str, str] = {
 KEPT = {
     # Each batch takes as much memory as the one before, and pages that go back to the system and are asked for again
     # are a fifth of a Python worker's time.  So Arrow, as PostgreSQL's driver, takes it from the C library, of which
-    # glibc keeps up to 1 GiB; 32 MiB is the largest piece that it can be told to keep.
+    # glibc keeps up to 1 GiB; 32 MiB is the largest piece that it can be set to keep.
     "ARROW_DEFAULT_MEMORY_POOL": "system",
     "MALLOC_MMAP_THRESHOLD_": str(32 * 1024 * 1024),
     "MALLOC_TRIM_THRESHOLD_": str(1024 * 1024 * 1024),
@@ -58,6 +61,26 @@ ON_ONE_HOST = {
 }
 
 
+PROTECTED = {"spark.authenticate": "true", "spark.network.crypto.enabled": "true"}
+"""On clusters that share out a secret by themselves: tasks carry the addresses and passwords of databases."""
+
+
+def warn_of_exposure(context: SparkContext) -> None:
+    """Warn where every program on the network can read what tasks carry.
+
+    A standalone cluster must be given a secret of its own, so tailrace cannot switch this on there by itself."""
+    master = str(context.master)
+    open_ones = [name for name in PROTECTED if context.getConf().get(name, "false") != "true"]
+    if not one_host(master) and open_ones:
+        _log.warning(
+            "Spark at %s runs without %s: every program on its network can read the addresses and passwords that tasks "
+            "carry, and run code there. Set spark.authenticate=true, spark.authenticate.secret and "
+            "spark.network.crypto.enabled=true on the master, the workers and here (--conf)",
+            master,
+            " and ".join(open_ones),
+        )
+
+
 def session(
     master: str | None = None,
     *,
@@ -69,10 +92,14 @@ def session(
 
     `home` is the one that jobs mean when they name none; `config` has settings of Spark's that come before ours."""
     builder = SparkSession.builder
-    java = {JAVA: " ".join([LOGGING, *archive.used(java_home())])}
+    java = {JAVA: " ".join([LOGGING, *class_archive.used(java_home())])}
     for name, value in _settings(master, app, {**java, **(config or {})}).items():
         builder = builder.config(name, value)
-    return register(builder.getOrCreate(), home=home)
+    with _worker_environment():
+        made = builder.getOrCreate()
+    if _master(made):
+        warn_of_exposure(made.sparkContext)
+    return register(made, home=home)
 
 
 def context(
@@ -85,13 +112,15 @@ def context(
 ) -> SparkContext:
     """Spark for jobs that call Python functions and, without `frames`, no more: a session takes as long again to start.
 
-    Such a Java only hands out tasks, so it is told to start quickly and compile little.  What it has to say goes to
-    `said`, a file; None: to where this process says things."""
-    quick = () if frames else archive.QUICK
-    java = {JAVA: " ".join([LOGGING, *quick, *archive.used(java_home())])}
-    os.environ.setdefault("SPARK_LAUNCHER_OPTS", " ".join(archive.QUICK))
+    Such a Java only hands out tasks, so its options make it start quickly and compile little.  What it has to say goes
+    to `said`, a file; None: to where this process says things."""
+    quick = () if frames else class_archive.QUICK
+    java = {JAVA: " ".join([LOGGING, *quick, *class_archive.used(java_home())])}
     conf = SparkConf().setAll(list(_settings(master, app, {**java, **(config or {})}).items()))
-    made = SparkContext(conf=conf, gateway=launch_gateway(conf, {"stdout": said, "stderr": said}))
+    with _worker_environment(SPARK_LAUNCHER_OPTS=" ".join(class_archive.QUICK)):
+        gateway = launch_gateway(conf, {"stdout": said, "stderr": said})
+    made = SparkContext(conf=conf, gateway=gateway)
+    warn_of_exposure(made)
     if frames:
         register(SparkSession(made))
     else:
@@ -100,16 +129,29 @@ def context(
 
 
 def _settings(master: str | None, app: str, config: Mapping[str, Any]) -> dict[str, str]:
-    """Everything that Spark is told, once what it needs is found to be there."""
+    """All settings of Spark, once pyspark and Java are found."""
     check_pyspark()
     os.environ["JAVA_HOME"] = java_home()
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    for name, value in KEPT.items():  # workers of data sources get only what Java has
-        os.environ.setdefault(name, value)
     master = master or os.environ.get("TAILRACE_SPARK_MASTER") or "local[*]"
-    workers = {f"spark.executorEnv.{name}": os.environ[name] for name in KEPT}
-    ours = {**SETTINGS, **workers, **(ON_ONE_HOST if one_host(master) else {})}
+    workers = {f"spark.executorEnv.{name}": os.environ.get(name, value) for name, value in KEPT.items()}
+    place = ON_ONE_HOST if one_host(master) else PROTECTED if master.startswith(("yarn", "k8s")) else {}
+    ours = {**SETTINGS, **workers, **place}
     return {**ours, **config, "spark.master": master, "spark.app.name": app}
+
+
+@contextlib.contextmanager
+def _worker_environment(**more: str) -> Iterator[None]:
+    """Sets the workers' environment while Java starts, and takes it back.
+
+    Workers of data sources get only what Java has; other children of this process must not get it."""
+    added = {name: value for name, value in {**KEPT, **more}.items() if name not in os.environ}
+    os.environ.update(added)
+    try:
+        yield
+    finally:
+        for name in added:
+            os.environ.pop(name, None)
 
 
 def register(spark: SparkSession, *, home: str | os.PathLike[str] | None = None) -> SparkSession:

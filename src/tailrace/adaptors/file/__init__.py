@@ -1,9 +1,12 @@
-"""The file adaptor: JSON lines, CSV and Parquet; read, followed as they grow, and written."""
+"""The file adaptor: JSON lines, CSV and Parquet; read, followed as they grow, and written.
+
+Read in this order: settings, names.
+"""
 
 from tailrace.adaptors.contract import Adaptor
-from tailrace.adaptors.file.reading import FileReader
 from tailrace.adaptors.file.settings import FileSink, FileSource
-from tailrace.adaptors.file.writing import FileWriter
+from tailrace.adaptors.file.sink.writer import FileWriter
+from tailrace.adaptors.file.source.reader import FileReader
 
 FILE = Adaptor(
     "file",

@@ -1,4 +1,4 @@
-"""What the file adaptor is made from."""
+"""Settings of the file adaptor: what a pipeline file says of its source and sink."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Annotated, Literal, TypeAlias
 
 from msgspec import Meta
 
-from tailrace.adaptors.contract import Settings
+from tailrace.adaptors.contract import Located, Settings
 
 Format: TypeAlias = Literal["jsonl", "csv", "parquet"]
 
@@ -14,7 +14,7 @@ Format: TypeAlias = Literal["jsonl", "csv", "parquet"]
 class FileSource(Settings, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Files that are copied, and then followed as they grow and new ones come."""
 
-    path: Annotated[str, Meta(description="a file, a folder, or a pattern such as logs/*.jsonl")]
+    path: Annotated[Located, Meta(description="a file, a folder, or a pattern such as logs/*.jsonl")]
     format: Annotated[
         Format | None, Meta(description="of all files; if not given each file's name says it: .jsonl, .csv, .parquet")
     ] = None
@@ -39,8 +39,22 @@ class FileSource(Settings, frozen=True, kw_only=True, forbid_unknown_fields=True
 class FileSink(Settings, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A folder that batches of messages are written to, each seen whole or not at all."""
 
-    path: Annotated[str, Meta(description="the folder; all processes of a cluster must see it")]
+    path: Annotated[Located, Meta(description="the folder; all processes of a cluster must see it")]
     format: Annotated[Format, Meta(description="of the files")] = "parquet"
+    keep: Annotated[
+        Literal["changes", "state"],
+        Meta(
+            description="every change, in files that are only added; or the current rows, in one Parquet file for each "
+            "namespace that is replaced as a whole"
+        ),
+    ] = "changes"
+    every: Annotated[
+        Annotated[float, Meta(ge=0)] | None,
+        Meta(
+            description="seconds, at least, between two files of a namespace while little is pending (10); with keep = "
+            "state between two merges (60)"
+        ),
+    ] = None
     plain: Annotated[bool, Meta(description="only the documents, without _op and _timestamp; deletes are left out")] = (
         False
     )

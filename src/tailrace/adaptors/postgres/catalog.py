@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tailrace.adaptors.postgres import names
-from tailrace.adaptors.postgres.position import mark
-from tailrace.adaptors.postgres.types import Type
+from tailrace.adaptors.postgres.source.position import mark
+from tailrace.adaptors.postgres.types import TEXT_ONLY, Type
 from tailrace.errors import NotThere
 
 if TYPE_CHECKING:
@@ -18,8 +18,9 @@ _LISTED = """
     c.relkind IN ('r', 'p') AND NOT c.relispartition AND c.relpersistence = 'p'
     AND n.nspname NOT LIKE 'pg\\_%' AND n.nspname NOT IN ('information_schema', 'tailrace')
 """
+_BLOCKS = "COALESCE(pg_relation_size(c.oid), 0) / current_setting('block_size')::int"
 _ROWS = """
-    CASE WHEN pg_relation_size(c.oid) = 0 THEN 0
+    CASE WHEN COALESCE(pg_relation_size(c.oid), 0) = 0 THEN 0
          WHEN c.reltuples < 0 OR c.relpages = 0 THEN pg_relation_size(c.oid) / 150
          ELSE (c.reltuples / c.relpages * (pg_relation_size(c.oid) / current_setting('block_size')::int)) END::bigint
 """
@@ -29,7 +30,7 @@ _TABLES = f"""
     WHERE {_LISTED} ORDER BY 1, 2
 """
 _LEAVES = f"""
-    SELECT c.oid, n.nspname, c.relname, pg_relation_size(c.oid) / current_setting('block_size')::int, {_ROWS}
+    SELECT c.oid, n.nspname, c.relname, {_BLOCKS}, {_ROWS}
     FROM pg_partition_tree(%s::oid) t JOIN pg_class c ON c.oid = t.relid JOIN pg_namespace n ON n.oid = c.relnamespace
     WHERE t.isleaf AND c.relkind = 'r' ORDER BY 1, 2
 """
@@ -51,6 +52,16 @@ _IDENTITIES = f"""
                      JOIN pg_class l ON l.oid = t.relid WHERE t.isleaf AND c.relkind = 'p'), c.relreplident::text),
            EXISTS (SELECT FROM pg_index i WHERE i.indrelid = c.oid AND {IDENTIFIES})
     {ASKED}
+"""
+_SIZES = f"""
+    SELECT asked.n, l.oid, ln.nspname, l.relname, {_BLOCKS.replace("c.", "l.")}, {_ROWS.replace("c.", "l.")}
+    {ASKED}
+    CROSS JOIN LATERAL (
+        SELECT c.oid WHERE c.relkind = 'r' UNION ALL
+        SELECT relid FROM pg_partition_tree(CASE WHEN c.relkind = 'p' THEN c.oid END) WHERE isleaf
+    ) AS leaf(oid)
+    JOIN pg_class l ON l.oid = leaf.oid AND l.relkind = 'r' JOIN pg_namespace ln ON ln.oid = l.relnamespace
+    ORDER BY asked.n, l.oid
 """
 _FILES = f"""
     SELECT asked.n, json_object_agg(l.oid::text, l.relfilenode::bigint)
@@ -77,10 +88,12 @@ _TYPES = """
         WHERE t.typtype = 'd')
     SELECT c.oid, c.modifier, format_type(c.oid, c.modifier), format_type(c.at, c.mod), t.typname,
            t.typnamespace = 'pg_catalog'::regnamespace, t.typoutput::regproc::text, c.mod,
-           quote_ident(n.nspname) || '.' || quote_ident(t.typname),
+           CASE WHEN given.typtype = 'p' THEN quote_ident(n.nspname) || '.' || quote_ident(t.typname)
+                ELSE quote_ident(given.typnamespace::regnamespace::text) || '.' || quote_ident(given.typname) END,
            t.typinput = 'array_in'::regproc, e.typname, e.typnamespace = 'pg_catalog'::regnamespace, e.typdelim
     FROM chain c JOIN pg_type t ON t.oid = c.at JOIN pg_namespace n ON n.oid = t.typnamespace
     LEFT JOIN pg_type e ON e.oid = t.typelem
+    JOIN pg_proc f ON f.oid = t.typoutput JOIN pg_type given ON given.oid = f.proargtypes[0]
     WHERE t.typtype <> 'd'
 """
 
@@ -194,13 +207,28 @@ def tables(connection: Connection[Any]) -> list[Listed]:
     return [Listed(schema, name, oid, parted, None if parted else rows) for schema, name, oid, parted, rows in found]
 
 
-def leaves(connection: Connection[Any], table: Table) -> list[Leaf]:
+def leaves(connection: Connection[Any], table: Table | Identity) -> list[Leaf]:
     """Where a table's rows are."""
     if table.partitioned:
         return [Leaf(*row) for row in connection.execute(_LEAVES, [table.oid]).fetchall()]
-    sql = f"SELECT pg_relation_size(c.oid) / current_setting('block_size')::int, {_ROWS} FROM pg_class c WHERE oid = %s"
-    blocks, rows = connection.execute(sql, [table.oid]).fetchone() or (0, 0)
-    return [Leaf(table.oid, table.schema, table.name, blocks, rows)]
+    sql = f"SELECT {_BLOCKS}, {_ROWS} FROM pg_class c WHERE oid = %s"
+    found = connection.execute(sql, [table.oid]).fetchone() or (0, 0)
+    return [Leaf(table.oid, table.schema, table.name, *found)]
+
+
+def leaves_each(connection: Connection[Any], namespaces: Sequence[str]) -> dict[str, list[Leaf]]:
+    """Where the rows of each of some tables are, by one query."""
+    found: dict[str, list[Leaf]] = {}
+    for name, *leaf in each(connection, _SIZES, namespaces):
+        found.setdefault(name, []).append(Leaf(*leaf))
+    return found
+
+
+def without_columns(connection: Connection[Any], namespaces: Sequence[str]) -> set[str]:
+    """Those of some tables that have no columns, and so rows that say nothing."""
+    sql = f"""SELECT asked.n {ASKED} WHERE NOT EXISTS (
+              SELECT FROM pg_attribute a WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped)"""
+    return {name for (name,) in each(connection, sql, namespaces)}
 
 
 def each(connection: Connection[Any], sql: str, namespaces: Sequence[str]) -> list[Any]:
@@ -239,6 +267,14 @@ def identities(connection: Connection[Any], namespaces: Sequence[str]) -> list[I
     return [Identity(oid, *names.parts(name), *rest) for name, oid, *rest in found]
 
 
+def identity(connection: Connection[Any], namespace: str) -> Identity:
+    """A table by its namespace; `NotThere` if it is gone."""
+    found = identities(connection, [namespace])
+    if not found:
+        raise absent(connection, namespace)
+    return found[0]
+
+
 def _columns(connection: Connection[Any], oid: int, published: Sequence[str] | None) -> tuple[Column, ...]:
     found = connection.execute(_COLUMNS, [oid]).fetchall()
     # Before 18 publications list generated columns too, and send none of them.
@@ -258,6 +294,12 @@ def keys(connection: Connection[Any], oid: int, identity: str) -> tuple[str, ...
     return tuple(row[0] or ()) if row else ()
 
 
+def is_deferrable(connection: Connection[Any], oid: int) -> bool:
+    """Whether two rows may have the same primary key within a transaction."""
+    sql = "SELECT 1 FROM pg_index WHERE indrelid = %s AND indisprimary AND NOT indimmediate"
+    return connection.execute(sql, [oid]).fetchone() is not None
+
+
 def types(connection: Connection[Any], asked: Iterable[tuple[int, int]]) -> dict[tuple[int, int], Type]:
     """Types by oid and modifier, as far as the catalog still knows them."""
     wanted = sorted(set(asked))
@@ -269,6 +311,8 @@ def _type(
     name: str, base: str, kind: str, builtin: bool, output: str, modifier: int, plain: str,
     array: bool, element: str | None, element_builtin: bool | None, delimiter: str | None,
 ) -> Type:  # fmt: skip
+    if (builtin and kind in TEXT_ONLY) or (array and element_builtin and element in TEXT_ONLY):
+        return Type("text", output=output, plain=plain)
     known = builtin or (array and bool(element_builtin))
     inner = (element or "") if array and element_builtin and delimiter == "," else ""
     return Type(name, base if known else "text", kind if builtin else "", inner, output, plain, modifier)

@@ -6,7 +6,8 @@ import contextlib
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from tailrace.adaptors.postgres import lending, trouble
+from tailrace.adaptors.postgres import connection_pool, errors
+from tailrace.adaptors.sql.connection import connected
 from tailrace.errors import BadSetting, NotInstalled, NotReady
 
 if TYPE_CHECKING:
@@ -56,15 +57,15 @@ class Database:
     def __repr__(self) -> str:
         return f"Database({self.where})"
 
-    @contextlib.contextmanager
-    def connect(self, doing: str = "asking") -> Iterator[Connection[Any]]:
+    def connect(self, doing: str = "asking") -> contextlib.AbstractContextManager[Connection[Any]]:
         """A connection for SQL, each statement its own transaction; its errors are tailrace's."""
-        connection = self.open()
-        try:
-            with self.guarded(doing):
-                yield connection
-        finally:
-            connection.close()
+        return connected(self, doing)
+
+    @contextlib.contextmanager
+    def asking(self, doing: str) -> Iterator[Connection[Any]]:
+        """The same, perhaps one that this process had open: for tasks, of which one follows the other."""
+        with connection_pool.lent_sql(self._conninfo(), self.open) as connection, self.guarded(doing):
+            yield connection
 
     def open(self) -> Connection[Any]:
         """A connection for SQL that the caller closes."""
@@ -72,7 +73,7 @@ class Database:
         try:
             return psycopg.connect(self._conninfo(), autocommit=True, prepare_threshold=None)  # type: ignore[no-any-return]
         except psycopg.Error as error:
-            raise trouble.refused(error, self.where, self._info) from None
+            raise errors.refused(error, self.where, self._info) from None
 
     def arrow(self) -> Any:
         """An ADBC connection that the caller closes; it begins transactions by itself."""
@@ -82,13 +83,13 @@ class Database:
         try:
             return adbc.connect(self._conninfo())
         except adbc.Error as error:
-            raise trouble.refused(error, self.where, self._info) from None
+            raise errors.refused(error, self.where, self._info) from None
 
     @contextlib.contextmanager
     def lent(self) -> Iterator[Any]:
         """The same for the length of a block, perhaps one that this process had open: what is not committed within is
         committed at its end."""
-        with lending.lent(self._conninfo(), self.arrow) as connection:
+        with connection_pool.lent(self._conninfo(), self.arrow) as connection:
             yield connection
 
     def log(self) -> PGconn:
@@ -100,7 +101,7 @@ class Database:
         if connection.status != pq.ConnStatus.OK:
             said = ConnectionError(connection.error_message.decode(errors="replace"))
             connection.finish()
-            raise trouble.refused(said, self.where, self._info)
+            raise errors.refused(said, self.where, self._info)
         return connection
 
     @contextlib.contextmanager
@@ -112,7 +113,7 @@ class Database:
         try:
             yield
         except (psycopg.Error, adbc_driver_manager.Error) as error:
-            raise trouble.failed(error, self.where, doing, namespace) from None
+            raise errors.failed(error, self.where, doing, namespace) from None
 
     def _conninfo(self, **more: str) -> str:
         from psycopg import conninfo

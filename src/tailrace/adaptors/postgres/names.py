@@ -1,10 +1,10 @@
-"""Names: of tables as namespaces, and as SQL writes them."""
+"""Names: of tables as namespaces, and as PostgreSQL's SQL writes them."""
 
 from __future__ import annotations
 
-import re
+from tailrace.adaptors.sql.names import namespace, parts
 
-_PART = re.compile(r'"(?:[^"]|"")*"|[^.]*')
+__all__ = ["literal", "namespace", "parts", "quote"]
 
 
 def quote(*parts: str) -> str:
@@ -15,22 +15,3 @@ def quote(*parts: str) -> str:
 def literal(text: str) -> str:
     """A text as SQL writes it, where no parameter can be given."""
     return "'" + text.replace("'", "''") + "'"
-
-
-def namespace(schema: str, table: str) -> str:
-    """The namespace of a table: schema.table, with quotes only around what would otherwise read as two names."""
-    return ".".join(quote(part) if "." in part or '"' in part else part for part in (schema, table))
-
-
-def parts(name: str, schema: str = "public") -> tuple[str, str]:
-    """The schema and the table of a namespace; one without a schema is in the given one."""
-    first = _PART.match(name)
-    assert first is not None, "the pattern matches the empty text"
-    if first.end() == len(name):
-        return schema, _plain(name)
-    return _plain(first[0]), _plain(name[first.end() + 1 :])
-
-
-def _plain(part: str) -> str:
-    quoted = len(part) > 1 and part[0] == part[-1] == '"'
-    return part[1:-1].replace('""', '"') if quoted else part

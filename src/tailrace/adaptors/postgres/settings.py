@@ -1,26 +1,18 @@
-"""What the postgres adaptor is made from."""
+"""Settings of the postgres adaptor: what a pipeline file says of its source and sink."""
 
 from __future__ import annotations
 
 from typing import Annotated, Literal
 
-import msgspec
 from msgspec import Meta
 
-from tailrace.adaptors.contract import Settings
+from tailrace.adaptors.contract import Settings, secret
+from tailrace.adaptors.contract.settings import Altered, BatchBytes, BatchRows, Create, Linger, Patience
 
 Uri = Annotated[
     str,
-    Meta(
-        description="where the database is: postgresql://user:password@host:5432/name, or key=value pairs as in libpq",
-        extra={"secret": True},
-    ),
+    secret("where the database is: postgresql://user:password@host:5432/name, or key=value pairs as in libpq"),
 ]
-
-
-def _hidden(settings: Settings) -> str:
-    shown = {f.name: getattr(settings, f.name) for f in msgspec.structs.fields(type(settings)) if f.name != "uri"}
-    return f"{type(settings).__name__}(uri=***, {', '.join(f'{name}={value!r}' for name, value in shown.items())})"
 
 
 class PostgresSource(Settings, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -34,6 +26,13 @@ class PostgresSource(Settings, frozen=True, kw_only=True, forbid_unknown_fields=
             pattern="^[a-z0-9_]{1,63}$",
         ),
     ] = "tailrace"
+    follow: Annotated[
+        bool,
+        Meta(
+            description="go on with what changes; false: each table is copied once, as it is in one moment, which "
+            "needs neither wal_level = logical nor a slot, and a standby will do"
+        ),
+    ] = True
     publication: Annotated[
         str | None, Meta(description="which tables are followed, as the server knows it; the slot's name if not given")
     ] = None
@@ -41,23 +40,12 @@ class PostgresSource(Settings, frozen=True, kw_only=True, forbid_unknown_fields=
         Literal["ask", "full"],
         Meta(description="tables without a key: 'ask' says what to do, 'full' sets REPLICA IDENTITY FULL on them"),
     ] = "ask"
-    altered: Annotated[
-        Literal["copy", "leave"],
-        Meta(
-            description="tables to whose rows ALTER TABLE did what no log says (a default, a new name or type): 'copy' "
-            "copies them again, 'leave' leaves each row until it changes"
-        ),
-    ] = "copy"
-    batch_rows: Annotated[int, Meta(description="the most rows in one batch of changes", ge=1)] = 50_000
-    batch_bytes: Annotated[int, Meta(description="about the most bytes in one batch", ge=1024)] = 8 * 1024 * 1024
-    linger: Annotated[float, Meta(description="seconds between two batches of changes, at least", ge=0)] = 0.01
+    altered: Altered = "copy"
+    batch_rows: BatchRows = 50_000
+    batch_bytes: BatchBytes = 8 * 1024 * 1024
+    linger: Linger = 0.01
     discover: Annotated[float, Meta(description="seconds between looks for new and altered tables", ge=0.1)] = 10.0
-    patience: Annotated[
-        float, Meta(description="seconds to wait for other transactions before saying which are in the way", ge=0)
-    ] = 60.0
-
-    __repr__ = _hidden
-    __str__ = _hidden
+    patience: Patience = 60.0
 
     @property
     def published(self) -> str:
@@ -72,8 +60,14 @@ class PostgresSink(Settings, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     schema: Annotated[
         str | None, Meta(description="the schema to write all tables into; the one each namespace names if not given")
     ] = None
-    create: Annotated[bool, Meta(description="create tables that are missing")] = False
-    alter: Annotated[bool, Meta(description="add columns that are missing")] = False
+    create: Create = False
+    alter: Annotated[
+        bool,
+        Meta(
+            description="add columns that are missing, and widen those that are wider at the source, where nothing is "
+            "lost: integer to bigint, varchar(10) to text, …"
+        ),
+    ] = False
     state: Annotated[
         str,
         Meta(
@@ -81,6 +75,3 @@ class PostgresSink(Settings, frozen=True, kw_only=True, forbid_unknown_fields=Tr
             pattern="^[a-z_][a-z0-9_]{0,62}$",
         ),
     ] = "tailrace"
-
-    __repr__ = _hidden
-    __str__ = _hidden

@@ -7,6 +7,7 @@
     oid                                                                             int64
     arrays of the above (but bytea), one-dimensional                                lists
     numeric without precision, uuid, interval, timetz, money, inet, ranges, enums, composites, …    text
+    regclass and its like, aclitem; types of the server's own statistics and plans    text, also in a PostgreSQL sink
 
 Text is what the type's output function says, with the session's settings (see database): the same in a copy and in the
 log.  Each field's metadata has the type's name, `pg`, so that a PostgreSQL sink restores it exactly, and `pg.base`, the
@@ -47,6 +48,17 @@ _ARROW: dict[str, pa.DataType] = {
 }
 NATIVE = {"bool", "int2", "int4", "int8", "float4", "float8", "bytea", *_TEXTS}
 """What ADBC reads as it is; the server sends all others as text, which is as fast and has every value."""
+
+
+TEXT_ONLY = {
+    # Names of things of one database, which another need not have: 0, written -, is never one.
+    "regclass", "regcollation", "regconfig", "regdatabase", "regdictionary", "regnamespace", "regoper", "regoperator",
+    "regproc", "regprocedure", "regrole", "regtype", "aclitem",
+    # Types that no server reads from text.
+    "gtsvector", "pg_brin_bloom_summary", "pg_brin_minmax_multi_summary", "pg_dependencies", "pg_mcv_list",
+    "pg_ndistinct", "pg_node_tree",
+}  # fmt: skip
+"""Built-in types whose values a PostgreSQL sink has as text; arrays of them, too."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,32 +1,36 @@
-"""Calls: anybody's own functions, over messages one by one or over Arrow columns."""
+"""Calls: users' own functions, over messages one by one or over Arrow columns."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, TypeAlias
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tailrace.adaptors.message import Message
-from tailrace.adaptors.rows import columns_of, keys_of, messages_of, namespace_of, row_keys, rows_of
+from tailrace.adaptors.rows.message import Message
+from tailrace.adaptors.rows.record_key import row_keys
+from tailrace.adaptors.rows.rows import columns_of, keys_of, messages_of, namespace_of, rows_of
+from tailrace.adaptors.rows.unset import bitmap, unset_at
 from tailrace.errors import BadInput, BadSetting
 from tailrace.log.record import Op
-from tailrace.pipeline.functions.columns import (
-    bitmap,
-    check_id_kept,
-    field_names,
-    structs,
-    unset_places,
-    with_data,
-)
+from tailrace.pipeline.functions.columns import check_id_kept, field_names, structs, with_data
 
 OfMessage: TypeAlias = Callable[[Message], Message | None]
 OfColumns: TypeAlias = Callable[[pa.RecordBatch], pa.RecordBatch | pa.Table | None]
 
 ROW = "_row"
-"""The column that tells which row is which, for functions that leave some out."""
+"""The column that tells which row is which, for functions that leave some out.  It has one more underscore, or as many
+as it takes, where the documents have a field of this name."""
+
+
+def row_column(taken: Collection[str]) -> str:
+    """The name of that column beside these fields."""
+    name = ROW
+    while name in taken:
+        name = f"_{name}"
+    return name
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +54,7 @@ class Each:
         return rows_of(out, batch.schema)
 
     def _called(self, message: Message) -> Message | None:
+        place = message.place
         result = self.function(message)
         if result is None:
             return None
@@ -58,11 +63,13 @@ class Each:
         for key in result.keys:
             if key not in result.data:
                 raise BadInput(f"{name_of(self.function)} took away {key!r}, which is part of the id; keep it")
-        return None if result.op in (Op.NOOP, Op.SKIP) else result
+        if result.op in (Op.NOOP, Op.SKIP):
+            return None
+        return result if result.place is place else replace(result, place=place)
 
 
 @dataclass(frozen=True, slots=True)
-class Batch:
+class BatchCall:
     """Calls a function with the documents' fields as Arrow columns, and a column `_row`."""
 
     takes_rows: ClassVar[bool] = True
@@ -70,7 +77,7 @@ class Batch:
 
     def __call__(self, batch: pa.RecordBatch) -> list[pa.RecordBatch]:
         """Rows with the columns that come out."""
-        given = columns_of(batch).append_column(ROW, pa.arange(0, batch.num_rows))
+        given = columns_of(batch).append_column(row_column(field_names(batch)), pa.arange(0, batch.num_rows))
         result = self.function(given)
         if result is None:
             return []
@@ -82,12 +89,13 @@ class Batch:
 
     def _joined(self, batch: pa.RecordBatch, result: pa.RecordBatch) -> pa.RecordBatch:
         """What came out, with the rest of the rows it came from."""
-        if ROW in result.schema.names:
-            batch, result = batch.take(result.column(ROW)), result.drop_columns([ROW])
+        row = row_column(field_names(batch))
+        if row in result.schema.names:
+            batch, result = batch.take(result.column(row)), result.drop_columns([row])
         if result.num_rows != batch.num_rows:
             raise BadInput(
                 f"{name_of(self.function)} made {result.num_rows} rows of {batch.num_rows}; where it leaves some out "
-                f"it keeps the column {ROW}, which tells which"
+                f"it keeps the column {row}, which tells which"
             )
         keys, namespace = keys_of(batch), namespace_of(batch)
         check_id_kept(name_of(self.function), batch, result.schema.names)
@@ -103,7 +111,11 @@ def _still_unset(batch: pa.RecordBatch, result: pa.RecordBatch) -> pa.Array[Any]
     places = {name: place for place, name in enumerate(field_names(batch))}
     flags = []
     for name, column in zip(result.schema.names, result.columns, strict=True):
-        was = unset_places(batch, places[name]) if name in places else pa.repeat(pa.scalar(False), batch.num_rows)
+        was = (
+            unset_at(batch.column("unset"), places[name])
+            if name in places
+            else pa.repeat(pa.scalar(False), batch.num_rows)
+        )
         flags.append(pc.and_(was, column.is_null()).to_pylist())
     return pa.array([bitmap(row) for row in zip(*flags, strict=True)], pa.binary())
 
@@ -113,9 +125,9 @@ def each(function: OfMessage) -> Each:
     return Each(checked("each", function))
 
 
-def batch(function: OfColumns) -> Batch:
+def batch(function: OfColumns) -> BatchCall:
     """A function over Arrow record batches with the documents' fields as columns."""
-    return Batch(checked("batch", function))
+    return BatchCall(checked("batch", function))
 
 
 def checked(what: str, function: Any) -> Any:

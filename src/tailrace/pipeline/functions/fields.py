@@ -8,7 +8,7 @@ from typing import ClassVar
 
 import pyarrow as pa
 
-from tailrace.adaptors.rows import keys_of
+from tailrace.adaptors.rows.rows import keys_of
 from tailrace.errors import BadInput, BadSetting
 from tailrace.pipeline.functions.columns import check_id_kept, field_names, with_fields
 

@@ -6,8 +6,9 @@ import hashlib
 import importlib.util
 import sys
 import traceback
+from importlib.machinery import SourceFileLoader
 from pathlib import Path
-from types import ModuleType
+from types import CodeType, ModuleType
 from typing import Any
 
 from tailrace.errors import BadInput, BadSetting
@@ -30,6 +31,13 @@ def function_at(reference: str, folder: Path | None = None) -> Any:
     return getattr(module, name)
 
 
+class _Loader(SourceFileLoader):
+    """Reads a file's text each time, and leaves no `__pycache__` beside it."""
+
+    def get_code(self, fullname: str) -> CodeType:
+        return self.source_to_code(self.get_data(self.path), self.path)
+
+
 def run_file(path: Path) -> ModuleType:
     """Run a Python file, and give its names.
 
@@ -37,7 +45,7 @@ def run_file(path: Path) -> ModuleType:
     if not path.is_file():
         raise BadInput(f"there is no file {path}")
     name = f"tailrace_file_{path.stem}_{hashlib.sha256(str(path.absolute()).encode()).hexdigest()[:8]}"
-    spec = importlib.util.spec_from_file_location(name, path)
+    spec = importlib.util.spec_from_file_location(name, path, loader=_Loader(name, str(path.absolute())))
     if spec is None or spec.loader is None:
         raise BadInput(f"{path} is not a Python file; its name must end in .py")
     module = importlib.util.module_from_spec(spec)
@@ -46,14 +54,14 @@ def run_file(path: Path) -> ModuleType:
         spec.loader.exec_module(module)
     except SyntaxError as error:
         raise BadInput(f"{path}, line {error.lineno}: {error.msg}") from error
-    except Exception as error:
+    except (Exception, SystemExit) as error:  # an exit of the file's would be one of the command that runs it
         raise BadInput(f"{path}, line {_line(path, error)}: {type(error).__name__}: {error}") from error
     finally:
         sys.modules.pop(name, None)
     return module
 
 
-def _line(path: Path, error: Exception) -> int | None:
+def _line(path: Path, error: BaseException) -> int | None:
     """The last line of this file that the error came through."""
     lines = [f.lineno for f in traceback.extract_tb(error.__traceback__) if Path(f.filename) == path.absolute()]
     return lines[-1] if lines else None

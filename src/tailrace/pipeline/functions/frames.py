@@ -1,4 +1,4 @@
-"""Frames: anybody's own functions over Spark DataFrames.
+"""Frames: users' own functions over Spark DataFrames.
 
 A DataFrame lives on the driver, so a branch with such a function is delivered from there: the rows of a namespace, up
 to 65,536 at a time, become a DataFrame and come back from one.  Whatever can be said by message or by Arrow column runs
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 import pyarrow as pa
 
 from tailrace.errors import BadInput
-from tailrace.pipeline.functions.calls import ROW, Batch, checked, name_of
+from tailrace.pipeline.functions.calls import BatchCall, checked, name_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -31,7 +31,7 @@ class Frame:
 
     def __call__(self, batch: pa.RecordBatch) -> Sequence[pa.RecordBatch]:
         """Rows with the columns of the DataFrame that comes out."""
-        return Batch(self._through)(batch)
+        return BatchCall(self._through)(batch)
 
     def _through(self, columns: pa.RecordBatch) -> pa.Table:
         from pyspark.sql import DataFrame, SparkSession
@@ -41,14 +41,15 @@ class Frame:
         if not isinstance(result, DataFrame):
             raise BadInput(f"{name_of(self.function)} gave a {type(result).__name__}; it gives a DataFrame")
         table = result.toArrow()
-        return table.sort_by(ROW) if ROW in table.schema.names else table
+        row = columns.schema.names[-1]  # `Batch` has put it there
+        return table.sort_by(row) if row in table.schema.names else table
 
 
 def _fit(columns: pa.RecordBatch) -> pa.RecordBatch:
     """Columns of types that Spark has; others as text."""
     from pyspark.sql.pandas.types import from_arrow_type
 
-    from tailrace.adaptors.file.shapes import without
+    from tailrace.adaptors.file.sink.shapes import without
 
     def unfit(kind: pa.DataType) -> bool:
         try:

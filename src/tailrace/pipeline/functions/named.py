@@ -25,7 +25,7 @@ _OF_MAPPING = ("rename", "remap")
 
 
 def function(given: Any, folder: Path | None = None) -> Any:
-    """A function from what somebody wrote: one of ours, a callable over messages, `file:path.py:name`, or in TOML a
+    """A function from what the author wrote: one of ours, a callable over messages, `file:path.py:name`, or in TOML a
     name with what it takes: {omit = "a"}, {pick = ["a", "b"]}, {skip = {field = "a", operator = ">", match = 1}}."""
     if is_reference(given):
         given = function_at(given, folder)

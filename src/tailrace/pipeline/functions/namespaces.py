@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 import pyarrow as pa
 
-from tailrace.adaptors.rows import namespace_of
+from tailrace.adaptors.rows.rows import namespace_of
 from tailrace.errors import BadSetting
 from tailrace.pipeline.functions.columns import with_namespace
 

@@ -9,7 +9,7 @@ from typing import ClassVar
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tailrace.adaptors.rows import ops_of
+from tailrace.adaptors.rows.rows import ops_of
 from tailrace.errors import BadSetting
 from tailrace.log.record import Op
 

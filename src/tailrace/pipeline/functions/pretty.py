@@ -3,27 +3,56 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import ClassVar
 
 import pyarrow as pa
 
-from tailrace.adaptors.jsontext import printed
+from tailrace.adaptors.rows.json_text import printed
 from tailrace.errors import BadSetting
+
+MAX_PRINTED_CHARACTERS = 1 << 20
+"""Characters that one task may print: a copy of a large table would fill the driver's memory."""
+_collected: ContextVar[list[str] | None] = ContextVar("collected", default=None)
+
+
+@contextmanager
+def collecting() -> Iterator[list[str]]:
+    """What functions print in this block, which runs in a task, without a terminal: the driver prints it."""
+    found: list[str] = []
+    token = _collected.set(found)
+    try:
+        yield found
+    finally:
+        _collected.reset(token)
+
+
+def _show(text: str) -> None:
+    found = _collected.get()
+    if found is None:
+        sys.stdout.write(text)
+        sys.stdout.flush()
+    elif sum(map(len, found)) <= MAX_PRINTED_CHARACTERS:
+        found.append(
+            text
+            if len(text) <= MAX_PRINTED_CHARACTERS
+            else text[:MAX_PRINTED_CHARACTERS] + "\n…: more than a task may print\n"
+        )
 
 
 @dataclass(frozen=True, slots=True)
 class Pretty:
-    """Prints messages as JSON where the task runs, and passes them on."""
+    """Prints messages as JSON, where the pipeline was started, and passes them on."""
 
     takes_rows: ClassVar[bool] = True
     spaces: int = 2
 
     def __call__(self, batch: pa.RecordBatch) -> list[pa.RecordBatch]:
         """The same rows."""
-        for text in printed(batch, self.spaces):
-            sys.stdout.write(text + "\n")
-        sys.stdout.flush()
+        _show("".join(f"{text}\n" for text in printed(batch, self.spaces)))
         return [batch]
 
 

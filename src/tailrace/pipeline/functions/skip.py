@@ -19,10 +19,11 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tailrace.adaptors.rows import columns_of, ops_of
+from tailrace.adaptors.rows.rows import columns_of, ops_of
+from tailrace.adaptors.rows.unset import unset_at, unset_of
 from tailrace.errors import BadInput, BadSetting
 from tailrace.log.record import Op
-from tailrace.pipeline.functions.columns import field_names, unset_places
+from tailrace.pipeline.functions.columns import field_names
 
 ORDERS: dict[str, Callable[[Any, Any], bool]] = {
     ">": operators.gt,
@@ -107,7 +108,7 @@ class Skip:
             absent: pa.Array[Any] = pa.repeat(pa.scalar(True), batch.num_rows)
         else:
             place = names.index(self.field)
-            column, absent = columns_of(batch).column(place), unset_places(batch, place)
+            column, absent = columns_of(batch).column(place), unset_at(unset_of(batch), place)
         deleted = pc.equal(ops_of(batch), pa.scalar(int(Op.DELETE), pa.uint8()))
         return [batch.filter(pc.or_(self._mask(column), pc.and_(absent, deleted)))]
 
@@ -119,7 +120,7 @@ class Skip:
         return pc.fill_null(mask, False) if mask is not None else self._one_by_one(column)
 
     def _compared(self, column: pa.Array[Any]) -> pa.Array[Any] | None:
-        """The whole column at once; None where Arrow's idea of it may not be ours."""
+        """The whole column at once; None where Arrow may compare in another way than `matches`."""
         kind, match = column.type, self.match
         if match is None:
             return column.is_null()

@@ -1,0 +1,108 @@
+"""Values on their way into DynamoDB: Arrow columns as what items hold.
+
+integers, decimals, floats          N; over 38 digits, NaN and infinity are refused
+text, bool, bytes                   S, BOOL, B
+timestamp, date, time, interval     S, as ISO 8601 has it
+UUID, and whatever is text          S
+JSON, list, struct, map             L, M and what is in them
+what a DynamoDB source has marked   N, SS, NS, BS, B, L, M: as it was
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import uuid
+from collections.abc import Callable
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+
+from tailrace.adaptors.dynamodb.item_json import from_plain_text, from_text, number_text
+from tailrace.adaptors.rows.json_text import interval_text, plain
+from tailrace.storage.keys import KeyKind
+
+DOCUMENT = b"document"
+_MICROSECOND = dt.timedelta(microseconds=1)
+
+
+def mark_of(field: pa.Field[Any]) -> bytes:
+    """What a DynamoDB source says of a field: N, json or document; "" of another source's."""
+    found: bytes = (field.metadata or {}).get(b"dynamodb", b"")
+    return found
+
+
+def values_of(field: pa.Field[Any], column: pa.Array[Any]) -> list[Any]:
+    """A column's values as items hold them; `ValueError` for one that they cannot."""
+    if pa.types.is_dictionary(column.type):
+        return values_of(field, column.dictionary_decode())
+    convert = _MARKED.get(mark_of(field))
+    if convert is not None and (pa.types.is_string(column.type) or isinstance(column.type, pa.JsonType)):
+        return [None if value is None else convert(value) for value in column.to_pylist()]
+    if isinstance(column.type, pa.JsonType):
+        return [None if text is None else _checked(from_plain_text(text)) for text in column.storage.to_pylist()]
+    if pa.types.is_timestamp(column.type) and column.type.unit == "ns":
+        texts = column.cast(pa.string()).to_pylist()
+        return [None if text is None else text.replace(" ", "T", 1) for text in texts]
+    if _is_number(field):
+        return [None if value is None else _number(value) for value in column.to_pylist()]
+    return [value_of(value) for value in column.to_pylist()]
+
+
+def kind_of(field: pa.Field[Any]) -> KeyKind:
+    """What kind of key a field makes: text, number or bytes."""
+    if _is_number(field) or pa.types.is_integer(field.type) or pa.types.is_decimal(field.type):
+        return "N"
+    return "B" if pa.types.is_binary(field.type) or pa.types.is_fixed_size_binary(field.type) else "S"
+
+
+def _is_number(field: pa.Field[Any]) -> bool:
+    """Whether a field has numbers as text: of DynamoDB, of PostgreSQL."""
+    named = (field.metadata or {}).get(b"pg", b"")
+    is_text = pa.types.is_string(field.type) or pa.types.is_large_string(field.type)
+    return is_text and (mark_of(field) == b"N" or (named.startswith(b"numeric") and not named.endswith(b"[]")))
+
+
+def value_of(value: Any) -> Any:
+    """A value of Python's, however deep, as an item holds it."""
+    if value is None or isinstance(value, bool | str | bytes):
+        return value
+    if isinstance(value, int | Decimal | float):
+        return _number(repr(value) if isinstance(value, float) else value)
+    if isinstance(value, list):
+        return [value_of(inner) for inner in value]
+    if isinstance(value, tuple):  # an entry of a map
+        return [value_of(inner) for inner in value]
+    if isinstance(value, dict):
+        return {name: value_of(inner) for name, inner in value.items()}
+    convert = _CONVERTED.get(type(value))
+    if convert is None:
+        raise ValueError(f"DynamoDB has nothing for a {type(value).__name__}")
+    return convert(value)
+
+
+def _number(value: str | int | Decimal) -> Decimal:
+    try:
+        return Decimal(number_text(Decimal(value)))
+    except ArithmeticError:
+        raise ValueError(f"{value!r} is not a number that DynamoDB holds") from None
+
+
+def _checked(value: Any) -> Any:
+    """JSON, whose numbers are within limits."""
+    return value_of(value)
+
+
+def _duration(value: dt.timedelta) -> str:
+    return f"PT{Decimal(value // _MICROSECOND).scaleb(-6).normalize():f}S"
+
+
+_CONVERTED: dict[type, Callable[[Any], Any]] = {
+    dt.date: plain,
+    dt.datetime: plain,
+    dt.time: plain,
+    dt.timedelta: _duration,
+    pa.MonthDayNano: interval_text,
+    uuid.UUID: str,
+}
+_MARKED: dict[bytes, Callable[[Any], Any]] = {b"N": _number, b"json": from_text, DOCUMENT: from_text}

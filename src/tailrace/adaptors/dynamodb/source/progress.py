@@ -1,0 +1,59 @@
+"""Progress: when each shard last answered.  A shard that does not answer has an age that grows, whatever the state of
+the run is called."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from tailrace.storage.changes import Changes, ForwardedChanges, Read, Start
+
+
+class ShardProgress:
+    """When each shard of some tables last answered.  Any thread may ask."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._answered: dict[tuple[str, str], float] = {}
+
+    def note(self, table: str, shard: str) -> None:
+        """A shard has answered, or is read from now on."""
+        self._answered[table, shard] = self._clock()
+
+    def keep(self, table: str, shards: set[str]) -> None:
+        """Of a table only these are read."""
+        for one in [one for one in self._answered if one[0] == table and one[1] not in shards]:
+            self._answered.pop(one, None)
+        for shard in shards:
+            self._answered.setdefault((table, shard), self._clock())
+
+    def shown(self) -> str:
+        """How many shards there are, and the one that has been silent for longest."""
+        answered = dict(self._answered)
+        if not answered:
+            return ""
+        (table, shard), at = min(answered.items(), key=lambda one: one[1])
+        age = self._clock() - at
+        return f"{len(answered)} shards, the last progress of each at most {age:.0f} s ago ({table} {shard})"
+
+
+class WatchedChanges(ForwardedChanges):
+    """The `Changes` of a table whose answers are noted."""
+
+    def __init__(self, changes: Changes, table: str, progress: ShardProgress) -> None:
+        super().__init__(changes)
+        self._table, self._progress = table, progress
+        self.given = 0
+        """How many changes were read."""
+
+    def iterator(self, shard: str, start: Start, sequence: str | None = None) -> str:
+        """A place in a shard, with the shard's name, since `read` is told nothing else."""
+        return f"{shard}\n{self._changes.iterator(shard, start, sequence)}"
+
+    def read(self, iterator: str, limit: int = 1000) -> Read:
+        """The next changes; the shard has answered."""
+        shard, _, inner = iterator.partition("\n")
+        page = self._changes.read(inner, limit)
+        self._progress.note(self._table, shard)
+        self.given += len(page.changes)
+        return Read(page.changes, None if page.next is None else f"{shard}\n{page.next}")

@@ -1,0 +1,131 @@
+"""The stream of one table, read through `tailrace.streams`: its shards as one sequence, in which the changes of an item
+keep their order however shards are divided."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import time
+from collections.abc import Iterator
+
+from tailrace.adaptors.dynamodb.errors import AFRESH
+from tailrace.adaptors.dynamodb.service import DynamoService, TableDescription
+from tailrace.adaptors.dynamodb.source.position import StreamPosition, stored, token_of
+from tailrace.adaptors.dynamodb.source.progress import ShardProgress, WatchedChanges
+from tailrace.errors import BadToken, HomeError, NotReady, PositionLost
+from tailrace.storage.changes import Change
+from tailrace.storage.limits import item_size
+from tailrace.streams.patience import Patience
+from tailrace.streams.stream import Stream
+
+_log = logging.getLogger("tailrace")
+PATIENCE_SECONDS = 5.0
+"""So long a stream that does not answer is asked again, before the pipeline says that it waits."""
+MAX_BATCH_BYTES, CHANGES_AT_ONCE = 16 * 1024 * 1024, 200
+"""About so much is given at a time, looked at after so many changes."""
+REFRESH_SECONDS = 300.0
+"""How often the position of a quiet table is taken anew: one that is old cannot tell what was trimmed since."""
+LATE_SECONDS, WARN_SECONDS = 12 * 3600.0, 3600.0
+"""A reader that is so far behind is in danger of the 24 hours; it is said so often."""
+
+
+def first_position(service: DynamoService, table: TableDescription) -> StreamPosition:
+    """Where the stream ends now: what happens from here on comes, and perhaps some that happened just before."""
+    with _guarded(table.name):
+        changes = service.changes(table.name, table.schema)
+        with Stream(changes, "latest", table=table.name, make=lambda change: change, patience=_patience()) as stream:
+            return stored(table.id, stream.token)
+
+
+def _patience() -> Patience:
+    return Patience(PATIENCE_SECONDS)
+
+
+@contextlib.contextmanager
+def _guarded(table: str) -> Iterator[None]:
+    """Say of what was lost what a pipeline can do about it."""
+    try:
+        yield
+    except (PositionLost, BadToken) as error:
+        raise lost(table, str(error).partition(". ")[0]) from None
+    except HomeError as error:
+        raise NotReady(str(error)) from None
+
+
+def lost(table: str, why: str) -> PositionLost:
+    """Changes of a table are in no stream any more."""
+    return PositionLost(f"table {table}: {why}; nobody can say what changed since. {AFRESH}")
+
+
+class TableStream:
+    """The changes of one table from a position on.  Used by one thread at a time.
+
+    After an error it is of no use: another one goes on from the position that the pipeline has stored."""
+
+    def __init__(
+        self, service: DynamoService, table: TableDescription, position: StreamPosition, progress: ShardProgress
+    ) -> None:
+        self.table, self.position, self._progress = table, position, progress
+        self._taken_at, self._warned, self._shards = time.monotonic(), 0.0, set[str]()
+        changes = self._changes = WatchedChanges(service.changes(table.name, table.schema), table.name, progress)
+        self.read_some = False
+        """Whether DynamoDB gave any changes last time, also such as are from before the position."""
+        with _guarded(table.name):
+            token = token_of(table.name, position)
+            self._stream = Stream(changes, token, table=table.name, make=lambda change: change, patience=_patience())
+            self._clock = changes.time
+            self._check()
+
+    def take(self, most: int) -> list[Change]:
+        """The next changes; `position` is behind them."""
+        with _guarded(self.table.name):
+            before = self._changes.given
+            found = self._some(most)
+            self.read_some = self._changes.given != before
+            self._check()
+            moved = found or self._stream.shards != self._shards
+            if moved or time.monotonic() - self._taken_at > REFRESH_SECONDS:
+                self._taken_at, self._shards = time.monotonic(), self._stream.shards
+                self.position = stored(self.table.id, self._stream.token)
+                self._progress.keep(self.table.name, self._shards)
+        if found:
+            self._warn(found[-1])
+        return found
+
+    def _some(self, most: int) -> list[Change]:
+        """Changes up to a number and about a size: an item may have 400 KB."""
+        found: list[Change] = []
+        size = 0
+        while len(found) < most and size < MAX_BATCH_BYTES:
+            some = self._stream.take(min(CHANGES_AT_ONCE, most - len(found)))
+            found += some
+            size += sum(item_size(change.new or {}) + item_size(change.old or {}) for change in some)
+            if len(some) < CHANGES_AT_ONCE:
+                break
+        return found
+
+    def _check(self) -> None:
+        """A shard that was trimmed before it was read to its end may have had more."""
+        if self._stream.trimmed:
+            raise lost(
+                self.table.name,
+                f"its shard {self._stream.trimmed[0]} was trimmed before it was read to the end; changes are kept "
+                "for 24 hours",
+            )
+
+    def _warn(self, change: Change) -> None:
+        """Tell of the 24 hours before they bite."""
+        behind = self._clock() - change.created_at.timestamp()
+        if behind > LATE_SECONDS and (not self._warned or time.monotonic() - self._warned > WARN_SECONDS):
+            self._warned = time.monotonic()
+            _log.warning(
+                "table %s: its stream is read %.0f hours behind, and keeps changes for 24: what is not read by then is "
+                "lost; see what holds the pipeline back: tailrace status",
+                self.table.name,
+                behind / 3600,
+            )
+
+    def close(self) -> None:
+        """Give up threads."""
+        self._stream.close()
+        self._progress.keep(self.table.name, set())

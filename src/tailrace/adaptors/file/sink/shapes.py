@@ -1,0 +1,148 @@
+"""Shapes: rows as the columns of a file.
+
+_op            insert, update or delete            _timestamp   when
+_partition     where in the commit log: its …      _offset      … partition, and its offset there
+_transaction   where in the source's own log: …    _position    … which transaction, which change of it
+…              the document's fields               _unset       the names of those the source did not send
+
+A document may have a field with one of these names.  Then all of ours begin with one more underscore, or with as many
+as it takes; the file's metadata says with how many (`own`).
+"""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from collections.abc import Collection
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tailrace.adaptors.rows.json_text import interval_text, to_json
+from tailrace.adaptors.rows.provenance import PLACE, place_columns
+from tailrace.adaptors.rows.removal import as_columns
+from tailrace.adaptors.rows.rows import columns_of, namespace_of, ops_of
+from tailrace.adaptors.rows.unset import left_as_they_are, unset_names
+from tailrace.log.record import Op
+
+OP, TIMESTAMP, UNSET = "op", "timestamp", "unset"
+OWN = (OP, TIMESTAMP, *PLACE, UNSET)
+"""The columns of ours, as they are called after their prefix."""
+_NAMES = pa.array([op.name.lower() for op in sorted(Op)])
+MOST_DIGITS = 38
+
+
+def shaped(batch: pa.RecordBatch, *, plain: bool) -> pa.RecordBatch:
+    """Rows as a file's columns; plain: the documents alone, and only those that were inserted or updated."""
+    if plain:
+        kept = pc.less_equal(ops_of(batch), pa.scalar(int(Op.UPDATE), pa.uint8()))
+        return columns_of(batch.filter(kept)).replace_schema_metadata(batch.schema.metadata)
+    batch = as_columns(batch, namespace_of(batch))
+    columns = columns_of(batch)
+    prefix = _free_prefix(columns.schema.names)
+    where = place_columns(batch)
+    arrays = [_NAMES.take(ops_of(batch)), batch.column("timestamp"), *where.values(), *columns.columns]
+    names = [*(prefix + name for name in (OP, TIMESTAMP, *where)), *columns.schema.names]
+    if "unset" in batch.schema.names:
+        arrays.append(unset_names(left_as_they_are(batch), columns.schema.names))
+        names.append(prefix + UNSET)
+    metadata = {**batch.schema.metadata, b"own": prefix.encode()}
+    return pa.RecordBatch.from_arrays(arrays, names=names).replace_schema_metadata(metadata)
+
+
+def _free_prefix(taken: Collection[str]) -> str:
+    prefix = "_"
+    while any(prefix + name in taken for name in OWN):
+        prefix += "_"
+    return prefix
+
+
+def own_name(schema: pa.Schema, name: str) -> str:
+    """What a column of ours is called in a file; files of earlier versions have one underscore."""
+    prefix = (schema.metadata or {}).get(b"own", b"_")
+    return str(prefix.decode()) + name
+
+
+def own_columns(schema: pa.Schema) -> list[str]:
+    """The names of the columns of ours that a file has; one of an earlier version has fewer."""
+    return [name for name in (own_name(schema, own) for own in OWN) if name in schema.names]
+
+
+def joins(first: pa.Schema, second: pa.Schema) -> pa.Schema | None:
+    """The schema of a file that can hold both, without changing a value; None if there is none."""
+    if first.equals(second, check_metadata=True):
+        return first
+    unset = own_name(first, UNSET)
+    same = [n for n in first.names if n != unset] == [n for n in second.names if n != unset]
+    if not same or first.metadata != second.metadata:
+        return None
+    try:
+        return pa.unify_schemas([first, second], promote_options="default")
+    except (pa.ArrowInvalid, pa.ArrowTypeError):
+        return None
+
+
+def fitted(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """Cast a batch to a wider schema; columns that it lacks become nulls."""
+    if batch.schema.equals(schema):
+        return batch
+    arrays = [
+        batch.column(f.name).cast(f.type) if f.name in batch.schema.names else pa.nulls(batch.num_rows, f.type)
+        for f in schema
+    ]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def without(batch: pa.RecordBatch, unfit: Any) -> pa.RecordBatch:
+    """A batch with the columns of unfit types written as text."""
+    if not any(unfit(field.type) for field in batch.schema):
+        return batch
+    arrays, fields = [], []
+    for field, column in zip(batch.schema, batch.columns, strict=True):
+        if unfit(field.type):
+            column = as_text(column)
+            field = pa.field(field.name, pa.string())
+        arrays.append(column)
+        fields.append(field)
+    return pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields, metadata=batch.schema.metadata))
+
+
+def as_text(column: pa.Array[Any]) -> pa.Array[Any]:
+    """Values as text: JSON for what has parts, base64 for bytes, ISO 8601 for intervals."""
+    if isinstance(column.type, pa.JsonType):
+        return column.storage.cast(pa.string())
+    return pa.array([None if value is None else _text(value) for value in column.to_pylist()], pa.string())
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, Decimal):
+        return f"{value:f}"
+    if isinstance(value, pa.MonthDayNano):
+        return interval_text(value)
+    if isinstance(value, bytes):
+        return b64encode(value).decode()
+    return to_json(value).decode() if isinstance(value, (dict, list, tuple)) else str(value)
+
+
+def parquet_unfit(kind: pa.DataType) -> bool:
+    """What Parquet has no place for, or what others cannot read: of numbers with more than 38 digits DuckDB makes
+    floats, and Spark and Polars refuse the file."""
+    if pa.types.is_decimal(kind):
+        return bool(kind.precision > MOST_DIGITS)
+    if pa.types.is_struct(kind):
+        return kind.num_fields == 0 or any(parquet_unfit(kind.field(n).type) for n in range(kind.num_fields))
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        return parquet_unfit(kind.value_type)
+    return bool(pa.types.is_interval(kind) or pa.types.is_union(kind))
+
+
+def csv_unfit(kind: pa.DataType) -> bool:
+    """What a line of text has no place for."""
+    return bool(
+        pa.types.is_nested(kind)
+        or pa.types.is_binary(kind)
+        or pa.types.is_large_binary(kind)
+        or pa.types.is_interval(kind)
+        or isinstance(kind, pa.BaseExtensionType)
+    )

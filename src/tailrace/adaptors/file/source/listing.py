@@ -1,0 +1,88 @@
+"""Listing: which files there are, of what format, and to which namespace they belong."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from tailrace.adaptors.file.names import namespace_name
+from tailrace.adaptors.file.settings import FileSource, Format
+from tailrace.errors import NotReady, Unavailable
+
+FORMATS: dict[str, Format] = {
+    ".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "jsonl", ".csv": "csv", ".tsv": "csv", ".parquet": "parquet",
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class FoundFile:
+    """A file: its path from the root, the namespace it belongs to, and its format."""
+
+    name: str
+    namespace: str
+    format: Format
+
+
+@dataclass(frozen=True, slots=True)
+class FilesPlace:
+    """Where a source's files are: a root folder, and which files below it."""
+
+    root: Path
+    pattern: str
+    settings: FileSource
+
+    @classmethod
+    def of(cls, settings: FileSource) -> FilesPlace:
+        """The place that a path, a folder or a pattern stands for."""
+        path = Path(settings.path).absolute()
+        if any(mark in settings.path for mark in "*?["):
+            fixed = Path(
+                *[p for n, p in enumerate(path.parts) if not any(m in "".join(path.parts[: n + 1]) for m in "*?[")]
+            )
+            return cls(fixed, str(path.relative_to(fixed)), settings)
+        if path.is_dir():
+            return cls(path, "**/*", settings)
+        return cls(path.parent, path.name.replace("[", "[[]"), settings)
+
+    def check(self) -> None:
+        """Refuse a place with nothing to read."""
+        if not self.root.is_dir():
+            raise NotReady(f"there is no folder {self.root}")
+        if "**" not in self.pattern and not any(self.root.glob(self.pattern)):
+            raise NotReady(f"there is no file {self.root / self.pattern}")
+        for found in self.files():
+            if not os.access(self.root / found.name, os.R_OK):
+                raise NotReady(f"{self.root / found.name} cannot be read; give this user the right to it")
+
+    def files(self) -> Iterator[FoundFile]:
+        """The files that are there now, in order by name."""
+        if not self.root.is_dir():
+            raise Unavailable(f"the folder {self.root} is not there")
+        for path in sorted(self.root.glob(self.pattern)):
+            relative = path.relative_to(self.root)
+            if not any(part[0] in "._" for part in relative.parts) and path.is_file():
+                found = self.found(str(relative))
+                if found is not None:
+                    yield found
+
+    def found(self, name: str) -> FoundFile | None:
+        """A file by its path from the root; None where its name does not say what it is."""
+        path = Path(name)
+        format = self.settings.format or FORMATS.get(path.suffix.lower())
+        if format is None and self.pattern == path.name:
+            raise NotReady(
+                f"the name {path.name!r} does not say what is in the file; say format = jsonl, csv or parquet"
+            )
+        if format is None:
+            return None
+        return FoundFile(name, self.settings.as_namespace or _namespace(path), format)
+
+    def path(self, name: str) -> Path:
+        """A file by its path from the root."""
+        return self.root / name
+
+
+def _namespace(path: Path) -> str:
+    return path.stem if len(path.parts) == 1 else namespace_name(path.parts[0])

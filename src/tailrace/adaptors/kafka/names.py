@@ -1,0 +1,38 @@
+"""Names of topics: of namespaces, and of tailrace's own."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+from tailrace.errors import NotReady
+
+_TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
+INTERNAL = "__"
+"""What the names of topics begin with that are not data: Kafka's own, and tailrace's."""
+
+
+def namespaces_of(topics: Iterable[str], prefix: str) -> list[str]:
+    """The namespaces of topics: those that are data and have the prefix, without it."""
+    found = [name for name in topics if name.startswith(prefix) and not name.startswith(INTERNAL)]
+    return [name.removeprefix(prefix) for name in found if name != prefix]
+
+
+def topic_for(namespace: str, prefix: str) -> str:
+    """The topic of a namespace, which has its name; `NotReady` for a name that no topic can have."""
+    name = f"{prefix}{namespace}"
+    if _TOPIC.fullmatch(name) is None or name in (".", ".."):
+        raise NotReady(
+            f"no topic can be called {name!r}: letters, digits, '.', '_' and '-', up to 249; rename the namespace on "
+            "its way, remap({…}), or name one topic for all"
+        )
+    return name
+
+
+def own_topic(state: str, *names: str) -> str:
+    """One of tailrace's own topics; no two lists of names have the same."""
+    return ".".join([state, *(re.sub(r"[^A-Za-z0-9-]", _escaped, name) for name in names)])
+
+
+def _escaped(match: re.Match[str]) -> str:
+    return "".join(f"_{byte:02x}" for byte in match[0].encode(errors="surrogateescape"))

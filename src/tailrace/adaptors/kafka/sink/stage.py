@@ -1,0 +1,218 @@
+"""Staging: what tasks hand to `finish`, inside their answer if it is little, else in a topic of tailrace's own.
+
+    <state>.staged    value: an Arrow stream of records; removed by its retention of a few hours
+
+A share is cut into parts, each one record there.  The parts of a task go to one partition, one after the other.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+
+from tailrace.adaptors.contract import Staged
+from tailrace.adaptors.kafka.cluster import ANSWER_SECONDS, Cluster
+from tailrace.adaptors.kafka.names import own_topic
+from tailrace.adaptors.kafka.settings import KafkaSink
+from tailrace.adaptors.kafka.sink.encoding import encoded
+from tailrace.adaptors.sinks.folding import counted
+from tailrace.errors import Unavailable
+
+INLINE_BYTES = 256 * 1024
+"""Up to so much of a share is in the answer itself."""
+PART_BYTES = 512 * 1024
+"""About so much is one part; a row that is larger is a part of its own."""
+MAX_PART_BYTES = 128 * 1024 * 1024
+PARTITIONS = 8
+CONFIG = {
+    "cleanup.policy": "delete",
+    "retention.ms": str(6 * 3600 * 1000),
+    "segment.ms": str(3600 * 1000),
+    "max.message.bytes": str(MAX_PART_BYTES),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Records of one topic: `data` has them, or the record at an offset of a partition of the staging topic."""
+
+    topic: str
+    rows: int
+    data: bytes = b""
+    partition: int = -1
+    offset: int = -1
+
+
+@dataclass(slots=True)
+class Share:
+    """What a task has staged: parts in their order, and the namespaces of each topic."""
+
+    parts: list[Part] = field(default_factory=list)
+    topics: dict[str, list[str]] = field(default_factory=dict)
+
+
+def staging_topic(settings: KafkaSink) -> str:
+    """The topic that parts are in."""
+    return own_topic(settings.state, "staged")
+
+
+def stage(cluster: Callable[[], Cluster], settings: KafkaSink, rows: Iterable[pa.RecordBatch]) -> Staged:
+    """A task's share, ready to be finished."""
+    counts: dict[str, int] = {}
+    share, outside = Share(), _Outside(cluster, settings)
+    room = INLINE_BYTES
+    for topic, namespace, records in encoded(counted(rows, counts), settings):
+        names = share.topics.setdefault(topic, [])
+        if namespace not in names:
+            names.append(namespace)
+        for some in _cut(records):
+            data = _written(some)
+            if len(data) <= room:
+                room -= len(data)
+                share.parts.append(Part(topic, some.num_rows, data))
+            else:
+                room = 0  # the parts of a topic stay in their order either way; this keeps the answer small
+                share.parts.append(outside.put(topic, some.num_rows, data))
+    return Staged(sum(counts.values()), outside.settled(share), counts)
+
+
+def _cut(records: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    """Slices of about a part's size."""
+    if not records.num_rows:
+        return
+    many = max(1, -(-records.nbytes // PART_BYTES))
+    step = max(1, records.num_rows // many)
+    for at in range(0, records.num_rows, step):
+        yield from _halved(records.slice(at, step))
+
+
+def _halved(some: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    """Rows differ in size: what is still far too large is cut again."""
+    if some.num_rows > 1 and some.nbytes > 2 * PART_BYTES:
+        middle = some.num_rows // 2
+        yield from _halved(some.slice(0, middle))
+        yield from _halved(some.slice(middle))
+    else:
+        yield some
+
+
+def _written(records: pa.RecordBatch) -> bytes:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, records.schema, options=pa.ipc.IpcWriteOptions(compression="lz4")) as writer:
+        writer.write_batch(records)
+    return bytes(sink.getvalue().to_pybytes())
+
+
+class _Outside:
+    """Puts parts into the staging topic."""
+
+    def __init__(self, cluster: Callable[[], Cluster], settings: KafkaSink) -> None:
+        self._make, self._settings = cluster, settings
+        self._producer: Any = None
+        self._partition = secrets.randbelow(PARTITIONS)
+        self._offsets: list[int] = []
+        self._error: Any = None
+
+    def put(self, topic: str, rows: int, data: bytes) -> Part:
+        """Send a part; where it is comes with its answer."""
+        cluster, name = self._make(), staging_topic(self._settings)
+        if self._producer is None:
+            cluster.ensure(name, PARTITIONS, self._settings.replication, CONFIG)
+            self._producer = cluster.producer(
+                message_max_bytes=MAX_PART_BYTES, queue_buffering_max_kbytes=64 * 1024, linger_ms=0
+            )
+        number = len(self._offsets)
+        self._offsets.append(-1)
+        with cluster.guarded("staging rows", name):
+            while True:
+                try:
+                    self._producer.produce(name, data, partition=self._partition, on_delivery=self._told(number))
+                    break
+                except BufferError:
+                    self._producer.poll(0.1)
+        return Part(topic, rows, partition=self._partition, offset=-1 - number)
+
+    def _told(self, number: int) -> Callable[[Any, Any], None]:
+        def told(error: Any, message: Any) -> None:
+            if error is not None:
+                self._error = self._error or error
+            else:
+                self._offsets[number] = message.offset()
+
+        return told
+
+    def settled(self, share: Share) -> Share:
+        """The share once all its parts are there."""
+        if self._producer is None:
+            return share
+        cluster = self._make()
+        with cluster.guarded("staging rows", staging_topic(self._settings)):
+            left = self._producer.flush(4 * ANSWER_SECONDS)
+            if self._error is not None:
+                from confluent_kafka import KafkaException
+
+                raise KafkaException(self._error)
+        if left:
+            raise Unavailable(
+                f"Kafka at {cluster.where} did not take what was staged within {4 * ANSWER_SECONDS:.0f} s"
+            )
+        share.parts = [
+            part if part.data else Part(part.topic, part.rows, b"", part.partition, self._offsets[-1 - part.offset])
+            for part in share.parts
+        ]
+        return share
+
+
+def records_of(cluster: Cluster, settings: KafkaSink, parts: Sequence[Part]) -> Iterator[tuple[str, pa.RecordBatch]]:
+    """The records of parts in their order, with their topics; `Unavailable` if what was staged is gone."""
+    reading: _Reading | None = None
+    try:
+        for part in parts:
+            if not part.data and reading is None:
+                reading = _Reading(cluster, settings)
+            data = part.data or (reading.part(part) if reading is not None else b"")
+            with pa.ipc.open_stream(data) as stream:
+                for batch in stream:
+                    yield part.topic, batch
+    finally:
+        if reading is not None:
+            reading.close()
+
+
+class _Reading:
+    """Reads staged parts one after the other."""
+
+    def __init__(self, cluster: Cluster, settings: KafkaSink) -> None:
+        self._cluster, self._topic = cluster, staging_topic(settings)
+        self._consumer: Any = cluster.consumer(
+            isolation_level="read_uncommitted", fetch_wait_max_ms=10, queued_max_messages_kbytes=16 * 1024,
+            fetch_message_max_bytes=4 * PART_BYTES, receive_message_max_bytes=2 * MAX_PART_BYTES,
+        )  # fmt: skip
+        self._at: tuple[int, int] | None = None
+
+    def part(self, part: Part) -> bytes:
+        """The bytes of one."""
+        from confluent_kafka import TopicPartition
+
+        if self._at is None or self._at[0] != part.partition or self._at[1] > part.offset:
+            self._consumer.assign([TopicPartition(self._topic, part.partition, part.offset)])
+        while (message := self._consumer.poll(ANSWER_SECONDS)) is not None:
+            error = message.error()
+            if error is not None and error.name() != "_PARTITION_EOF" and not error.retriable():
+                break
+            if error is None and message.offset() >= part.offset:
+                self._at = part.partition, part.offset + 1
+                if message.offset() > part.offset:
+                    break
+                return bytes(message.value())
+        raise Unavailable(
+            f"rows for the topic {part.topic} that were staged in {self._topic} are gone, or cannot be read; the batch "
+            "must be staged again"
+        )
+
+    def close(self) -> None:
+        self._consumer.close()

@@ -1,0 +1,170 @@
+"""Transactions: one producer for a writer, known to the brokers by its transactional id.
+
+Whoever begins (`init_transactions`) shuts out every producer of the same id that began before, and ends what these left
+open.  What the state's topic has after that is the truth, and stays so until another begins: then the next transaction
+fails as fenced, and nothing of it is seen.  So the state need not be read again for each batch.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+import pyarrow as pa
+
+from tailrace.adaptors.kafka.cluster import ANSWER_SECONDS, Cluster
+from tailrace.adaptors.kafka.errors import FENCED, REFUSED, failed
+from tailrace.adaptors.kafka.names import own_topic
+from tailrace.adaptors.kafka.settings import KafkaSink
+from tailrace.adaptors.kafka.sink.state import CONFIG, State, load, state_topic
+from tailrace.errors import Conflict, Rejected
+
+MAX_RECORD_BYTES = 128 * 1024 * 1024
+"""The client's own limit; the topic has the one that counts."""
+QUEUED_KILOBYTES = 64 * 1024
+_MOMENT = pa.int64()
+
+
+class Overtaken(Conflict):
+    """Another producer of the same transactional id has begun; nothing of this transaction is there."""
+
+
+class Transactions:
+    """The transactions of one writer, from `open` until another process begins."""
+
+    def __init__(self, cluster: Cluster, settings: KafkaSink, pipeline: str, writer: str) -> None:
+        self._cluster, self._settings = cluster, settings
+        self._topic = state_topic(settings, pipeline, writer)
+        self._id = own_topic("tailrace", settings.state, pipeline, writer)
+        self._refused: tuple[Any, str, bytes | None] | None = None
+        self._producer: Any = None
+        self.state = State()
+
+    def open(self) -> None:
+        """Begin, and know the state."""
+        self._cluster.ensure(self._topic, 1, self._settings.replication, CONFIG)
+        self._producer = self._cluster.producer(
+            transactional_id=self._id,
+            transaction_timeout_ms=self._settings.transaction_seconds * 1000,
+            message_max_bytes=MAX_RECORD_BYTES,
+            queue_buffering_max_kbytes=QUEUED_KILOBYTES,
+            compression_type=self._settings.compression,
+            linger_ms=5,
+        )
+        with self._cluster.guarded("beginning transactions", self._topic):
+            self._producer.init_transactions(4 * ANSWER_SECONDS)
+        self.state = load(self._cluster, self._topic)
+
+    def commit(self, records: Iterable[tuple[str, pa.RecordBatch]], state: State) -> None:
+        """Append records, and have this state from now on: both, or neither.
+
+        `Overtaken` if another has begun, `Rejected` for a record that the brokers never take."""
+        self._refused = None
+        with self._faults():
+            self._producer.begin_transaction()
+            for topic, batch in records:
+                self._send_all(topic, batch)
+            for key, value in state.records(self.state).items():
+                self._send(self._topic, key, value, None, int(time.time() * 1000))
+            self._end()
+        self.state = state
+
+    def _send_all(self, topic: str, batch: pa.RecordBatch) -> None:
+        columns = [batch.column(name).to_pylist() for name in ("key", "value", "headers")]
+        stamps = batch.column("timestamp").view(_MOMENT).to_pylist()
+        for key, value, headers, stamp in zip(*columns, stamps, strict=True):
+            self._send(topic, key, value, headers, stamp)
+        self._producer.poll(0)
+
+    def _send(
+        self, topic: str, key: bytes | None, value: bytes | None, headers: list[Mapping[str, Any]] | None, stamp: int
+    ) -> None:
+        given = [(one["name"], one["value"]) for one in headers or ()]
+        while True:
+            try:
+                self._producer.produce(
+                    topic, value, key, on_delivery=self._delivered, timestamp=stamp, headers=given or None
+                )
+                break
+            except BufferError:
+                self._producer.poll(0.1)
+
+    def _delivered(self, error: Any, message: Any) -> None:
+        if error is not None and (self._refused is None or error.name() in REFUSED):
+            self._refused = error, message.topic(), message.key()
+
+    def _end(self) -> None:
+        """Commit; again while only the answer is missing."""
+        from confluent_kafka import KafkaException
+
+        deadline = time.monotonic() + self._settings.transaction_seconds
+        while True:
+            try:
+                self._producer.commit_transaction(ANSWER_SECONDS)
+                return
+            except KafkaException as error:
+                if not error.args[0].retriable() or time.monotonic() > deadline:
+                    raise
+
+    @contextlib.contextmanager
+    def _faults(self) -> Iterator[None]:
+        """Give up a transaction that failed, and say why it did."""
+        from confluent_kafka import KafkaException
+
+        self._cluster.reports.clear()
+        try:
+            yield
+        except (KafkaException, SystemError) as raised:
+            error = _error_of(raised)
+            self._abort()
+            if error.name() in FENCED or (self._refused is not None and self._refused[0].name() in FENCED):
+                raise Overtaken("another run of the same writer has begun") from None
+            if self._refused is not None and self._refused[0].name() in REFUSED:
+                raise self._rejected(*self._refused) from None
+            told = self._refused[0] if self._refused is not None and error.txn_requires_abort() else error
+            what = self._refused[1] if self._refused is not None else ""
+            raise failed(told, self._cluster.where, "writing a batch", self._cluster.reports, what) from None
+        except BaseException:
+            self._abort()
+            raise
+
+    def _abort(self) -> None:
+        """Nothing of the transaction counts.  One that cannot be aborted now is by the next to begin."""
+        from confluent_kafka import KafkaException
+
+        with contextlib.suppress(KafkaException, SystemError):
+            self._producer.abort_transaction(ANSWER_SECONDS)
+
+    def _rejected(self, error: Any, topic: str, key: bytes | None) -> Rejected:
+        id = (key or b"").decode(errors="replace")
+        return Rejected(
+            f"the topic {topic} of Kafka does not take the record of {id!r}: {error.str().removeprefix('Broker: ')}; "
+            "for a large one raise max.message.bytes of the topic",
+            namespace=topic,
+            id=id,
+        )
+
+    def close(self) -> None:
+        """Give up the producer."""
+        from confluent_kafka import KafkaException
+
+        if self._producer is not None:
+            with contextlib.suppress(KafkaException, SystemError):  # of a producer that was shut out
+                self._producer.purge()
+                self._producer.flush(1.0)
+            self._producer = None
+
+
+def _error_of(raised: BaseException) -> Any:
+    """What went wrong.  A producer that was shut out raises that while it calls back, which Python calls another
+    error."""
+    from confluent_kafka import KafkaException
+
+    found: BaseException | None = raised
+    while found is not None and not isinstance(found, KafkaException):
+        found = found.__cause__ or found.__context__
+    if found is None:
+        raise raised
+    return found.args[0]

@@ -1,0 +1,110 @@
+"""JSON documents: the fields of a record's value, under the id that its key is; without a value, their deletion."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import pyarrow as pa
+
+from tailrace.adaptors.kafka.settings import KafkaSource
+from tailrace.adaptors.kafka.source.records import bad, stamp_of
+from tailrace.adaptors.rows.json_text import to_json
+from tailrace.adaptors.rows.message import Message as Row
+from tailrace.adaptors.rows.rows import rows_of
+from tailrace.log.record import Op
+
+if TYPE_CHECKING:
+    from confluent_kafka import Message
+
+VALUE = "value"
+"""The field for a value that is no JSON object."""
+PLACE = ("_partition", "_offset")
+"""The id of a record that has no key."""
+METADATA = "_kafka"
+_TYPES = pa.schema([pa.field("data", pa.struct([pa.field(METADATA, pa.json_())]))])
+AS_BYTES = 'format = "bytes" takes every record as it is'
+
+
+class JsonDecoder:
+    """Makes a document of each record."""
+
+    def __init__(self, settings: KafkaSource) -> None:
+        self._keys, self._key_field, self._metadata = settings.keys, settings.key_field, settings.metadata
+
+    def rows(self, namespace: str, records: Sequence[Message], partitions: int) -> list[pa.RecordBatch]:
+        """Batches, one for each kind of key."""
+        return rows_of((self._row(namespace, record) for record in records), _TYPES, open=True)
+
+    def _row(self, namespace: str, record: Message) -> Row:
+        key, value = self._key(record), record.value()
+        own = tuple(key) or PLACE
+        if not key:
+            key = dict(zip(PLACE, (record.partition(), record.offset()), strict=True))
+        op = Op.DELETE if value is None and own != PLACE else Op.INSERT
+        document = {} if value is None else self._document(record, own)
+        data = {**document, **key}
+        if self._metadata:
+            data[METADATA] = _metadata(record)
+        return Row(op, namespace, "", data, stamp_of(record), keys=own)
+
+    def _key(self, record: Message) -> dict[str, Any]:
+        """The fields of the id; none if the record has no key."""
+        key = record.key()
+        if key is None:
+            return {}
+        if self._keys == "bytes":
+            return {self._key_field: key}
+        fields = json_object(key) if self._keys == "auto" else None
+        if fields:
+            return fields
+        try:
+            return {self._key_field: key.decode()}
+        except UnicodeDecodeError:
+            raise bad(record, "has a key that is no text", 'set keys = "bytes"') from None
+
+    def _document(self, record: Message, own: Sequence[str]) -> dict[str, Any]:
+        value = parsed(record)
+        document = value if isinstance(value, dict) else {VALUE: value}
+        for name in (self._key_field, *PLACE):
+            if name in own and name in document:
+                raise bad(
+                    record, f"has a field {name!r}, as its key has here", f"name another: key_field; or {AS_BYTES}"
+                )
+        if self._metadata and METADATA in document:
+            raise bad(record, f"has a field {METADATA!r} of its own", f"metadata = false, or {AS_BYTES}")
+        return document
+
+
+def parsed(record: Message) -> Any:
+    """A value as JSON; `BadInput` if it is not."""
+    try:
+        return msgspec.json.decode(record.value() or b"")
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise bad(record, f"is not JSON ({error})", AS_BYTES) from None
+
+
+def json_object(text: bytes) -> dict[str, Any] | None:
+    """A JSON object; None if it is something else."""
+    if not text.lstrip().startswith(b"{"):
+        return None
+    try:
+        found = msgspec.json.decode(text)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def _metadata(record: Message) -> str:
+    headers = [[name, _text(value)] for name, value in record.headers() or ()]
+    told = {"partition": record.partition(), "offset": record.offset(), "timestamp": stamp_of(record)}
+    return to_json({**told, "headers": headers}).decode()
+
+
+def _text(value: Any) -> Any:
+    """A header's value: text where it is, else base64 as JSON writes bytes."""
+    try:
+        return value.decode() if isinstance(value, bytes) else value
+    except UnicodeDecodeError:
+        return value

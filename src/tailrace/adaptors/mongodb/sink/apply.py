@@ -1,0 +1,88 @@
+"""Applying operations to a collection, many with one request."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import bson
+from bson.raw_bson import RawBSONDocument
+
+from tailrace.adaptors.mongodb.errors import first_line
+from tailrace.adaptors.mongodb.extended_json import DECODED
+from tailrace.adaptors.mongodb.id_text import id_text
+from tailrace.errors import Rejected
+
+if TYPE_CHECKING:
+    from pymongo.client_session import ClientSession
+    from pymongo.collection import Collection
+
+_RAW = DECODED.with_options(document_class=RawBSONDocument)
+
+
+def apply(
+    collection: Collection[Any], namespace: str, operations: Sequence[bytes], session: ClientSession | None
+) -> None:
+    """Carry out operations in their order; `Rejected` names the document that the server refuses."""
+    from pymongo.errors import BulkWriteError, DocumentTooLarge
+
+    requests, causes = [], []
+    for raw in operations:
+        operation = bson.decode(raw, _RAW)
+        for request in _requests(operation):
+            requests.append(request)
+            causes.append(raw)
+    if not requests:
+        return
+    try:
+        collection.bulk_write(requests, ordered=True, session=session)
+    except BulkWriteError as error:
+        failed = error.details["writeErrors"]
+        if not failed or error.has_error_label("TransientTransactionError"):
+            raise
+        id = id_text(bson.decode(causes[failed[0]["index"]], DECODED)["_id"])
+        raise Rejected(
+            f"{namespace}: MongoDB refuses {id}: {failed[0]['errmsg']}", namespace=namespace, id=id
+        ) from None
+    except DocumentTooLarge as error:
+        raise Rejected(f"{namespace}: {first_line(error)}", namespace=namespace) from None
+
+
+def _requests(operation: Mapping[str, Any]) -> Iterator[Any]:
+    from pymongo import DeleteOne, InsertOne, ReplaceOne, UpdateOne
+
+    match = {"_id": {"$eq": operation["_id"]}}
+    if "d" in operation:
+        document = operation["d"]
+        if any(name.startswith("$") for name in document):
+            # A replacement may not have such fields; a document that is inserted may.
+            yield DeleteOne(match)
+            yield InsertOne(document)
+        else:
+            yield ReplaceOne(match, document, upsert=True)
+    elif "s" in operation:
+        changed = _changed(operation["s"], operation["u"])
+        if changed:
+            yield UpdateOne(match, changed)
+    else:
+        yield DeleteOne(match)
+
+
+def _changed(fields: Mapping[str, Any], paths: Sequence[Sequence[str]]) -> list[dict[str, Any]]:
+    """An update that sets and removes fields of any name; those of `$set` may have no dots and dollars."""
+    value: Any = "$$ROOT"
+    for name, inner in fields.items():
+        value = {"$setField": {"field": {"$literal": name}, "input": value, "value": {"$literal": inner}}}
+    for path in paths:
+        value = _removed(value, list(path))
+    return [] if value == "$$ROOT" else [{"$replaceWith": value}]
+
+
+def _removed(value: Any, path: list[str]) -> Any:
+    """An expression without one field of it, which may lie in documents in it."""
+    name = {"$literal": path[0]}
+    if len(path) == 1:
+        return {"$unsetField": {"field": name, "input": value}}
+    inner = {"$getField": {"field": name, "input": value}}
+    less = {"$setField": {"field": name, "input": value, "value": _removed(inner, path[1:])}}
+    return {"$cond": [{"$eq": [{"$type": inner}, "object"]}, less, value]}

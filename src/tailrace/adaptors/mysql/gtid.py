@@ -1,0 +1,158 @@
+"""GTIDs: which transactions a server has executed, or a pipeline has read, whatever file of whichever server has them.
+
+MySQL numbers transactions by the server that first committed them, and a set has intervals of numbers:
+
+    3E11FA47-71CA-11E1-9E33-C80AA9429562:1-5:8,…
+
+MariaDB numbers them within a domain, and the last of each domain says all that came before it:
+
+    0-1-270,1-5-12          domain-server-number
+"""
+
+from __future__ import annotations
+
+import struct
+import uuid
+from typing import Any, NamedTuple, Protocol
+
+from tailrace.errors import NotReady
+
+
+class Gtid(NamedTuple):
+    """One transaction: `source` is the server's UUID (MySQL) or domain-server (MariaDB)."""
+
+    source: str
+    number: int
+
+
+class Executed(Protocol):
+    """Which transactions were executed, or read.  Two of different kinds are never compared."""
+
+    def copy(self) -> Any:
+        """Another one with the same transactions."""
+
+    def add(self, gtid: Gtid) -> None:
+        """One more transaction."""
+
+    def has(self, gtid: Gtid) -> bool:
+        """Whether a transaction is one of them."""
+
+    def covers(self, other: Any) -> bool:
+        """Whether all transactions of another are in this one."""
+
+
+class GtidSet:
+    """What MySQL has executed.  `add` changes it; everything else leaves it as it is."""
+
+    def __init__(self, text: str = "") -> None:
+        self._intervals: dict[str, list[list[int]]] = {}
+        for part in text.replace("\n", "").split(","):
+            source, *spans = part.strip().split(":")
+            for span in spans:
+                if not span[:1].isdigit():
+                    raise NotReady(f"the GTID {part.strip()} has a tag, which tailrace does not know; leave tags out")
+                first, _, last = span.partition("-")
+                self._intervals.setdefault(source.lower(), []).append([int(first), int(last or first)])
+
+    def __str__(self) -> str:
+        parts = (":".join([source, *map(_span, spans)]) for source, spans in sorted(self._intervals.items()))
+        return ",".join(parts)
+
+    def copy(self) -> GtidSet:
+        """Another one with the same transactions."""
+        made = GtidSet()
+        made._intervals = {source: [list(span) for span in spans] for source, spans in self._intervals.items()}
+        return made
+
+    def add(self, gtid: Gtid) -> None:
+        """One more transaction."""
+        self._add(gtid.source, gtid.number, gtid.number)
+
+    def _add(self, source: str, first: int, last: int) -> None:
+        spans = self._intervals.setdefault(source, [])
+        if spans and spans[-1][0] <= first <= spans[-1][1] + 1:  # nearly always
+            spans[-1][1] = max(spans[-1][1], last)
+            return
+        spans.append([first, last])
+        spans.sort()
+        joined = [spans[0]]
+        for span in spans[1:]:
+            if span[0] <= joined[-1][1] + 1:
+                joined[-1][1] = max(joined[-1][1], span[1])
+            else:
+                joined.append(span)
+        self._intervals[source] = joined
+
+    def has(self, gtid: Gtid) -> bool:
+        """Whether a transaction is one of them."""
+        return any(first <= gtid.number <= last for first, last in self._intervals.get(gtid.source, ()))
+
+    def covers(self, other: GtidSet) -> bool:
+        """Whether all transactions of another set are in this one."""
+        return all(
+            any(first <= span[0] and span[1] <= last for first, last in self._intervals.get(source, ()))
+            for source, spans in other._intervals.items()
+            for span in spans
+        )
+
+    def joined(self, other: GtidSet) -> GtidSet:
+        """The transactions of both."""
+        made = self.copy()
+        for source, spans in other._intervals.items():
+            for first, last in spans:
+                made._add(source, first, last)
+        return made
+
+    def encoded(self) -> bytes:
+        """As COM_BINLOG_DUMP_GTID has it."""
+        out = [struct.pack("<Q", len(self._intervals))]
+        for source, spans in sorted(self._intervals.items()):
+            out += [uuid.UUID(source).bytes, struct.pack("<Q", len(spans))]
+            out += [struct.pack("<QQ", first, last + 1) for first, last in spans]
+        return b"".join(out)
+
+
+class DomainPlace:
+    """What MariaDB has executed: the last transaction of each domain."""
+
+    def __init__(self, text: str = "") -> None:
+        self._last: dict[str, tuple[str, int]] = {}
+        for part in filter(None, (part.strip() for part in text.split(","))):
+            domain, server, number = part.split("-")
+            self._last[domain] = server, int(number)
+
+    def __str__(self) -> str:
+        return ",".join(f"{domain}-{server}-{number}" for domain, (server, number) in sorted(self._last.items()))
+
+    def copy(self) -> DomainPlace:
+        """Another one at the same place."""
+        made = DomainPlace()
+        made._last = dict(self._last)
+        return made
+
+    def add(self, gtid: Gtid) -> None:
+        """One more transaction, the last of its domain."""
+        domain, server = gtid.source.split("-")
+        self._last[domain] = server, gtid.number
+
+    def has(self, gtid: Gtid) -> bool:
+        """Whether a transaction is the last of its domain or one before it."""
+        return gtid.number <= self._last.get(gtid.source.split("-")[0], ("", -1))[1]
+
+    def covers(self, other: DomainPlace) -> bool:
+        """Whether another place is here or before it."""
+        return all(number <= self._last.get(domain, ("", -1))[1] for domain, (_, number) in other._last.items())
+
+    def gtids(self) -> list[Gtid]:
+        """The last transaction of each domain."""
+        return [Gtid(f"{domain}-{server}", number) for domain, (server, number) in self._last.items()]
+
+
+def _span(span: list[int]) -> str:
+    first, last = span
+    return str(first) if first == last else f"{first}-{last}"
+
+
+def executed(flavor: str, text: str) -> Executed:
+    """What a server of this flavor writes."""
+    return DomainPlace(text) if flavor == "mariadb" else GtidSet(text)

@@ -1,0 +1,73 @@
+"""Types of columns: what MySQL calls the types of Arrow, and how their values are staged.
+
+Everything is staged as text, which one cast for each type of column reads: the same in a staging table and within the
+answer.  Bytes are staged as hexadecimal digits.
+
+    text, and what has no type here    longtext, as a key varchar(512); compared by their bytes
+    bytes                              longblob, as a key varbinary(512)
+    bool                               tinyint(1)
+    decimal(p,s)                       the same up to decimal(65,30), else longtext
+    timestamps, with a zone or without datetime(6), in UTC: TIMESTAMP ends in 2038
+    lists, structs, JSON               json
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+
+from tailrace.adaptors.sql.columns import StagedColumn, staged_form
+
+_INTS = {
+    pa.int8(): "tinyint", pa.int16(): "smallint", pa.int32(): "int", pa.int64(): "bigint",
+    pa.uint8(): "tinyint unsigned", pa.uint16(): "smallint unsigned", pa.uint32(): "int unsigned",
+    pa.uint64(): "bigint unsigned",
+}  # fmt: skip
+_KINDS = {
+    "bool": "tinyint(1)", "float4": "float", "float8": "double", "bytes": "longblob", "date": "date", "time": "time(6)",
+    "timestamp": "datetime(6)", "timestamptz": "datetime(6)", "json": "json",
+}  # fmt: skip
+LONGEST_KEY = 512
+"""Characters: an index has at most 3072 bytes."""
+
+
+def staged(field: pa.Field[Any], array: pa.Array[Any]) -> tuple[StagedColumn, pa.Array[Any]]:
+    """A field's values as texts that can be staged."""
+    kind, values = staged_form(array)
+    declared = (field.metadata or {}).get(b"mysql", b"").decode()
+    types = (*([declared] if declared else []), sql_type(field.type, kind))
+    return StagedColumn(field.name, kind, types, declared), _texts(kind, values)
+
+
+def sql_type(type: pa.DataType, kind: str) -> str:
+    """The MySQL type for columns of an Arrow type."""
+    if pa.types.is_dictionary(type):
+        return sql_type(type.value_type, kind)
+    if type in _INTS:
+        return _INTS[type]
+    if pa.types.is_decimal(type):
+        fits = type.precision <= 65 and 0 <= type.scale <= 30
+        return f"decimal({type.precision},{type.scale})" if fits else "longtext"
+    if isinstance(type, pa.UuidType):
+        return "char(36)"
+    return _KINDS.get(kind, "longtext")
+
+
+def _texts(kind: str, values: pa.Array[Any]) -> pa.Array[Any]:
+    if kind == "bytes":
+        return pa.array([None if v is None else v.hex() for v in values.to_pylist()], pa.string())
+    if kind == "bool":
+        return values.cast(pa.int8()).cast(pa.string())
+    if kind == "float4":  # with all digits that it has as a double, which is what it is compared as
+        return values.cast(pa.float64()).cast(pa.string())
+    if kind == "timestamptz":
+        return values.cast(pa.timestamp("us")).cast(pa.string())
+    return values.cast(pa.string())
+
+
+INDEXED_AS = {
+    **dict.fromkeys(("tinytext", "text", "mediumtext", "longtext"), f"varchar({LONGEST_KEY})"),
+    **dict.fromkeys(("tinyblob", "blob", "mediumblob", "longblob"), f"varbinary({LONGEST_KEY})"),
+}
+"""What a column of a key is where its type has no length."""

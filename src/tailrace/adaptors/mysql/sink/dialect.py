@@ -1,0 +1,341 @@
+"""The SQL dialect of MySQL and MariaDB, as a sink needs it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, ClassVar
+
+import pyarrow as pa
+
+from tailrace.adaptors.mysql import catalog, errors, names
+from tailrace.adaptors.mysql.database import driver
+from tailrace.adaptors.mysql.sink import column_types, widening
+from tailrace.adaptors.mysql.sink.connection import Refused
+from tailrace.adaptors.mysql.types import BYTES, INTEGERS
+from tailrace.adaptors.sql.columns import StagedColumn
+from tailrace.adaptors.sql.connection import SqlConnection
+from tailrace.adaptors.sql.dialect import Dialect, Origin, ProbeTable
+from tailrace.adaptors.sql.target import TargetColumn
+from tailrace.errors import NotReady
+
+_CHARACTERS = {"char", "varchar", "tinytext", "text", "mediumtext", "longtext"}
+_KNOWN = {
+    *INTEGERS, *BYTES, *_CHARACTERS, "decimal", "float", "double", "year", "bit", "date", "datetime", "timestamp",
+    "time", "json", "enum", "set",
+}  # fmt: skip
+_OF_MARIADB = {"uuid", "inet4", "inet6"}
+_COLUMNS = """
+    SELECT COLUMN_NAME, DATA_TYPE, COLUMN_TYPE, NUMERIC_PRECISION, NUMERIC_SCALE, DATETIME_PRECISION,
+           CHARACTER_MAXIMUM_LENGTH, EXTRA, COLLATION_NAME
+    FROM information_schema.COLUMNS WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s ORDER BY ORDINAL_POSITION
+"""
+_UNIQUE = """
+    SELECT INDEX_NAME, COLUMN_NAME, SUB_PART, NULLABLE FROM information_schema.STATISTICS
+    WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s AND NON_UNIQUE = 0
+"""
+_WITHOUT_TRANSACTIONS = {"MyISAM", "Aria", "MEMORY", "CSV", "ARCHIVE", "BLACKHOLE", "MRG_MyISAM"}
+_THERE = """SELECT TABLE_SCHEMA, TABLE_NAME FROM information_schema.TABLES
+            WHERE (TABLE_SCHEMA, TABLE_NAME) IN ({})"""
+_FIND = """SELECT TABLE_SCHEMA, TABLE_NAME, CREATE_TIME, ENGINE FROM information_schema.TABLES
+           WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s AND TABLE_TYPE = 'BASE TABLE'"""
+_BLAMED = re.compile(r"olumn [`']?(?:`?[^`'.]+`?\.){0,2}[`']?([^`'.]+)[`']")
+_BINARY = ("utf8mb4_0900_bin", "utf8mb4_nopad_bin", "utf8mb4_bin")
+"""Collations by which only equal texts are equal, the best first: the last one takes no heed of spaces at the end."""
+
+
+class MySQLDialect(Dialect):
+    """MySQL 8 and MariaDB 10.6, and newer."""
+
+    system: ClassVar[str] = "MySQL"
+    default_schema: ClassVar[str] = "public"
+    reserved: ClassVar[frozenset[str]] = frozenset(catalog.SYSTEM)
+    longest_name: ClassVar[int] = 64
+    transactional_ddl: ClassVar[bool] = False
+
+    # -- errors
+    @property
+    def errors(self) -> tuple[type[BaseException], ...]:
+        """All that PyMySQL raises."""
+        return (driver().Error, Refused)
+
+    @property
+    def refusals(self) -> tuple[type[BaseException], ...]:
+        """Values that do not fit, and constraints."""
+        return (Refused,)
+
+    @property
+    def unalterable(self) -> tuple[type[BaseException], ...]:
+        """An index or a foreign key needs the column, or the table belongs to another user."""
+        return (driver().Error, Refused)
+
+    def first_line(self, error: BaseException) -> str:
+        """What happened, without the driver's decorations."""
+        return errors.text_of(error)
+
+    def blamed_column(self, error: BaseException) -> str:
+        """The column that the server names."""
+        found = _BLAMED.search(errors.text_of(error))
+        return found[1] if found and "(" not in found[1] else ""
+
+    # -- names and values
+    def quote(self, *parts: str) -> str:
+        """A name, its parts joined by dots."""
+        return names.quote(*parts)
+
+    def staged(self, field: pa.Field[Any], array: pa.Array[Any]) -> tuple[StagedColumn, pa.Array[Any]]:
+        """A field's values in a form that can be staged."""
+        return column_types.staged(field, array)
+
+    def as_texts(self, array: pa.Array[Any]) -> list[str | None]:
+        """Staged values, which are texts."""
+        texts: list[str | None] = array.to_pylist()
+        return texts
+
+    def widens(self, now: str, wanted: str) -> bool:
+        """See widening."""
+        return widening.widens(now, wanted)
+
+    def rounds(self, now: str, source: str) -> bool:
+        """See widening."""
+        return widening.rounds(now, source)
+
+    def retype(self, column: str, type: str) -> str:
+        """The part of an ALTER TABLE that gives a column another type."""
+        return f"MODIFY COLUMN {names.quote(column)} {type}"
+
+    def column_type(self, connection: Any, type: str, *, key: bool) -> str:
+        """A type as CREATE TABLE has it: an index needs a length, and texts are compared by their bytes."""
+        kind = type.split("(")[0].split(" ")[0]
+        if key and kind in column_types.INDEXED_AS:
+            type, kind = column_types.INDEXED_AS[kind], "varchar" if kind in _CHARACTERS else "varbinary"
+        if kind in _CHARACTERS or kind in ("enum", "set"):
+            return f"{type} CHARACTER SET utf8mb4 COLLATE {_collation(connection)}"
+        return f"{type} NULL" if kind == "timestamp" and not key else type
+
+    # -- the catalog
+    def find(self, connection: SqlConnection, schema: str, name: str) -> tuple[str, str, str] | None:
+        """A table's name and when it was made, or emptied by TRUNCATE."""
+        row = connection.execute(_FIND, [schema, name]).fetchone()
+        if row and row[3] in _WITHOUT_TRANSACTIONS:
+            raise NotReady(
+                f"{names.quote(schema, name)} of the sink is a table of {row[3]}, which has no transactions, so rows "
+                f"and offsets could come apart; ALTER TABLE {names.quote(schema, name)} ENGINE = InnoDB;"
+            )
+        return (row[0], row[1], str(row[2])) if row else None
+
+    def columns(self, connection: SqlConnection, file: Any) -> dict[str, TargetColumn]:
+        """The columns of a table."""
+        found = connection.execute(_COLUMNS, list(file[:2])).fetchall()
+        return {row[0]: _column(*row[1:]) for row in found}
+
+    def has_unique(self, connection: SqlConnection, file: Any, keys: Sequence[str]) -> bool:
+        """Whether a table has one unique index, on exactly these columns: with another one ON DUPLICATE KEY would
+        change the row that has the same value there."""
+        indexes: dict[str, list[tuple[str, Any, str]]] = {}
+        for index, column, part, nullable in connection.execute(_UNIQUE, list(file[:2])).fetchall():
+            indexes.setdefault(index, []).append((column, part, nullable))
+        if len(indexes) != 1:
+            return False
+        (columns,) = indexes.values()
+        whole = all(part is None and nullable != "YES" for _, part, nullable in columns)
+        return whole and sorted(column for column, _, _ in columns) == sorted(keys)
+
+    def known_types(self, connection: Any, types: Sequence[str]) -> set[str]:
+        """Those of some types that the server has."""
+        known = _KNOWN | (_OF_MARIADB if connection.flavor == "mariadb" else set())
+        return {type for type in types if type.split("(")[0].split(" ")[0] in known}
+
+    def missing(self, connection: SqlConnection, tables: Sequence[tuple[str, str]]) -> set[tuple[str, str]]:
+        """Those of some tables that are not there."""
+        found: set[tuple[str, str]] = set()
+        for at in range(0, len(tables), 500):
+            some = tables[at : at + 500]
+            marks = ", ".join(["(%s, %s)"] * len(some))
+            rows = connection.execute(_THERE.format(marks), [part for table in some for part in table]).fetchall()
+            found |= {(schema, name) for schema, name in rows}
+        return set(tables) - found
+
+    # -- tailrace's own tables
+    def create_state(self, connection: SqlConnection, schema: str) -> None:
+        """Make the database and the tables of the state."""
+        text, made = "varchar(255) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin", "ENGINE = InnoDB"
+        offsets = f"""CREATE TABLE IF NOT EXISTS {names.quote(schema, "offsets")} (
+            pipeline {text}, writer {text}, epoch bigint NOT NULL, offsets longtext, claimed boolean NOT NULL,
+            changed_at timestamp NOT NULL DEFAULT CURRENT_TIMESTAMP, PRIMARY KEY (pipeline, writer)) {made}"""
+        tables = f"""CREATE TABLE IF NOT EXISTS {names.quote(schema, "tables")} (
+            pipeline {text}, writer {text}, namespace {text}, `schema` {text} NOT NULL, name {text} NOT NULL,
+            filled boolean NOT NULL, PRIMARY KEY (pipeline, writer, namespace)) {made}"""
+        for sql in (f"CREATE DATABASE IF NOT EXISTS {names.quote(schema)}", offsets, tables):
+            connection.execute(sql)
+
+    def staging_tables(self, connection: SqlConnection, schema: str) -> list[tuple[str, int]]:
+        """The staging tables, and the server's time."""
+        sql = """SELECT TABLE_NAME, UNIX_TIMESTAMP() FROM information_schema.TABLES
+                 WHERE TABLE_SCHEMA = %s AND TABLE_NAME REGEXP '^stage_[0-9a-f]+_[0-9a-f]{32}$'"""
+        return [(table, int(now)) for table, now in connection.execute(sql, [schema]).fetchall()]
+
+    def create_staging(self, schema: str, table: str, columns: Sequence[StagedColumn], *, wide: bool) -> str:
+        """A table of texts."""
+        kinds = [f"c{n} longtext" for n in range(len(columns))]
+        inner = ", ".join(["n bigint PRIMARY KEY", "op tinyint", "unset text", *kinds])
+        return (
+            f"CREATE TABLE {names.quote(schema, table)} ({inner}) ENGINE = InnoDB ROW_FORMAT = DYNAMIC "
+            "CHARACTER SET utf8mb4 COLLATE utf8mb4_bin"
+        )
+
+    def insert_absent(self, table: str, values: int) -> str:
+        """A statement that inserts a row, unless its key is there."""
+        first = table[table.index("(") + 1 :].split(",")[0].strip()
+        return f"INSERT INTO {table} VALUES ({_marks(values)}) ON DUPLICATE KEY UPDATE {first} = {first}"
+
+    def replace_values(self, table: str, keys: Sequence[str], others: Sequence[str], rows: int) -> str:
+        """A statement that inserts rows, or replaces what is there under their keys."""
+        values = ", ".join(f"({_marks(len(keys) + len(others))})" for _ in range(rows))
+        into = ", ".join(map(names.quote, (*keys, *others)))
+        return self.upsert(f"INSERT INTO {table} ({into}) VALUES {values}", (), list(map(names.quote, others)))
+
+    # -- merging
+    def inline(self, columns: Mapping[str, Sequence[Any]], texts: int) -> Origin:
+        """A row of values for each."""
+        rows = list(zip(*columns.values(), strict=True))
+        first = "SELECT " + ", ".join(f"%s AS {name}" for name in columns)
+        others = [f"SELECT {_marks(len(columns))}"] * (len(rows) - 1)
+        values = [value.hex() if isinstance(value, bytes) else value for row in rows for value in row]
+        return Origin(f"({' UNION ALL '.join([first, *others])}) s", values)
+
+    def value(self, staged: str, kind: str, of: TargetColumn) -> str:
+        """A staged value as it is stored: text that the column itself reads, so that what it cannot hold is an error.
+        A cast would be none in MariaDB, where it stands within a larger statement."""
+        if kind == "bytes":
+            return f"UNHEX({staged})"
+        if of.kind in _CHARACTERS:  # a column of nulls has no character set
+            return f"CONVERT({staged} USING utf8mb4) COLLATE {_utf8(of)}"
+        if of.kind in ("float", "double") and kind in _NUMBERS:
+            return f"({staged} + 0e0)"
+        return _STORED.get(of.kind, "{}").format(staged)
+
+    def compared(self, staged: str, kind: str, of: TargetColumn) -> str:
+        """A staged value as one of the column's type: texts and numbers would be compared as doubles."""
+        cast = _CASTS.get(of.kind)
+        if kind == "bytes" or cast is None:
+            return self.value(staged, kind, of)
+        made = cast.format(staged, exact=of.exact.removesuffix(" unsigned"))
+        is_number = kind in _NUMBERS or of.kind not in INTEGERS
+        return made if is_number else f"CASE WHEN {staged} REGEXP '^-?[0-9]+$' THEN {made} END"
+
+    def text_of(self, value: str, of: TargetColumn | None = None) -> str:
+        """A value as text, which is compared by its bytes."""
+        return f"CAST(CONCAT({value}) AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin"
+
+    def is_unset(self, number: int) -> str:
+        """Whether a bit of the bitmap, which is staged as hexadecimal digits, is set."""
+        digits = f"SUBSTRING(s.unset, {number // 8 * 2 + 1}, 2)"
+        return f"(CAST(CONV({digits}, 16, 10) AS UNSIGNED) >> {number % 8}) & 1 = 1"
+
+    def insert(self, table: str, where: str, columns: Iterable[str], values: Iterable[str], condition: str) -> str:
+        """Inserts staged rows."""
+        return f"INSERT INTO {table} ({', '.join(columns)}) SELECT {', '.join(values)} FROM {where} WHERE {condition}"
+
+    def upsert(self, insert: str, keys: Sequence[str], others: Sequence[str], absent: Sequence[str] = ()) -> str:
+        """An insert that also updates the row of its key."""
+        sets = [f"{name} = VALUES({name})" for name in others or keys[:1]]
+        sets += [f"{name} = DEFAULT({name})" for name in absent]
+        return f"{insert} ON DUPLICATE KEY UPDATE {', '.join(sets)}"
+
+    def update(self, table: str, where: str, sets: Mapping[str, str], condition: str) -> str:
+        """Sets columns of rows that staged ones meet."""
+        assigned = ", ".join(f"t.{name} = {value}" for name, value in sets.items())
+        return f"UPDATE {table} t, {where} SET {assigned} WHERE {condition}"
+
+    def delete(self, table: str, where: str, condition: str) -> str:
+        """Deletes rows that staged ones meet."""
+        return f"DELETE t FROM {table} t, {where} WHERE {condition}"
+
+    def delete_equal(self, table: str, where: str, columns: Sequence[tuple[str, str]], condition: str) -> list[str]:
+        """No row has a number of its own here.  So all rows equal to some that go are deleted, and as many of them as
+        stay are inserted again.  Rows are compared as the columns hold them, by their bytes."""
+        listed = ", ".join(name for name, _ in columns)
+        gone, left = "tailrace_gone", "tailrace_left"
+        mine, theirs = _signature("g", columns), _signature("t", columns)
+        return [
+            f"DROP TEMPORARY TABLE IF EXISTS {gone}, {left}",
+            f"CREATE TEMPORARY TABLE {gone} AS SELECT {listed} FROM {table} LIMIT 0",
+            self.insert(gone, where, [name for name, _ in columns], [value for _, value in columns], condition),
+            f"""CREATE TEMPORARY TABLE {left} AS SELECT {", ".join(f"t.{name}" for name, _ in columns)}, t.tailrace_sign
+                FROM (SELECT t.*, {theirs} AS tailrace_sign, ROW_NUMBER() OVER (PARTITION BY {theirs}) AS tailrace_row
+                      FROM {table} t) t
+                JOIN (SELECT {mine} AS sign, COUNT(*) AS many FROM {gone} g GROUP BY sign) g
+                ON g.sign = t.tailrace_sign AND t.tailrace_row > g.many""",
+            f"DELETE t FROM {table} t JOIN (SELECT DISTINCT {mine} AS sign FROM {gone} g) g ON g.sign = {theirs}",
+            f"INSERT INTO {table} ({listed}) SELECT {listed} FROM {left}",
+            f"DROP TEMPORARY TABLE IF EXISTS {gone}, {left}",
+        ]
+
+    def begin_merge(self, connection: SqlConnection) -> None:
+        """Nothing: the session checks no foreign keys."""
+
+    def empty(self, connection: SqlConnection, table: str) -> None:
+        """DELETE: TRUNCATE would commit, and let go of the lock by which a newer run is kept out."""
+        try:
+            connection.execute(f"DELETE FROM {table}")
+        except driver().Error as error:
+            if errors.code_of(error) not in errors.NOT_THERE:
+                raise
+
+    def drop_tables(self, tables: Iterable[str]) -> str:
+        """The statement that removes tables, if they are there."""
+        return f"DROP TABLE IF EXISTS {', '.join(tables)}"
+
+    def probe(self, table: str) -> ProbeTable:
+        """A temporary table, which commits nothing."""
+        name = "tailrace_probe"
+        create = f"CREATE TEMPORARY TABLE {name} AS SELECT * FROM {table} LIMIT 0"
+        return ProbeTable(name, create, f"DROP TEMPORARY TABLE {name}")
+
+
+_CASTS = {
+    **dict.fromkeys(INTEGERS, "CAST({0} AS DECIMAL(20,0))"),
+    "year": "CAST({0} AS SIGNED)",
+    "bit": "CAST({0} AS UNSIGNED)",
+    "decimal": "CAST({0} AS {exact})",
+    "float": "({0} + 0e0)",
+    "double": "({0} + 0e0)",
+    "date": "CAST({0} AS DATE)",
+    "datetime": "CAST({0} AS DATETIME(6))",
+    "timestamp": "CAST({0} AS DATETIME(6))",
+    "time": "CAST({0} AS TIME(6))",
+}
+
+
+_NUMBERS = {"bool", "int2", "int4", "int8", "float4", "float8"}
+_STORED = {"bit": "CAST({} AS UNSIGNED)", "year": "CAST({} AS SIGNED)"}
+"""Columns that read another value from a text than from a number."""
+
+
+def _utf8(of: TargetColumn) -> str:
+    return of.type if of.type.startswith("utf8mb4_") else "utf8mb4_bin"
+
+
+def _signature(table: str, columns: Sequence[tuple[str, str]]) -> str:
+    parts = ", ".join(f"IFNULL(HEX(CONCAT({table}.{name})), '-')" for name, _ in columns)
+    return f"MD5(CONCAT_WS(',', {parts}))"
+
+
+def _collation(connection: Any) -> str:
+    marks = ", ".join(f"'{name}'" for name in _BINARY)
+    sql = f"SELECT COLLATION_NAME FROM information_schema.COLLATIONS WHERE COLLATION_NAME IN ({marks})"
+    found = {name for (name,) in connection.execute(sql).fetchall()}
+    return next(name for name in _BINARY if name in found)
+
+
+def _column(kind: str, text: str, *more: Any) -> TargetColumn:
+    *numbers, extra, collation = more
+    type = catalog.column_type(kind, text, *numbers)
+    generated = "GENERATED" in extra.upper() and "DEFAULT_GENERATED" not in extra.upper()
+    once = collation is None or kind == "json" or collation in _BINARY[:2]
+    return TargetColumn(collation or "", kind, False, generated, False, type.name, once)
+
+
+def _marks(count: int) -> str:
+    return ", ".join(["%s"] * count)

@@ -1,0 +1,151 @@
+"""Alterations: what statements of the log do to the tables that are followed, in their place in it.
+
+Nothing here talks to a server but `take_appeared`, which asks whether a new table is still there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from tailrace.adaptors.contract import DROP, RENAME, TRUNCATE, Command
+from tailrace.adaptors.mysql import catalog, names
+from tailrace.adaptors.mysql.source.position import Point
+from tailrace.adaptors.mysql.source.statements import Statement
+
+
+class Alterations:
+    """What is known of the tables that are followed, and what must be done about some."""
+
+    def __init__(self, followed: set[str], point: Point, database: str, *, leave: bool) -> None:
+        self.followed, self._database, self._leave = followed, database, leave
+        self.keys: dict[str, tuple[str, ...]] = dict(point.keys)
+        self.dropped: set[str] = set(point.dropped)
+        self.prepared: dict[str, tuple[str, ...]] = dict(point.prepared)
+        self._appeared: dict[str, None] = dict.fromkeys(point.appeared)
+        self._altered: set[str] = set(point.altered)
+        self._unsettled: set[str] = set()
+        self._ended: dict[str, None] = {}
+
+    def folded(self, namespace: str) -> str:
+        """A table as it is followed."""
+        return namespace
+
+    @property
+    def pressing(self) -> bool:
+        """Whether something must be done before the log goes on."""
+        return bool(self._appeared or self._altered or self._ended)
+
+    def take(self, statement: Statement) -> list[tuple[str, Command]]:
+        """A statement; what it did to whole tables."""
+        does = statement.does
+        if does == "truncate":
+            return [(name, Command(TRUNCATE)) for name in statement.tables if name in self.followed]
+        if does == "create":
+            return self._create(statement)
+        if does == "drop":
+            return self._drop(statement.tables)
+        if does == "drop database":
+            gone = statement.tables[0]
+            return self._drop(name for name in self.followed if names.parts(name, self._database)[0] == gone)
+        if does in ("rename", "alter"):
+            if does == "alter":
+                self._alter(statement)
+            return self._rename(statement)
+        self._take_rows(statement)
+        return []
+
+    def _take_rows(self, statement: Statement) -> None:
+        """A statement that changed rows, or decided about some."""
+        does = statement.does
+        if does == "write":
+            words = set(statement.tables)
+            self._unsettled |= {name for name in self.followed if names.parts(name, self._database)[1] in words}
+        elif does == "commit":
+            self._unsettled |= set(self.prepared.pop(statement.xid, tuple(self.followed))) & self.followed
+        elif does == "rollback":
+            self.prepared.pop(statement.xid, None)
+
+    def _create(self, statement: Statement) -> list[tuple[str, Command]]:
+        (name,) = statement.tables
+        if name not in self.followed:
+            self._appeared[name] = None
+            return []
+        if statement.optional and name not in self.dropped:
+            return []
+        self.dropped.discard(name)
+        self._ended.pop(name, None)
+        self._unsettled.discard(name)
+        return [(name, Command(TRUNCATE))]
+
+    def _drop(self, tables: Iterable[str]) -> list[tuple[str, Command]]:
+        gone = list(tables)
+        for name in gone:
+            self._appeared.pop(name, None)
+            if name in self.followed:
+                self._altered.discard(name)
+                self.dropped.add(name)
+                self._ended[name] = None
+        return [(name, Command(DROP)) for name in gone if name in self.followed]
+
+    def _rename(self, statement: Statement) -> list[tuple[str, Command]]:
+        done = []
+        for old, new in statement.renamed:
+            done += [(name, Command(RENAME, new)) for name, _ in self._drop([old])]
+            if new in self.followed:
+                self.dropped.discard(new)
+                self._ended.pop(new, None)
+                self._unsettled.add(new)
+            else:
+                self._appeared[new] = None
+        return done
+
+    def _alter(self, statement: Statement) -> None:
+        name, *exchanged = statement.tables
+        self._unsettled |= set(exchanged) & self.followed
+        if name not in self.followed:
+            return
+        keys = self.keys.get(name, ())
+        other_ids = statement.effect == "rows" or bool(set(statement.columns) & set(keys))
+        if not keys:
+            other_ids |= statement.effect != "none" or statement.reshaped
+        if other_ids:
+            self._unsettled.add(name)
+        elif statement.effect == "values" and not self._leave:
+            self._altered.add(name)
+
+    # -- what must be done
+    @property
+    def waiting(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """Tables that are new, and that must be copied again over what is there."""
+        return tuple(self._appeared), tuple(sorted(self._altered))
+
+    def alter(self, tables: Iterable[str]) -> None:
+        """These must be copied again."""
+        self._altered |= set(tables) & self.followed
+
+    def take_unsettled(self) -> set[str]:
+        """Tables that must be emptied and copied again."""
+        found, self._unsettled = self._unsettled, set()
+        return found
+
+    def take_altered(self) -> set[str]:
+        """Tables that must be copied again, over what is there."""
+        found, self._altered = self._altered, set()
+        return found & self.followed
+
+    def take_appeared(self, connection: Any) -> list[str]:
+        """Tables that are new, and still there."""
+        if not self._appeared:
+            return []
+        found, self._appeared = list(self._appeared), {}
+        there = catalog.there(connection, found, self._database)
+        return [name for name in found if name in there]
+
+    def take_ended(self) -> list[str]:
+        """Tables that were dropped, or have another name now."""
+        found, self._ended = list(self._ended), {}
+        return found
+
+    def settled(self, tables: Iterable[str]) -> None:
+        """These were copied from the beginning."""
+        self._altered -= set(tables)

@@ -1,0 +1,167 @@
+"""Decoding: the log's events, transaction by transaction, into rows and into what statements do to tables."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+from tailrace.adaptors.mysql.source import events
+from tailrace.adaptors.mysql.source.events import HEADER, Begun, TableMap
+from tailrace.adaptors.mysql.source.statements import Statement, read_statement
+from tailrace.adaptors.mysql.source.transaction import Changed, Collected
+from tailrace.errors import NotReady
+
+MOST_TABLES = 20_000
+"""Descriptions of tables that are kept, so that each is understood once."""
+
+
+class Target(Protocol):
+    """Takes what the decoder reads of transactions."""
+
+    def describe(self, table: TableMap) -> Changed | None:
+        """A table as it is from now on; None if its changes are not wanted."""
+
+    def statement(self, statement: Statement) -> None:
+        """A statement that may concern tables, after the rows before it."""
+
+    def prepared(self, xid: str, *, one_phase: bool) -> None:
+        """An XA transaction has ended, and is decided later, or with `one_phase` now."""
+
+    def undone(self) -> None:
+        """A transaction, or a part of it, was rolled back after some of it could not be."""
+
+    def committed(self, begun: Begun) -> None:
+        """The transaction is complete."""
+
+
+class Decoder:
+    """Feeds a target from events.  `between`: the last event ended a transaction."""
+
+    def __init__(self, target: Target, collected: Collected, flavor: str) -> None:
+        self._target, self._collected, self._mariadb = target, collected, flavor == "mariadb"
+        self._begun: Begun | None = None
+        self._grouped = False
+        """Whether something must yet end the transaction, which else is one statement."""
+        self._xid = ""
+        self._described: dict[bytes, Changed | None] = {}
+        self._tables: dict[int, Changed | None] = {}
+        self._do: dict[int, Callable[[bytes], None]] = {
+            events.GTID: self._begin,
+            events.ANONYMOUS_GTID: self._anonymous,
+            events.GTID_TAGGED: self._tagged,
+            events.MARIADB_GTID: self._begin_mariadb,
+            events.QUERY: self._query,
+            events.QUERY_COMPRESSED: self._query,
+            events.XID: self._commit,
+            events.XA_PREPARE: self._prepare,
+            events.TABLE_MAP: self._table_map,
+            events.PAYLOAD: self._payload,
+            events.PARTIAL_UPDATE: self._partial,
+            **dict.fromkeys(events.ROWS - {events.PARTIAL_UPDATE}, self._rows),
+        }
+
+    @property
+    def between(self) -> bool:
+        """Whether no transaction is open."""
+        return self._begun is None
+
+    def feed(self, data: bytes) -> None:
+        """One event."""
+        do = self._do.get(data[4])
+        if do is not None:
+            do(data)
+
+    def renew(self) -> None:
+        """Ask again what tables are."""
+        self._described.clear()
+
+    # -- transactions
+    def _start(self, data: bytes, begun: Begun, *, grouped: bool) -> None:
+        self._begun, self._grouped, self._xid = begun, grouped, ""
+        self._tables.clear()
+        self._collected.begin(begun.gtid, int.from_bytes(data[:4], "little") * 1000)
+
+    def _begin(self, data: bytes) -> None:
+        self._start(data, events.read_gtid(data), grouped=False)
+
+    def _begin_mariadb(self, data: bytes) -> None:
+        begun = events.read_mariadb_gtid(data)
+        self._start(data, begun, grouped=not begun.flags & events.STANDALONE)
+        if begun.flags & events.PREPARED:
+            self._collected.undecided = True
+
+    def _anonymous(self, data: bytes) -> None:
+        raise NotReady(
+            "the binlog has transactions without a GTID, so no position can name them; "
+            "SET GLOBAL gtid_mode = ON, and copy the tables afresh under another pipeline name"
+        )
+
+    def _tagged(self, data: bytes) -> None:
+        raise NotReady("the binlog has GTIDs with a tag, which are not supported: SET SESSION gtid_next = 'AUTOMATIC'")
+
+    def _commit(self, data: bytes | None = None) -> None:
+        begun, self._begun = self._begun, None
+        if begun is not None:
+            self._target.committed(begun)
+
+    def _prepare(self, data: bytes) -> None:
+        self._target.prepared(self._xid or _xid_of(data), one_phase=bool(data[HEADER]))
+        self._commit()
+
+    def _payload(self, data: bytes) -> None:
+        for event in events.read_payload(data):
+            self.feed(event)
+
+    # -- statements
+    def _query(self, data: bytes) -> None:
+        schema, sql = events.read_query(data)
+        first = sql[:9].upper()
+        if sql == "BEGIN":
+            self._grouped = True
+        elif sql == "COMMIT":
+            self._commit()
+        elif first.startswith("ROLLBACK"):
+            self._target.undone()
+            if sql.upper() == "ROLLBACK":
+                self._commit()
+        elif first.startswith("SAVEPOINT"):
+            return
+        else:
+            self._statement(sql, schema)
+
+    def _statement(self, sql: str, schema: str) -> None:
+        statement = read_statement(sql, schema)
+        if statement.xid and statement.does == "other":  # XA START, XA END
+            self._xid, self._grouped, self._collected.undecided = statement.xid, True, True
+            return
+        self._target.statement(statement)
+        if not self._grouped:
+            self._commit()
+
+    # -- rows
+    def _table_map(self, data: bytes) -> None:
+        body = data[HEADER:]
+        if body not in self._described:
+            if len(self._described) >= MOST_TABLES:
+                self._described.clear()
+            table = events.read_table_map(data, geometry_has_charset=self._mariadb)
+            self._described[body] = self._target.describe(table)
+        self._tables[events.table_number(data)] = self._described[body]
+
+    def _rows(self, data: bytes) -> None:
+        changed = self._tables.get(events.table_number(data))
+        if changed is not None:
+            changed.feed(data)
+
+    def _partial(self, data: bytes) -> None:
+        """With binlog_row_value_options = PARTIAL_JSON an update says only what changed within a document."""
+        changed = self._tables.get(events.table_number(data))
+        if changed is not None and not self._collected.skips(changed.namespace, keyed=bool(changed.keys)):
+            self._collected.incomplete.add(changed.namespace)
+
+
+def _xid_of(data: bytes) -> str:
+    """The name of an XA transaction as statements have it."""
+    form, size, qualifier = (int.from_bytes(data[HEADER + 1 + n : HEADER + 5 + n], "little") for n in (0, 4, 8))
+    at = HEADER + 13
+    return f"X'{data[at : at + size].hex()}',X'{data[at + size : at + size + qualifier].hex()}',{form}"

@@ -1,0 +1,91 @@
+"""The log stream: one connection over which the server sends its binlog from a place on, as replicas get it."""
+
+from __future__ import annotations
+
+import secrets
+import struct
+import uuid
+import zlib
+from typing import Any
+
+from tailrace.adaptors.mysql.database import Database, ask, close, flavor_of
+from tailrace.adaptors.mysql.gtid import Executed, GtidSet
+from tailrace.adaptors.mysql.packets import Packets, check
+from tailrace.adaptors.mysql.source.events import FORMAT, ROTATE
+from tailrace.errors import Damaged
+
+DUMP, DUMP_GTID = 0x12, 0x1E
+THROUGH_GTID = 0x04
+HEARTBEAT = 1.0
+"""Seconds after which the server says that it is there."""
+
+
+class LogStream:
+    """A stream of events, each as its bytes: a header of 19, then what the kind of event has."""
+
+    def __init__(self, database: Database) -> None:
+        self._connection = database.open()
+        self._packets: Packets | None = None
+        self._summed = False
+        """Whether events have checksums, which each file of the log says at its beginning."""
+
+    def start(self, executed: Executed) -> None:
+        """Ask for every transaction that is not among these."""
+        number = secrets.randbelow(2**31) + 2**31 - 1  # of a replica; two with the same one end each other
+        self._introduce()
+        if isinstance(executed, GtidSet):
+            encoded = executed.encoded()
+            body = struct.pack("<HII", THROUGH_GTID, number, 0) + struct.pack("<QI", 4, len(encoded)) + encoded
+            self._send(DUMP_GTID, body)
+        else:
+            ask(self._connection, "SET @mariadb_slave_capability = 4")
+            ask(self._connection, "SET @slave_connect_state = %s", str(executed))
+            ask(self._connection, "SET @slave_gtid_strict_mode = 1, @slave_gtid_ignore_duplicates = 0")
+            self._send(DUMP, struct.pack("<IHI", 4, 0, number))
+        self._packets = Packets(self._connection)
+
+    def _introduce(self) -> None:
+        """What replicas tell the server before they ask: that they know checksums, a heartbeat, their number."""
+        period = int(HEARTBEAT * 1_000_000_000)
+        for prefix in ("master",) if flavor_of(self._connection) == "mariadb" else ("master", "source"):
+            ask(self._connection, f"SET @{prefix}_binlog_checksum = @@global.binlog_checksum")
+            ask(self._connection, f"SET @{prefix}_heartbeat_period = {period}")
+        ask(self._connection, "SET @slave_uuid = %s, @replica_uuid = %s", *[str(uuid.uuid4())] * 2)
+
+    def _send(self, command: int, body: bytes) -> None:
+        self._connection._write_bytes(struct.pack("<I", len(body) + 1) + bytes([command]) + body)
+
+    def read(self, seconds: float) -> bytes | None:
+        """The next event; None if none comes within so many seconds.  Raises the driver's errors."""
+        assert self._packets is not None
+        packet = self._packets.read(seconds)
+        if packet is None:
+            return None
+        if packet[0]:
+            check(packet)
+            raise ConnectionError("the server ended the stream")
+        if packet[5] == FORMAT:
+            self._summed = packet[-5] == 1
+        return self._checked(packet) if self._summed else packet[1:]
+
+    def _checked(self, packet: bytes) -> bytes:
+        """An event without its checksum, which must be right."""
+        data = packet[1:-4]
+        if zlib.crc32(data) != int.from_bytes(packet[-4:], "little") and packet[5] not in (FORMAT, ROTATE):
+            raise Damaged("the binlog has an event whose checksum is wrong; PURGE it, and copy the tables afresh")
+        return data
+
+    def close(self) -> None:
+        """Give up the connection."""
+        close(self._connection)
+
+
+def can_stream(database: Database, executed: Executed) -> None:
+    """Raise what the server says if this user may not read its log."""
+    stream = LogStream(database)
+    try:
+        with database.guarded("asking for the binlog"):
+            stream.start(executed)
+            _first: Any = stream.read(10)
+    finally:
+        stream.close()

@@ -1,0 +1,118 @@
+"""Snapshots: which transactions a reading sees.  No lock is taken that writers of other tables would wait for.
+
+A server writes a transaction to its log first, then makes it visible, with a moment between.  So three sets differ:
+
+    visible     every snapshot taken from now on sees these: where following begins, before anything is copied
+    begun       these may be visible to a snapshot taken before now, and no others
+    cut         exactly what one snapshot sees
+
+MySQL adds a GTID to `gtid_executed` after it is visible, and has it in `gtid_owned` from before it is in the log.
+MariaDB has it in `gtid_binlog_pos` once it is in the log; `binlog_snapshot_position` says what a snapshot sees.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from typing import Any
+
+from tailrace.adaptors.mysql.database import Database, ask, close, flavor_of
+from tailrace.adaptors.mysql.errors import LOCKED, code_of
+from tailrace.adaptors.mysql.gtid import Executed, GtidSet, executed
+from tailrace.errors import Unavailable
+
+SNAPSHOT = "START TRANSACTION WITH CONSISTENT SNAPSHOT"
+TRIES = 50
+"""How often a moment is looked for in which nothing commits, before writers of a table are made to wait for one."""
+
+
+def visible(connection: Any) -> Executed:
+    """What every snapshot from now on sees."""
+    if flavor_of(connection) == "mysql":
+        return GtidSet(_variable(connection, "gtid_executed"))
+    ask(connection, SNAPSHOT)
+    found = _snapshot_place(connection)
+    ask(connection, "ROLLBACK")
+    return found
+
+
+def begun(connection: Any) -> Any:
+    """What some snapshot before now may have seen."""
+    if flavor_of(connection) == "mariadb":
+        return executed("mariadb", _variable(connection, "gtid_binlog_pos"))
+    # In this order: one that ends meanwhile is in both.
+    owned = GtidSet(_without_owners(_variable(connection, "gtid_owned")))
+    return owned.joined(GtidSet(_variable(connection, "gtid_executed")))
+
+
+def logged(connection: Any) -> Executed:
+    """What the log has, all of which a stream gives sooner or later."""
+    name = "gtid_executed" if flavor_of(connection) == "mysql" else "gtid_binlog_pos"
+    return executed(flavor_of(connection), _variable(connection, name))
+
+
+def cut(database: Database, connection: Any, table: str, place: Executed, patience: float) -> Executed:
+    """Begin a transaction that sees exactly what is given back, and all that was read of the log by now."""
+    deadline = time.monotonic() + patience
+    tries = 0
+    while True:
+        tries += 1
+        found = _quiet_cut(connection) if tries <= TRIES else _locked_cut(database, connection, table)
+        if found is not None and found.covers(place):
+            return found
+        ask(connection, "ROLLBACK")
+        if time.monotonic() > deadline:
+            raise Unavailable(
+                f"{table} could not be read in one known snapshot within {patience:.0f} s: other transactions hold it"
+            )
+        time.sleep(random.uniform(0, 0.01))
+
+
+def _quiet_cut(connection: Any) -> Executed | None:
+    if flavor_of(connection) == "mariadb":
+        ask(connection, SNAPSHOT)
+        return _snapshot_place(connection)
+    before = GtidSet(_variable(connection, "gtid_executed"))
+    ask(connection, SNAPSHOT)
+    after = begun(connection)
+    return before if before.covers(after) else None
+
+
+def _locked_cut(database: Database, connection: Any, table: str) -> Executed | None:
+    """While writers of this one table wait, which is as long as it takes to begin a transaction."""
+    beside = database.open()
+    try:
+        with database.guarded(f"locking {table} for a moment"):
+            ask(beside, "SET SESSION lock_wait_timeout = 1")
+            try:
+                ask(beside, f"LOCK TABLES {table} READ")
+            except Exception as error:
+                if code_of(error) in LOCKED:
+                    return None
+                raise
+            ask(connection, SNAPSHOT)
+            return GtidSet(_variable(connection, "gtid_executed"))
+    finally:
+        close(beside)
+
+
+def _snapshot_place(connection: Any) -> Executed:
+    status = dict(ask(connection, "SHOW SESSION STATUS LIKE 'binlog_snapshot_%%'"))
+    status = {name.lower(): value for name, value in status.items()}
+    file, at = status["binlog_snapshot_file"], int(status["binlog_snapshot_position"])
+    ((text,),) = ask(connection, "SELECT BINLOG_GTID_POS(%s, %s)", file, at)
+    return executed("mariadb", text or "")
+
+
+def _variable(connection: Any, name: str) -> str:
+    ((value,),) = ask(connection, f"SELECT @@global.{name}")
+    return str(value or "")
+
+
+def _without_owners(text: str) -> str:
+    """A set in which each number is followed by the thread that owns it: uuid:5#12:6#13."""
+    parts = []
+    for part in filter(None, text.replace("\n", "").split(",")):
+        source, *numbers = part.strip().split(":")
+        parts.append(":".join([source, *(number.split("#")[0] for number in numbers)]))
+    return ",".join(parts)

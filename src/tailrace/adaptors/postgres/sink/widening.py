@@ -1,0 +1,73 @@
+"""Widening: which types can become which others without losing anything of a value, and which lose it silently.
+
+    smallint → integer → bigint                     real → double precision
+    varchar(n) → varchar(m) → varchar, text         numeric(p, s) → one with no fewer digits on either side of the point
+    smallint, integer, bigint → numeric             time and timestamp(p) → more digits of a second
+
+A date is no timestamp at midnight, and char(n) is padded: neither is widened.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+_LADDERS = (("smallint", "integer", "bigint"), ("real", "double precision"))
+_INTEGERS = {"smallint": 5, "integer": 10, "bigint": 19}
+"""Decimal digits of each."""
+_NUMERIC = re.compile(r"numeric(?:\((\d+),(-?\d+)\))?$")
+_TEXT = re.compile(r"(?:character varying(?:\((\d+)\))?|text)$")
+_MOMENT = re.compile(r"(time|timestamp)(?:\((\d)\))?( with(?:out)? time zone)$")
+_ENDLESS = 10**9
+_MOST_OF_A_SECOND = 6
+
+
+class _Digits(NamedTuple):
+    """How many digits a number may have before its point and after it."""
+
+    before: int
+    after: int
+
+
+def _digits(type: str) -> _Digits | None:
+    if type in _INTEGERS:
+        return _Digits(_INTEGERS[type], 0)
+    if (found := _NUMERIC.match(type)) is None:
+        return None
+    return _Digits(_ENDLESS, _ENDLESS) if found[1] is None else _Digits(int(found[1]) - int(found[2]), int(found[2]))
+
+
+def widens(now: str, wanted: str) -> bool:
+    """Whether a column of one type, as SQL writes it, can be given another that holds each of its values as it is."""
+    if now == wanted:
+        return False
+    for ladder in _LADDERS:
+        if now in ladder and wanted in ladder:
+            return ladder.index(now) < ladder.index(wanted)
+    if (old := _TEXT.match(now)) and (new := _TEXT.match(wanted)):
+        return old[1] is not None and (new[1] is None or int(new[1]) > int(old[1]))
+    if (old := _MOMENT.match(now)) and (new := _MOMENT.match(wanted)):
+        return (old[1], old[3]) == (new[1], new[3]) and _fraction(old) < _fraction(new)
+    return wanted not in _INTEGERS and _holds(_digits(wanted), _digits(now))
+
+
+def _holds(wide: _Digits | None, narrow: _Digits | None) -> bool:
+    return wide is not None and narrow is not None and wide.before >= narrow.before and wide.after >= narrow.after
+
+
+def _fraction(moment: re.Match[str]) -> int:
+    return _MOST_OF_A_SECOND if moment[2] is None else int(moment[2])
+
+
+def rounds(now: str, source: str) -> bool:
+    """Whether a column of one type takes values of another, and drops a part of them without an error."""
+    if (now, source) == ("real", "double precision"):
+        return True
+    if now in _INTEGERS and source in _LADDERS[1]:
+        return True
+    if (old := _MOMENT.match(now)) and (new := _MOMENT.match(source)):
+        return _fraction(old) < _fraction(new) or (old[3], new[3]) == (" without time zone", " with time zone")
+    if now == "date" and source.startswith("timestamp"):
+        return True
+    wide, narrow = _digits(source), _digits(now)
+    return wide is not None and narrow is not None and wide.after > narrow.after

@@ -1,0 +1,66 @@
+"""Fetching: fields that the log left out, read from the table.
+
+The log leaves out large values that an update did not touch.  A sink has them from before, except when its row may have
+slipped through the copy, or when the row has a new id.  What is read is the newest value: should it be newer than the
+change, then the change that made it so comes later in the log, and comes again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from tailrace.adaptors.postgres import names
+from tailrace.adaptors.postgres.catalog import Column
+from tailrace.adaptors.postgres.source.pgoutput import UNSET, Row
+
+if TYPE_CHECKING:
+    from psycopg import Connection
+
+ROWS_PER_QUERY = 1000
+
+
+def fetch(
+    connection: Connection[Any], table: tuple[str, str], columns: Sequence[Column], keys: Sequence[int], rows: list[Row]
+) -> list[bool]:
+    """Fill in what is unset in rows, by their keys; which of them were found.  A table or column that is no longer
+    there finds nothing."""
+    found: list[bool] = []
+    for start in range(0, len(rows), ROWS_PER_QUERY):
+        found += _some(connection, table, columns, keys, rows[start : start + ROWS_PER_QUERY])
+    return found
+
+
+def _some(
+    connection: Connection[Any], table: tuple[str, str], columns: Sequence[Column], keys: Sequence[int], rows: list[Row]
+) -> list[bool]:
+    import psycopg
+
+    wanted = sorted({n for row in rows for n, value in enumerate(row) if value is UNSET})
+    values = [[row[k].decode() for row in rows] for k in keys]
+    try:
+        answers = connection.execute(_query(table, columns, keys, wanted), values).fetchall()
+    except (psycopg.errors.UndefinedTable, psycopg.errors.UndefinedColumn, psycopg.errors.UndefinedObject):
+        return [False] * len(rows)
+    found = [False] * len(rows)
+    for number, *texts in answers:
+        row, found[number - 1] = rows[number - 1], True
+        for n, text in zip(wanted, texts, strict=True):
+            if row[n] is UNSET:
+                row[n] = None if text is None else text.encode()
+    return found
+
+
+def _query(table: tuple[str, str], columns: Sequence[Column], keys: Sequence[int], wanted: Sequence[int]) -> str:
+    arrays = ", ".join("%s::text[]" for _ in keys)
+    aliases = ", ".join([f"k{k}" for k in keys] + ["number"])
+    texts = "".join(f", {columns[n].text}" for n in wanted)
+    same = " AND ".join(f"{names.quote(columns[k].name)} = k{k}::{columns[k].type.plain}" for k in keys)
+    return (
+        (
+            f"SELECT number{texts} FROM unnest({arrays}) WITH ORDINALITY AS asked({aliases}) "
+            f"JOIN {names.quote(*table)} ON {same}"
+        )
+        .replace("%", "%%")
+        .replace("%%s::text[]", "%s::text[]")
+    )

@@ -1,0 +1,223 @@
+"""Collecting: the changes of transactions, by table, until they are made into batches of rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+
+from tailrace.adaptors.postgres.catalog import Column, shape
+from tailrace.adaptors.postgres.source.arrivals import Arrivals, Left
+from tailrace.adaptors.postgres.source.pgoutput import UNSET, Relation, Row
+from tailrace.adaptors.postgres.source.position import Cut, Point
+from tailrace.adaptors.postgres.types import from_texts, typed
+from tailrace.adaptors.rows.change_buffer import ChangeBuffer
+from tailrace.adaptors.rows.command import TRUNCATE, Command
+from tailrace.adaptors.rows.typed_rows import build_rows
+from tailrace.adaptors.rows.unset import from_number
+from tailrace.log.record import Mode, Op
+
+
+class DescribedTable(NamedTuple):
+    """The columns of a table, the names of its keys, and whether two rows may have one id until they are committed."""
+
+    columns: tuple[Column, ...]
+    keys: tuple[str, ...]
+    deferrable: bool = False
+
+
+Fetch = Callable[["Changed", list[Row]], list[bool]]
+"""Fills in what rows leave unset; says which were found."""
+
+
+class Changed:
+    """The changes of one table, in order.  Implements `decode.Target`."""
+
+    def __init__(self, collected: Collected, relation: Relation, described: DescribedTable) -> None:
+        self.relation, self.namespace = relation, relation.namespace
+        self.columns, self.key_names, deferrable = described
+        self._arrivals = Arrivals() if deferrable and self.key_names else None
+        at = {column.name: n for n, column in enumerate(self.columns)}
+        self.keys = tuple(at[name] for name in self.key_names)
+        self._collected = collected
+        self._watched = collected.watches(self.namespace, shape(self.columns, self.key_names))
+        """Whether some of its changes may have to be skipped."""
+        self._clear()
+
+    def _clear(self) -> None:
+        self.rows: list[Row] = []
+        self._ops = bytearray()
+        self._stamps: list[int] = []
+        self._transactions: list[int] = []
+        self._positions: list[int] = []
+        self._partial: list[int] = []
+        self._wanting: list[int] = []
+        """Which rows must not stay partial."""
+
+    def add(self, op: Op, row: Row, *, moved: bool = False) -> None:
+        """One change."""
+        collected = self._collected
+        position = collected.next_position()
+        if self._watched and collected.skips(self.namespace, keyed=bool(self.keys)):
+            return
+        if self._arrivals is not None:
+            left = self._compare(self._arrivals, op, row)
+            if left == "taken":
+                return
+            if left == "unknown":
+                row, moved = [value if n in self.keys else UNSET for n, value in enumerate(row)], True
+        if not self.rows:
+            collected.order.append(self)
+        if op != Op.INSERT or moved:
+            self._note(op, row, moved)
+        self.rows.append(row)
+        self._ops.append(op)
+        self._stamps.append(collected.time)
+        self._transactions.append(collected.transaction)
+        self._positions.append(position)
+        collected.count += 1
+        if collected.count >= collected.max_rows or collected.size >= collected.max_bytes:
+            collected.seal()
+
+    def _compare(self, arrivals: Arrivals, op: Op, row: Row) -> Left:
+        """What is left of an id, where rows may exchange theirs."""
+        xid, id = self._collected.xid, tuple(row[n] for n in self.keys)
+        if op == Op.DELETE:
+            return arrivals.left(xid, id, row)
+        if op == Op.INSERT:
+            arrivals.came(xid, id, row)
+        else:
+            arrivals.changed(xid, id)
+        return "gone"
+
+    def _note(self, op: Op, row: Row, moved: bool) -> None:
+        if UNSET in row:
+            self._partial.append(len(self.rows))
+            if moved or (op == Op.UPDATE and self._collected.in_window):
+                self._wanting.append(len(self.rows))
+
+    def truncate(self) -> None:
+        """The table was emptied."""
+        self._collected.next_position()
+        if not (self._watched and self._collected.skips(self.namespace, keyed=bool(self.keys))):
+            self._collected.command(self.namespace, Command(TRUNCATE))
+
+    def build(self) -> pa.RecordBatch | None:
+        """All of them as rows, and begin again."""
+        if self._wanting:
+            self._fill(self._collected.fetch)
+        batch = self._built() if self.rows else None
+        self._clear()
+        return batch
+
+    def _fill(self, fetch: Fetch) -> None:
+        found = fetch(self, [self.rows[n] for n in self._wanting])
+        for n, there in zip(self._wanting, found, strict=True):
+            if there and self._ops[n] == Op.DELETE:  # one row has left this id, and another has it
+                self._ops[n] = Op.INSERT
+        # A row that has moved on again, or is gone: the log says so later, and until then there is nothing to insert.
+        gone = {n for n, there in zip(self._wanting, found, strict=True) if not there and self._ops[n] == Op.INSERT}
+        keep = [n for n in range(len(self.rows)) if n not in gone]
+        self.rows = [self.rows[n] for n in keep]
+        self._ops = bytearray(self._ops[n] for n in keep)
+        self._stamps = [self._stamps[n] for n in keep]
+        self._transactions = [self._transactions[n] for n in keep]
+        self._positions = [self._positions[n] for n in keep]
+        self._partial = [n for n, row in enumerate(self.rows) if UNSET in row]
+
+    def _built(self) -> pa.RecordBatch:
+        unset = self._unset() if self._partial else None
+        texts = list(zip(*self.rows, strict=True)) if self.columns else []
+        arrays = [from_texts(column.type, values) for column, values in zip(self.columns, texts, strict=True)]
+        ops = pa.Array.from_buffers(pa.uint8(), len(self._ops), [None, pa.py_buffer(bytes(self._ops))])
+        order = {"transaction": self._transactions, "position": self._positions, "timestamp": self._stamps}
+        numbers = {name: pa.array(values, pa.int64()) for name, values in order.items()}
+        return build_rows(
+            self.namespace, self.columns, arrays, self.key_names, typed, op=ops, mode=Mode.SYNC, unset=unset, **numbers
+        )
+
+    def _unset(self) -> pa.Array[Any]:
+        """The bitmap of each row; what is unset becomes null among the values."""
+        bitmaps: list[bytes | None] = [None] * len(self.rows)
+        for n in self._partial:
+            bits, row = 0, self.rows[n]
+            for column, value in enumerate(row):
+                bits |= (value is UNSET) << column
+            if bits:
+                bitmaps[n] = from_number(bits, len(row))
+                self.rows[n] = [None if value is UNSET else value for value in row]
+        return pa.array(bitmaps, pa.binary())
+
+
+class Collected(ChangeBuffer[Changed]):
+    """What has been decoded and not been given away.  Implements `decoder.Collector`."""
+
+    def __init__(
+        self,
+        describe: Callable[[Relation], DescribedTable | None],
+        fetch: Fetch,
+        *,
+        max_rows: int,
+        max_bytes: int,
+        alive: Callable[[], None] = lambda: None,
+    ) -> None:
+        super().__init__(max_rows=max_rows, max_bytes=max_bytes, alive=alive)
+        self._describe, self.fetch = describe, fetch
+        self.end = 0
+        self.copied: int | None = 0
+        """Until where in the log changes may be of rows that no copy has seen whole."""
+        self.cuts: dict[str, Cut] = {}
+        self.shapes: dict[str, str] = {}
+        """Of each table without a key, what its rows were when it was copied."""
+        self.unsettled: dict[str, set[int]] = {}
+        """Tables without a key that changed since they were copied, and so must be copied again; by whom."""
+        self.in_window = False
+        self.xid = self.transaction = self._position = 0
+        """Of the transaction that is being read: its number, where in the log it commits, how many changes it had."""
+
+    # -- what a decoder says
+    def begin(self, lsn: int, time: int, xid: int) -> None:
+        """A transaction, which commits there."""
+        self.time, self.xid, self.transaction, self._position = time, xid, lsn, 0
+        self.in_window = self.copied is None or lsn < self.copied
+
+    def next_position(self) -> int:
+        """The place of one more change in its transaction.  Changes that are skipped have one, too: so a change that is
+        read again after a restart, when others are skipped, has the same."""
+        self._position += 1
+        return self._position - 1
+
+    def relation(self, relation: Relation) -> Changed | None:
+        """A table as it is from now on."""
+        described = self._describe(relation)
+        return None if described is None else Changed(self, relation, described)
+
+    def commit(self, end: int, time: int) -> None:
+        """The transaction is complete."""
+        self.end, self.committed_at = end, time
+
+    def watches(self, namespace: str, shape: str) -> bool:
+        """Whether to ask `skips` about each change of a table.  If its rows are no longer what was copied, no change
+        finds the row that it is about: it must be copied again."""
+        cut = self.cuts.get(namespace)
+        known = self.shapes.get(namespace, "")
+        if shape != known and not (cut is not None and cut.saw(self.xid)):
+            self.unsettled.setdefault(namespace, set()).add(self.xid)
+        return bool(shape or known or cut)
+
+    def skips(self, namespace: str, *, keyed: bool = False) -> bool:
+        """Whether a change is in the copy of its table, or will be when it is made again; of one with a key that
+        matters only where another table had its name before."""
+        if namespace not in self.unsettled:
+            cut = self.cuts.get(namespace)
+            if cut is not None:
+                return cut.saw(self.xid)
+            if keyed or not self.in_window:
+                return False
+        self.unsettled.setdefault(namespace, set()).add(self.xid)
+        return True
+
+    def remember(self, point: Point) -> None:
+        """What the position says of tables without a key."""
+        self.cuts, self.shapes = dict(point.cuts), dict(point.shapes)

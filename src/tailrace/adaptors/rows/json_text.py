@@ -1,0 +1,94 @@
+"""JSON text of documents and messages, in the one way that all adaptors write it.
+
+Decimals are strings with all their digits, moments ISO 8601, bytes base64, intervals ISO 8601 durations, numbers that
+JSON does not have "NaN", "Infinity" and "-Infinity"; an unset field is left out, a null one is null.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from decimal import Decimal
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+
+from tailrace.adaptors.rows.rows import messages_of
+
+
+def _plain(value: Any) -> Any:
+    return interval_text(value) if isinstance(value, pa.MonthDayNano) else str(value)
+
+
+to_json = msgspec.json.Encoder(enc_hook=_plain, decimal_format="string").encode
+"""A value as JSON."""
+
+
+def plain(value: Any) -> Any:
+    """The same value with nothing in it that JSON does not have a form for."""
+    return msgspec.json.decode(to_json(value))
+
+
+def interval_text(value: Any) -> str:
+    """An interval as ISO 8601 writes it."""
+    seconds = Decimal(value.nanoseconds).scaleb(-9).normalize()
+    return f"P{value.months}M{value.days}DT{seconds:f}S"
+
+
+def finite(value: Any) -> Any:
+    """The same without numbers that JSON does not have, however deep: they are texts."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else "NaN" if value != value else f"{'-' * (value < 0)}Infinity"
+    if isinstance(value, dict):
+        return {name: finite(inner) for name, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [finite(inner) for inner in value]
+    return value
+
+
+def json_objects(columns: pa.RecordBatch, unset: Sequence[Sequence[str] | None] | None = None) -> list[bytes]:
+    """Each row as a JSON object; `unset` names the fields to leave out of each."""
+    names = columns.schema.names
+    rows = zip(*map(_values, columns.columns), strict=True) if names else iter([()] * columns.num_rows)
+    if unset is None:
+        return [to_json(dict(zip(names, row, strict=True))) for row in rows]
+    out = []
+    for row, missing in zip(rows, unset, strict=True):
+        gone = set(missing or ())
+        out.append(to_json({name: value for name, value in zip(names, row, strict=True) if name not in gone}))
+    return out
+
+
+def _values(column: pa.Array[Any]) -> list[Any]:
+    """Plain values; what is JSON already goes in as it is."""
+    if isinstance(column.type, pa.JsonType):
+        return [None if text is None else msgspec.Raw(text.encode()) for text in column.storage.to_pylist()]
+    if pa.types.is_interval(column.type):
+        return [None if value is None else interval_text(value) for value in column.to_pylist()]
+    values: list[Any] = column.to_pylist()
+    return [finite(value) for value in values] if _floats(column.type) else values
+
+
+def _floats(kind: pa.DataType) -> bool:
+    """Whether there may be numbers that JSON does not have."""
+    return bool(pa.types.is_floating(kind)) or any(_floats(kind.field(n).type) for n in range(kind.num_fields))
+
+
+def printed(batch: pa.RecordBatch, spaces: int) -> Iterator[str]:
+    """Each row, with its op, namespace, id and place, as JSON text; with no spaces on one line."""
+    for message in messages_of(batch):
+        whole = {
+            "op": message.op.name.lower(),
+            "namespace": message.namespace,
+            "id": message.id.encode(errors="surrogateescape").decode(errors="replace"),
+            "timestamp": message.timestamp,
+            **{name: number for name, number in message.place._asdict().items() if number is not None},
+            "data": {name: _unwrapped(value) for name, value in message.data.items()},
+        }
+        text = to_json(whole)
+        yield (msgspec.json.format(text, indent=spaces) if spaces else text).decode(errors="replace")
+
+
+def _unwrapped(value: Any) -> Any:
+    return interval_text(value) if isinstance(value, pa.MonthDayNano) else finite(value)

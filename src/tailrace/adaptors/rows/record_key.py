@@ -1,0 +1,75 @@
+"""Record keys: namespace, 0x00, id.  The hash of a row's key says which partition of the commit log it goes to.
+
+An id is the text of its field (bytes as they are, lists and structs as JSON).  Of several fields each has 1b written as
+1b 1b and 1f as 1b 53, null as 1b 4e, and they are joined by 1f; so no two ids are written alike.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tailrace.errors import BadInput
+
+SEPARATOR, ESCAPE, NULL = b"\x1f", b"\x1b", b"\x1bN"
+DEFINITION = b"\x1bT"
+"""The id of a row that only defines columns: no document has it, since 1b is followed by 1b, 53 or 4e there."""
+_json = msgspec.json.Encoder(enc_hook=str, decimal_format="string").encode
+_BYTES = (pa.types.is_binary, pa.types.is_large_binary, pa.types.is_fixed_size_binary, pa.types.is_binary_view)
+"""What is an id as it is; whether it happens to be text, which differs from batch to batch, must not matter."""
+
+
+def key_prefix(namespace: str) -> bytes:
+    """What every key of a namespace begins with."""
+    return namespace.encode() + b"\x00"
+
+
+def row_keys(namespace: str, columns: pa.RecordBatch, keys: Sequence[str]) -> pa.Array[Any]:
+    """The record key of each row; without `keys` all fields together are the id."""
+    names = list(keys) or columns.schema.names
+    for name in names:
+        if name not in columns.schema.names:
+            raise BadInput(f"{namespace!r} has no field {name!r}, which is part of its id")
+    texts = [id_text(columns.column(name), alone=len(names) == 1) for name in names]
+    ids = texts[0] if len(texts) == 1 else pc.binary_join_element_wise(*texts, SEPARATOR)
+    return pc.binary_join_element_wise(pa.scalar(namespace.encode()), ids, b"\x00")
+
+
+def id_text(column: pa.Array[Any], *, alone: bool) -> pa.Array[Any]:
+    """The values of one id field as bytes; beside others, so that no two ids are written alike."""
+    if pa.types.is_dictionary(column.type):
+        column = column.dictionary_decode()
+    if any(kind(column.type) for kind in _BYTES):
+        text = column.cast(pa.binary())
+    else:
+        try:
+            text = column.cast(pa.string()).cast(pa.binary())
+        except pa.ArrowNotImplementedError:  # of lists, structs and the like
+            text = pa.array([None if v is None else _json(v) for v in column.to_pylist()], pa.binary())
+    if not alone:
+        text = pc.replace_substring(text, ESCAPE, ESCAPE + ESCAPE)
+        text = pc.replace_substring(text, SEPARATOR, ESCAPE + b"S")
+    return pc.fill_null(text, NULL)
+
+
+def id_of(key: bytes, namespace: str) -> bytes:
+    """The id in a record key."""
+    return key[len(key_prefix(namespace)) :]
+
+
+def ids_of(keys: pa.Array[Any], namespace: str) -> pa.Array[Any]:
+    """The ids in the record keys of a namespace."""
+    return _replaced(keys, key_prefix(namespace), b"")
+
+
+def moved_keys(keys: pa.Array[Any], old: str, new: str) -> pa.Array[Any]:
+    """The record keys of the same documents in another namespace."""
+    return _replaced(keys, key_prefix(old), key_prefix(new))
+
+
+def _replaced(keys: pa.Array[Any], old: bytes, new: bytes) -> pa.Array[Any]:
+    return pc.replace_substring(keys, old, new, max_replacements=1)  # binary_slice fails on slices

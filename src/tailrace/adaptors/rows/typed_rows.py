@@ -1,0 +1,76 @@
+"""Rows from the typed columns of a table of a SQL source, in a copy and from the log alike."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol, TypeVar
+
+import pyarrow as pa
+
+from tailrace.adaptors.rows.record_key import id_text, row_keys
+from tailrace.adaptors.rows.rows import make_rows
+
+
+class ColumnType(Protocol):
+    """A type of the source."""
+
+    @property
+    def arrow(self) -> pa.DataType:
+        """The Arrow type that carries it, unless a value is out of its range."""
+
+    def field(self, name: str, type: pa.DataType | None = None) -> pa.Field[Any]:
+        """A column of this type, as a field that says so."""
+
+
+T_co = TypeVar("T_co", bound=ColumnType, covariant=True)
+
+
+class TypedColumn(Protocol[T_co]):
+    """A column of the source."""
+
+    @property
+    def name(self) -> str:
+        """Its name."""
+
+    @property
+    def type(self) -> T_co:
+        """Its type, which says what carries it."""
+
+
+T = TypeVar("T", bound=ColumnType)
+Typed = Callable[[T, "pa.Array[Any]"], "pa.Array[Any]"]
+"""Makes values of a type from their texts."""
+
+
+def build_rows(
+    namespace: str,
+    columns: Sequence[TypedColumn[T]],
+    arrays: Sequence[pa.Array[Any]],
+    keys: Sequence[str],
+    typed: Typed[T],
+    **more: Any,
+) -> pa.RecordBatch:
+    """Rows as `make_rows` makes them.  Arrays that are texts, since a value was out of range, give the same ids."""
+    fields = [column.type.field(column.name, array.type) for column, array in zip(columns, arrays, strict=True)]
+    rows = make_rows(namespace, pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields)), keys, **more)
+    odd = [n for n, column in enumerate(columns) if arrays[n].type != column.type.arrow and in_id(column.name, keys)]
+    if not odd:
+        return rows
+    shadow = [_ids(columns[n].type, array, typed) if n in odd else array for n, array in enumerate(arrays)]
+    made = pa.RecordBatch.from_arrays(shadow, names=[column.name for column in columns])
+    return rows.set_column(2, rows.schema.field(2), row_keys(namespace, made, keys))
+
+
+def in_id(name: str, keys: Sequence[str]) -> bool:
+    """Whether a column is part of a row's id, which without a key is the whole row."""
+    return not keys or name in keys
+
+
+def _ids(type: T, texts: pa.Array[Any], typed: Typed[T]) -> pa.Array[Any]:
+    """The id texts that values have in other batches, where all of them are in range."""
+
+    def one(n: int) -> bytes | None:
+        value = typed(type, texts.slice(n, 1))
+        return id_text(value, alone=True)[0].as_py() if value[0].is_valid else None
+
+    return pa.array([one(n) for n in range(len(texts))], pa.binary())

@@ -1,0 +1,65 @@
+"""Fencing: which run of a writer may still change a sink that keeps offsets with its data.
+
+A sink keeps three things for each writer, however it stores them, and changes them together with its data:
+
+    epoch     the newest run that has begun
+    offsets   what the last finished batch has reached; none before the first
+    claimed   the epoch has begun, and the offsets are still those of the run before
+
+The higher epoch wins, then the higher offsets.  A sink reads its `Fence` under a lock or a condition, asks it, and
+stores the next one in the same transaction as the data.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from tailrace.adaptors.contract import Who
+from tailrace.errors import Fenced
+
+
+@dataclass(frozen=True, slots=True)
+class Fence:
+    """What a sink keeps for one writer; as it is made, for a writer of which nothing is kept yet."""
+
+    epoch: int = -1
+    offsets: Mapping[str, Any] | None = None
+    claimed: bool = False
+
+    def admit(self, who: Who) -> None:
+        """Raise `Fenced` if a newer run has begun."""
+        if self.epoch > who.epoch:
+            raise Fenced(f"another run of the writer {who.writer!r} has begun (epoch {self.epoch}); this one must stop")
+
+    def is_repeat(self, who: Who, offsets: Mapping[str, Any]) -> bool:
+        """Whether this very batch is finished already.  `Fenced` if a newer run, or more of the same one, is."""
+        self.admit(who)
+        if self.epoch < who.epoch or self.claimed:
+            return False
+        if any(_is_below(offsets.get(q), mark) for q, mark in (self.offsets or {}).items()):
+            raise Fenced(f"the writer {who.writer!r} has finished more than this batch already; it must not go back")
+        return self.offsets is not None and dict(self.offsets) == dict(offsets)
+
+    def claim(self, who: Who) -> Fence | None:
+        """The fence once a run has begun; None if that run had begun already.  `Fenced` if a newer one has."""
+        self.admit(who)
+        return replace(self, epoch=who.epoch, claimed=True) if who.epoch > self.epoch else None
+
+    def finish(self, who: Who, offsets: Mapping[str, Any]) -> Fence:
+        """The fence once a batch of a run is finished."""
+        return Fence(who.epoch, offsets)
+
+    def restored(self) -> Mapping[str, Any] | None:
+        """What `Writer.restore` and `Writer.claim` give; None if no batch was ever finished."""
+        return {"epoch": self.epoch, "offsets": self.offsets} if self.offsets is not None else None
+
+
+def _is_below(new: Any, old: Any) -> bool:
+    """Whether a mark is behind another anywhere; marks are numbers, or as a pipeline keeps them."""
+    if new is None or isinstance(old, int):
+        return new is None or new < old
+    if new["low"] < old["low"]:
+        return True
+    return any(max(new["low"], new["ahead"].get(name, -1)) < at for name, at in old["ahead"].items())

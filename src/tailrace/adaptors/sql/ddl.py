@@ -1,0 +1,133 @@
+"""DDL: the table of a namespace, created, given new columns or widened where the settings allow it."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from typing import Any
+
+from tailrace.adaptors.sinks import places
+from tailrace.adaptors.sql import names
+from tailrace.adaptors.sql.columns import StagedColumn
+from tailrace.adaptors.sql.connection import SqlConnection
+from tailrace.adaptors.sql.dialect import Dialect
+from tailrace.adaptors.sql.staged_rows import StagedRows
+from tailrace.adaptors.sql.target import SqlSettings, Target
+from tailrace.errors import NotReady
+
+_log = logging.getLogger("tailrace")
+
+
+def table_of(dialect: Dialect, settings: SqlSettings, namespace: str) -> tuple[str, str]:
+    """The schema and table that a namespace is written to."""
+    schema, name = names.parts(namespace, dialect.default_schema)
+    schema = settings.schema or schema
+    names.check_length(dialect.system, namespace, (schema, name), dialect.longest_name)
+    if schema == settings.state or schema in dialect.reserved:
+        raise NotReady(
+            f"{namespace} would be written into the schema {schema!r}, which is tailrace's or {dialect.system}'s own; "
+            "move it on its way: remap({…}), leave it out by the branch's namespace, or give tailrace another one: "
+            "state='…'"
+        )
+    return schema, name
+
+
+class Tables:
+    """Prepares the tables of one sink on one connection."""
+
+    def __init__(self, dialect: Dialect, settings: SqlSettings) -> None:
+        self._dialect, self._settings = dialect, settings
+        self._refused: set[str] = set()
+        """Statements that would have widened columns, and could not: they are not tried again."""
+
+    def prepare(self, connection: SqlConnection, rows: StagedRows) -> Target:
+        """The table for some rows, with a column for each of their fields."""
+        dialect = self._dialect
+        schema, name = table_of(dialect, self._settings, rows.namespace)
+        file = dialect.find(connection, schema, name)
+        if file is None:
+            self._create(connection, schema, rows, self.create_sql(connection, schema, name, rows))
+            file = dialect.find(connection, schema, name)
+        if file is None:
+            raise NotReady(
+                f"{rows.namespace}: {dialect.quote(schema, name)} of the sink is not a table; drop or rename it, or "
+                "write into another schema: schema = '…'"
+            )
+        target = self._read(connection, file, schema, name, rows.keys)
+        missing = [column for column in rows.columns if column.name not in target.columns]
+        if missing:
+            self._add(connection, target, missing)
+            target = self._read(connection, file, schema, name, rows.keys)
+        if self._settings.alter and self._widened(connection, target, rows):
+            file = dialect.find(connection, schema, name) or file
+            target = self._read(connection, file, schema, name, rows.keys)
+        return target
+
+    def _read(self, connection: SqlConnection, file: Any, schema: str, name: str, keys: Sequence[str]) -> Target:
+        unique = self._dialect.has_unique(connection, file, keys)
+        columns = self._dialect.columns(connection, file)
+        return Target(schema, name, self._dialect.quote(schema, name), unique, file, columns)
+
+    def _create(self, connection: SqlConnection, schema: str, rows: StagedRows, sql: str) -> None:
+        if not self._settings.create:
+            raise places.not_made(rows.namespace, "table", f"{sql};")
+        if order := self._dialect.create_schema(schema):
+            connection.execute(order)
+        connection.execute(sql)
+
+    def _add(self, connection: SqlConnection, target: Target, missing: Sequence[StagedColumn]) -> None:
+        added = ", ".join(f"ADD COLUMN {column}" for column in self._columns(connection, missing))
+        sql = f"ALTER TABLE {target.sql} {added}"
+        if not self._settings.alter:
+            raise places.lacks_fields(target.sql, "table", [column.name for column in missing], f"{sql};")
+        connection.execute(sql)
+
+    def _widened(self, connection: SqlConnection, target: Target, rows: StagedRows) -> bool:
+        """Give columns the wider types that they have at the source, where that loses nothing; whether any was."""
+        dialect = self._dialect
+        narrow = [one for one in rows.columns if dialect.widens(target.columns[one.name].exact, one.declared)]
+        narrow = [one for one in narrow if not target.columns[one.name].generated]
+        if not narrow:
+            return False
+        sql = f"ALTER TABLE {target.sql} {', '.join(dialect.retype(one.name, one.declared) for one in narrow)}"
+        if sql in self._refused:
+            return False
+        try:
+            with connection.transaction():
+                connection.execute(sql)
+        except dialect.unalterable as error:
+            # A view needs the column as it is, or the table belongs to another role: most values fit nevertheless.
+            self._refused.add(sql)
+            why = dialect.first_line(error)
+            told = "%s: what does not fit stops the writer; it cannot be widened (%s): %s"
+            _log.warning(told, rows.namespace, why, sql)
+            return False
+        _log.warning("%s: widened, as at the source: %s", rows.namespace, sql)
+        return True
+
+    def narrower(self, target: Target, rows: StagedRows) -> dict[str, str]:
+        """Columns that drop a part of the source's values without an error, each with what to say of it."""
+        return {
+            one.name: f"{rows.namespace}: column {one.name} is {one.declared} at the source and {here} here, so its "
+            f"values are cut or rounded; ALTER TABLE {target.sql} {self._dialect.retype(one.name, one.declared)}"
+            for one in rows.columns
+            if self._dialect.rounds(here := target.columns[one.name].exact, one.declared)
+        }
+
+    def create_sql(self, connection: SqlConnection, schema: str, name: str, rows: StagedRows) -> str:
+        """The statement that makes a table for some rows."""
+        parts = self._columns(connection, rows.columns, rows.keys)
+        parts += [f"PRIMARY KEY ({', '.join(map(self._dialect.quote, rows.keys))})"] if rows.keys else []
+        return f"CREATE TABLE IF NOT EXISTS {self._dialect.quote(schema, name)} ({', '.join(parts)})"
+
+    def _columns(
+        self, connection: SqlConnection, columns: Sequence[StagedColumn], keys: Sequence[str] = ()
+    ) -> list[str]:
+        """Columns as a definition has them, each of the first of its types that the server knows."""
+        known = self._dialect.known_types(connection, sorted({type for column in columns for type in column.types}))
+        chosen = [next((type for type in column.types if type in known), "text") for column in columns]
+        types = {
+            column.name: self._dialect.column_type(connection, type, key=column.name in keys)
+            for column, type in zip(columns, chosen, strict=True)
+        }
+        return [f"{self._dialect.quote(name)} {type}" for name, type in types.items()]

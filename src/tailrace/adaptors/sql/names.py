@@ -1,0 +1,38 @@
+"""Names: of tables as namespaces.  A namespace is schema.table; no two tables have the same one."""
+
+from __future__ import annotations
+
+import re
+
+from tailrace.errors import NotReady
+
+_PART = re.compile(r'"(?:[^"]|"")*"|[^.]*')
+
+
+def namespace(schema: str, table: str) -> str:
+    """The namespace of a table: schema.table, with quotes only around what would otherwise read as two names."""
+    return ".".join(_quoted(part) if "." in part or '"' in part else part for part in (schema, table))
+
+
+def parts(name: str, schema: str = "public") -> tuple[str, str]:
+    """The schema and the table of a namespace; one without a schema is in the given one."""
+    first = _PART.match(name)
+    assert first is not None, "the pattern matches the empty text"
+    if first.end() == len(name):
+        return schema, _plain(name)
+    return _plain(first[0]), _plain(name[first.end() + 1 :])
+
+
+def check_length(system: str, namespace: str, names: tuple[str, ...], longest: int) -> None:
+    """Refuse a name that the system would cut silently, and so perhaps make equal to another."""
+    if any(len(name.encode()) > longest for name in names):
+        raise NotReady(f"{namespace}: {system}'s names have at most {longest} bytes; move it on its way: remap({{…}})")
+
+
+def _quoted(part: str) -> str:
+    return '"' + part.replace('"', '""') + '"'
+
+
+def _plain(part: str) -> str:
+    quoted = len(part) > 1 and part[0] == part[-1] == '"'
+    return part[1:-1].replace('""', '"') if quoted else part

@@ -1,0 +1,298 @@
+"""The writer of a SQL sink: tables that are kept equal to the source, exactly once.
+
+A batch and its offsets are one transaction.  What differs between systems is in the `Dialect`; a subclass gives that,
+the database, `check`, and `stage` with the system's bulk load.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, ClassVar
+
+import pyarrow as pa
+
+from tailrace.adaptors.contract import TRUNCATE, Command, Guarantee, Staged, Who, Writer
+from tailrace.adaptors.sinks import places
+from tailrace.adaptors.sql import refused_row, staging
+from tailrace.adaptors.sql.connection import SqlConnection, SqlDatabase
+from tailrace.adaptors.sql.ddl import Tables, table_of
+from tailrace.adaptors.sql.dialect import Dialect
+from tailrace.adaptors.sql.merge import Merge
+from tailrace.adaptors.sql.staged_rows import StagedRows
+from tailrace.adaptors.sql.state import SinkState
+from tailrace.adaptors.sql.target import SqlSettings, Target
+from tailrace.adaptors.sql.written_tables import WrittenTable, WrittenTables
+from tailrace.errors import BadInput, Unavailable
+
+_log = logging.getLogger("tailrace")
+TIDY_SECONDS = 600.0
+"""Between two looks for staging tables that no batch needs any more."""
+_Prepared = list[tuple[StagedRows, Target]]
+
+
+class SqlWriter(Writer):
+    """Writes the tables of one database."""
+
+    guarantee: ClassVar[Guarantee] = "exactly once"
+    commands: ClassVar[frozenset[str]] = frozenset({TRUNCATE})
+    dialect: ClassVar[Dialect]
+
+    def __init__(self, settings: SqlSettings) -> None:
+        self._sink = settings
+        self._connection: SqlConnection | None = None
+        self._tidied = 0.0
+        self._state = SinkState(self.dialect, settings.state)
+        self._list = WrittenTables(self.dialect, settings.state)
+        self._tables = Tables(self.dialect, settings)
+        self._known: set[str] = set()
+        """Namespaces of which some ids were there already."""
+        self._fresh: set[str] = set()
+        """Namespaces of which none were when their copy began."""
+        self._written: dict[str, WrittenTable] | None = None
+        """The tables that this writer has written, as the sink keeps them; None: not read yet."""
+        self._warned: set[tuple[str, str]] = set()
+        """Columns of which it was said that their values are rounded."""
+        self._files: dict[str, Any] = {}
+        """What identified each table when it was last seen."""
+
+    @property
+    @abstractmethod
+    def database(self) -> SqlDatabase:
+        """Where the tables are."""
+
+    def try_out(self, rows: Sequence[pa.RecordBatch]) -> None:
+        """Write them, in a transaction that is rolled back; where tables cannot be made in one, do not."""
+        if self.dialect.transactional_ddl:
+            with self.database.connect("trying to write") as connection, connection.transaction(force_rollback=True):
+                staged = staging.inline(self.dialect, [batch for batch in rows if batch.num_rows])
+                self._merge(connection, self._prepare(connection, staged, None), None)
+
+    def restore(self, pipeline: str, writer: str) -> Mapping[str, Any] | None:
+        """Epoch and offsets of the last batch that was finished."""
+        with self.database.connect("reading offsets") as connection:
+            self._tidy(connection)
+            fence = self._state.read(connection, pipeline, writer)
+            return None if fence is None else fence.restored()
+
+    def claim(self, who: Who) -> Mapping[str, Any] | None:
+        """As `restore`; and earlier epochs can finish nothing any more."""
+        connection = self._ready()
+        with self.database.guarded("claiming the sink"), connection.transaction():
+            fence = self._state.lock(connection, who)
+            claimed = fence.claim(who)
+            self._written = None
+            if claimed is not None:
+                self._state.store(connection, who, claimed)
+            return fence.restored()
+
+    def lost(self, who: Who) -> list[str]:
+        """Tables that another program has dropped or emptied."""
+        connection = self._ready()
+        with self.database.guarded("looking for its tables"):
+            gone = self._list.lost(connection, self._list.load(connection, who).values())
+        return [f"the table {self.dialect.quote(*table.place)}" for table in gone]
+
+    def forget(self, who: Who) -> None:
+        """Forget which tables were written."""
+        connection, self._written = self._ready(), None
+        self._files.clear()
+        with self.database.guarded("forgetting its tables"):
+            self._list.forget(connection, who)
+
+    def finish(self, staged: Sequence[Staged], who: Who, offsets: Mapping[str, Any]) -> None:
+        """Merge and store the offsets, in one transaction.  Again, it changes nothing."""
+        connection, rows, prepared = self._ready(), _staged_rows(staged), None
+        with self.database.guarded("finishing a batch"):
+            if not self.dialect.transactional_ddl:
+                prepared = self._prepare_ahead(connection, rows, who, offsets)
+            with connection.transaction():
+                fence = self._state.lock(connection, who)
+                if not fence.is_repeat(who, offsets):
+                    if prepared is None:
+                        prepared = self._prepare(connection, rows, who)
+                    self._merge(connection, prepared, who)
+                    self._state.store(connection, who, fence.finish(who, offsets))
+                if self.dialect.transactional_ddl:
+                    self._drop(connection, rows)
+            if not self.dialect.transactional_ddl:
+                self._drop(connection, rows)
+            self._tidy(connection)
+
+    def _prepare_ahead(
+        self, connection: SqlConnection, rows: Sequence[StagedRows], who: Who, offsets: Mapping[str, Any]
+    ) -> _Prepared | None:
+        """The tables, before the transaction; None for a batch that is finished already."""
+        fence = self._state.read(connection, who.pipeline, who.writer)
+        return None if fence is not None and fence.is_repeat(who, offsets) else self._prepare(connection, rows, who)
+
+    def _prepare(self, connection: SqlConnection, rows: Sequence[StagedRows], who: Who | None) -> _Prepared:
+        """The tables of staged rows, made or altered where that is needed and allowed."""
+        known, prepared = self._known_tables(connection, who), []
+        for one in rows:
+            before = known.get(one.namespace)
+            with self.database.guarded(f"writing {one.namespace}", one.namespace):
+                if one.rows or self._makes(connection, one, before):
+                    self._check_staged(connection, one)
+                    prepared.append((one, self._prepared(connection, one, before, who)))
+        return prepared
+
+    def _merge(self, connection: SqlConnection, prepared: _Prepared, who: Who | None) -> None:
+        self.dialect.begin_merge(connection)
+        known = self._known_tables(connection, who)
+        now, taken = dict(known), {table.place: name for name, table in known.items()}
+        try:
+            for rows, to in prepared:
+                before = now.get(rows.namespace)
+                filled = _is_filled(rows, before is not None and before.filled)
+                now[rows.namespace] = made = WrittenTable(to.schema, to.name, filled)
+                if (other := taken.setdefault(made.place, rows.namespace)) != rows.namespace:
+                    raise places.shared(rows.namespace, other, to.sql)
+                if rows.rows:
+                    with self.database.guarded(f"writing {rows.namespace}", rows.namespace):
+                        self._one(connection, Merge(self.dialect, rows, to, self._sink.state))
+            if who is not None and now != known:
+                changed = {name: table for name, table in now.items() if known.get(name) != table}
+                self._list.store(connection, who, changed)
+                self._written = now
+        except BaseException:
+            self._written = None
+            raise
+
+    def _makes(self, connection: SqlConnection, rows: StagedRows, before: WrittenTable | None) -> bool:
+        """Whether the columns of a table without rows are for the sink: its table is missing, or may lack some of them.
+        Without `create` and `alter` the first row tells what is missing."""
+        if self.dialect.find(connection, *table_of(self.dialect, self._sink, rows.namespace)) is not None:
+            return self._sink.alter
+        return self._sink.create and before is None
+
+    def _known_tables(self, connection: SqlConnection, who: Who | None) -> dict[str, WrittenTable]:
+        if who is None:
+            return {}
+        if self._written is None:
+            self._written = self._list.load(connection, who)
+        return self._written
+
+    def _prepared(
+        self, connection: SqlConnection, rows: StagedRows, before: WrittenTable | None, who: Who | None
+    ) -> Target:
+        """The table of some rows, which is still the one that was written before."""
+        file = self.dialect.find(connection, *table_of(self.dialect, self._sink, rows.namespace))
+        changed = file is None or file != self._files.get(rows.namespace)
+        if who is not None and before is not None and changed and self._list.lost(connection, [before]):
+            raise places.gone(who, rows.namespace, self.dialect.quote(*before.place), "table")
+        made = self._tables.prepare(connection, rows)
+        self._files[rows.namespace] = made.file
+        for column, warning in self._tables.narrower(made, rows).items():
+            if (rows.namespace, column) not in self._warned:
+                self._warned.add((rows.namespace, column))
+                _log.warning(warning)
+        return made
+
+    def _one(self, connection: SqlConnection, merge: Merge) -> None:
+        if self._inserted(connection, merge):
+            return
+        try:
+            with connection.transaction():
+                for sql in merge.statements():
+                    connection.execute(*merge.bound(sql))
+        except self.dialect.refusals as error:
+            raise refused_row.find(connection, error, merge) from None
+
+    def _inserted(self, connection: SqlConnection, merge: Merge) -> bool:
+        """Whether rows could be inserted as they are: in a copy nearly all can.  Else nothing of them is there.
+
+        The first rows of a copy tell whether the table is filled for the first time, or once more.  To try would tell
+        that too, by an error in the server's log."""
+        namespace, sql = merge.rows.namespace, merge.plain()
+        if sql is not None and namespace not in self._known | self._fresh:
+            row = connection.execute(merge.overlap()).fetchone()
+            (self._known if row and row[0] else self._fresh).add(namespace)
+        if sql is None or namespace in self._known:
+            return False
+        try:
+            with connection.transaction():
+                connection.execute(sql)
+        except self.dialect.refusals:
+            self._known.add(namespace)
+            return False
+        return True
+
+    def _check_staged(self, connection: SqlConnection, rows: StagedRows) -> None:
+        """A crash of the server may empty staging tables: what was staged must be all there."""
+        if not rows.table or not rows.rows:
+            return
+        if self.dialect.find(connection, self._sink.state, rows.table) is not None:
+            table = self.dialect.quote(self._sink.state, rows.table)
+            row = connection.execute(f"SELECT count(*) FROM {table}").fetchone()
+            if row and row[0] == rows.rows:
+                return
+        raise Unavailable(f"rows of {rows.namespace} that were staged are gone; the batch must be staged again")
+
+    def discard(self, staged: Sequence[Staged]) -> None:
+        """Remove staging tables."""
+        rows = _staged_rows(staged)
+        if any(one.table for one in rows):
+            with self.database.connect("discarding") as connection:
+                self._drop(connection, rows)
+
+    def _drop(self, connection: SqlConnection, rows: Sequence[StagedRows]) -> None:
+        if tables := [self.dialect.quote(self._sink.state, one.table) for one in rows if one.table]:
+            connection.execute(self.dialect.drop_tables(tables))
+
+    def command(self, namespace: str, command: Command, who: Who) -> None:
+        """Truncate: also where only deleting is possible."""
+        if command.name not in self.commands:
+            raise BadInput(f"{namespace}: {self.dialect.system} has no command {command.name!r}; there is: truncate")
+        table = self.dialect.quote(*table_of(self.dialect, self._sink, namespace))
+        connection = self._ready()
+        with self.database.guarded(f"emptying {namespace}"), connection.transaction():
+            self._state.lock(connection, who).admit(who)
+            self._emptied(connection, namespace, who)
+            self.dialect.empty(connection, table)
+
+    def _emptied(self, connection: SqlConnection, namespace: str, who: Who) -> None:
+        """From now on the table may be empty."""
+        known, self._written = self._known_tables(connection, who), None
+        self._files.pop(namespace, None)
+        if namespace in known:
+            self._list.store(connection, who, {namespace: replace(known[namespace], filled=False)})
+
+    def close(self) -> None:
+        """Give up the connection."""
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    def _ready(self) -> SqlConnection:
+        """A connection to a sink that has the state's tables."""
+        if self._connection is not None and not self._connection.closed:
+            return self._connection
+        connection: SqlConnection = self.database.open()
+        try:
+            with self.database.guarded("making the state"):
+                self._state.make(connection)
+        except BaseException:
+            connection.close()
+            raise
+        self._connection = connection
+        return connection
+
+    def _tidy(self, connection: SqlConnection) -> None:
+        """Remove what runs that died have staged."""
+        if time.monotonic() - self._tidied > TIDY_SECONDS or not self._tidied:
+            self._tidied = time.monotonic()
+            for table in self._state.orphans(connection):
+                connection.execute(self.dialect.drop_tables([self.dialect.quote(self._sink.state, table)]))
+
+
+def _is_filled(rows: StagedRows, before: bool) -> bool:
+    """Whether a table certainly has rows after some are merged: what is inserted comes after what is deleted."""
+    return rows.upserts > 0 or (before and not rows.deletes)
+
+
+def _staged_rows(staged: Sequence[Staged]) -> list[StagedRows]:
+    return [rows for share in staged for rows in share.detail or ()]

@@ -1,0 +1,39 @@
+"""Ends in a home, and folders that can become homes."""
+
+from __future__ import annotations
+
+import os
+
+from tailrace.adaptors.contract import End
+from tailrace.coordination import shared
+from tailrace.errors import HomeError
+from tailrace.home import Home, folder_of, is_there
+from tailrace.home.open_homes import open_once
+
+
+def check_makable(url: str) -> None:
+    """Refuse a folder that cannot become a home, and leave it as it is."""
+    if (folder := folder_of(url)) is None:
+        return
+    there = next(path for path in (folder.absolute(), *folder.absolute().parents) if path.exists())
+    if not there.is_dir() or not os.access(there, os.W_OK | os.X_OK):
+        raise HomeError(f"no home can be made in {folder}: {there} is no folder that this user may write into")
+
+
+class HomeEnd(End):
+    """A reader or writer of topics: its place is a home."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+
+    @property
+    def _home(self) -> Home:
+        return open_once(self._url)
+
+    def leave_mark(self, who: str, mark: str) -> None:
+        """Write a mark in the home, for processes elsewhere to find."""
+        self._home.store.run(shared.leave(who, mark))
+
+    def sees_mark(self, who: str, mark: str) -> bool:
+        """Whether the mark is seen from here; a folder that is no home is not made one."""
+        return is_there(self._url) and self._home.store.run(shared.sees(who, mark))

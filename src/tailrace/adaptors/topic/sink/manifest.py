@@ -1,0 +1,152 @@
+"""Manifests: a batch of more topics than one transaction can change.
+
+    $Batch-<pipeline>.<writer>, base + n    d: a part of the manifest, which has every topic's chunks by groups
+    $Sink-<pipeline>.<writer>, 0            rolling{base, parts, groups, done}: the batch that is being appended
+
+The manifest is stored first, and nothing refers to it.  Then one guarded write of the sink's item stores the offsets
+and names the manifest: that decides for the whole batch.  Then group after group is appended, each in one transaction
+with `done`, so each once.  The next writer that begins, or finishes a batch, first appends what is left of the one
+before."""
+
+from __future__ import annotations
+
+import logging
+import secrets
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from tailrace.adaptors.topic.sink.guards import GroupGuard, store_alone
+from tailrace.coordination import guard
+from tailrace.errors import NotReady, ObjectMissing, UnknownTopic
+from tailrace.home import Home
+from tailrace.log.write.guarded_append import commit_guarded
+from tailrace.log.write.placement import Placed
+from tailrace.log.write.repartition_stored import Made
+from tailrace.log.write.staged_chunk import Parcel, unpacked
+from tailrace.storage.calls import Steps
+from tailrace.storage.limits import MAX_ACTIONS, MAX_WRITE_BYTES
+from tailrace.storage.tables import Absent, Delete, Item, Key, Put
+
+_log = logging.getLogger("tailrace")
+PART_BYTES = 256 * 1024
+GROUP_ACTIONS, GROUP_BYTES = MAX_ACTIONS - 10, MAX_WRITE_BYTES // 2
+"""So much of a transaction a group fills."""
+
+Topics = Mapping[str, tuple[str, list[Parcel]]]
+"""What a batch appends: topic → (its id, parcels)."""
+
+
+def groups(topics: Topics) -> list[dict[str, tuple[str, list[Parcel]]]]:
+    """The topics of a batch in groups of which each fits into one transaction."""
+    out: list[dict[str, tuple[str, list[Parcel]]]] = []
+    actions = size = 0
+    for name, (id, parcels) in sorted(topics.items()):
+        more = 1 + sum(len(parcel.data) for parcel in parcels)
+        bytes = sum(len(d) for parcel in parcels for d in parcel.data.values())
+        if not out or actions + more > GROUP_ACTIONS or size + bytes > GROUP_BYTES:
+            out.append({})
+            actions = size = 0
+        out[-1][name] = (id, parcels)
+        actions, size = actions + more, size + bytes
+    return out
+
+
+def encode(some: Sequence[Topics]) -> bytes:
+    """A manifest as it is stored."""
+    return msgspec.msgpack.encode(
+        [{name: [id, [_packed(p) for p in parcels]] for name, (id, parcels) in group.items()} for group in some]
+    )
+
+
+def decode(data: bytes) -> list[dict[str, tuple[str, list[Parcel]]]]:
+    """A stored manifest."""
+    return [
+        {name: (id, [_unpacked(p) for p in parcels]) for name, (id, parcels) in group.items()}
+        for group in msgspec.msgpack.decode(data)
+    ]
+
+
+def _packed(parcel: Parcel) -> list[Any]:
+    made = {id: [one.partitions, one.pinned, one.compression] for id, one in parcel.made.items()}
+    return [parcel.entries, parcel.data, parcel.records, made]
+
+
+def _unpacked(stored: list[Any]) -> Parcel:
+    entries, data, records, made = stored
+    how = {id: Made(n, tuple(map(tuple, pinned)), compression) for id, (n, pinned, compression) in made.items()}
+    return Parcel(tuple(entries), data, records, how)
+
+
+@dataclass(slots=True)
+class Manifests:
+    """The manifests of one writer."""
+
+    home: Home
+    sink: Key
+
+    @property
+    def _list(self) -> str:
+        return f"$Batch-{self.sink.p.removeprefix('$Sink-')}"
+
+    def keep(self, some: Sequence[Topics]) -> dict[str, int]:
+        """Store a manifest; gives what the sink's item is to say of it."""
+        data, base = encode(some), secrets.randbits(46) << 16
+        parts = [data[at : at + PART_BYTES] for at in range(0, len(data), PART_BYTES)]
+        for n, part in enumerate(parts):
+            self.home.store.run(_stored(Key(self._list, base + n), part))
+        return {"base": base, "parts": len(parts), "groups": len(some), "done": 0}
+
+    def tidy(self) -> None:
+        """Remove manifests that were never decided for: no run is left that could."""
+        item = self.home.store.run(guard.read(self.sink)) or {}
+        rolling = item.get("rolling") or {"base": -1, "parts": 0}
+        for part in self.home.store.run(guard.read_all(self._list)):
+            if not 0 <= part["i"] - rolling["base"] < rolling["parts"]:
+                self.home.store.run(guard.attempt(Delete(Key(self._list, part["i"]))))
+
+    def roll_forward(self) -> None:
+        """Append what is left of a batch that was decided for."""
+        item = self.home.store.run(guard.read(self.sink))
+        while item is not None and (rolling := item.get("rolling")):
+            low = rolling["base"]
+            parts = self.home.store.run(guard.read_all(self._list, low, low + rolling["parts"] - 1))
+            if len(parts) == rolling["parts"]:  # else another run has just finished it
+                some = decode(b"".join(bytes(part["d"]) for part in parts))
+                self._append(item, some[rolling["done"]])
+            item = self.home.store.run(guard.read(self.sink))
+            if item is not None and not item.get("rolling"):
+                for n in range(rolling["parts"]):
+                    self.home.store.run(guard.attempt(Delete(Key(self._list, low + n))))
+
+    def _append(self, item: Item, topics: Topics) -> None:
+        decider = GroupGuard(self.sink, item)
+        placed = list(self._placed(topics))
+        try:
+            self.home.store.run(commit_guarded(placed, decider) if placed else store_alone(decider))
+        except ObjectMissing as error:
+            raise NotReady(
+                f"a batch that was decided for was not appended for so long that upkeep has removed its chunks "
+                f"({error.name}); `tailrace offset mark` to before it delivers it again"
+            ) from error
+
+    def _placed(self, topics: Topics) -> Iterator[Placed]:
+        for name, (id, parcels) in topics.items():
+            try:
+                topic = self.home.topic(name)
+                self.home.store.run(topic.log.head())
+            except UnknownTopic:
+                topic = None
+            if topic is None or topic.id != id:
+                _log.warning("the topic %r was deleted before a batch could be appended to it", name)
+                continue
+            placed = self.home.store.run(unpacked(topic.log, parcels))
+            if placed is not None:
+                yield placed
+
+
+def _stored(key: Key, data: bytes) -> Steps[None]:
+    put = Put(key, {"d": data}, (Absent(),))
+    yield from guard.settle(key, lambda item: None if item is not None else (put,))

@@ -1,0 +1,100 @@
+"""Reading topics: what is there is copied by ranges of offsets, what comes is followed.
+
+    position = {topic: [its id, {partition: copied}, {partition: read}]}
+
+`copied`: up to there a partition belongs to the copy; `read`: up to there it has been read.  A topic that comes later
+is followed from its start.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from tailrace.adaptors.contract import Changes, Namespace, Piece, Position, Reader
+from tailrace.adaptors.rows.records import rows_from
+from tailrace.adaptors.topic.homes import HomeEnd
+from tailrace.adaptors.topic.names import is_internal
+from tailrace.adaptors.topic.settings import TopicSource
+from tailrace.adaptors.topic.source.follower import Read, TopicsFollower, check_plain
+from tailrace.errors import PositionLost
+from tailrace.log.read.reader import Reader as LogReader
+from tailrace.log.record import Mode
+
+
+class TopicReader(HomeEnd, Reader):
+    """Reads topics.  Those that pipelines keep for themselves, commit logs, dead letters, ledgers, are left out."""
+
+    follows = True
+
+    def __init__(self, settings: TopicSource, *, sleep: Callable[[float], None] = time.sleep) -> None:
+        super().__init__(settings.home)
+        self._settings, self._sleep = settings, sleep
+        self._begun: Read | None = None
+        self._planned: set[str] = set()
+
+    def check(self) -> None:
+        """Open the home."""
+        self._home.topics()
+
+    def namespaces(self) -> list[Namespace]:
+        """All topics, and how many records each keeps."""
+        ends = {name: self._home.topic(name).ends().values() for name in self._topics()}
+        return [Namespace(name, sum(end - floor for floor, end in some)) for name, some in ends.items()]
+
+    def _topics(self) -> list[str]:
+        return [name for name in self._home.topics() if not is_internal(self._home, name)]
+
+    def begin(self, namespaces: Sequence[str]) -> Position:
+        """All records that are there now belong to the copy."""
+        self._begun = {name: self._measured(name) for name in namespaces}
+        return self._begun
+
+    def begun(self, position: Position) -> None:
+        """What belongs to the copy, as an earlier run has fixed it."""
+        self._begun = position
+
+    def _measured(self, name: str) -> list[Any]:
+        topic = self._home.topic(name)
+        ends = {str(q): end for q, (_, end) in topic.ends().items()}
+        return [topic.id, ends, dict(ends)]
+
+    def pieces(self, namespace: str, rows: int) -> list[Piece]:
+        """Ranges of offsets of a partition."""
+        self._planned.add(namespace)
+        known = self._begun if self._begun is not None else {namespace: self._measured(namespace)}
+        if namespace not in known:
+            return [Piece(namespace)]
+        topic, out = self._home.topic(namespace), []
+        id, copied, _ = known[namespace]
+        for q, (floor, _) in topic.ends().items():
+            end = copied.get(str(q), 0) if id == topic.id else 0
+            for start in range(floor, end, max(1, rows)):
+                to = min(end, start + rows)
+                out.append(Piece(namespace, [id, q, start, to], to - start))
+        return out or [Piece(namespace)]
+
+    def copy(self, piece: Piece) -> Iterator[pa.RecordBatch]:
+        """The records of one range; what retention has removed by now is not among them."""
+        if piece.bounds is None:
+            return
+        id, q, start, end = piece.bounds
+        topic = self._home.topic(piece.namespace)
+        if topic.id != id:
+            raise PositionLost(f"the topic {piece.namespace!r} was deleted and made again while it was being copied")
+        reader = LogReader(topic.log, {q: start}, from_floor=True, until={q: end})
+        while fetched := topic.store.run(reader.poll()):
+            for one in fetched:
+                check_plain(piece.namespace, one.data)
+                yield rows_from(piece.namespace, one, Mode.COPY)
+
+    def follow(self, position: Position, namespaces: Sequence[str], split: str = "") -> Iterator[Changes]:
+        """Records after a position, in order within each partition."""
+        self._planned.update(namespaces)
+        self._begun = position or {}
+        read: Read = {name: [id, dict(copied), dict(at)] for name, (id, copied, at) in self._begun.items()}
+        following = TopicsFollower(self._home, read, self._planned, self._topics)
+        return following.run(self._settings.discover, self._settings.poll_seconds, self._sleep)

@@ -1,0 +1,160 @@
+"""Definitions: a pipeline as its author wrote it, in Python or TOML, checked and ready to run."""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeGuard, get_args
+
+from tailrace.adaptors.contract import Settings
+from tailrace.adaptors.registry import located, reader_settings, writer_settings
+from tailrace.coordination.failure import OnError as OnError
+from tailrace.errors import BadSetting
+from tailrace.log.catalog import MAX_PARTITIONS, check_name
+
+if TYPE_CHECKING:  # what delivers needs Spark, what is only written does not
+    from tailrace.pipeline.deliver.delivery import Function
+
+Fill: TypeAlias = Literal["log", "copy"]
+Redeliver: TypeAlias = Literal["halves", "singly"]
+AHEAD = "--ahead"
+"""What the name of a pipeline's log of changes ends in that are read ahead of a copy: see ingest.read_ahead."""
+CompactBy: TypeAlias = Literal["document", "namespace"]
+
+
+@dataclass(frozen=True, slots=True)
+class SourceDefinition:
+    """Where a pipeline reads: an adaptor, its settings, and which namespaces."""
+
+    adaptor: str
+    settings: Mapping[str, Any] = field(repr=False)
+    namespace: str = ".*"
+    folder: str = ""
+    """Where relative paths among the settings start."""
+
+    def checked(self) -> Settings:
+        """What its reader is made from, here or in a task: each `${ENV}` substituted, each path absolute."""
+        return reader_settings(self.adaptor, self.settings, self.folder)
+
+
+@dataclass(frozen=True, slots=True)
+class SinkDefinition:
+    """One way out: which namespaces, through which functions, into what."""
+
+    name: str
+    adaptor: str
+    settings: Mapping[str, Any] = field(repr=False)
+    namespace: str = ".*"
+    functions: tuple[Function, ...] = ()
+    on_error: OnError = "stop"
+    fill: Fill = "log"
+    """What a writer that comes later starts with: everything in the commit log, or a fresh copy of the source."""
+    redeliver: Redeliver = "halves"
+    """How a batch that failed is delivered again: halved until what fails stands alone, or message by message."""
+    folder: str = ""
+    """Where relative paths among the settings start."""
+
+    def checked(self) -> Settings:
+        """What its writer is made from, here or in a task: each `${ENV}` substituted, each path absolute."""
+        return writer_settings(self.adaptor, self.settings, self.folder)
+
+
+AT_LEAST: Mapping[str, int | float] = {"partitions": 1, "piece_rows": 1, "flush_seconds": 0.0, "stop_seconds": 0.0}
+"""The least that each number among a pipeline's settings may be."""
+
+
+@dataclass(frozen=True, slots=True)
+class Definition:
+    """One reader, any number of branches, and a home."""
+
+    name: str
+    home: str
+    source: SourceDefinition
+    sinks: tuple[SinkDefinition, ...]
+    partitions: int = 8
+    piece_rows: int = 100_000
+    flush_seconds: float = 1.0
+    stop_seconds: float = 30.0
+    compact_by: CompactBy | None = None
+    """What upkeep keeps of the commit log, of what all writers have: the last message of each "document", or of each
+    "namespace"; None: everything."""
+    upkeep_seconds: float | None = 3600.0
+    """How often upkeep of the home is done in the background of a run; None: never."""
+
+    def placed(self, folder: str | os.PathLike[str] = ".") -> Definition:
+        """The same with every relative path, of its ends and its home, taken from a folder: that of the pipeline's
+        file, or of the process that builds it.  Tasks have working folders of their own.  Once is enough: what was
+        placed before stays where it is."""
+        at = os.path.abspath(folder)
+        return replace(
+            self,
+            home=located(self.home, at),
+            source=replace(self.source, folder=self.source.folder or at),
+            sinks=tuple(replace(sink, folder=sink.folder or at) for sink in self.sinks),
+        )
+
+    def check(self) -> None:
+        """Refuse what cannot run, before anything is touched."""
+        check_name("pipeline", self.name)
+        if self.name.endswith(AHEAD):
+            raise BadSetting(f"the pipeline {self.name!r} needs another name: one that does not end in {AHEAD}")
+        check_regex(f"the source of {self.name!r}", self.source.namespace)
+        if not self.sinks:
+            raise BadSetting(f"the pipeline {self.name!r} has no sink; end a branch with .save(…)")
+        if self.compact_by is not None and self.compact_by not in get_args(CompactBy):
+            raise BadSetting.unknown(f"compact_by of {self.name!r}", self.compact_by, get_args(CompactBy))
+        for name, least in AT_LEAST.items():
+            _check_number(f"{name} of {self.name!r}", getattr(self, name), least)
+        if self.partitions > MAX_PARTITIONS:
+            raise BadSetting(f"partitions of {self.name!r} are at most {MAX_PARTITIONS}, not {self.partitions}")
+        if self.upkeep_seconds is not None and not (_is_number(self.upkeep_seconds) and self.upkeep_seconds > 0):
+            raise BadSetting(f"upkeep_seconds of {self.name!r} is a number above 0, or null for never")
+        for sink in self.sinks:
+            check_name("writer", sink.name)
+            check_regex(f"the writer {sink.name!r}", sink.namespace)
+            if sink.on_error not in get_args(OnError):
+                raise BadSetting.unknown(f"on_error of the writer {sink.name!r}", sink.on_error, get_args(OnError))
+            if sink.fill not in get_args(Fill):
+                raise BadSetting.unknown(f"fill of the writer {sink.name!r}", sink.fill, get_args(Fill))
+            if sink.redeliver not in get_args(Redeliver):
+                raise BadSetting.unknown(f"redeliver of the writer {sink.name!r}", sink.redeliver, get_args(Redeliver))
+        names = [sink.name for sink in self.sinks]
+        if len(set(names)) < len(names):
+            raise BadSetting(f"two writers of {self.name!r} have the same name; give each its own: .save(…, name=…)")
+
+    def check_settings(self) -> None:
+        """Refuse settings that no end could be made from, before any is asked: each `${ENV}` must be set by now."""
+        self.source.checked()
+        for sink in self.sinks:
+            sink.checked()
+
+
+def _check_number(what: str, given: object, least: float) -> None:
+    """Refuse what is no number, or too small; where the least is a whole number, so is it."""
+    whole = isinstance(least, int)
+    if not _is_number(given) or given < least or (whole and not isinstance(given, int)):
+        kind = "a whole number" if whole else "a number"
+        raise BadSetting(f"{what} is {kind} of at least {least:g}, not {given!r}")
+
+
+def _is_number(given: object) -> TypeGuard[int | float]:
+    return isinstance(given, int | float) and not isinstance(given, bool) and math.isfinite(given)
+
+
+def check_regex(what: str, namespace: str) -> None:
+    """Refuse a namespace that is not a regular expression."""
+    try:
+        re.compile(namespace)
+    except re.error as error:
+        raise BadSetting(f"{what}: the namespace {namespace!r} is not a regular expression: {error}") from None
+
+
+def unmatched(what: str, namespace: str, there: Sequence[str]) -> str | None:
+    """What to say where a namespace matches nothing of what is there; None if it matches something, or nothing is."""
+    if not there or any(re.search(namespace, name) for name in there):
+        return None
+    some = ", ".join(sorted(there)[:5]) + ("…" if len(there) > 5 else "")
+    return f"the namespace {namespace!r} of {what} matches nothing that is there; there are: {some}"

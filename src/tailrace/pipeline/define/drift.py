@@ -1,0 +1,197 @@
+"""Changes of a pipeline's definition between two runs: what they are, and which would lose data.
+
+`described` is what a run keeps of its definition: no values of settings, which may be secrets, only marks by which one
+sees that they have changed, made with a random key of the home, so that no list of likely values finds one.  A
+password, in a URL or as a setting, leaves no mark at all.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from types import CodeType
+from typing import Any
+from urllib.parse import urlsplit
+
+from tailrace.adaptors.rows.json_text import to_json
+from tailrace.pipeline.define.builder import TUNING
+from tailrace.pipeline.define.definition import Definition, SinkDefinition
+from tailrace.pipeline.functions.calls import name_of
+
+PLACES = {
+    "uri", "url", "path", "home", "topic", "brokers", "host", "port", "database", "schema", "bucket", "prefix", "table",
+}  # fmt: skip
+"""The settings of a sink that say where it is."""
+
+_PASSWORD = re.compile(r"(?<=[?&])password=[^&]*|\bpassword\s*=\s*('(\\.|[^'\\])*'|\S*)")
+"""In the query of a URL, or as one of key=value pairs."""
+
+
+_SECRET = re.compile(r"password|passwd|secret|token|credential|api_?key", re.IGNORECASE)
+"""Settings that are nothing but a secret."""
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """One thing that is not as it was; `loses`: a run with the present definition would leave data out."""
+
+    text: str
+    loses: bool = False
+    refill: str = ""
+    """The writer that must start from the beginning of the commit log for it."""
+
+
+def described(definition: Definition, key: bytes | None) -> dict[str, Any]:
+    """A definition as it can be kept and compared: anything that JSON can hold.
+
+    `key` is the home's; None: marks
+    without a key, as earlier versions made them."""
+    source = definition.source
+    settings = _marks(source.settings, key)
+    return {
+        "source": {"adaptor": source.adaptor, "namespace": source.namespace, "settings": settings},
+        "sinks": {sink.name: _sink(sink, key) for sink in definition.sinks},
+        **({} if key is None else {"keyed": True}),
+        **{name: getattr(definition, name) for name in TUNING},
+    }
+
+
+def _sink(sink: SinkDefinition, key: bytes | None) -> dict[str, Any]:
+    functions = [[_shown(f), _mark(_code(f), key)] for f in sink.functions]
+    kept = {"adaptor": sink.adaptor, "namespace": sink.namespace, "on_error": sink.on_error, "functions": functions}
+    return {**kept, "settings": _marks(sink.settings, key), "fill": sink.fill}
+
+
+def changes(old: Mapping[str, Any], new: Mapping[str, Any], namespaces: Iterable[str] = ()) -> list[Difference]:
+    """What has changed between two `described` definitions; `namespaces` are those of the commit log so far."""
+    known = list(namespaces)
+    return [*_of_pipeline(old, new), *_of_source(old["source"], new["source"]), *_of_sinks(old, new, known)]
+
+
+def _of_pipeline(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[Difference]:
+    for name in TUNING:
+        if old.get(name) != new.get(name):
+            loses = name == "partitions"
+            why = ": the commit log has as many as it was made with; give the pipeline another name" if loses else ""
+            yield Difference(f"{name} was {old.get(name)}, is {new.get(name)}{why}", loses)
+
+
+def _of_source(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[Difference]:
+    if old["adaptor"] != new["adaptor"]:
+        yield Difference(
+            f"the source was {old['adaptor']!r}, is {new['adaptor']!r}: how far it was read means nothing there; give "
+            "the pipeline another name, and it is copied afresh",
+            loses=True,
+        )
+    elif settings := _different(old["settings"], new["settings"]):
+        yield Difference(f"the source has another {', '.join(settings)}")
+    if old["namespace"] != new["namespace"]:
+        yield Difference(
+            f"the source's namespace was {old['namespace']!r}, is {new['namespace']!r}: what matches now and did not "
+            "is copied; what no longer does stays as it is"
+        )
+
+
+def _of_sinks(old: Mapping[str, Any], new: Mapping[str, Any], known: list[str]) -> Iterator[Difference]:
+    before, after = old["sinks"], new["sinks"]
+    for name in before:
+        if name not in after:
+            yield Difference(f"the writer {name!r} is gone; what it has not taken stays in the commit log")
+    for name in after:
+        if name not in before:
+            renamed = [n for n in before if n not in after and before[n] == after[name]]
+            hint = f" (it is {renamed[0]!r} under another name, and starts again)" if renamed else ""
+            start = "by a fresh copy" if after[name]["fill"] == "copy" else "from the start of the commit log"
+            yield Difference(f"the writer {name!r} is new: it is filled {start}{hint}")
+        else:
+            yield from _of_sink(name, before[name], after[name], known)
+
+
+def _of_sink(name: str, old: Mapping[str, Any], new: Mapping[str, Any], known: list[str]) -> Iterator[Difference]:
+    moved = [s for s in _different(old["settings"], new["settings"]) if s in PLACES]
+    if old["adaptor"] != new["adaptor"] or moved:
+        what = ", ".join(moved) if old["adaptor"] == new["adaptor"] else "adaptor"
+        yield Difference(
+            f"the writer {name!r} has another {what}: what it had taken is not there; give it another name, and it is "
+            "filled from the start",
+            loses=True,
+        )
+    if others := [s for s in _different(old["settings"], new["settings"]) if s not in PLACES]:
+        yield Difference(f"the writer {name!r} has another {', '.join(others)}")
+    if old["namespace"] != new["namespace"]:
+        yield _namespace_change(name, old["namespace"], new["namespace"], known)
+    if old["on_error"] != new["on_error"]:
+        yield Difference(f"on_error of the writer {name!r} was {old['on_error']!r}, is {new['on_error']!r}")
+    if old["functions"] != new["functions"]:
+        yield Difference(f"the functions of the writer {name!r} were {_list(old)}, are {_list(new)}; from now on")
+
+
+def _namespace_change(name: str, old: str, new: str, known: list[str]) -> Difference:
+    missed = [n for n in known if re.search(new, n) and not re.search(old, n)]
+    told = f"the namespace of the writer {name!r} was {old!r}, is {new!r}"
+    if not missed:
+        return Difference(told)
+    if not any(re.search(old, n) for n in known):
+        return Difference(f"{told}: it has matched nothing so far, so it is filled from the start", refill=name)
+    return Difference(
+        f"{told}: of {', '.join(missed[:5])}{'…' if missed[5:] else ''} it has passed over what is in the commit log; "
+        "give it another name, and it is filled from the start",
+        loses=True,
+    )
+
+
+def _list(sink: Mapping[str, Any]) -> str:
+    return ", ".join(f"{shown} [{mark[:4]}]" for shown, mark in sink["functions"]) or "none"
+
+
+def _different(old: Mapping[str, str], new: Mapping[str, str]) -> list[str]:
+    return sorted(name for name in {*old, *new} if old.get(name) != new.get(name))
+
+
+# -- marks
+def _marks(settings: Mapping[str, Any], key: bytes | None) -> dict[str, str]:
+    kept = {name: value for name, value in settings.items() if key is None or not _SECRET.search(name)}
+    return {name: _mark(_without_password(value), key) for name, value in kept.items()}
+
+
+def _mark(value: Any, key: bytes | None) -> str:
+    """A short mark: enough to see a change by."""
+    if key is None:
+        return hashlib.sha256(to_json(value)).hexdigest()[:8]
+    return hmac.new(key, to_json(value), "sha256").hexdigest()[:16]
+
+
+def _without_password(value: Any) -> Any:
+    if not isinstance(value, str):
+        return value
+    value = _PASSWORD.sub("", value)
+    if "@" not in value or "://" not in value:
+        return value
+    parts = urlsplit(value)
+    return parts._replace(netloc=f"{parts.username or ''}@{parts.netloc.rpartition('@')[2]}").geturl()
+
+
+def _shown(function: Any) -> str:
+    inner = getattr(function, "function", None)
+    return name_of(inner) if inner is not None else type(function).__name__.lower()
+
+
+def _code(function: Any) -> Any:
+    """What a function does, as far as one can see: its arguments, or the code of the one it calls."""
+    inner = getattr(function, "function", None)
+    code = getattr(inner, "__code__", None)
+    return _instructions(code) if code is not None else repr(function) if inner is None else name_of(inner)
+
+
+def _instructions(code: CodeType) -> list[Any]:
+    return [code.co_code.hex(), [_constant(c) for c in code.co_consts], list(code.co_names)]
+
+
+def _constant(value: Any) -> Any:
+    if isinstance(value, CodeType):
+        return _instructions(value)
+    # the order of a set is another in every process
+    return sorted(map(repr, value)) if isinstance(value, frozenset) else repr(value)

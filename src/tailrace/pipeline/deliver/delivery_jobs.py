@@ -1,0 +1,70 @@
+"""Jobs: a writer's batches as Spark jobs, or on the driver for a branch that needs a Spark session."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from tailrace.adaptors.contract import Who
+from tailrace.pipeline.deliver.batch import MAX_COMMANDS_PER_TASK, StagedBatch, size
+from tailrace.pipeline.deliver.delivery import Branch, DeliveryRange, Outcome, deliver, printing
+from tailrace.pipeline.deliver.offsets import Mark
+from tailrace.pipeline.deliver.redelivery import Span, redeliver
+from tailrace.pipeline.deliver.trouble import Trouble, worst
+from tailrace.pipeline.functions.frames import has_frames
+from tailrace.pipeline.run.engine import SparkEngine
+from tailrace.pipeline.run.spark_job import LOSSES, JobLost
+
+MAX_RECORDS_PER_TASK = 20_000
+"""Up to so many records a batch is one task."""
+
+
+class DeliveryJobs:
+    """Runs the tasks of one branch."""
+
+    def __init__(self, engine: SparkEngine, branch: Branch) -> None:
+        self._engine, self._branch = engine, branch
+        self._losses = 0
+
+    def stage(self, ranges: Sequence[DeliveryRange], wide: int) -> StagedBatch:
+        """Have tasks stage some ranges; `wide`: how many partitions a command is in."""
+        try:
+            outcomes = self._staged(ranges, wide)
+        except JobLost as error:
+            return StagedBatch(ranges, trouble=self._lost(error))
+        return StagedBatch(ranges, outcomes, worst([o.trouble for o in outcomes if o.trouble is not None]))
+
+    def is_one_task(self, ranges: Sequence[DeliveryRange]) -> bool:
+        """Whether so little is one task."""
+        return size(ranges) <= MAX_RECORDS_PER_TASK
+
+    def _staged(self, ranges: Sequence[DeliveryRange], wide: int) -> list[Outcome]:
+        past = MAX_COMMANDS_PER_TASK if len(ranges) == wide else 0  # a command waits for all partitions
+        if has_frames(self._branch.functions):
+            return [deliver(self._branch, list(ranges), past)]
+        shares = [list(ranges)]
+        if not self.is_one_task(ranges):
+            many = min(self._engine.parallel, len(ranges))
+            shares = [list(ranges[n::many]) for n in range(many)]
+        return self._job(deliver, [(self._branch, share, past) for share in shares])
+
+    def redeliver(self, spans: list[Span], who: Who, marks: Mapping[int, Mark], *, on_driver: bool) -> Outcome:
+        """Go on with a batch that failed, for a while, in one task; or here, where that is needed."""
+        work = (self._branch, [span for span in spans if span], who, marks)
+        try:
+            if has_frames(self._branch.functions) or on_driver:
+                return redeliver(*work)
+            (outcome,) = self._job(redeliver, [work])
+            return outcome
+        except JobLost as error:
+            return Outcome(trouble=self._lost(error), left=spans)
+
+    def _job(self, function: Callable[..., Outcome], work: Sequence[tuple[Any, ...]]) -> list[Outcome]:
+        found = self._engine.tasks(printing, [(function, *some) for some in work])
+        self._losses = 0
+        return found
+
+    def _lost(self, error: JobLost) -> Trouble:
+        """A lost job is run again, since its worker may have died; after several in a row something else is wrong."""
+        self._losses += 1
+        return Trouble(str(error), "away" if self._losses < LOSSES else "setup")

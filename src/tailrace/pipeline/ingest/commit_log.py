@@ -1,0 +1,404 @@
+"""The commit log: a pipeline's own topic, and how far its source has been read.
+
+    topic <pipeline>-log          every message, partitioned by namespace + id
+    $Reader-<pipeline>, 0         how far the source has been read, what is known of each namespace: see reader_state
+    $Pieces-<pipeline>, n         pieces (JSON of [[namespace, bounds, rows]…]), done, records, id, page: part of a copy
+                                  (earlier versions: namespace, bounds, rows of one piece)
+
+What is under one number is done when the same transaction that appends its chunks says so, under the condition that it
+was not: a run that copies it again after a crash, or beside a process thought dead, appends nothing.  Small pieces, of
+many namespaces perhaps, are under one number: a task, a commit and an item for each would take minutes for a thousand
+small tables.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, NamedTuple, cast
+
+import msgspec
+import pyarrow as pa
+
+from tailrace.adaptors.contract import Piece, Position
+from tailrace.adaptors.rows.json_text import to_json
+from tailrace.adaptors.rows.rows import messages_of, namespace_of, ops_of
+from tailrace.coordination import guard
+from tailrace.coordination.guard import Written
+from tailrace.errors import BadSetting, Fenced, UnknownTopic
+from tailrace.home import Home
+from tailrace.log.read.gaps import thinned
+from tailrace.log.record import Op
+from tailrace.log.topic import Topic
+from tailrace.log.upkeep.holds import hold
+from tailrace.log.write.guarded_append import commit_guarded, read_guard
+from tailrace.log.write.placement import Placed
+from tailrace.log.write.source_append import SourceProgress, log_name, reader_key, take_in
+from tailrace.log.write.staged_chunk import Parcel, packed_up, unpacked
+from tailrace.pipeline.define.definition import CompactBy
+from tailrace.pipeline.deliver.offsets import offsets_key
+from tailrace.pipeline.ingest.coalesce import joined_rows
+from tailrace.pipeline.ingest.reader_state import Changed, Entries, ReaderState, sets
+from tailrace.storage.calls import Steps
+from tailrace.storage.tables import Absent, Add, Equals, Item, Key, Put, Set, Update
+
+PARTITIONS = 8
+LAST_ID = 256
+"""So many bytes of a message's id are kept with its namespace."""
+
+LAST_DATA = 16 * 1024
+"""So many bytes of its data, as JSON; more is left out."""
+UNIT_PIECES = 100
+"""At most so many pieces are under one number."""
+NOTED_AT_ONCE = 20
+"""So many numbers are noted in one write."""
+NOT_DONE = {"done": False, "records": 0, "id": "", "page": 0}
+
+_json = msgspec.json.encode
+
+
+def piece_key(pipeline: str, number: int) -> Key:
+    """Where a piece's progress is."""
+    return Key(f"$Pieces-{pipeline}", number)
+
+
+@dataclass(slots=True)
+class PieceDone:
+    """The guard of one piece of a copy: it was not done yet."""
+
+    pipeline: str
+    number: int
+    records: int
+
+    @property
+    def key(self) -> Key:
+        """Where it is."""
+        return piece_key(self.pipeline, self.number)
+
+    def action(self, id: str, page: int) -> Update:
+        """Done now, by this chunk."""
+        changes = (Set("done", True), Set("records", self.records), Set("id", id), Set("page", page))
+        return Update(self.key, changes, (Equals("done", False),))
+
+    def read(self) -> Steps[Item]:
+        """The piece as stored."""
+        return (yield from read_guard(self.key))
+
+    def moved(self, item: Item) -> bool:
+        """Another run has copied it."""
+        return bool(item["done"])
+
+
+def _noted(put: Put, item: Item | None) -> tuple[Put, ...] | None:
+    return None if item is not None else (put,)
+
+
+class CopyUnit(NamedTuple):
+    """What one task copies and one commit appends: pieces under one number, and whether they are done."""
+
+    number: int
+    pieces: tuple[Piece, ...]
+    done: bool = False
+
+
+def packed(
+    planned: Mapping[str, Sequence[Piece]], most_rows: int
+) -> tuple[list[list[Piece]], dict[str, tuple[int, int]]]:
+    """Pieces in units of up to so many rows, and in which of them (first, last) each namespace is."""
+    units: list[list[Piece]] = []
+    ranges: dict[str, tuple[int, int]] = {}
+    rows = 0
+    for name, pieces in planned.items():
+        for n, piece in enumerate(pieces):
+            size = most_rows if piece.rows is None else piece.rows
+            if not units or rows + size > most_rows or len(units[-1]) == UNIT_PIECES:
+                units.append([])
+                rows = 0
+            units[-1].append(piece)
+            rows += size
+            ranges[name] = (ranges[name][0] if n else len(units) - 1, len(units) - 1)
+        if not pieces:
+            ranges[name] = (0, -1)
+    return units, ranges
+
+
+def _going_on(phase: Mapping[str, Any]) -> str:
+    """The phase of a namespace after a change: a complete one is followed again."""
+    return "sync" if phase["phase"] == "complete" else str(phase["phase"])
+
+
+def _pieces(item: Item) -> tuple[Piece, ...]:
+    if "pieces" in item:
+        return tuple(Piece(*given) for given in msgspec.json.decode(item["pieces"]))
+    return (Piece(item["namespace"], msgspec.json.decode(item["bounds"]), item["rows"]),)
+
+
+def _joined_ranges(ranges: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Ranges in order, those that overlap or touch as one; empty ones are left out."""
+    out: list[tuple[int, int]] = []
+    for low, high in ranges:
+        if high < low:
+            continue
+        if out and low <= out[-1][1] + 1:
+            out[-1] = (out[-1][0], max(high, out[-1][1]))
+        else:
+            out.append((low, high))
+    return out
+
+
+def last_message(batch: pa.RecordBatch) -> dict[str, Any]:
+    """The last message of a batch as it is kept: its data too, unless that is large."""
+    (message,) = messages_of(batch.slice(batch.num_rows - 1, 1))
+    # An id of bytes need not be text, and what is kept is JSON.
+    id = message.id.encode(errors="surrogateescape").decode(errors="backslashreplace")
+    kept = {"id": id[:LAST_ID], "op": message.op.name.lower(), "timestamp": message.timestamp}
+    data = to_json(message.data)
+    return {**kept, "data": data.decode() if len(data) <= LAST_DATA else None}
+
+
+def _check_unused(home: Home, pipeline: str) -> None:
+    """Refuse to begin a pipeline whose commit log would be a topic that another program has written to."""
+    name = log_name(pipeline)
+    if home.store.run(guard.read(reader_key(pipeline))) is not None:
+        return
+    with suppress(UnknownTopic):
+        if any(end for _, end in home.topic(name).ends().values()):
+            raise BadSetting(
+                f"the pipeline {pipeline!r} would keep its commit log in the topic {name!r}, which has records "
+                "of another program; give the pipeline another name"
+            )
+
+
+def _opened(home: Home, name: str, partitions: int, settings: dict[str, Any]) -> Topic:
+    """A pipeline's topic, made if it is not there; one that has been given more partitions since keeps them."""
+    try:
+        there = home.topic(name).partitions
+    except UnknownTopic:
+        there = partitions
+    return home.topic(name, partitions=max(there, partitions), **settings)
+
+
+class CommitLog:
+    """A pipeline's commit log, on the driver.  One run at a time writes it; a second one changes nothing twice."""
+
+    def __init__(self, home: Home, pipeline: str, *, partitions: int = PARTITIONS, **settings: Any) -> None:
+        self.home, self.pipeline, self._store = home, pipeline, home.store
+        _check_unused(home, pipeline)
+        self.topic: Topic = _opened(home, log_name(pipeline), partitions, settings)
+        self._state = ReaderState(home.store, pipeline)
+
+    def hold(self, writers: Iterable[str]) -> None:
+        """Keep what these writers have not acknowledged from being removed by upkeep."""
+        by = [offsets_key(self.pipeline, writer, 0).p for writer in writers]
+        self._store.run(hold(self.topic.id, by))
+
+    def compact(self, by: CompactBy | None) -> None:
+        """Have upkeep compact the log; None: as the topic's settings say."""
+        wanted = {"compact": True, "compact_by": "namespace" if by == "namespace" else "key"}
+        if by is not None and any(getattr(self.topic.settings, name) != value for name, value in wanted.items()):
+            self.topic.configure(**wanted)
+
+    @property
+    def complete(self) -> bool:
+        """Whether it still has the last state of every document, and so can fill a new writer."""
+        if any(floor for floor, _ in self.topic.ends().values()):
+            return False
+        if all(s.compact_by == "key" for _, _, s in self.topic.history() if s.compact):
+            return True
+        return not self._store.run(thinned(self.topic.log))
+
+    def refresh(self) -> None:
+        """Read what is stored: at the start, and after an error that left the outcome open."""
+        self._state.load()
+
+    # -- phases
+    @property
+    def item(self) -> Item:
+        """The reader's item, as it was last seen."""
+        return self._state.item
+
+    @property
+    def begun(self) -> bool:
+        """Whether the position to follow from has been fixed."""
+        return bool(self.item.get("begun"))
+
+    @property
+    def position(self) -> Position:
+        """How far the source has been read."""
+        return self._state.position
+
+    @property
+    def phases(self) -> Mapping[str, Mapping[str, Any]]:
+        """What is known of each namespace: its phase, which numbers its pieces have, its last message."""
+        return self._state.phases
+
+    def phases_for(self, writer: str | None) -> Mapping[str, Mapping[str, Any]]:
+        """The same of a fresh copy for one writer."""
+        return self.phases if writer is None else self._state.fills[writer]["phases"]
+
+    def begin(self, position: Position) -> None:
+        """Fix the position to follow from, before anything is copied."""
+        self._change({}, position, {"phases": {}, "fills": {}, "begun": True, "next": 0})
+
+    def starts(self, writer: str) -> dict[int, int] | None:
+        """Where in the log a fresh copy for a writer began, while it is not complete; None if there is none."""
+        fill = self._state.fills.get(writer)
+        if fill is None or (fill["phases"] and all(p["phase"] != "copy" for p in fill["phases"].values())):
+            return None
+        return {int(q): at for q, at in fill["starts"].items()}
+
+    def fill(self, writer: str) -> None:
+        """Begin a fresh copy for a writer, after everything that is in the log now."""
+        starts = {str(q): end for q, (_, end) in self.topic.ends().items()}
+        self._change({("fills", writer): {"starts": starts, "phases": {}}}, self.position)
+
+    def plan(self, namespace: str, pieces: Sequence[Piece], writer: str | None = None) -> None:
+        """Note the pieces of one namespace."""
+        self.plan_all({namespace: pieces}, writer)
+
+    def plan_all(
+        self, planned: Mapping[str, Sequence[Piece]], writer: str | None = None, most_rows: int = 100_000
+    ) -> None:
+        """Note the pieces of some namespaces, small ones under one number up to so many rows.  If this is cut off the
+        next call notes them again, and these are never used."""
+        units, ranges = packed(planned, most_rows)
+        first = self._reserve(len(units))
+        for at in range(0, len(units), NOTED_AT_ONCE):
+            some = {first + at + n: unit for n, unit in enumerate(units[at : at + NOTED_AT_ONCE])}
+            self._store.run(self._note(some))
+        self.set_phases(
+            {
+                name: {"phase": "copy", "first": first + low, "count": high - low + 1}
+                for name, (low, high) in ranges.items()
+            },
+            writer,
+        )
+
+    def _note(self, units: Mapping[int, Sequence[Piece]]) -> Steps[None]:
+        puts = [
+            Put(
+                piece_key(self.pipeline, n),
+                {"pieces": _json([[p.namespace, p.bounds, p.rows] for p in unit]).decode(), **NOT_DONE},
+                (Absent(),),
+            )
+            for n, unit in units.items()
+        ]
+        outcome = yield from guard.attempt(*puts)
+        if not isinstance(outcome, Written):  # perhaps it has happened: the numbers are this run's alone
+            for put in puts:
+                yield from guard.settle(put.key, partial(_noted, put))
+
+    def set_phases(self, phases: Mapping[str, Mapping[str, Any]], writer: str | None = None) -> None:
+        """What is known of some namespaces from now on."""
+        above = ("phases",) if writer is None else ("fills", writer, "phases")
+        self._change({(*above, name): dict(phase) for name, phase in phases.items()}, self.position)
+
+    def complete_phases(self, namespaces: Iterable[str]) -> list[str]:
+        """These have ended: a file that was read to its end, a copy that nothing follows, a table that was dropped.
+        Gives those that had not before."""
+        ended = {name: self.phases[name] for name in namespaces if name in self.phases}
+        ended = {name: phase for name, phase in ended.items() if phase["phase"] == "sync"}
+        if ended:
+            self.set_phases({name: {**phase, "phase": "complete"} for name, phase in ended.items()})
+        return list(ended)
+
+    def units(self, namespaces: Iterable[str], writer: str | None = None) -> list[CopyUnit]:
+        """What is under the numbers that these namespaces have pieces under, in order."""
+        phases = self.phases_for(writer)
+        ranges = sorted(
+            (phases[name]["first"], phases[name]["first"] + phases[name]["count"] - 1) for name in namespaces
+        )
+        found: list[CopyUnit] = []
+        for low, high in _joined_ranges(ranges):
+            items = self._store.run(guard.read_all(piece_key(self.pipeline, 0).p, low, high))
+            found += [CopyUnit(item["i"], _pieces(item), item["done"]) for item in items]
+        return found
+
+    def _reserve(self, count: int) -> int:
+        first: int = self.item["next"]
+        self._change({}, self.position, {"next": first + count})
+        return first
+
+    def _change(self, entries: Entries, position: Position, others: Changed | None = None) -> None:
+        """Change the reader's item; `Fenced` if another run has changed it since it was read.  A stored id that is mine
+        means that my write has landed."""
+        planned = self._state.plan(entries, position)
+        self._store.run(self._state.put(planned))
+        key, before, mine = reader_key(self.pipeline), self.item["seq"], secrets.token_hex(8)
+        changes = sets({**(others or {}), **planned.changes, "id": mine})
+        action = Update(key, (*changes, Add("seq", 1)), (Equals("seq", before),))
+        item = self._store.run(guard.settle(key, lambda item: (action,) if item and item["seq"] == before else None))
+        if item is None or item["id"] != mine:
+            raise Fenced(f"another run of {self.pipeline!r} has begun; this one must stop")
+        self._state.adopt(planned, item)
+
+    # -- data
+    def commit_piece(self, number: int, parcels: Iterable[Parcel]) -> bool:
+        """Append what tasks put for a piece, and that it is done; False if it was done before."""
+        some = list(parcels)
+        records = sum(parcel.records for parcel in some)
+        placed = self._store.run(unpacked(self.topic.log, some))
+        done = PieceDone(self.pipeline, number, records)
+        if placed is not None:
+            won, _ = self._store.run(commit_guarded([placed], done))
+            return won
+        action = done.action("", 0)
+        self._store.run(guard.settle(done.key, lambda item: None if item and item["done"] else (action,)))
+        return True
+
+    def note(self, noted: Changed) -> None:
+        """Keep something else with the position from now on."""
+        self._change({}, self.position, noted)
+
+    def take_in(
+        self,
+        rows: Sequence[pa.RecordBatch],
+        position: Position,
+        *,
+        keep_last: bool = False,
+        noted: Changed | None = None,
+    ) -> bool:
+        """Append changes and the position after them, all or none, however many there are; False or `Fenced` if another
+        run has, and this one must stop.  The rows may be more than memory holds: they are read one after another.
+
+        `keep_last`: keep the last message of each namespace, for a reader that wants it; `noted`: something else."""
+        placed = self._store.run(self._packed(rows))
+        if placed is None:
+            self._change({}, position, noted)
+            return True
+        planned = self._state.plan(self._followed(rows, keep_last=keep_last), position)
+        self._store.run(self._state.put(planned))
+        others = {path: value for path, value in planned.changes.items() if path != "position"} | (noted or {})
+        progress = SourceProgress(reader_key(self.pipeline), self.item, planned.changes["position"], others)
+        won, item = self._store.run(take_in([placed], progress))
+        if won:
+            self._state.adopt(planned, item)
+        return won
+
+    def _packed(self, rows: Sequence[pa.RecordBatch]) -> Steps[Placed | None]:
+        """Rows, stored.  If the log grows before they are committed they are packed again: a command goes
+        everywhere."""
+        log = self.topic.log
+        parcel = yield from packed_up(log, self.topic.described, joined_rows(rows), self._where)
+        placed = yield from unpacked(log, [parcel])
+        if placed is not None:
+            placed.again = cast("Callable[[], Steps[Placed]]", partial(self._packed, rows))
+        return placed
+
+    def _followed(self, rows: Sequence[pa.RecordBatch], *, keep_last: bool) -> dict[tuple[str, ...], Any]:
+        """What is known of namespaces once they have these changes, where it is not what was known before."""
+        last = {namespace_of(batch): batch for batch in rows if batch.num_rows}
+        after = {}
+        for name, batch in last.items():
+            if name in self.phases:
+                message = {"last": last_message(batch)} if keep_last else {}
+                after[name] = {**self.phases[name], "phase": _going_on(self.phases[name]), **message}
+        return {("phases", name): phase for name, phase in after.items() if phase != self.phases[name]}
+
+    def _where(self, batch: pa.RecordBatch) -> Iterable[int | None]:
+        """A command concerns all documents of its namespace, so it goes to every partition, after what is there."""
+        is_command = batch.num_rows and ops_of(batch)[0].as_py() == Op.COMMAND
+        return range(self.topic.partitions) if is_command else (None,)

@@ -1,0 +1,300 @@
+"""What a pipeline knows of its source: how far it has been read, and of each namespace its phase and last message.
+
+    $Reader-<pipeline>, 0            seq, id, page (see log.write.source_append), begun, next; while all is little also:
+                                     position, phases{namespace: {phase, …}}, fills{writer: {starts, phases{…}}}
+                                     else: position without what is in parts, buckets, parts{bucket: number}
+    $ReaderPart-<pipeline>, number   entries: JSON of [[path, value]…], compressed; never changed
+
+An item holds 400 KB, and a source may have 20,000 tables or a million files.  So where the state is large each of its
+entries is in one of some buckets, by the hash of its path.  A change writes its bucket again, under a number never used
+before, and the write that moves the position names that number: bytes first, then one guarded write.
+"""
+
+from __future__ import annotations
+
+import secrets
+import zlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+import msgspec
+
+from tailrace.adaptors.contract import Position
+from tailrace.coordination import guard
+from tailrace.coordination.guard import Written
+from tailrace.errors import TooLarge
+from tailrace.log.write.source_append import open_reader
+from tailrace.storage.calls import Steps, Store
+from tailrace.storage.tables import Absent, Delete, Item, Key, Put, Set
+
+EntryPath: TypeAlias = tuple[str, ...]
+Entries: TypeAlias = Mapping[EntryPath, Any]
+"""What changes, by path: ("phases", namespace), ("fills", writer, "phases", namespace), …"""
+Changed: TypeAlias = dict[str | tuple[str, ...], Any]
+"""Attributes of the reader's item that change, by path."""
+GONE: Any = object()
+"""In place of a value: the entry is gone."""
+
+INLINE_BYTES = 64 * 1024
+"""Up to so much the whole state is in the reader's item."""
+BUCKET_BYTES = 32 * 1024
+"""About so much is in a bucket, before it is compressed, when the number of buckets is chosen."""
+MAX_PATHS = 16
+"""Up to so many entries are set one by one in the item; an expression of DynamoDB has 4 KB."""
+PARTS_PER_WRITE = 8
+"""So many parts are written at once."""
+MAX_PART_BYTES = 380 * 1024
+"""The most bytes of a part: an item has 400 KB at most."""
+
+_json, _plain = msgspec.json.encode, msgspec.json.decode
+
+
+def parts_of(pipeline: str) -> str:
+    """The hash that a pipeline's parts are under."""
+    return f"$ReaderPart-{pipeline}"
+
+
+@dataclass(slots=True)
+class PlannedState:
+    """What becomes of the state, once the write that has `changes` is done."""
+
+    position: Position
+    phases: dict[str, Any]
+    fills: dict[str, Any]
+    changes: Changed = field(default_factory=dict)
+    buckets: list[dict[EntryPath, Any]] = field(default_factory=list)
+    parts: dict[str, int] = field(default_factory=dict)
+
+
+class ReaderState:
+    """The state as stored, in memory.  One run at a time changes it."""
+
+    def __init__(self, store: Store, pipeline: str) -> None:
+        self._store, self._pipeline = store, pipeline
+        self.load()
+
+    def load(self) -> None:
+        """Know what is stored."""
+        while not self._store.run(self._loaded()):
+            pass  # another run has replaced a part between two reads
+
+    def _loaded(self) -> Steps[bool]:
+        self.item = item = yield from open_reader(self._pipeline, None)
+        self.phases: dict[str, Any] = dict(item.get("phases", {}))
+        self.fills: dict[str, Any] = {writer: dict(fill) for writer, fill in item.get("fills", {}).items()}
+        self.position: Position = _plain(item["position"]) if item["position"] is not None else None
+        self._parts: dict[str, int] = dict(item.get("parts", {}))
+        self._buckets: list[dict[EntryPath, Any]] = [{} for _ in range(item.get("buckets", 0))]
+        self._garbage: list[int] = []
+        if not self._buckets:
+            return True
+        stored = {part["i"]: part["entries"] for part in (yield from guard.read_all(parts_of(self._pipeline)))}
+        self._garbage = [number for number in stored if number not in self._parts.values()]
+        for bucket, number in self._parts.items():
+            if number not in stored:
+                return False
+            some = {tuple(path): value for path, value in _plain(zlib.decompress(stored[number]))}
+            self._buckets[int(bucket)] = some
+            for path, value in some.items():
+                _put({"phases": self.phases, "fills": self.fills, "position": self.position}, path, value)
+        return True
+
+    # -- changing
+    def plan(self, entries: Entries, position: Position) -> PlannedState:
+        """Plan the state with some entries changed and another position; writes nothing yet."""
+        made = PlannedState(position, dict(self.phases), {writer: dict(fill) for writer, fill in self.fills.items()})
+        tree = {"phases": made.phases, "fills": made.fills}
+        for path, value in entries.items():
+            _put(tree, path, value)
+        if self._buckets:
+            self._plan_parts(made, {**_spread(entries), **dict(_moved(self.position, position))})
+        elif len(_json([made.phases, made.fills, position])) <= INLINE_BYTES:
+            made.changes = {"position": _json(position).decode(), **_paths(entries, made)}
+        else:
+            self._plan_all(made)
+        return made
+
+    def _plan_parts(self, made: PlannedState, entries: Entries) -> None:
+        """Only the buckets that something changes in."""
+        count = len(self._buckets)
+        changed: dict[int, dict[EntryPath, Any]] = {}
+        for path, value in entries.items():
+            n = _bucket(path, count)
+            if n not in changed:
+                changed[n] = dict(self._buckets[n])
+            if value is GONE:
+                changed[n].pop(path, None)
+            else:
+                changed[n][path] = value
+        if any(len(_json(list(some.items()))) > 4 * BUCKET_BYTES for some in changed.values()) and count < 4096:
+            self._plan_all(made)
+            return
+        made.buckets = [changed.get(n, some) for n, some in enumerate(self._buckets)]
+        made.parts = {**self._parts, **{str(n): _number() for n in changed}}
+        made.changes = {"position": _json(_rest(made.position)).decode()}
+        if changed:
+            made.changes |= (
+                {("parts", str(n)): made.parts[str(n)] for n in changed}
+                if len(changed) <= MAX_PATHS
+                else {"parts": made.parts}
+            )
+
+    def _plan_all(self, made: PlannedState) -> None:
+        """Everything in parts, as many as it now needs."""
+        entries = dict(_entries(made))
+        size = len(_json(list(entries.items())))
+        count = 1
+        while count * BUCKET_BYTES < size and count < 4096:
+            count *= 2
+        made.buckets = [{} for _ in range(count)]
+        for path, value in entries.items():
+            made.buckets[_bucket(path, count)][path] = value
+        made.parts = {str(n): _number() for n, some in enumerate(made.buckets) if some}
+        made.changes = {
+            "position": _json(_rest(made.position)).decode(), "phases": {}, "fills": {}, "buckets": count,
+            "parts": made.parts,
+        }  # fmt: skip
+
+    def put(self, made: PlannedState) -> Steps[None]:
+        """Write the parts that are new; nothing refers to them yet."""
+        new = [(n, number) for n, number in made.parts.items() if self._parts.get(n) != number]
+        for at in range(0, len(new), PARTS_PER_WRITE):
+            while True:
+                puts = [self._part(number, made.buckets[int(n)]) for n, number in new[at : at + PARTS_PER_WRITE]]
+                if isinstance((yield from guard.attempt(*puts)), Written):
+                    break
+                for n, _ in new[at : at + PARTS_PER_WRITE]:  # they may have been written: these numbers are used up
+                    made.parts[n] = _number()
+                new = [(n, made.parts[n]) for n, _ in new]
+                _renumber(made)
+
+    def _part(self, number: int, entries: Mapping[EntryPath, Any]) -> Put:
+        data = zlib.compress(_json(list(entries.items())), 1)
+        if len(data) > MAX_PART_BYTES:
+            longest = max(entries, key=lambda path: len(_json(entries[path])))
+            raise TooLarge(
+                f"what is to be remembered of the source of {self._pipeline!r} has no room: a part of it takes "
+                f"{len(data):,} bytes, most of them for {' / '.join(longest)}; read fewer tables or files with one "
+                "pipeline (namespace=…)"
+            )
+        return Put(Key(parts_of(self._pipeline), number), {"entries": data}, (Absent(),))
+
+    def adopt(self, made: PlannedState, item: Item) -> None:
+        """The write has been done: this is the state now.  Parts that nothing refers to any more are removed."""
+        old = [number for n, number in self._parts.items() if made.parts.get(n) != number] if made.parts else []
+        self.item, self.position, self.phases, self.fills = item, made.position, made.phases, made.fills
+        if made.parts:
+            self._parts, self._buckets = made.parts, made.buckets
+        unused, self._garbage = [*old, *self._garbage], []
+        for at in range(0, len(unused), PARTS_PER_WRITE):
+            keys = [Key(parts_of(self._pipeline), number) for number in unused[at : at + PARTS_PER_WRITE]]
+            self._store.run(guard.attempt(*map(Delete, keys)))
+
+
+def sets(changes: Changed) -> list[Set]:
+    """Changes of an item."""
+    return [Set(path, value) for path, value in changes.items()]
+
+
+def _number() -> int:
+    return secrets.randbits(62)
+
+
+def _renumber(made: PlannedState) -> None:
+    """The changes name the parts by the numbers that they have now."""
+    for path in made.changes:
+        if path == "parts":
+            made.changes[path] = made.parts
+        elif path[0] == "parts":
+            made.changes[path] = made.parts[path[1]]
+
+
+def _bucket(path: EntryPath, count: int) -> int:
+    return zlib.crc32("\0".join(path).encode(errors="surrogatepass")) % count
+
+
+def _put(tree: dict[str, Any], path: EntryPath, value: Any) -> None:
+    """Set an entry in nested dictionaries, or remove it."""
+    *above, last = path
+    for name in above:
+        tree = tree.setdefault(name, {})
+    if value is GONE:
+        tree.pop(last, None)
+    else:
+        tree[last] = value
+
+
+def _spread(entries: Entries) -> Entries:
+    """Entries as parts have them: of a fill that begins, where it starts."""
+    out = dict(entries)
+    for path, value in entries.items():
+        if path[0] == "fills" and len(path) == 2:
+            del out[path]
+            out[*path, "starts"] = value["starts"]
+    return out
+
+
+def _paths(entries: Entries, made: PlannedState) -> Changed:
+    """The entries as changes of the item: one by one, or if they are many all there is."""
+    if len(entries) <= MAX_PATHS and GONE not in entries.values():
+        return {path: value for path, value in entries.items()}  # noqa: C416
+    return {"phases": made.phases, "fills": made.fills}
+
+
+def _entries(made: PlannedState) -> Iterator[tuple[EntryPath, Any]]:
+    """All entries of a state."""
+    for namespace, phase in made.phases.items():
+        yield ("phases", namespace), phase
+    for writer, fill in made.fills.items():
+        yield ("fills", writer, "starts"), fill["starts"]
+        for namespace, phase in fill["phases"].items():
+            yield ("fills", writer, "phases", namespace), phase
+    yield from _position_entries(made.position)
+
+
+def _position_entries(position: Position) -> Iterator[tuple[EntryPath, Any]]:
+    """What of a position goes into parts: of a dictionary, whatever is not a single value."""
+    for name, value in position.items() if isinstance(position, dict) else ():
+        for inner, one in _inner(value).items():
+            yield ("position", name, inner), one
+        if isinstance(value, list | tuple):
+            yield ("position", name), value
+
+
+def _inner(value: Any) -> dict[str, Any]:
+    """The entries that a part of a position has; none if it is a single value, or a list."""
+    return value if isinstance(value, dict) else {}
+
+
+def _rest(position: Position) -> Position:
+    """What of a position stays in the item."""
+    if not isinstance(position, dict):
+        return position
+    return {name: value for name, value in position.items() if not value or not isinstance(value, dict | list | tuple)}
+
+
+def _moved(old: Position, new: Position) -> Iterator[tuple[EntryPath, Any]]:
+    """The entries of a position that are not what they were."""
+    before, after = _inner(old), _inner(new)
+    for name in _either(before, after):
+        was, now = before.get(name), after.get(name)
+        if was is now:
+            continue
+        inner_was, inner_now = _inner(was), _inner(now)
+        for inner in _either(inner_was, inner_now):
+            if (one := inner_now.get(inner, GONE)) != inner_was.get(inner, GONE):
+                yield ("position", name, inner), one
+        flat_was, flat_now = (one if isinstance(one, list | tuple) else GONE for one in (was, now))
+        if flat_was != flat_now:
+            yield ("position", name), flat_now
+
+
+def _either(one: Mapping[str, Any], other: Mapping[str, Any]) -> Iterable[str]:
+    yield from other
+    yield from (name for name in one if name not in other)
+
+
+def namespaces_of(store: Store, pipeline: str) -> Sequence[str]:
+    """The namespaces that a pipeline has read."""
+    return list(ReaderState(store, pipeline).phases)

@@ -1,0 +1,161 @@
+"""The ledger: which pipelines a home has, what they were when they last ran, how they are, and what operators did.
+
+$Pipelines, bucket     names{pipeline: ""}: for listing
+$Pipeline-<name>, 0    snapshot: JSON of the definition as it last ran (see changes.described)
+$PipelineKey, 0        key: random bytes that the marks in snapshots are made with
+$Status-<name>, 0      status: JSON, at: written by the run every two seconds
+topic <name>-actions   one JSON record for each thing an operator did: what, who, why
+"""
+
+from __future__ import annotations
+
+import secrets
+import socket
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any
+
+import msgspec
+
+from tailrace.coordination import guard
+from tailrace.coordination.lease import Lease
+from tailrace.coordination.process import has_ended, is_alive, user
+from tailrace.errors import NotThere, UnknownTopic
+from tailrace.home import Home
+from tailrace.log.catalog import bucket_key, listing
+from tailrace.pipeline.define.definition import Definition
+from tailrace.pipeline.define.drift import described
+from tailrace.pipeline.run.status import age_of
+from tailrace.storage.calls import Steps
+from tailrace.storage.tables import Absent, Action, Item, Key, Put, Set, Update
+
+SILENT = 15.0
+"""Seconds after its last report that a run on another machine is shown as ended: a run reports every two."""
+MOST_SOURCES = 1000
+"""So many namespaces fit into the item of a status, however long their names are."""
+_json = msgspec.json.Encoder(enc_hook=repr).encode
+_actor: ContextVar[str] = ContextVar("actor", default="")
+
+
+def pipelines(home: Home) -> list[str]:
+    """The names of all pipelines that have run in a home."""
+    return home.store.run(listing("$Pipelines"))
+
+
+def remembered(home: Home, name: str) -> dict[str, Any] | None:
+    """What a pipeline was when it last ran; None if it never has."""
+    item = home.store.run(guard.read(Key(f"$Pipeline-{name}")))
+    return None if item is None else msgspec.json.decode(item["snapshot"])
+
+
+def remember(home: Home, definition: Definition) -> None:
+    """Note what a pipeline is now."""
+    text = _json(described(definition, _key(home))).decode()
+    home.store.run(_keep(Key(f"$Pipeline-{definition.name}"), {"snapshot": text}))
+    bucket = bucket_key("$Pipelines", definition.name)
+    home.store.run(guard.settle(bucket, lambda item: _listed(bucket, definition.name, item)))
+
+
+def now(home: Home, definition: Definition, known: Mapping[str, Any]) -> dict[str, Any]:
+    """The definition as it is stored, with marks made as in `known`, so that the two can be compared."""
+    return described(definition, _key(home) if known.get("keyed") else None)
+
+
+def _key(home: Home) -> bytes:
+    """The key of this home's marks, made once."""
+    new = secrets.token_bytes(32)
+    place = Key("$PipelineKey")
+    item = home.store.run(guard.settle(place, lambda item: None if item else (Put(place, {"key": new}, (Absent(),)),)))
+    return bytes(item["key"]) if item is not None else new
+
+
+def sharing(home: Home, definition: Definition, settings: Iterable[str]) -> str | None:
+    """Another pipeline of the home whose source is of the same kind and has these settings in common."""
+    names = list(settings)
+    for name in pipelines(home):
+        known = remembered(home, name) or {}
+        mine, theirs = now(home, definition, known)["source"], known.get("source", {})
+        same = all(theirs.get("settings", {}).get(n) == mine["settings"].get(n) for n in names)
+        if name != definition.name and theirs.get("adaptor") == mine["adaptor"] and same:
+            return name
+    return None
+
+
+def _listed(bucket: Key, name: str, item: Item | None) -> tuple[Action, ...] | None:
+    if item is None:
+        return (Put(bucket, {"names": {name: ""}}, (Absent(),)),)
+    return None if name in item["names"] else (Update(bucket, (Set(("names", name), ""),)),)
+
+
+def _keep(key: Key, values: dict[str, Any]) -> Steps[None]:
+    """Store an item without a condition: only the run that holds the pipeline's lease does so."""
+    while True:
+        item = yield from guard.read(key)
+        if item is not None and all(item.get(name) == value for name, value in values.items()):
+            return
+        if item is None:
+            yield from guard.attempt(Put(key, values, (Absent(),)))
+        else:
+            yield from guard.attempt(Update(key, tuple(Set(name, value) for name, value in values.items())))
+
+
+def report(home: Home, name: str, status: dict[str, Any]) -> None:
+    """Show a run's status to other processes; of very many namespaces some, those first that are being copied."""
+    sources = status.get("sources", {})
+    if len(sources) > MOST_SOURCES:
+        first = sorted(sources, key=lambda name: sources[name]["phase"] != "copy")[:MOST_SOURCES]
+        status = {**status, "sources": {name: sources[name] for name in first}, "left_out": len(sources) - MOST_SOURCES}
+    home.store.run(_keep(Key(f"$Status-{name}"), {"status": _json(status).decode(), "at": int(time.time() * 1000)}))
+
+
+def reported(home: Home, name: str) -> dict[str, Any]:
+    """The last status a run has shown: as `Status.shown`, with `at` (milliseconds since 1970).
+
+    After a run was killed its last status still holds for its writers, while the age of what is pending grows."""
+    item = home.store.run(guard.read(Key(f"$Status-{name}")))
+    if item is None:
+        known = pipelines(home)
+        hint = f"there are: {', '.join(known)}" if known else "none has run in this home yet"
+        if name in known:
+            raise NotThere(f"the first run of the pipeline {name!r} has only just begun; ask again in a second")
+        raise NotThere(f"the pipeline {name!r} has never run here; {hint}")
+    shown, now = {**msgspec.json.decode(item["status"]), "at": item["at"]}, time.time()
+    if shown["state"] != "stopped" and not _running(home, name, now - item["at"] / 1000):
+        shown["state"] = f"not running (was {shown['state']})"
+    for sink in shown["sinks"].values():
+        sink["age"] = age_of(sink["lag"], sink.get("oldest", 0), now)
+    return shown
+
+
+def _running(home: Home, name: str, silent: float) -> bool:
+    """Whether a run holds the pipeline and lives: for certain where its process can be seen, else by its reports."""
+    holder = Lease(home.store, f"pipeline-{name}").holder()
+    return bool(holder) and not has_ended(holder) and (is_alive(holder) or silent <= SILENT)
+
+
+@contextmanager
+def acting(who: str) -> Iterator[None]:
+    """In this block, notes name this operator (one that acts over HTTP), not the user that runs this process."""
+    before = _actor.set(who)
+    try:
+        yield
+    finally:
+        _actor.reset(before)
+
+
+def note(home: Home, name: str, what: str, why: str, **details: Any) -> None:
+    """Record what an operator did, with the operator's name and reason."""
+    who = _actor.get() or f"{user()}@{socket.gethostname()}"
+    topic = home.topic(f"{name}-actions", partitions=1)
+    topic.append([(name.encode(), _json({"what": what, "who": who, "why": why, **details}))])
+
+
+def notes(home: Home, name: str) -> list[dict[str, Any]]:
+    """What operators did, oldest first."""
+    try:
+        topic = home.topic(f"{name}-actions")
+    except UnknownTopic:
+        return []
+    return [{"at": r.timestamp, **msgspec.json.decode(r.value or b"{}")} for r in topic.records()]

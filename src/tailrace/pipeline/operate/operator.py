@@ -1,0 +1,122 @@
+"""The operator's hands: look at the commit log, see and move a writer's offsets, retry dead letters.
+
+Each change is recorded in the ledger first, with the operator's name and reason."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+from tailrace.adaptors.rows.message import Message
+from tailrace.adaptors.rows.rows import messages_of
+from tailrace.errors import BadInput, NotThere
+from tailrace.home import Home
+from tailrace.log.topic import Topic
+from tailrace.log.write.source_append import log_name
+from tailrace.pipeline.deliver import offsets
+from tailrace.pipeline.deliver.command_marks import moved
+from tailrace.pipeline.deliver.dead_letters import dead_letters, dead_message
+from tailrace.pipeline.deliver.offsets import Mark
+from tailrace.pipeline.ingest.reader_state import namespaces_of
+from tailrace.pipeline.operate.ledger import note, pipelines, remembered
+
+
+class Logged(NamedTuple):
+    """A message of the commit log, and where it is."""
+
+    partition: int
+    offset: int
+    message: Message
+
+
+def commit_log(home: Home, pipeline: str) -> Topic:
+    """A pipeline's commit log."""
+    if pipeline not in pipelines(home):
+        raise NotThere(f"the pipeline {pipeline!r} has never run in {home.url}")
+    return home.topic(log_name(pipeline))
+
+
+def messages(home: Home, pipeline: str, start: Mapping[int, int], end: Mapping[int, int]) -> Iterator[Logged]:
+    """The messages of some partitions, from `start` to before `end`."""
+    topic = commit_log(home, pipeline)
+    for q in sorted(start):
+        for fetched in topic.fetch(q, start[q]):
+            for n, message in zip(fetched.offsets.to_pylist(), messages_of(fetched.data), strict=True):
+                if n >= end.get(q, 1 << 62):
+                    break
+                yield Logged(q, n, message)
+            if fetched.end >= end.get(q, 1 << 62):
+                break
+
+
+def writers(home: Home, pipeline: str) -> list[str]:
+    """The writers of a pipeline, as it last ran."""
+    known = remembered(home, pipeline)
+    if known is None:
+        raise NotThere(f"the pipeline {pipeline!r} has never run in {home.url}")
+    return list(known["sinks"])
+
+
+def marks(home: Home, pipeline: str, writer: str) -> dict[int, Mark]:
+    """What a writer has acknowledged, per partition."""
+    topic = commit_log(home, pipeline)
+    if writer not in writers(home, pipeline):
+        raise NotThere(f"{pipeline!r} has no writer {writer!r}; it has: {', '.join(writers(home, pipeline))}")
+    return home.store.run(offsets.load(pipeline, writer, topic.partitions))[1]
+
+
+def mark(
+    home: Home, pipeline: str, writer: str, partition: int, offset: int, why: str, namespace: str | None = None
+) -> Mark:
+    """Say that everything up to an offset counts as delivered: of one namespace, or of all.
+
+    Higher passes messages that the writer cannot take.  Lower delivers again what the log has from there on: upkeep may
+    have compacted up to where this writer was, and may be at it this moment.  Fences the run under way."""
+    now, topic = marks(home, pipeline, writer), commit_log(home, pipeline)
+    floor, end = topic.ends()[partition] if partition in now else (0, 0)
+    if not -1 <= offset < end:
+        raise BadInput(f"the commit log of {pipeline!r} has no message {partition}:{offset}")
+    if offset < floor - 1:
+        raise BadInput(
+            f"the commit log of {pipeline!r} begins with {partition}:{floor}, what came before was removed; "
+            f"{partition}:{floor - 1} delivers all that is left"
+        )
+    if not why.strip():
+        raise BadInput("say why: --why '…'; it is kept with the pipeline")
+    new = now[partition].copy()
+    if namespace is None:
+        new = Mark(offset)
+    elif offset > new.low:
+        new.ahead[namespace] = offset
+    else:
+        raise BadInput(f"everything up to {partition}:{new.low} is acknowledged for all namespaces; mark without one")
+    marked = {**moved(topic, now, partition, offset, namespace), partition: new}
+    note(home, pipeline, "mark", why, writer=writer, partition=partition, offset=offset, namespace=namespace)
+    for q, mark in marked.items():
+        home.store.run(offsets.override(pipeline, writer, q, mark))
+    return new
+
+
+def forget(home: Home, pipeline: str, writer: str, why: str) -> None:
+    """Forget a writer's offsets, its sink's too: it starts again at the oldest message that the commit log still
+    has."""
+    marks(home, pipeline, writer)
+    note(home, pipeline, "delete offsets", why, writer=writer)
+    for q, (floor, _) in commit_log(home, pipeline).ends().items():
+        home.store.run(offsets.override(pipeline, writer, q, Mark(floor - 1)))
+
+
+def dead(home: Home, pipeline: str) -> list[dict[str, Any]]:
+    """The dead letters of a pipeline."""
+    return dead_letters(home, pipeline)
+
+
+def dead_one(home: Home, pipeline: str, number: int) -> Message:
+    """The message of a dead letter."""
+    return next(messages_of(dead_message(home, pipeline, number).data))
+
+
+def namespaces(home: Home, pipeline: str) -> list[str]:
+    """Every namespace that a pipeline has read."""
+    commit_log(home, pipeline)
+    return sorted(namespaces_of(home.store, pipeline))

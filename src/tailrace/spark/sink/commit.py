@@ -1,0 +1,104 @@
+"""Committing on the driver: everything that the tasks of a job have stored becomes part of its topics by one write."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import groupby
+from typing import TypeAlias
+
+import pyarrow as pa
+
+from tailrace.errors import BadInput, Conflict, TooLarge
+from tailrace.home import Home
+from tailrace.log.format import head as heads
+from tailrace.log.format.chunk import Chunk, Compression, decode, encode
+from tailrace.log.topic import Topic
+from tailrace.log.write import joint_append
+from tailrace.log.write.append import commit
+from tailrace.log.write.numbered_append import append_once
+from tailrace.log.write.placement import Placed
+from tailrace.log.write.record_batch import unified
+from tailrace.log.write.repartition_stored import Made
+from tailrace.spark.sink.task import TaskOutput, TopicPart
+from tailrace.storage.limits import MAX_ACTIONS
+
+JOINED = 32
+"""At most so many chunks go into the same transaction as what refers to them."""
+
+Small: TypeAlias = tuple[bytes, bytes, Made]
+
+
+def settle(home: Home, messages: Iterable[TaskOutput | None], name: str | None, seq: int) -> bool:
+    """Append what the tasks have written, once under this name and number.  Gives whether it was appended now."""
+    parts = _by_topic(messages)
+    if not parts:
+        return False
+    placed = _placed(home, parts)
+    if name is None:
+        home.store.run(commit(placed))
+        return True
+    before = home.store.run(append_once(name, seq, placed))
+    if name.startswith("write.") and before is not None and before["topics"] != sorted(p.log.id for p in placed):
+        raise BadInput(
+            f"a write with the writeId {name[6:]!r} was made before, into other topics; a writeId stands for one write"
+        )
+    return before is None
+
+
+def _by_topic(messages: Iterable[TaskOutput | None]) -> dict[str, list[TopicPart]]:
+    """What all tasks have for each topic, in the order of the tasks, which is that of the rows."""
+    parts: dict[str, list[TopicPart]] = {}
+    for message in messages:
+        for name, part in message.parts.items() if message is not None else ():
+            parts.setdefault(name, []).append(part)
+    return parts
+
+
+def _placed(home: Home, parts: dict[str, list[TopicPart]]) -> list[Placed]:
+    if len(parts) >= MAX_ACTIONS:
+        raise TooLarge(f"one write can go to at most {MAX_ACTIONS - 1} topics, not {len(parts)}")
+    topics = {name: _topic(home, name, some) for name, some in parts.items()}
+    pieces = {name: _pieces(some, topics[name].settings.compression) for name, some in parts.items()}
+    joined = sum(isinstance(piece, Chunk) for some in pieces.values() for piece in some)
+    inline = joined <= JOINED and len(parts) + joined < MAX_ACTIONS
+    made = {name: {id: how for part in some for id, how in part.made.items()} for name, some in parts.items()}
+    return [
+        home.store.run(joint_append.gather(topics[n].log, some, inline=inline, made=made[n]))
+        for n, some in pieces.items()
+    ]
+
+
+def _topic(home: Home, name: str, parts: Sequence[TopicPart]) -> Topic:
+    topic = home.topic(name)
+    if any(part.id != topic.id for part in parts):
+        raise Conflict(f"topic {name!r} was deleted and made again while it was written; run the write again")
+    home.store.run(topic.log.head())
+    return topic
+
+
+def _pieces(parts: Iterable[TopicPart], compression: Compression) -> list[joint_append.EntryOrChunk]:
+    """Stored chunks, and small ones that follow each other joined into one."""
+    out: list[joint_append.EntryOrChunk] = []
+    for small, some in groupby(parts, key=lambda part: part.small is not None):
+        if small:
+            out += _joined([(*part.small, part.made[""]) for part in some if part.small is not None], compression)
+        else:
+            out += [heads.unpack(entry) for part in some for entry in part.entries]
+    return out
+
+
+def _joined(smalls: Iterable[Small], compression: Compression) -> list[Chunk]:
+    """One chunk of many; one for each number of partitions, should the topic have grown between two tasks."""
+    out: list[Chunk] = []
+    for partitions, some in groupby(smalls, key=lambda small: small[2].partitions):
+        batches: dict[int, list[pa.RecordBatch]] = {}
+        pinned: list[tuple[int, int, int]] = []
+        for packed, data, made in some:
+            before = {q: sum(batch.num_rows for batch in of_q) for q, of_q in batches.items()}
+            pinned += [(q, before.get(q, 0) + place, count) for q, place, count in made.pinned]
+            entry = heads.unpack(packed)
+            for run in entry.runs:
+                piece = memoryview(data)[run.position : run.position + run.length]
+                batches.setdefault(run.partition, []).extend(decode(entry.kind, run, piece, "a task's message"))
+        out.append(encode(unified(batches), compression, partitions, pinned))
+    return out

@@ -1,0 +1,78 @@
+"""Reading in a task: a slice of a topic as Arrow batches of a size that Spark likes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
+
+import pyarrow as pa
+
+from tailrace.home import Home
+from tailrace.log.read.fetched import Fetched
+from tailrace.log.read.reader import Reader
+from tailrace.spark.columns import as_batch, stored
+from tailrace.spark.source.ranges import TaskSlice
+from tailrace.spark.source.topics import log_of
+
+T = TypeVar("T")
+POLL_ROWS, POLL_BYTES = 50_000, 8 * 1024 * 1024
+"""What is fetched at a time, while what came before goes to Spark."""
+ROWS, BYTES = 16_384, 1024 * 1024
+"""A batch ends when it has so many.  Spark begins with a batch when it has all of it, so meanwhile the next is made and
+the bytes are still in the processor's cache; smaller ones cost more than that gains."""
+
+
+def read(home: Home, slice: TaskSlice, schema: pa.Schema, *, from_floor: bool) -> Iterator[pa.RecordBatch]:
+    """The records of a slice, in order within each partition."""
+    polls = fetched(home, slice, from_floor, stored(schema.names))
+    for some in gathered(ahead(polls)):
+        yield as_batch(slice.ranges[0].topic, some, schema)
+
+
+def fetched(home: Home, slice: TaskSlice, from_floor: bool, columns: frozenset[str]) -> Iterator[list[Fetched]]:
+    """What the log gives of these columns, poll after poll."""
+    first = slice.ranges[0]
+    reader = Reader(
+        log_of(home, first.topic, first.id),
+        {r.partition: r.start for r in slice.ranges},
+        until={r.partition: r.end for r in slice.ranges},
+        times=slice.times,
+        from_floor=from_floor,
+        columns=columns,
+    )
+    while some := home.store.run(reader.poll(POLL_BYTES, POLL_ROWS)):
+        yield some
+
+
+def gathered(polls: Iterator[list[Fetched]]) -> Iterator[list[Fetched]]:
+    """Small runs together, until they make a batch; large ones in pieces."""
+    some: list[Fetched] = []
+    rows = size = 0
+    for one in (piece for poll in polls for f in poll for piece in cut(f)):
+        some.append(one)
+        rows, size = rows + one.data.num_rows, size + one.data.nbytes
+        if rows >= ROWS or size >= BYTES:
+            yield some
+            some, rows, size = [], 0, 0
+    if some:
+        yield some
+
+
+def cut(one: Fetched) -> Iterator[Fetched]:
+    """Equal pieces of at most about twice what a batch should have."""
+    count = one.data.num_rows
+    parts = max(1, count // ROWS, min(count, one.data.nbytes // BYTES))
+    for n in range(parts):
+        first = count * n // parts
+        yield one if parts == 1 else one.rows(first, count * (n + 1) // parts - first)
+
+
+def ahead(items: Iterator[T]) -> Iterator[T]:
+    """The same, each fetched while the one before is worked on."""
+    end = object()
+    with ThreadPoolExecutor(1, "tailrace-ahead") as pool:
+        coming = pool.submit(next, items, end)
+        while (item := coming.result()) is not end:
+            coming = pool.submit(next, items, end)
+            yield item  # type: ignore[misc]
