@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from tailrace.home import Home, open
     from tailrace.log.record import Mode, Op, Record
     from tailrace.log.topic import Topic
-    from tailrace.pipeline.pipeline import pipeline
+    from tailrace.pipeline.define.builder import pipeline
 
 __all__ = ["Home", "Mode", "Op", "Record", "TailraceError", "Topic", "__version__", "errors", "open", "pipeline"]
 

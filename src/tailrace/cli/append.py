@@ -6,7 +6,7 @@ import os
 import sys
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Annotated, Any
@@ -18,13 +18,13 @@ from tailrace.cli.options import HomeOption, JsonOption, TopicArgument
 from tailrace.cli.progress import Bar
 from tailrace.cli.session import note, opened
 from tailrace.cli.show import counted, print_json
-from tailrace.cli.sources import Bad, Format, format_of, portions
+from tailrace.cli.sources import Format, Portion, format_of, portions
 from tailrace.errors import BadInput, BadRecord, TailraceError
 
 if TYPE_CHECKING:
-    from tailrace.log.batch import BatchAck
-    from tailrace.log.given import Records
-    from tailrace.log.producer import Producer
+    from tailrace.log.write.acknowledgement import BatchAck
+    from tailrace.log.write.input import Records
+    from tailrace.log.write.producer import Producer
 
 
 class Appending:
@@ -102,7 +102,13 @@ def append(
         if key is None and here.topic(topic).settings.compact and all(_is_text(path, format) for path in sources):
             note(f"{topic!r} is compacted by key, and records without one all stay; --key names the field that is it")
         sending = Appending(producer, partition)
-        _send_all(sending, topic, sources, format, key, bad)
+        most = here.topic(topic).settings.max_record_bytes
+        _send_all(
+            sending,
+            topic,
+            sources,
+            lambda path, stream: portions(stream, str(path), format or format_of(path.name, key), key, bad, most),
+        )
     done = {"topic": topic, "records": sending.records, "skipped": skipped}
     if as_json:
         print_json({**done, "partitions": [one for _, one in sorted(sending.partitions.items())]})
@@ -114,7 +120,7 @@ def append(
 
 
 def _send_all(
-    sending: Appending, topic: str, files: list[Path], format: Format | None, key: str | None, bad: Bad
+    sending: Appending, topic: str, files: list[Path], read: Callable[[Path, IO[bytes]], Iterator[Portion]]
 ) -> None:
     """Send every file; when one ends it early, say how much of it is in the topic."""
     try:
@@ -122,7 +128,7 @@ def _send_all(
             before = 0
             for path in files:
                 with _stream(path) as stream:
-                    for records, at in portions(stream, str(path), format or format_of(path.name, key), key, bad):
+                    for records, at in read(path, stream):
                         sending.send(records)
                         bar.reach(before + at)
                 before += _size([path])

@@ -68,7 +68,7 @@ def sqlite() -> Finding:
     """The SQLite that apsw brings."""
     import apsw
 
-    from tailrace.storage.database import check_sqlite
+    from tailrace.storage.sqlite.database_file import check_sqlite
 
     version = apsw.sqlite_lib_version()
     try:
@@ -202,7 +202,7 @@ def fsync(folder: Path, clock: Callable[[], float] = time.perf_counter) -> Findi
 
 
 def _fsync_times(folder: Path, clock: Callable[[], float]) -> list[float]:
-    from tailrace.storage.files import REAL
+    from tailrace.storage.local.files import REAL
 
     took = []
     with tempfile.TemporaryFile(dir=folder) as file:

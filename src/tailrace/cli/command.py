@@ -3,17 +3,74 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import typer
+from typer.core import TyperCommand, TyperGroup
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 
+ELSEWHERE = {
+    "consume": ("read", "tail"), "produce": ("append",), "publish": ("append",), "cat": ("read",), "follow": ("tail",),
+    "ls": ("list",), "rm": ("delete",), "remove": ("delete",), "show": ("describe",), "alter": ("set", "grow"),
+    "make": ("create",), "start": ("run",), "check": ("test", "doctor"), "backup": ("copy",), "mark": ("offset",),
+}  # fmt: skip
+"""What commands are called elsewhere, and here."""
+
+
+class _Flags:
+    """Help in which a flag has no type: `--json`, not `--json <bool>`."""
+
+    def get_params(self, context: Any) -> list[Any]:
+        """The parameters, as for any command."""
+        found: list[Any] = super().get_params(context)  # type: ignore[misc]
+        for parameter in found:
+            if getattr(parameter, "is_flag", False) and parameter.metavar is None:
+                parameter.metavar = ""
+        return found
+
+
+class Command(_Flags, TyperCommand):
+    """A command."""
+
+
+class Group(_Flags, TyperGroup):
+    """A group of commands.  Names that other systems have for one of them lead to it."""
+
+    def resolve_command(self, context: Any, args: list[str]) -> Any:
+        """The command that the first word names."""
+        try:
+            return super().resolve_command(context, args)
+        except Exception as error:
+            known = [name for name in ELSEWHERE.get(args[0] if args else "", ()) if name in self.commands]
+            if known and hasattr(error, "message"):
+                error.message = f"No such command {args[0]!r}. Did you mean {' or '.join(map(repr, known))}?"
+            raise
+
+
+def group(help: str) -> typer.Typer:
+    """A new group of commands."""
+    return typer.Typer(no_args_is_help=True, help=help, cls=Group)
+
+
 def command(app: typer.Typer, name: str | None = None) -> Callable[[F], F]:
     """Make a function a command of a group."""
-    return lambda function: app.command(name, help=unwrapped(function.__doc__ or ""))(function)
+    return lambda function: app.command(name, cls=Command, help=unwrapped(function.__doc__ or ""))(function)
+
+
+def in_panels(panels: Mapping[str, Sequence[str]]) -> type[Group]:
+    """A group whose help shows its commands in panels, in this order; a command in none of them is an error."""
+    titles = {name: title for title, names in panels.items() for name in names}
+
+    class Panels(Group):
+        def list_commands(self, context: Any) -> list[str]:
+            for name, found in self.commands.items():
+                found.rich_help_panel = titles[name]  # type: ignore[attr-defined]
+            return [name for name in titles if name in self.commands]
+
+    return Panels
 
 
 def unwrapped(doc: str) -> str:

@@ -10,13 +10,14 @@ import typer
 from tailrace.cli import values
 from tailrace.cli.command import command
 from tailrace.cli.options import HomeOption, JsonOption
-from tailrace.cli.session import opened
+from tailrace.cli.progress import Bar
+from tailrace.cli.session import note, opened
 from tailrace.cli.show import print_facts, print_json, print_table, size_of
 
 GIB = 1 << 30
 
 if TYPE_CHECKING:
-    from tailrace.whole.cost import Cost, Estimate, Real
+    from tailrace.admin.cost import Cost, Estimate, Real
 
 
 def cost(
@@ -40,8 +41,8 @@ def cost(
         tailrace topic cost orders --per-day 20GiB
         tailrace topic cost --record 300B --prices my-prices.toml
     """
-    from tailrace.whole import cost as costs
-    from tailrace.whole.traffic import traffic
+    from tailrace.admin import cost as costs
+    from tailrace.admin.traffic import traffic
 
     asked = costs.prices(prices)
     size, lately = values.size(record) if record else None, None
@@ -52,7 +53,9 @@ def cost(
             partitions, size = chosen.partitions, size or costs.usual(chosen)
             lately = here.store.run(traffic(chosen.log))
     volume = volume or (lately.bytes_a_day if lately is not None else GIB)
-    found = costs.estimate(partitions, size or 1024, volume, asked, lately)
+    note("metering what a topic asks for, on a home in memory: some seconds")
+    with Bar("metering", costs.STEPS, "steps") as bar:
+        found = costs.estimate(partitions, size or 1024, volume, asked, lately, bar.advance)
     if as_json:
         print_json({"prices": asked, **as_builtins(found)})
     else:

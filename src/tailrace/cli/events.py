@@ -12,18 +12,22 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tailrace.cli.command import command
+from tailrace.cli.command import group as new_group
 from tailrace.cli.options import HomeOption, JsonOption, YesOption
 from tailrace.cli.progress import Bar
 from tailrace.cli.session import confirm, note, opened
-from tailrace.cli.show import counted, json_of, print_facts, print_json
+from tailrace.cli.show import counted, json_of, print_array, print_facts, print_json, print_table
 from tailrace.errors import BadEvent, BadInput, TailraceError
 
 if TYPE_CHECKING:
     from tailrace.events.event import Event
     from tailrace.events.store import Stream
 
-app = typer.Typer(no_args_is_help=True, help="Event streams, and the events in them.")
+app = new_group("Event streams, and the events in them.")
 StreamArgument = Annotated[str, typer.Argument(metavar="STREAM", help="The stream's name, Category-id.")]
+ArchiveOption = Annotated[
+    str | None, typer.Option("--archive", metavar="URL", help="The home that pruned events are moved to.")
+]
 _FIELDS = {"type", "data", "meta", "id", "correlation", "causation"}
 _WRITTEN = {"index", "time"}
 """What `read` prints and `append` passes over, so that one's output is the other's input."""
@@ -127,9 +131,11 @@ def read(
     stop: Annotated[int | None, typer.Option("--to", metavar="INDEX", help="The index to stop before.")] = None,
     backwards: Annotated[bool, typer.Option("--backwards", help="Newest first.")] = False,
     limit: Annotated[int | None, typer.Option("--limit", metavar="N", help="At most so many.")] = None,
+    archive: ArchiveOption = None,
     home: HomeOption = None,
+    json_too: JsonOption = False,
 ) -> None:
-    """Print a stream's events, one JSON object a line; `append` takes them as they are.
+    """Print a stream's events, one JSON object a line, which `append` takes as they are; with --json as one array.
 
     Examples:
 
@@ -137,8 +143,52 @@ def read(
         tailrace events read Cart-42 --backwards --limit 1 | jq .data
     """
     with opened(home) as here:
-        for event in here.events().stream(stream).read(start, stop, backwards=backwards, limit=limit):
+        found = here.events(archive=archive).stream(stream).read(start, stop, backwards=backwards, limit=limit)
+        if json_too:
+            print_array(map(as_json, found))
+            return
+        for event in found:
             print(as_json(event))
+
+
+@command(app, "list")
+def list_streams(
+    category: Annotated[str | None, typer.Option("--category", metavar="NAME", help="Only of this category.")] = None,
+    after: Annotated[str | None, typer.Option("--after", metavar="STREAM", help="Only behind this one.")] = None,
+    limit: Annotated[int | None, typer.Option("--limit", metavar="N", min=1, help="At most so many.")] = None,
+    home: HomeOption = None,
+    json_too: JsonOption = False,
+) -> None:
+    """List streams, one a line.  Goes through the whole home, page by page.
+
+    Examples:
+
+        tailrace events list --limit 100
+        tailrace events list --category Cart --after Cart-42
+    """
+    with opened(home) as here:
+        found = islice(here.events().streams(category, after=after), limit)
+        if json_too:
+            print_array(map(json.dumps, found))
+            return
+        for name in found:
+            print(name)
+
+
+@command(app)
+def categories(home: HomeOption = None, json_too: JsonOption = False) -> None:
+    """List the categories of streams, and how many streams each has.
+
+    Examples:
+
+        tailrace events categories
+    """
+    with opened(home) as here:
+        found = here.events().categories()
+    if json_too:
+        print_json(found)
+    else:
+        print_table(("category", "streams"), found.items())
 
 
 @command(app)
@@ -154,7 +204,12 @@ def tip(stream: StreamArgument, home: HomeOption = None, json_too: JsonOption = 
         found = here.events().stream(stream).tip()
         unfolds = [{"type": u.type, "index": u.index, "data": json_of(u.data)} for u in found.unfolds()]
     about = {"stream": stream, "version": found.version, "etag": found.etag, "lowest": found.floor}
-    held = {"first": found.first, "events": len(found.e), "bytes": found.bytes, "calved_bytes": found.b}
+    held = {
+        "first": found.first,
+        "events": len(found.stored_events),
+        "bytes": found.bytes,
+        "calved_bytes": found.calved_bytes,
+    }
     if json_too:
         print_json({**about, **held, "unfolds": unfolds})
     elif not found.exists:
@@ -167,6 +222,7 @@ def tip(stream: StreamArgument, home: HomeOption = None, json_too: JsonOption = 
 def prune(
     stream: StreamArgument,
     until: Annotated[int, typer.Option("--until", metavar="INDEX", help="The last index to remove.")],
+    archive: ArchiveOption = None,
     yes: YesOption = False,
     home: HomeOption = None,
     json_too: JsonOption = False,
@@ -174,14 +230,16 @@ def prune(
     """Remove a stream's oldest events, for good; its version stays.
 
     Only whole calved batches go, and then the leading events of the Tip; deferred ones share a batch with later ones.
+    With --archive batches are moved into that home before they are removed from this one, and none of the Tip go.
 
     Examples:
 
         tailrace events prune Cart-42 --until 999
     """
     with opened(home) as here:
-        confirm(f"Remove the events of {stream!r} up to {until}, for good?", yes)
-        done = here.events().stream(stream).prune(until)
+        to = f"into the archive {archive}" if archive else "for good"
+        confirm(f"Remove the events of {stream!r} up to {until}, {to}?", yes)
+        done = here.events(archive=archive).stream(stream).prune(until)
     if json_too:
         print_json({"stream": stream, **done._asdict()})
     else:

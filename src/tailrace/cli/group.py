@@ -10,17 +10,18 @@ import typer
 
 from tailrace.cli import values
 from tailrace.cli.command import command
+from tailrace.cli.command import group as new_group
 from tailrace.cli.options import GroupArgument, HomeOption, JsonOption, TopicOption, YesOption
 from tailrace.cli.session import confirm, note, opened
-from tailrace.cli.show import counted, print_facts, print_json, print_table
+from tailrace.cli.show import ago, counted, print_facts, print_json, print_table
 from tailrace.errors import BadInput, UnknownGroup
 
 if TYPE_CHECKING:
     from tailrace.home import Home
-    from tailrace.log.group import Group
-    from tailrace.log.groupstate import GroupState
+    from tailrace.log.groups.group import Group
+    from tailrace.log.groups.lag import GroupState
 
-app = typer.Typer(no_args_is_help=True, help="Consumer groups, and how far they have come.")
+app = new_group("Consumer groups, and how far they have come.")
 ForceOption = Annotated[bool, typer.Option("--force", help="Also while members of the group are reading.")]
 
 
@@ -31,7 +32,7 @@ def groups(home: HomeOption = None) -> None:
 
 def _of(home: Home, name: str | None = None, topic: str | None = None) -> list[Group]:
     """The groups of a home, perhaps only of a name or a topic."""
-    from tailrace.log import group as steps
+    from tailrace.log.groups import group as steps
 
     found = [entry[:2] for entry in home.store.run(steps.groups())]
     chosen = [home.topic(t) for group, t in found if name in (None, group) and topic in (None, t)]
@@ -41,7 +42,7 @@ def _of(home: Home, name: str | None = None, topic: str | None = None) -> list[G
 
 def _one(home: Home, name: str, topic: str | None) -> Group:
     """The group of a name; if several topics have one, which topic's must be said."""
-    from tailrace.log import group as steps
+    from tailrace.log.groups import group as steps
 
     found = _of(home, name, topic)
     if topic is not None and not found:
@@ -57,7 +58,7 @@ def _one(home: Home, name: str, topic: str | None) -> Group:
 
 
 def _state(home: Home, group: Group) -> GroupState:
-    from tailrace.log.groupstate import describe as steps
+    from tailrace.log.groups.lag import describe as steps
 
     return home.store.run(steps(group, time.time()))
 
@@ -97,14 +98,6 @@ def list_groups(topic: TopicOption = None, home: HomeOption = None, as_json: Jso
         print_table(("group", "topic", "members", "lag", "oldest"), rows)
     else:
         print("no groups yet; the first consumer of a group makes it")
-
-
-def ago(seconds: float) -> str:
-    """An age for people."""
-    for unit, size in (("d", 86400), ("h", 3600), ("m", 60)):
-        if seconds >= size:
-            return f"{seconds / size:.1f} {unit}"
-    return f"{seconds:.1f} s" if seconds else "-"
 
 
 @command(app)
@@ -163,7 +156,7 @@ def reset(
         tailrace group reset billing --to earliest
         tailrace group reset billing --to 2026-01-31T12:00:00Z --yes
     """
-    from tailrace.log import group as steps
+    from tailrace.log.groups import group as steps
 
     with opened(home) as here:
         chosen, position = _one(here, group, topic), values.position(to)
@@ -193,7 +186,7 @@ def delete(
         tailrace group delete billing
         tailrace group delete billing --topic orders --yes
     """
-    from tailrace.log import group as steps
+    from tailrace.log.groups import group as steps
 
     with opened(home) as here:
         chosen = _one(here, group, topic)
@@ -209,7 +202,7 @@ def delete(
 def _say_if_waiting(home: Home, group: Group, force: bool) -> None:
     """Whether members live shows only after a while."""
     from tailrace.coordination.lease import TTL
-    from tailrace.log.group import members
+    from tailrace.log.groups.group import members
 
     if not force and home.store.run(members(group)):
         note(f"looking whether its members are alive, for up to {TTL:.0f} s …")

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from tailrace.cli.command import command
-from tailrace.cli.options import HomeOption, JsonOption
+from tailrace.cli.command import group as new_group
+from tailrace.cli.options import GivenHomeOption, HomeOption, JsonOption
 from tailrace.cli.session import opened
 from tailrace.cli.show import counted, print_facts, print_json, size_of
-from tailrace.errors import AlreadyThere
+from tailrace.errors import AlreadyThere, BadInput
 
 if TYPE_CHECKING:
     from tailrace.home import Home
 
-app = typer.Typer(no_args_is_help=True, help="Homes: where a tailrace lives.")
+app = new_group("Homes: where a tailrace lives.")
 
 
 @app.callback()
@@ -53,9 +55,9 @@ def create(
 def _make_table(url: str) -> None:
     """The table of a home on S3, after its bucket has answered."""
     from tailrace.home import s3_options
-    from tailrace.storage.aws import connect
-    from tailrace.storage.buckets import open_bucket
-    from tailrace.storage.dynamodb import create_table
+    from tailrace.storage.aws.buckets import open_bucket
+    from tailrace.storage.aws.dynamodb import create_table
+    from tailrace.storage.aws.session import connect
 
     bucket, options = s3_options(url)
     region = options.get("region")
@@ -69,7 +71,7 @@ def _make_table(url: str) -> None:
 
 def described(home: Home, *, size: bool) -> dict[str, Any]:
     """A home as programs see it; its size only if asked, since on S3 that lists every object."""
-    from tailrace.log.group import groups
+    from tailrace.log.groups.group import groups
     from tailrace.storage.tables import Key
 
     stored = home.store.table.get(Key("$Home")) or {}
@@ -124,27 +126,43 @@ def info(
     print_facts(facts)
 
 
+def _from_and_to(places: list[str], home: str | None) -> tuple[str, str]:
+    if len(places) == 1:
+        return home or os.environ.get("TAILRACE_HOME", ""), places[0]
+    if len(places) != 2:
+        raise BadInput(f"`home copy` takes FROM and TO, not {len(places)} places")
+    if home:
+        raise BadInput(f"--home says {home!r} and FROM says {places[0]!r}; give one of them")
+    return places[0], places[1]
+
+
 @command(app)
 def copy(
-    source: Annotated[str, typer.Argument(metavar="FROM", help="The home to copy.")],
-    target: Annotated[str, typer.Argument(metavar="TO", help="Where to: a home that holds nothing yet.")],
-    home: HomeOption = None,
+    places: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="[FROM] TO", help="The home to copy, if --home does not say, and where to: nothing yet."
+        ),
+    ],
+    home: GivenHomeOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Copy a home as it is now, from disk to S3, back, or any to any, and read the copy again to verify it.
+    """Copy the present state of a home, from disk to S3, back, or any to any, and read the copy again to verify it.
 
     The source may be written to meanwhile.  A copy that was cut off goes on where it was when the same command is run
-    again; until it is complete nobody can open it.  docs/operations/backup.md says what exactly is copied.
+    again; until it is complete it cannot be opened.  docs/operations/backup.md says what exactly is copied.
 
     Examples:
 
         tailrace home copy ./data ./backup/data-monday
+        tailrace home copy ./backup/data-monday --home ./data
         tailrace home copy ./data 's3://my-bucket/tailrace?table=tailrace'
     """
+    from tailrace.admin.scrub import size
     from tailrace.cli.progress import Bar
     from tailrace.cli.scrub import DAMAGED, show
-    from tailrace.whole.scrub import size
 
+    source, target = _from_and_to(places, home)
     if target.startswith("s3:"):
         _make_table(target)
     with opened(source) as here, Bar("copying", size(here.store)) as bar:

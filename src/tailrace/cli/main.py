@@ -14,27 +14,44 @@ import typer
 from tailrace._version import __version__
 from tailrace.cli import (
     append,
+    checkpoint,
     cost,
     doctor,
     events,
+    feed,
     group,
     home,
+    metrics,
     operate,
     pipeline,
+    queue,
+    queue_dead,
+    queue_stats,
     reading,
     run,
     scrub,
+    serve,
     spark,
+    stream,
     topic,
     transfer,
     upkeep,
+    work,
 )
+from tailrace.cli.command import in_panels
 from tailrace.cli.options import HomeOption
 from tailrace.errors import TailraceError
+
+PANELS = {
+    "Ways to use the log": ("topic", "group", "events", "queue", "stream", "spark"),
+    "Pipelines": ("init", "about", "test", "run", "status", "step", "actions", "xlog", "offset", "dead"),
+    "The home": ("home", "serve", "doctor", "metrics", "upkeep", "scrub"),
+}
 
 app = typer.Typer(
     name="tailrace",
     no_args_is_help=True,
+    cls=in_panels(PANELS),
     context_settings={"help_option_names": ["-h", "--help"]},
     pretty_exceptions_enable=False,
     epilog="`tailrace doctor` tells whether all is well; every command has examples in its own --help.",
@@ -46,13 +63,23 @@ scrub.register_topic(topic.app)
 cost.register(topic.app)
 app.add_typer(topic.app, name="topic")
 app.add_typer(group.app, name="group")
+feed.register(events.app)
+checkpoint.register(events.app)
 app.add_typer(events.app, name="events")
+app.add_typer(stream.app, name="stream")
+queue_stats.register(queue.app)
+work.register(queue.app)
+queue_dead.register(queue.app)
+queue.in_reading_order()
+app.add_typer(queue.app, name="queue")
 app.add_typer(home.app, name="home")
 app.add_typer(upkeep.app, name="upkeep")
 app.add_typer(spark.app, name="spark")
 pipeline.register(app)
 run.register(app)
 operate.register(app)
+metrics.register(app)
+serve.register(app)
 doctor.register(app)
 scrub.register(app)
 
@@ -79,4 +106,7 @@ def main() -> None:
         app()
     except TailraceError as error:
         print(f"tailrace: {' '.join(str(error).split())}", file=sys.stderr)
+        sys.exit(1)
+    except MemoryError as error:
+        print(f"tailrace: there is not enough memory for this: {error or 'no more is given'}", file=sys.stderr)
         sys.exit(1)

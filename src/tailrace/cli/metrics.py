@@ -1,73 +1,84 @@
-"""Metrics of a run for Prometheus, on a port of this machine."""
+"""`tailrace metrics`: what Prometheus reads, printed or served."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import TYPE_CHECKING, Any
+from typing import Annotated, Any
 
+import typer
+
+from tailrace.cli.command import command
+from tailrace.cli.options import HomeOption, JsonOption
+from tailrace.cli.session import note, opened
+from tailrace.cli.show import print_json
+from tailrace.console.metrics import HELP, MEDIA_TYPE, Sample, of_home, of_run, rendered
 from tailrace.errors import BadSetting
 
-if TYPE_CHECKING:
-    from tailrace.pipeline.status import Status
+__all__ = ["HELP", "metrics", "of_home", "of_run", "register", "rendered", "serve"]
 
 
-def rendered(status: dict[str, Any]) -> str:
-    """A status in Prometheus' text format."""
-    name = _escaped(status["pipeline"])
-    lines = [
-        "# TYPE tailrace_messages_total counter",
-        f'tailrace_messages_total{{pipeline="{name}"}} {status["records"]}',
-        "# TYPE tailrace_source_delay_seconds gauge",
-        f'tailrace_source_delay_seconds{{pipeline="{name}"}} {status["delay"]:.3f}',
-    ]
-    for key, kind in (
-        ("rows", "counter"),
-        ("filtered", "counter"),
-        ("skipped", "counter"),
-        ("lag", "gauge"),
-        ("delay", "gauge"),
-    ):
-        metric = f"tailrace_writer_{key}" + ("_total" if kind == "counter" else "_seconds" if key == "delay" else "")
-        lines.append(f"# TYPE {metric} {kind}")
-        for writer, sink in status["sinks"].items():
-            lines.append(f'{metric}{{pipeline="{name}",writer="{_escaped(writer)}"}} {sink[key]}')
-    lines.append("# TYPE tailrace_writer_up gauge")
-    for writer, sink in status["sinks"].items():
-        up = int(sink["state"] not in ("stopped", "waiting"))
-        lines.append(f'tailrace_writer_up{{pipeline="{name}",writer="{_escaped(writer)}"}} {up}')
-    return "\n".join(lines) + "\n"
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    command(app, "metrics")(metrics)
 
 
-def _escaped(text: str) -> str:
-    return text.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")
+def metrics(
+    port: Annotated[
+        int | None, typer.Option("--port", metavar="PORT", help="Serve them on this port of 127.0.0.1, until Ctrl-C.")
+    ] = None,
+    home: HomeOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Print metrics of a home's topics, consumer groups, queues and pipelines, as Prometheus reads them.
+
+    Each look reads the head of every topic: with many of them, do not look every second.
+
+    Examples:
+
+        tailrace metrics
+        tailrace metrics --port 9100
+        tailrace metrics --json
+    """
+    with opened(home) as here:
+        if port is not None:
+            with serve(lambda: of_home(here), port) as bound:
+                note(f"metrics of {here.url} on http://127.0.0.1:{bound}/metrics, until Ctrl-C")
+                threading.Event().wait()
+        samples = list(of_home(here))
+    if as_json:
+        print_json([sample._asdict() for sample in samples])
+    else:
+        print(rendered(samples), end="")
 
 
 @contextmanager
-def serve(status: Status, port: int, host: str = "127.0.0.1") -> Iterator[int]:
-    """Answer GET /metrics while a run goes on; gives the port."""
+def serve(look: Callable[[], Iterable[Sample]], port: int, host: str = "127.0.0.1") -> Iterator[int]:
+    """Answer GET /metrics with what a look gives; gives the port."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             """The only thing there is."""
-            body = rendered(status.shown()).encode()
-            self.send_response(200)
-            self.send_header("Content-Type", "text/plain; version=0.0.4")
+            try:
+                code, body = 200, rendered(look()).encode()
+            except Exception as error:  # a home that is away is a failed look, and the next one may succeed
+                code, body = 503, f"{error}\n".encode()
+            self.send_response(code)
+            self.send_header("Content-Type", MEDIA_TYPE)
             self.send_header("Content-Length", str(len(body)))
             self.end_headers()
             self.wfile.write(body)
 
         def log_message(self, format: str, *args: Any) -> None:
-            """Requests are nobody's news."""
+            """Print nothing for each request."""
 
     try:
         server = ThreadingHTTPServer((host, port), Handler)
-    except OSError as error:
-        raise BadSetting(
-            f"cannot serve metrics on port {port}: {error.strerror}; choose another: --metrics PORT"
-        ) from None
+    except (OSError, OverflowError) as error:
+        why = getattr(error, "strerror", None) or error
+        raise BadSetting(f"cannot serve metrics on port {port}: {why}; choose another") from None
     threading.Thread(target=server.serve_forever, name="tailrace-metrics", daemon=True).start()
     try:
         yield server.server_address[1]

@@ -19,6 +19,15 @@ def _chosen(context: typer.Context, given: str | None) -> str:
     return given or os.environ.get("TAILRACE_HOME", "")
 
 
+def _given(context: typer.Context, given: str | None) -> str:
+    """The home's URL as given here or before the command; "" if only the environment says one, or nothing does."""
+    above: Any = context.parent
+    while not given and above is not None:
+        there, above = above.params.get("home"), above.parent
+        given = there if there != os.environ.get("TAILRACE_HOME") else None  # the callback above has put it there
+    return given or ""
+
+
 def complete_topics(context: typer.Context, incomplete: str) -> list[str]:
     """Topic names for the shell; a home that cannot be opened has none to offer."""
     from tailrace.cli.session import opened
@@ -30,10 +39,21 @@ def complete_topics(context: typer.Context, incomplete: str) -> list[str]:
         return []
 
 
+def complete_tables(context: typer.Context, incomplete: str) -> list[str]:
+    """Names of tables for the shell."""
+    from tailrace.cli.session import opened
+
+    try:
+        with opened(_chosen(context, context.params.get("home"))) as home:
+            return [name for name in home.engine().tables() if name.startswith(incomplete)]
+    except TailraceError:
+        return []
+
+
 def _groups(context: typer.Context, incomplete: str) -> list[str]:
     """Group names for the shell."""
     from tailrace.cli.session import opened
-    from tailrace.log.group import groups
+    from tailrace.log.groups.group import groups
 
     try:
         with opened(_chosen(context, context.params.get("home"))) as home:
@@ -61,6 +81,10 @@ HomeOption = Annotated[
         show_default=False,
         help="Folder or URL of the home.  [env: TAILRACE_HOME; default: ./.tailrace]".replace("[", r"\["),
     ),
+]
+GivenHomeOption = Annotated[
+    str | None,
+    typer.Option("--home", metavar="URL", callback=_given, show_default=False, help="Folder or URL of the home."),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
 YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]

@@ -11,14 +11,15 @@ import typer
 
 from tailrace.cli.command import command
 from tailrace.cli.options import HomeOption, JsonOption
-from tailrace.cli.run import FileArgument, loaded
+from tailrace.cli.pipelines import message_as_json
+from tailrace.cli.run import DefaultFileArgument, loaded
 from tailrace.cli.session import note
 from tailrace.cli.show import print_facts, print_json, print_table
 from tailrace.errors import AlreadyThere, BadInput, NotThere
 
 if TYPE_CHECKING:
     from tailrace.adaptors.contract import Adaptor
-    from tailrace.pipeline.definition import Definition
+    from tailrace.pipeline.define.definition import Definition
 
 SAMPLE = 10
 
@@ -35,6 +36,7 @@ def init(
     sink: Annotated[str, typer.Argument(metavar="SINK", help="The adaptor to write to.")],
     file: Annotated[Path, typer.Option("--file", "-f", help="The file to write.")] = Path("pipeline.py"),
     force: Annotated[bool, typer.Option("--force", help="Overwrite the file.")] = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Write a pipeline's file to start from, with what each setting means.
 
@@ -45,12 +47,15 @@ def init(
     """
     if file.exists() and not force:
         raise AlreadyThere(f"{file} exists already; choose another --file, or --force")
-    from tailrace.pipeline.pipeline import check_file_name
+    from tailrace.pipeline.define.builder import check_file_name
 
     check_file_name(file)
     text = template(file.stem, source, sink)
     file.write_text(text)
     unset = re.findall(r"\$\{(\w+)\}", text)
+    if as_json:
+        print_json({"file": str(file), "environment": unset})
+        return
     asks = f"export {' '.join(f'{name}=…' for name in unset)}, or put the values into it" if unset else "look at it"
     note(f"wrote {file}; {asks}, then: tailrace test {file}")
 
@@ -60,6 +65,10 @@ def template(name: str, source: str, sink: str) -> str:
     from tailrace.adaptors.registry import adaptor
 
     read, write = adaptor(source), adaptor(sink)
+    if read.reader is None:
+        raise BadInput(f"{source!r} cannot be read from; `tailrace about` says which can")
+    if write.writer is None:
+        raise BadInput(f"{sink!r} cannot be written to; `tailrace about` says which can")
     return "\n".join(
         [
             f'"""{read.about} → {write.about}"""',
@@ -99,18 +108,18 @@ def _commented(settings: Any, end: str) -> list[str]:
     return out
 
 
-def fields_of(settings: Any) -> list[Field]:
+def fields_of(settings: Any) -> list[SettingField]:
     """The settings of an adaptor's end."""
     import msgspec
 
     out = []
     for field in msgspec.structs.fields(settings) if settings is not None else ():
         default = None if field.required or field.default is msgspec.NODEFAULT else field.default
-        out.append(Field(field.encode_name, *typed(field.type), default, field.required))
+        out.append(SettingField(field.encode_name, *typed(field.type), default, field.required))
     return out
 
 
-class Field(NamedTuple):
+class SettingField(NamedTuple):
     """A setting of an adaptor."""
 
     name: str
@@ -163,6 +172,7 @@ def described(adaptor: Adaptor) -> dict[str, Any]:
     return {
         "name": adaptor.name,
         "about": adaptor.about,
+        "limits": adaptor.limits,
         "reads": adaptor.reader is not None,
         "follows": adaptor.reader is not None and adaptor.reader.follows,
         "guarantee": adaptor.writer.guarantee if adaptor.writer is not None else None,
@@ -177,7 +187,11 @@ def described(adaptor: Adaptor) -> dict[str, Any]:
 def _print(adaptor: Adaptor) -> None:
     shown = described(adaptor)
     yes = {True: "yes", False: "no", None: "cannot be written to"}
-    print_facts((k, yes.get(shown[k], shown[k])) for k in ("name", "about", "reads", "follows", "guarantee"))
+    print_facts(
+        (k, yes.get(shown[k], shown[k]))
+        for k in ("name", "about", "reads", "follows", "guarantee", "limits")
+        if shown[k] != ""
+    )
     for end, settings in shown["settings"].items():
         print(f"\nas a {end}:")
         rows = [
@@ -187,26 +201,25 @@ def _print(adaptor: Adaptor) -> None:
         print_table(("setting", "type", "default", "about"), rows)
 
 
-def try_out(file: FileArgument, home: HomeOption = None, as_json: JsonOption = False) -> None:
+def try_out(file: DefaultFileArgument = None, home: HomeOption = None, as_json: JsonOption = False) -> None:
     """Connect to both ends of a pipeline and pass ten messages through its functions; nothing is written.
 
     Examples:
 
+        tailrace test
         tailrace test shop.py
     """
-    from tailrace.adaptors.jsontext import finite
-
     definition = loaded(file, home)
     definition.check()
     definition.check_settings()
     count, found = sampled(definition)
     if as_json:
-        print_json(finite(found))
+        print_json(found)
         return
     for sink, messages in found.items():
         print(f"{sink}: {len(messages)} of {count} sampled messages would be written")
         for message in messages:
-            print("  " + json.dumps(finite(message), default=str, ensure_ascii=False))
+            print("  " + json.dumps(message, ensure_ascii=False))
     note("both ends answer; nothing was written")
 
 
@@ -214,10 +227,10 @@ def sampled(definition: Definition) -> tuple[int, dict[str, list[dict[str, Any]]
     """The first messages that the source has: how many, and what of them would reach each writer."""
 
     from tailrace.adaptors.registry import make_reader, make_writer
-    from tailrace.adaptors.rows import messages_of
-    from tailrace.pipeline.definition import unmatched
+    from tailrace.adaptors.rows.rows import messages_of
+    from tailrace.pipeline.define.definition import unmatched
 
-    reader = make_reader(definition.source.adaptor, definition.source.settings)
+    reader = make_reader(definition.source.adaptor, definition.source.checked())
     try:
         reader.check()
         wanted = re.compile(definition.source.namespace)
@@ -238,23 +251,20 @@ def sampled(definition: Definition) -> tuple[int, dict[str, list[dict[str, Any]]
         rows = [b for b in batches if wanted.search(b.schema.metadata[b"namespace"].decode())]
         for function in sink.functions:
             rows = [result for batch in rows for result in _passed(sink.name, function, batch)]
-        writer = make_writer(sink.adaptor, sink.settings)
+        writer = make_writer(sink.adaptor, sink.checked())
         try:
             writer.check()
             writer.try_out(rows)
         finally:
             writer.close()
-        out[sink.name] = [
-            {"namespace": m.namespace, "id": m.id, "op": m.op.name.lower(), "data": m.data}
-            for batch in rows
-            for m in messages_of(batch)
-        ]
+        messages = [message_as_json(m) for batch in rows for m in messages_of(batch)]
+        out[sink.name] = [{name: m[name] for name in ("namespace", "id", "op", "data")} for m in messages]
     return sum(batch.num_rows for batch in batches), out
 
 
 def _passed(writer: str, function: Any, batch: Any) -> Any:
     """What a function makes of some messages; what it raises, with the message."""
-    from tailrace.adaptors.rows import messages_of
+    from tailrace.adaptors.rows.rows import messages_of
 
     try:
         return function(batch)

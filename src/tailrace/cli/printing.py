@@ -14,7 +14,7 @@ from tailrace.cli.show import record_as_json, record_as_text
 from tailrace.errors import BadInput, StorageError
 
 if TYPE_CHECKING:
-    from tailrace.log.fetched import Fetched
+    from tailrace.log.read.fetched import Fetched
     from tailrace.log.record import Record
 
 BINARY = (Format.arrow, Format.parquet)
@@ -55,7 +55,7 @@ def write(fetched: Iterable[Fetched], topic: str, format: Format, out: IO[bytes]
 
 
 def records(fetched: Iterable[Fetched], topic: str) -> Iterator[Iterator[Record]]:
-    from tailrace.log.interchange import plain
+    from tailrace.log.interchange.folder import plain
     from tailrace.log.topic import as_records
 
     return (as_records(topic, plain(one)) for one in fetched)
@@ -74,8 +74,8 @@ def _write_arrow(fetched: Iterable[Fetched], format: Format, out: IO[bytes]) -> 
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    from tailrace.log.chunk import HEADERS, HEADERS_TYPE, SCHEMAS
-    from tailrace.log.interchange import plain
+    from tailrace.log.format.chunk import HEADERS, HEADERS_TYPE, SCHEMAS
+    from tailrace.log.interchange.folder import plain
     from tailrace.log.topic import as_arrow
 
     places = [pa.field("partition", pa.int32(), nullable=False), pa.field("offset", pa.int64(), nullable=False)]

@@ -1,4 +1,4 @@
-"""A progress bar on stderr, for people who have waited a second."""
+"""A progress bar on stderr, for work that takes longer than a second."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ from tailrace.cli.show import record_as_json, record_as_text
 
 if TYPE_CHECKING:
     from tailrace.home import Home
-    from tailrace.log.fetched import Fetched
+    from tailrace.log.read.fetched import Fetched
     from tailrace.log.record import Record
     from tailrace.log.topic import Topic
 
@@ -121,13 +121,13 @@ def _last(topic: Topic, ends: dict[int, tuple[int, int]], count: int) -> list[Re
 
 
 def _follow(home: Home, topic: Topic, positions: dict[int, int], as_json: bool) -> None:
-    from tailrace.log.interchange import plain
-    from tailrace.log.reader import Reader
+    from tailrace.log.interchange.folder import plain
+    from tailrace.log.read.reader import Reader
+    from tailrace.log.read.watch import TopicFollower
     from tailrace.log.topic import as_records
-    from tailrace.log.watch import Following
 
     reader = Reader(topic.log, positions)
-    with Following(home.store, reader, lambda fetched: as_records(topic.name, plain(fetched))) as records:
+    with TopicFollower(home.store, reader, lambda fetched: as_records(topic.name, plain(fetched))) as records:
         for record in records:
             _print(record, as_json)
             sys.stdout.flush()

@@ -9,12 +9,13 @@ import typer
 
 from tailrace.cli.command import command
 from tailrace.cli.options import HomeOption, JsonOption
+from tailrace.cli.pipelines import message_as_json, message_as_text
 from tailrace.cli.run import FileArgument, loaded
 from tailrace.cli.show import print_json
 from tailrace.errors import TailraceError
 
 if TYPE_CHECKING:
-    from tailrace.pipeline.stepping import Stepped
+    from tailrace.pipeline.operate.step import Stepped
 
 WhyOption = Annotated[str, typer.Option("--why", metavar="TEXT", help="Why; kept with the pipeline.", prompt=True)]
 WriterArgument = Annotated[str, typer.Argument(metavar="WRITER", help="The writer's name.")]
@@ -43,7 +44,7 @@ def step(
         tailrace step shop.py warehouse --why "order 14 is mended"
         tailrace step shop.py warehouse --count 10 --why "looking"
     """
-    from tailrace.pipeline.stepping import step as steps
+    from tailrace.pipeline.operate.step import step as steps
 
     if not _print(steps(loaded(file, home), writer, count, why), as_json) and not as_json:
         print(f"nothing is pending for {writer}")
@@ -67,7 +68,7 @@ def retry(
         tailrace dead retry shop.py 0 3 --why "the sink has the column now"
         tailrace dead retry shop.py --why "all of them"
     """
-    from tailrace.pipeline.stepping import retry as again
+    from tailrace.pipeline.operate.step import retry as again
 
     if not _print(again(loaded(file, home), numbers or [], why), as_json) and not as_json:
         print("there are no dead letters")
@@ -79,11 +80,11 @@ def _print(done: Iterator[Stepped], as_json: bool) -> int:
     for one in done:
         m = one.logged.message
         place = f"{one.logged.partition}:{one.logged.offset}"
-        outcome = {"message": place, "namespace": m.namespace, "id": m.id, "op": m.op.name.lower()}
-        shown.append({**outcome, "outcome": one.outcome, "error": one.error})
+        outcome = {n: v for n, v in message_as_json(m).items() if n in ("namespace", "id", "op")}
+        shown.append({"message": place, **outcome, "outcome": one.outcome, "error": one.error})
         if not as_json:
             why = f": {one.error}" if one.error else ""
-            print(f"{place}  {m.op.name.lower()} {m.namespace} {m.id}  {one.outcome}{why}", flush=True)
+            print(f"{place}  {message_as_text(m)}  {one.outcome}{why}", flush=True)
     if as_json:
         print_json(shown)
     if shown and any(one["outcome"] == "failed" for one in shown):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 import sys
@@ -20,29 +21,41 @@ from tailrace.cli.options import HomeOption, JsonOption
 from tailrace.cli.runview import RunView
 from tailrace.cli.session import note
 from tailrace.cli.show import console
-from tailrace.errors import BadSetting
+from tailrace.errors import BadInput, BadSetting
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
 
-    from tailrace.pipeline.definition import Definition
-    from tailrace.pipeline.runner import Runner
+    from tailrace.pipeline.define.definition import Definition
+    from tailrace.pipeline.run.runner import Runner
 
-DAEMON = "tailrace.pipeline.daemon"
+DAEMON = "tailrace.pipeline.run.daemon"
 EVERY = 2.0
 """Seconds between two lines where there is no terminal."""
 FileArgument = Annotated[Path, typer.Argument(metavar="FILE", help="The pipeline's file: .py or .toml.")]
+DefaultFileArgument = Annotated[
+    Path | None,
+    typer.Argument(metavar="FILE", help="The pipeline's file; if not given, pipeline.py or pipeline.toml."),
+]
 MasterOption = Annotated[
     str | None, typer.Option("--master", metavar="URL", help="Where Spark runs: local[*], spark://host:7077, yarn, …")
 ]
 
 
-def loaded(file: Path, home: str | None) -> Definition:
-    """The pipeline of a file, perhaps in another home."""
-    from tailrace.pipeline.pipeline import load
+def loaded(file: Path | None, home: str | None) -> Definition:
+    """The pipeline of a file, perhaps in another home; without a file, of the one that `tailrace init` writes."""
+    from tailrace.pipeline.define.builder import load
 
-    definition = load(file)
+    definition = load(file or _default_file())
     return replace(definition, home=os.path.abspath(home) if "://" not in home else home) if home else definition
+
+
+def _default_file() -> Path:
+    found = [path for path in map(Path, ("pipeline.py", "pipeline.toml")) if path.exists()]
+    if len(found) == 1:
+        return found[0]
+    why = "both pipeline.py and pipeline.toml" if found else "neither pipeline.py nor pipeline.toml"
+    raise BadInput(f"this folder has {why}; name the pipeline's file, or write one with `tailrace init SOURCE SINK`")
 
 
 def register(app: typer.Typer) -> None:
@@ -51,7 +64,7 @@ def register(app: typer.Typer) -> None:
 
 
 def run(
-    file: FileArgument,
+    file: DefaultFileArgument = None,
     once: Annotated[bool, typer.Option("--once", help="Copy, catch up, and end.")] = False,
     master: MasterOption = None,
     conf: Annotated[
@@ -74,11 +87,12 @@ def run(
 
     Examples:
 
+        tailrace run
         tailrace run shop.py
         tailrace run shop.toml --once
         tailrace run shop.py --master spark://cluster:7077 --conf spark.executor.memory=4g --metrics 9100
     """
-    from tailrace.pipeline.runner import Runner
+    from tailrace.pipeline.run.runner import Runner
 
     definition = loaded(file, home)
     if not upkeep:
@@ -104,19 +118,35 @@ def _setting(text: str) -> tuple[str, str]:
     return name, value
 
 
+def _silence_end_of_java() -> None:
+    """Where Java is ended before this process, as systemd does, pyspark's threads would print what they lost."""
+    from pyspark import accumulators
+
+    logging.getLogger("py4j").addHandler(logging.NullHandler())
+    logging.getLogger("py4j").propagate = False
+    logging.getLogger().addFilter(
+        lambda record: "py4j" not in Path(record.pathname).parts
+    )  # some of it goes to the root
+    for name in ("AccumulatorTCPServer", "AccumulatorUnixServer"):
+        if server := getattr(accumulators, name, None):
+            server.handle_error = lambda *_: None
+
+
 @contextmanager
 def _spark(
     definition: Definition, master: str | None, settings: Mapping[str, str], *, quiet: bool
 ) -> Iterator[Callable[[], SparkContext]]:
     """What starts Spark for one run: jobs of all writers at once, and workers that are quiet on this terminal."""
     from tailrace.cli.sparkjob import log, starting
+    from tailrace.coordination.process import name_driver
     from tailrace.pipeline.functions.frames import has_frames
-    from tailrace.spark.archive import made_later
-    from tailrace.spark.java import java_home
+    from tailrace.spark.runtime.class_archive import made_later
+    from tailrace.spark.runtime.java import java_home
     from tailrace.spark.session import context
 
     java = java_home()
     made: list[SparkContext] = []
+    _silence_end_of_java()
     local = (master or os.environ.get("TAILRACE_SPARK_MASTER") or "local").startswith("local")
     config = {"spark.scheduler.mode": "FAIR"} | ({"spark.python.daemon.module": DAEMON} if local else {})
     frames = any(has_frames(sink.functions) for sink in definition.sinks)
@@ -124,6 +154,8 @@ def _spark(
     def start() -> SparkContext:
         if not quiet:
             note(f"starting Spark for the pipeline {definition.name!r} …")
+        if local:
+            name_driver()
         with log() as said, starting(said):
             app = f"tailrace {definition.name}"
             made.append(context(master, app=app, config={**config, **settings}, frames=frames, said=said))
@@ -133,7 +165,8 @@ def _spark(
         yield start
     finally:
         for spark in made:
-            spark.stop()
+            with suppress(Exception):  # a Java that has ended cannot be asked to
+                spark.stop()
             made_later(java)
 
 
@@ -169,15 +202,18 @@ def _metrics(runner: Runner, port: int | None) -> Iterator[None]:
     if port is None:
         yield
         return
-    from tailrace.cli.metrics import serve
+    from tailrace.cli.metrics import of_run, serve
 
-    with serve(runner.status, port):
+    with serve(lambda: of_run(runner.status.shown()), port):
         yield
 
 
 def _prints(definition: Definition) -> bool:
-    """Whether messages go to the standard output: what is said of the run goes elsewhere then."""
-    return any(sink.adaptor == "stdout" for sink in definition.sinks)
+    """Whether messages go to the standard output: messages about the run go to stderr then."""
+    from tailrace.pipeline.functions.pretty import Pretty
+
+    pretty = any(isinstance(function, Pretty) for sink in definition.sinks for function in sink.functions)
+    return pretty or any(sink.adaptor == "stdout" for sink in definition.sinks)
 
 
 def _watch(runner: Runner, work: threading.Thread, as_json: bool, out: TextIO) -> None:
@@ -192,7 +228,8 @@ def _watch(runner: Runner, work: threading.Thread, as_json: bool, out: TextIO) -
     while work.is_alive():
         work.join(0.2)
         over = not work.is_alive() and runner.status.state != "starting"  # of a run that was refused there is no more
-        if time.monotonic() - last >= EVERY or over:
+        shows = as_json or bool(runner.status.sinks)  # before that there is nothing to tell
+        if shows and (time.monotonic() - last >= EVERY or over):
             last = time.monotonic()
             with suppress(BrokenPipeError):
                 print(shown.line(runner.status.shown(), as_json), file=out, flush=True)

@@ -8,14 +8,18 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from tailrace.cli.show import ago, counted
+
 if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.table import Table
 
+OLD = 10.0
+"""Seconds after which a line says how long the oldest message has waited."""
 MOST = 20
 """So many namespaces are shown."""
-NUMBERS = ("COPIED", "CHANGES", "ROWS", "OFFSET", "BEHIND", "DELAY", "PER S")
-STYLES = {"stopped": "red", "waiting": "yellow", "one at a time": "yellow"}
+NUMBERS = ("COPIED", "CHANGES", "ROWS", "BEHIND", "OLDEST", "DELAY", "PER S")
+STYLES = {"stopped": "red", "waiting": "yellow", "looking": "yellow"}
 
 
 class Rates:
@@ -48,7 +52,8 @@ class RunView:
         copied = sum(s["copied"] for s in status["sources"].values())
         changes = sum(s["changes"] for s in status["sources"].values())
         sinks = "; ".join(
-            f"{name} {s['state']} {s['rows']:,} rows, {s['lag']:,} behind" + (f": {s['error']}" if s["error"] else "")
+            f"{name} {s['state']} {s['rows']:,} rows, {_failed(s)}{_behind(s)}"
+            + (f": {s['error']}" if s["error"] else "")
             for name, s in status["sinks"].items()
         )
         copying = copied or any(s["phase"] == "copy" for s in status["sources"].values())
@@ -64,7 +69,9 @@ class RunView:
 
         troubles = [status["error"], *(s["error"] for s in status["sinks"].values())]
         shown = [Text(trouble, "red") for trouble in troubles if trouble]
-        return Group(self._head(status), Text(), self._sources(status), Text(), self._sinks(status), *shown)
+        shown += [Text(f"{name}: {told}", "yellow") for name, s in status["sinks"].items() if (told := failures(s))]
+        health = [Text(status["health"], "dim")] if status["health"] else []
+        return Group(self._head(status), Text(), self._sources(status), *health, Text(), self._sinks(status), *shown)
 
     def _head(self, status: dict[str, Any]) -> RenderableType:
         from rich.text import Text
@@ -94,12 +101,27 @@ class RunView:
     def _sinks(self, status: dict[str, Any]) -> Table:
         from rich.text import Text
 
-        table = _table("INTO", "STATE", "ROWS", "PER S", "OFFSET", "BEHIND", "DELAY")
+        table = _table("INTO", "STATE", "ROWS", "PER S", "BEHIND", "OLDEST", "DELAY")
         for name, s in status["sinks"].items():
             state, rate = Text(s["state"], STYLES.get(s["state"], "green")), self._rates(f"sink {name}", s["rows"])
-            counts = (f"{s['rows']:,}", f"{rate:,.0f}", f"{s['offset']:,}", f"{s['lag']:,}", f"{s['delay']:.1f} s")
+            counts = (f"{s['rows']:,}", f"{rate:,.0f}", f"{s['lag']:,}", ago(s["age"]), f"{s['delay']:.1f} s")
             table.add_row(name, state, *counts)
         return table
+
+
+def failures(sink: dict[str, Any]) -> str:
+    """How many messages a writer has not delivered in this run, because they failed and `on_error` says so."""
+    count = sink["skipped"]
+    return f"{counted(count, 'message')} failed, as on_error allows, and not delivered" if count else ""
+
+
+def _failed(sink: dict[str, Any]) -> str:
+    return f"{sink['skipped']:,} failed, " if sink["skipped"] else ""
+
+
+def _behind(sink: dict[str, Any]) -> str:
+    """How much is pending; since when, if that is longer than a batch usually takes."""
+    return f"{sink['lag']:,} behind" + (f" for {ago(sink['age'])}" if sink["age"] >= OLD else "")
 
 
 def _table(*names: str) -> Table:

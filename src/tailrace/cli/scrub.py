@@ -15,9 +15,9 @@ from tailrace.cli.session import confirm, note, opened
 from tailrace.cli.show import counted, emit, print_json, print_table, size_of, time_of
 
 if TYPE_CHECKING:
+    from tailrace.admin.report import Report
     from tailrace.home import Home
-    from tailrace.log.quarantine import Passed
-    from tailrace.whole.report import Report
+    from tailrace.log.integrity.quarantine import Passed
 
 DAMAGED = 3
 """The exit code when something is damaged."""
@@ -54,7 +54,7 @@ def scrub(
         tailrace scrub --json | jq '.damages[]'
         tailrace scrub orders --quarantine --why 'disk of 3 May'
     """
-    from tailrace.whole.scrub import size
+    from tailrace.admin.scrub import size
 
     part = values.share(sample)
     with opened(home) as here:
@@ -88,7 +88,7 @@ def keep_apart(home: Home, report: Report, why: str, yes: bool) -> int:
 
 
 def quarantined(topic: TopicArgument, home: HomeOption = None, as_json: JsonOption = False) -> None:
-    """List the damaged offsets that readers of a topic pass over, and who decided so, when and why.
+    """List the damaged offsets that readers of a topic pass over, and the user that decided so, when and why.
 
     Examples:
 

@@ -38,7 +38,7 @@ def opened(url: str | None, *, make: bool = False) -> Iterator[Home]:
 
 
 def confirm(question: str, yes: bool) -> None:
-    """Ask on stderr, unless told not to; anything but yes ends the command."""
+    """Ask on stderr, unless `--yes` was given; anything but yes ends the command."""
     if not yes:
         typer.confirm(question, abort=True, err=True)
 

@@ -1,4 +1,4 @@
-"""How results look: tables and lines for people, JSON for programs.
+"""Showing results: tables and lines for people, JSON for programs.
 
 In JSON, bytes that are UTF-8 are text, others {"base64": "…"}, and none are null.
 """
@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
+    from rich.table import Table
 
     from tailrace.log.record import Record
 
@@ -38,6 +39,11 @@ def emit(shown: RenderableType) -> None:
 
 
 def print_table(names: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
+    """Print rows under column names."""
+    emit(table_of(names, rows))
+
+
+def table_of(names: Sequence[str], rows: Iterable[Sequence[object]]) -> Table:
     """Rows under column names; numbers to the right."""
     from rich.table import Table
     from rich.text import Text
@@ -49,7 +55,7 @@ def print_table(names: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
         table.add_column(name.upper(), justify="right" if numeric else "left", overflow="fold")
     for row in kept:
         table.add_row(*(Text(f"{cell:,}" if isinstance(cell, int) else str(cell)) for cell in row))
-    emit(table)
+    return table
 
 
 def print_facts(facts: Iterable[tuple[str, object]]) -> None:
@@ -68,6 +74,15 @@ def print_facts(facts: Iterable[tuple[str, object]]) -> None:
 def print_json(value: Any) -> None:
     """One JSON document."""
     print(json.dumps(value, indent=2, ensure_ascii=False))
+
+
+def print_array(documents: Iterable[str]) -> None:
+    """A JSON array of documents that are JSON already, as they come: all of them need not fit into memory."""
+    before = "[\n  "
+    for document in documents:
+        print(before + document, end="")
+        before = ",\n  "
+    print("\n]" if before.startswith(",") else "[]")
 
 
 def text_of(data: bytes | None) -> str:
@@ -97,6 +112,14 @@ def time_of(milliseconds: int) -> str:
     """A timestamp, in UTC."""
     text = datetime.fromtimestamp(milliseconds / 1000, UTC).isoformat(timespec="milliseconds")
     return text.replace("+00:00", "Z")
+
+
+def ago(seconds: float) -> str:
+    """An age for people."""
+    for unit, size in (("d", 86400), ("h", 3600), ("m", 60)):
+        if seconds >= size:
+            return f"{seconds / size:.1f} {unit}"
+    return f"{seconds:.1f} s" if seconds else "-"
 
 
 def size_of(count: float) -> str:

@@ -10,6 +10,7 @@ import typer
 
 from tailrace.cli import values
 from tailrace.cli.command import command
+from tailrace.cli.command import group as new_group
 from tailrace.cli.options import HomeOption, JsonOption, TopicArgument
 from tailrace.cli.sparkjob import explained, run, session
 from tailrace.errors import BadInput
@@ -17,9 +18,7 @@ from tailrace.errors import BadInput
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-app = typer.Typer(
-    no_args_is_help=True, help="Topics to files, files to topics, and counts, by a Spark job; here or on a cluster."
-)
+app = new_group("Topics to files, files to topics, and counts, by a Spark job; here or on a cluster.")
 
 MasterOption = Annotated[
     str,
@@ -45,7 +44,7 @@ def count(
 ) -> None:
     """Count the records of a topic.
 
-    TOPIC may be several, with commas between.  What a topic holds without a filter, `tailrace topic show` says at once.
+    TOPIC may be several, with commas between.  `tailrace topic describe` says at once how many a topic has in all.
 
     Examples:
 
@@ -78,6 +77,7 @@ def read(
     ),
     master: MasterOption = "local[*]",
     home: HomeOption = None,
+    as_json: JsonOption = False,
 ) -> None:
     """Write the records of a topic to files.
 
@@ -96,6 +96,8 @@ def read(
             "reading",
             lambda: records.write.format(format).mode(mode).save(os.path.abspath(to) if "://" not in to else to),
         )
+    if as_json:
+        print(json.dumps({"topic": topic, "to": to, "format": format}))
 
 
 def write(
@@ -112,6 +114,7 @@ def write(
     ] = None,
     master: MasterOption = "local[*]",
     home: HomeOption = None,
+    as_json: JsonOption = False,
 ) -> None:
     """Append the rows of files to a topic, all of them or none.
 
@@ -131,10 +134,12 @@ def write(
         if id is not None:
             sink = sink.option("writeId", id)
         run(spark, "writing", sink.save)
+    if as_json:
+        print(json.dumps({"topic": topic, "paths": list(paths), "id": id}))
 
 
 def _needed(by: str | None) -> str | None:
-    """The one column that counting needs; None if that cannot be told."""
+    """The one column that counting needs; None if it is not known."""
     from tailrace.spark.columns import TYPES
 
     return "partition" if by is None else by if by in TYPES else None

@@ -8,6 +8,7 @@ import typer
 
 from tailrace.cli import values
 from tailrace.cli.command import command
+from tailrace.cli.command import group as new_group
 from tailrace.cli.options import HomeOption, JsonOption, SettingsOption, TopicArgument, YesOption
 from tailrace.cli.session import confirm, opened
 from tailrace.cli.show import counted, print_facts, print_json, print_table, time_of
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     from tailrace.home import Home
     from tailrace.log.topic import Topic
 
-app = typer.Typer(no_args_is_help=True, help="Topics, and the records in them.")
+app = new_group("Topics, and the records in them.")
 
 
 @app.callback()
@@ -28,7 +29,7 @@ def described(home: Home, topic: Topic) -> dict[str, Any]:
     """A topic as programs see it."""
     import msgspec
 
-    from tailrace.log.group import groups_of
+    from tailrace.log.groups.group import groups_of
 
     ends = topic.ends()
     return {
@@ -47,7 +48,12 @@ def described(home: Home, topic: Topic) -> dict[str, Any]:
 @command(app)
 def create(
     name: Annotated[str, typer.Argument(metavar="TOPIC", help="The new topic's name.")],
-    partitions: Annotated[int, typer.Option("--partitions", "-p", help="How many; `topic grow` adds more later.")] = 1,
+    partitions: Annotated[
+        int,
+        typer.Option(
+            "--partitions", "-p", metavar="N", parser=values.whole, help="How many; `topic grow` adds more later."
+        ),
+    ] = 1,
     settings: SettingsOption = None,
     home: HomeOption = None,
     as_json: JsonOption = False,
@@ -104,7 +110,7 @@ def describe(topic: TopicArgument, home: HomeOption = None, as_json: JsonOption 
         print_json(about)
         return
     shown = {"topic": about["name"], "id": about["id"], "created": time_of(about["created"])}
-    most = "at most " if about["compacted"] else ""  # compaction leaves gaps, and nobody counts them
+    most = "at most " if about["compacted"] else ""  # compaction leaves gaps, which are not counted
     records = ("records", f"{most}{about['records']:,}")
     print_facts([*shown.items(), records, ("groups", ", ".join(about["groups"]) or "none")])
     print()
@@ -123,7 +129,9 @@ def _setting(value: object) -> str:
 @command(app)
 def grow(
     topic: TopicArgument,
-    partitions: Annotated[int, typer.Argument(metavar="PARTITIONS", help="How many it is to have.")],
+    partitions: Annotated[
+        int, typer.Argument(metavar="PARTITIONS", parser=values.whole, help="How many it is to have.")
+    ],
     home: HomeOption = None,
     as_json: JsonOption = False,
 ) -> None:

@@ -35,7 +35,7 @@ def export(
         tailrace topic export orders ./backup/orders
         tailrace topic export orders ./backup/orders-3 --partition 3
     """
-    from tailrace.log.interchange import export_topic
+    from tailrace.log.interchange.folder import export_topic
 
     with opened(home) as here:
         chosen = here.topic(topic)
@@ -71,7 +71,7 @@ def import_segments(
         tailrace topic import orders ./backup/orders
         tailrace topic import all-orders ./backup/orders --renumber
     """
-    from tailrace.log.interchange import import_topic
+    from tailrace.log.interchange.folder import import_topic
 
     with opened(home) as here:
         chosen = here.topic(topic)
@@ -79,6 +79,11 @@ def import_segments(
             done = import_topic(chosen, folder, partition=partition, renumber=renumber, told=bar.advance)
     for text in (text for one in done for text in one.torn):
         note(f"tailrace: {text}")
+    for one in (one for one in done if one.gaps):
+        note(
+            f"partition {one.partition}: {one.gaps:,} offsets between are not in the export, as of a topic that was "
+            "compacted; if this was none, a segment is missing"
+        )
     if as_json:
         print_json([asdict(one) for one in done])
         return

@@ -12,6 +12,7 @@ import typer
 
 from tailrace.cli import values
 from tailrace.cli.command import command
+from tailrace.cli.command import group as new_group
 from tailrace.cli.options import HomeOption, JsonOption, complete_topics
 from tailrace.cli.progress import Bar
 from tailrace.cli.session import note, opened
@@ -20,13 +21,14 @@ from tailrace.errors import BadInput, Busy, DiskFull, Fenced, Throttled, TimedOu
 
 if TYPE_CHECKING:
     from tailrace.home import Home
-    from tailrace.log.upkeep import Tended
+    from tailrace.log.upkeep.topic_upkeep import Tended
 
-app = typer.Typer(no_args_is_help=True, help="Retention, compaction, merging and cleaning of topics.")
+app = new_group("Retention, compaction, merging and cleaning of topics.")
 
 SLOWEST = 64 * 1024
 """Bytes a second below which a rate is taken for a slip."""
 
+DAY_MS = 24 * 3600 * 1000
 PASSING = (Busy, Fenced, DiskFull, Throttled, TimedOut, Unavailable)
 """What the next run may not meet: others are at it, or the storage is away."""
 
@@ -90,7 +92,7 @@ def run(
 
 def _once(home: Home, topics: Sequence[str], rate: float | None, as_json: bool, *, quiet_if_idle: bool) -> bool:
     """One run over the topics; whether one of them could not be finished."""
-    from tailrace.log.keeper import Keeper, Pace
+    from tailrace.log.upkeep.scheduler import Keeper, Pace
 
     try:
         with Bar("upkeep", 0) as bar:
@@ -108,6 +110,12 @@ def _once(home: Home, topics: Sequence[str], rate: float | None, as_json: bool, 
         at = f"{time_of(int(time.time() * 1000))}: " if quiet_if_idle else ""
         print(f"{at}nothing to do in {counted(len(done), 'topic')}")
     for one in done:
+        if one.clock_ahead_ms > DAY_MS:
+            days = one.clock_ahead_ms / DAY_MS
+            note(
+                f"{one.topic}: this host's clock is {days:.1f} days ahead of all that the topic has seen; what is old "
+                "was judged by the topic's own time, which goes on by at most a day with each upkeep"
+            )
         if one.error:
             note(f"{one.topic}: {one.error}")
     return any(one.error for one in done)
@@ -130,7 +138,7 @@ def _summary(one: Tended) -> str:
         parts.append(f"left {counted(one.spared_chunks, 'chunk')} that cannot be read")
     if one.written_bytes:
         fewer = f" ({counted(one.merged_pages, 'page')} fewer)" if one.merged_pages else ""
-        parts.append(f"wrote {size_of(one.written_bytes)} anew{fewer}")
+        parts.append(f"wrote {size_of(one.written_bytes)} again{fewer}")
     if one.cleaned_chunks:
         parts.append(f"cleaned {counted(one.cleaned_chunks, 'chunk')} ({size_of(one.cleaned_bytes)})")
     return "; ".join(parts + (["not finished"] if one.error else []))

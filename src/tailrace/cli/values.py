@@ -5,12 +5,16 @@ from __future__ import annotations
 import json
 import re
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tailrace.errors import BadInput
+import typer
+
+from tailrace.errors import BadInput, BadToken
 
 if TYPE_CHECKING:
     from tailrace.log.topic import Position
+    from tailrace.streams.stream import Start
 
 SECONDS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
 BYTES = {
@@ -23,6 +27,13 @@ def _quantity(text: str, units: dict[str, Any]) -> float | None:
     """A number with a unit; None if it is something else."""
     found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([a-z]+)", text.strip().lower())
     return float(found[1]) * units[found[2]] if found and found[2] in units else None
+
+
+def whole(text: str | int) -> int:
+    """A whole number, as an option's value."""
+    if not str(text).strip().lstrip("-").isdecimal():
+        raise typer.BadParameter(f"{text!r} is no whole number")
+    return int(text)
 
 
 def seconds(text: str) -> float:
@@ -57,6 +68,38 @@ def position(text: str, now: datetime | None = None) -> Position:
             "without a zone), how long ago (15m, 2h, 7d)"
         ) from None
     return when if when.tzinfo else when.astimezone()
+
+
+def place_in_stream(text: str) -> Start:
+    """trim_horizon, latest, a time, how long ago, or a token of a change stream: its JSON, or the file that has it."""
+    if text in ("trim_horizon", "latest"):
+        return text
+    if text.lstrip().startswith("{") or Path(text).is_file():
+        return _token(text if text.lstrip().startswith("{") else Path(text).read_text(), text)
+    try:
+        found = position(text)
+    except BadInput:
+        found = None
+    if found is None and Path(text).suffix:
+        raise BadInput(f"there is no file {text!r}; `tailrace stream token TABLE --save FILE` writes a token to one")
+    if not isinstance(found, datetime):
+        raise BadInput(
+            f"{text!r} is no place in a change stream; there are: trim_horizon, latest, a time (2026-01-31T12:00:00Z, "
+            "local without a zone), how long ago (15m, 2h), a file with a token"
+        )
+    return found
+
+
+def _token(text: str, given: str) -> Start:
+    try:
+        found = json.loads(text)
+    except ValueError as error:
+        raise BadToken(
+            f"{given:.60} holds no token: it is no JSON ({error}); `tailrace stream token TABLE --json` prints one"
+        ) from None
+    if not isinstance(found, dict):
+        raise BadToken(f"{given:.60} holds no token; `tailrace stream token TABLE --json` prints one")
+    return found
 
 
 def settings(given: list[str] | None) -> dict[str, Any]:

@@ -1,0 +1,307 @@
+"""Event streams over HTTP: append with an expected version, read, list, and the feed of all events."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Sequence
+from itertools import islice
+
+import msgspec
+from starlette.responses import Response
+
+from tailrace.console.api.topics import check_limit
+from tailrace.console.data import Data, bytes_of, data_of, value_of
+from tailrace.console.limits import check_wait
+from tailrace.console.operation import EVENTS, JSON, NDJSON, Call, Operations
+from tailrace.console.streaming import BEAT_SECONDS, Batch, Item, streamed
+from tailrace.errors import BadInput
+from tailrace.events import Event
+from tailrace.feed import FeedEvent
+from tailrace.feed.aio import AsyncFeed
+
+operations = Operations()
+MOST_EVENTS = 1000
+LARGEST = 2**62
+
+
+class NewEvent(msgspec.Struct, forbid_unknown_fields=True):
+    """An event: its type, and data as text or base64 in `data` or as JSON in `json`.  With an `id` and an expected
+    version, an append that is sent again is stored once."""
+
+    type: str
+    data: Data = None
+    json: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+    meta: Data = None
+    id: str = ""
+    correlation: str = ""
+    causation: str = ""
+
+
+class NewEvents(msgspec.Struct, forbid_unknown_fields=True):
+    """Events to be appended, all or none.  `expected` is the version that the stream must have: how many events it has
+    had.  `unfolds` replace those that are kept with the stream's Tip."""
+
+    events: list[NewEvent] = []
+    expected: int | None = None
+    unfolds: list[NewEvent] = []
+
+
+class StreamVersion(msgspec.Struct):
+    """A stream, and how many events it has had."""
+
+    stream: str
+    version: int
+
+
+class ReadEvent(msgspec.Struct, omit_defaults=True):
+    """An event, as stored; `time` is in ISO 8601."""
+
+    index: int
+    type: str
+    time: str
+    id: str
+    data: Data = ""
+    meta: Data = ""
+    correlation: str = ""
+    causation: str = ""
+
+
+class EventPage(msgspec.Struct):
+    """Some events of a stream; `next` is what `from` takes to go on, if there may be more."""
+
+    stream: str
+    events: list[ReadEvent]
+    next: int | None
+
+
+class EventQuery(msgspec.Struct, forbid_unknown_fields=True, rename={"start": "from", "stop": "to"}):
+    """Which events to read: those with from <= index < to; newest first with `backwards`."""
+
+    start: int = 0
+    stop: int | None = None
+    backwards: bool = False
+    limit: int = 100
+
+
+class StreamTip(msgspec.Struct):
+    """A stream's Tip: its version and etag, the lowest index that is kept, what the Tip holds, and its unfolds."""
+
+    stream: str
+    version: int
+    etag: str | None
+    lowest: int
+    first: int
+    events: int
+    bytes: int
+    calved_bytes: int
+    unfolds: list[ReadEvent]
+
+
+class StreamNames(msgspec.Struct):
+    """Some streams; `next` is what `after` takes to go on, if there may be more."""
+
+    streams: list[str]
+    next: str | None
+
+
+class StreamNamesQuery(msgspec.Struct, forbid_unknown_fields=True):
+    """Which streams to list."""
+
+    category: str | None = None
+    after: str | None = None
+    limit: int = 100
+
+
+class Categories(msgspec.Struct):
+    """Every category, and how many streams it has."""
+
+    categories: dict[str, int]
+
+
+class FedEvent(msgspec.Struct, omit_defaults=True):
+    """An event in the feed; `event` is missing where it was pruned."""
+
+    stream: str
+    index: int
+    type: str
+    checkpoint: str
+    """Where to go on once this event and all before it are handled."""
+    event: ReadEvent | None = None
+
+
+class FeedPage(msgspec.Struct):
+    """Some events of the feed; `next` is the checkpoint to go on with."""
+
+    events: list[FedEvent]
+    next: str
+
+
+class FeedQuery(msgspec.Struct, forbid_unknown_fields=True, rename={"start": "from"}):
+    """From which checkpoint (`from`; one for each partition of the index, as in 17,3), and of what.  `wait` is how many
+    seconds to wait where there is nothing yet: an event is in the feed soon after it was appended."""
+
+    start: str = "0"
+    category: str | None = None
+    stream: str | None = None
+    type: str | None = None
+    limit: int = 100
+    wait: float = 0.0
+
+
+class FeedConsumer(msgspec.Struct):
+    """A group of processes that share the feed: how many batches of events it has yet to handle."""
+
+    group: str
+    behind: int
+    dead_letters: int
+    errors: list[str]
+
+
+class FeedConsumers(msgspec.Struct):
+    """The groups of the feed."""
+
+    consumers: list[FeedConsumer]
+
+
+def _event(given: NewEvent) -> Event:
+    data, meta = value_of(given.data, given.json) or b"", bytes_of(given.meta) or b""
+    return Event(given.type, data, meta, given.id, given.correlation, given.causation)
+
+
+def shown(event: Event) -> ReadEvent:
+    """An event for an answer."""
+    return ReadEvent(
+        event.index, event.type, event.time, event.id, data_of(event.data), data_of(event.meta), event.correlation,
+        event.causation,
+    )  # fmt: skip
+
+
+# --- one stream -------------------------------------------------------------------------------------------------------
+@operations.post("/events/streams/{stream}", answer=StreamVersion, body=NewEvents, status=201)
+async def append_events(call: Call, body: NewEvents) -> StreamVersion:
+    """Append events to a stream, all or none; a stale version is a conflict that says the current one."""
+    if len(body.events) + len(body.unfolds) > MOST_EVENTS:
+        raise BadInput(f"an append has at most {MOST_EVENTS} events, not {len(body.events) + len(body.unfolds)}")
+    stream = call.served.home.events().aio.stream(call.path["stream"])
+    events, unfolds = [_event(one) for one in body.events], [_event(one) for one in body.unfolds]
+    return StreamVersion(stream.name, await stream.append(events, expected=body.expected, unfolds=unfolds))
+
+
+@operations.get("/events/streams/{stream}", answer=EventPage, query=EventQuery)
+async def read_events(call: Call, query: EventQuery) -> EventPage:
+    """Read events of a stream."""
+    limit = check_limit(query.limit, MOST_EVENTS)
+    if not 0 <= query.start < LARGEST or not 0 <= (query.stop or 0) < LARGEST:
+        raise BadInput("from and to are indices of events, from 0")
+    stream = call.served.home.events().stream(call.path["stream"])
+    found = await call.served.run(
+        lambda: [*stream.read(query.start, query.stop, backwards=query.backwards, limit=limit)]
+    )
+    more = len(found) == limit and not query.backwards
+    return EventPage(stream.name, [shown(one) for one in found], found[-1].index + 1 if more else None)
+
+
+@operations.get("/events/streams/{stream}/tip", answer=StreamTip)
+async def describe_tip(call: Call) -> StreamTip:
+    """Describe a stream's Tip: its version, what it holds, its unfolds."""
+    stream = call.served.home.events().stream(call.path["stream"])
+    tip = await call.served.run(stream.tip)
+    return StreamTip(
+        stream.name, tip.version, tip.etag, tip.floor, tip.first, len(tip.stored_events), tip.bytes, tip.calved_bytes,
+        [shown(one) for one in tip.unfolds()],
+    )  # fmt: skip
+
+
+# --- all streams ------------------------------------------------------------------------------------------------------
+@operations.get("/events/streams", answer=StreamNames, query=StreamNamesQuery)
+async def list_event_streams(call: Call, query: StreamNamesQuery) -> StreamNames:
+    """List event streams; this goes through the home, a page at a time."""
+    limit, events = check_limit(query.limit, 1000), call.served.home.events()
+    found = await call.served.run(lambda: [*islice(events.streams(query.category, after=query.after), limit)])
+    return StreamNames(found, found[-1] if len(found) == limit else None)
+
+
+@operations.get("/events/categories", answer=Categories)
+async def list_categories(call: Call) -> Categories:
+    """List the categories of event streams; this goes through the whole home."""
+    return Categories(await call.served.run(call.served.home.events().categories))
+
+
+# --- the feed ---------------------------------------------------------------------------------------------------------
+def _checkpoints(text: str) -> Sequence[int]:
+    parts = text.split(",")
+    if not all(part.isascii() and part.isdecimal() and len(part) < 20 for part in parts):
+        raise BadInput(
+            f"a checkpoint is a number, or one for each partition of the index, as in 17,3; not {text[:60]!r}"
+        )
+    if any(int(part) >= LARGEST for part in parts):
+        raise BadInput("a checkpoint is a number that the feed gave")
+    return [int(part) for part in parts]
+
+
+@operations.get("/events/feed", answer=FeedPage, query=FeedQuery, gives=(NDJSON, EVENTS))
+async def read_feed(call: Call, query: FeedQuery) -> FeedPage | Response:
+    """Read all events of the home in one order, from a checkpoint on; as server-sent events it goes on."""
+    media = call.chosen(JSON, NDJSON, EVENTS)
+    start = call.request.headers.get("last-event-id") or query.start if media == EVENTS else query.start
+    given = _checkpoints(start)
+    feed = await call.served.home.events().aio.feed(
+        given[0] if len(given) == 1 else given,  # type: ignore[arg-type]
+        category=query.category, stream=query.stream, type=query.type,
+    )  # fmt: skip
+    places = list(feed._feed.positions)
+    if media != JSON:
+        return streamed(call, _items(feed, places, media == EVENTS), media)
+    limit = check_limit(query.limit, MOST_EVENTS)
+    async with feed:
+        found = await _some(feed, places, limit)
+        if not found and query.wait:
+            with call.served.streams.one(call.client):
+                async for event in feed.follow(seconds=check_wait(query.wait, call.served.limits)):
+                    found = [_fed(event, places), *await _some(feed, places, limit - 1)]
+                    break
+    full = len(found) >= limit
+    return FeedPage(found, found[-1].checkpoint if full else ",".join(map(str, feed._feed.positions)))
+
+
+async def _some(feed: AsyncFeed, places: list[int], limit: int) -> list[FedEvent]:
+    found: list[FedEvent] = []
+    if limit > 0:
+        async for event in feed:
+            found.append(_fed(event, places))
+            if len(found) >= limit:
+                break
+    return found
+
+
+def _fed(event: FeedEvent, places: list[int]) -> FedEvent:
+    """An event of the feed, with the checkpoints behind it; `places` moves along."""
+    places[event.partition if len(places) > 1 else 0] = event.checkpoint
+    body = None if event.event is None else shown(event.event)
+    return FedEvent(event.stream, event.index, event.type, ",".join(map(str, places)), body)
+
+
+async def _items(feed: AsyncFeed, places: list[int], going_on: bool) -> AsyncGenerator[Batch]:
+    async with feed:
+        while True:
+            found = feed.follow(seconds=BEAT_SECONDS) if going_on else feed
+            async for event in found:
+                made = _fed(event, places)
+                yield Batch([Item("record", made, made.checkpoint)])
+            if not going_on:
+                return
+            yield Batch([])
+
+
+@operations.get("/events/consumers", answer=FeedConsumers)
+async def list_feed_consumers(call: Call) -> FeedConsumers:
+    """List the groups that consume the feed, and how far behind each is."""
+    found = await call.served.run(call.served.home.events().checkpoints.list)
+    return FeedConsumers(
+        [
+            FeedConsumer(
+                one.group, sum(p.behind for p in one.partitions), one.dead_letters,
+                [p.error for p in one.partitions if p.error],
+            )
+            for one in found
+        ]
+    )  # fmt: skip

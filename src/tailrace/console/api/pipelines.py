@@ -1,0 +1,319 @@
+"""Pipelines over HTTP: how they are, their commit log, offsets and dead letters, and what operators do to them.
+
+Settings of a pipeline's ends are not among the answers: they may hold passwords.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from itertools import islice
+from typing import Any
+
+import msgspec
+
+from tailrace.adaptors.rows.json_text import finite, plain
+from tailrace.adaptors.rows.message import Message
+from tailrace.console.api.topics import Reason, check_limit, check_why
+from tailrace.console.audit import actor
+from tailrace.console.cursor import cursor_of, is_cursor, parsed
+from tailrace.console.data import Data, data_of
+from tailrace.console.operation import Call, Operations
+from tailrace.errors import BadInput, NotThere
+from tailrace.home import Home
+from tailrace.pipeline.deliver.offsets import Mark
+from tailrace.pipeline.operate import ledger, operator
+from tailrace.pipeline.operate.operator import Logged
+
+operations = Operations()
+MOST_MESSAGES = 1000
+
+
+class PipelineStatus(msgspec.Struct):
+    """How a pipeline is, as its run has last shown it, `at` milliseconds since 1970.  `sources` has each namespace's
+    phase and progress, `sinks` each writer's state, rows, lag and error."""
+
+    pipeline: str
+    state: str
+    error: str
+    position: str
+    delay: float
+    records: int
+    at: int
+    sources: dict[str, Any]
+    sinks: dict[str, Any]
+    left_out: int = 0
+
+
+class Pipelines(msgspec.Struct):
+    """The pipelines of a home."""
+
+    pipelines: list[PipelineStatus]
+
+
+class WriterOffset(msgspec.Struct):
+    """How far a writer is in a partition: everything up to `low` is acknowledged; of some namespaces more, `ahead`."""
+
+    partition: int
+    low: int
+    ahead: dict[str, int]
+    floor: int
+    end: int
+    pending: int
+
+
+class WriterOffsets(msgspec.Struct):
+    """How far a writer is."""
+
+    writer: str
+    partitions: list[WriterOffset]
+
+
+class PipelineOffsets(msgspec.Struct):
+    """How far every writer of a pipeline is."""
+
+    writers: list[WriterOffsets]
+
+
+class LoggedMessage(msgspec.Struct):
+    """A message of the commit log: what was done to which document, with its data."""
+
+    partition: int
+    offset: int
+    timestamp: int
+    mode: str
+    op: str
+    namespace: str
+    id: Data
+    transaction: Any
+    position: Any
+    data: Any
+
+
+class LogPage(msgspec.Struct):
+    """Some messages of a commit log; `next` is the cursor to go on with."""
+
+    messages: list[LoggedMessage]
+    next: str
+
+
+class LogQuery(msgspec.Struct, forbid_unknown_fields=True, rename={"start": "from"}):
+    """From which cursor (0:17,1:3; default: the oldest), and how many."""
+
+    start: str = ""
+    limit: int = 100
+
+
+class DeadPipelineLetter(msgspec.Struct):
+    """A message that a writer could not take, and why; `at` is in milliseconds since 1970."""
+
+    number: int
+    at: int
+    writer: str
+    partition: int
+    offset: int
+    namespace: str
+    id: str
+    error: str
+
+
+class DeadPipelineLetters(msgspec.Struct):
+    """The dead letters of a pipeline that are not settled."""
+
+    dead: list[DeadPipelineLetter]
+
+
+class WholeDeadLetter(msgspec.Struct):
+    """A dead letter, and the message that it is about."""
+
+    letter: DeadPipelineLetter
+    message: LoggedMessage
+
+
+class Action(msgspec.Struct):
+    """What an operator did, the operator's name, and why; `at` is in milliseconds since 1970."""
+
+    at: int
+    what: str
+    who: str
+    why: str
+    about: dict[str, Any]
+
+
+class ActionList(msgspec.Struct):
+    """What operators did, oldest first."""
+
+    actions: list[Action]
+
+
+class MarkOrder(msgspec.Struct, forbid_unknown_fields=True):
+    """Up to which message everything counts as delivered: of one namespace, or of all.  With `preview` nothing is
+    moved."""
+
+    partition: int
+    offset: int
+    why: str = ""
+    namespace: str | None = None
+    preview: bool = False
+
+
+class Marked(msgspec.Struct):
+    """What a mark has done, or would do: `skipped` messages are not delivered, up to `again` are delivered again."""
+
+    partition: int
+    before: int
+    after: int
+    skipped: int
+    again: int
+    done: bool
+
+
+def listed(notes: list[dict[str, Any]]) -> ActionList:
+    """What was noted, for an answer."""
+    named = ("at", "what", "who", "why")
+    return ActionList(
+        [
+            Action(
+                n["at"], str(n["what"]), str(n["who"]), str(n["why"]), {k: v for k, v in n.items() if k not in named}
+            )
+            for n in notes
+        ]
+    )
+
+
+def _status(shown: dict[str, Any]) -> PipelineStatus:
+    known = {field.name for field in msgspec.structs.fields(PipelineStatus)}
+    return msgspec.convert({name: value for name, value in shown.items() if name in known}, PipelineStatus)
+
+
+def _all(home: Home) -> list[PipelineStatus]:
+    found = []
+    for name in ledger.pipelines(home):
+        with suppress(NotThere):  # its first run has only just begun
+            found.append(_status(ledger.reported(home, name)))
+    return found
+
+
+@operations.get("/pipelines", answer=Pipelines)
+async def list_pipelines(call: Call) -> Pipelines:
+    """List pipelines, and how each is."""
+    return Pipelines(await call.served.run(_all, call.served.home))
+
+
+@operations.get("/pipelines/{pipeline}", answer=PipelineStatus)
+async def describe_pipeline(call: Call) -> PipelineStatus:
+    """Tell how a pipeline is: phases of its namespaces, state and lag of its writers, errors."""
+    return _status(await call.served.run(ledger.reported, call.served.home, call.path["pipeline"]))
+
+
+def _offsets(home: Home, pipeline: str) -> PipelineOffsets:
+    ends = operator.commit_log(home, pipeline).ends()
+    return PipelineOffsets(
+        [
+            WriterOffsets(
+                writer,
+                [
+                    WriterOffset(q, m.low, m.ahead, *ends[q], max(0, ends[q][1] - m.resume))
+                    for q, m in operator.marks(home, pipeline, writer).items()
+                ],
+            )
+            for writer in operator.writers(home, pipeline)
+        ]
+    )
+
+
+@operations.get("/pipelines/{pipeline}/offsets", answer=PipelineOffsets)
+async def list_offsets(call: Call) -> PipelineOffsets:
+    """List the writers of a pipeline, and what each has acknowledged of the commit log."""
+    return await call.served.run(_offsets, call.served.home, call.path["pipeline"])
+
+
+def _message(logged: Logged) -> LoggedMessage:
+    m: Message = logged.message
+    return LoggedMessage(
+        logged.partition, logged.offset, m.timestamp, m.mode.name.lower(), m.op.name.lower(), m.namespace,
+        data_of(m.id.encode(errors="surrogateescape")), m.place.transaction, m.place.position, plain(finite(m.data)),
+    )  # fmt: skip
+
+
+def _log(home: Home, pipeline: str, query: LogQuery) -> LogPage:
+    limit, ends = check_limit(query.limit, MOST_MESSAGES), operator.commit_log(home, pipeline).ends()
+    if query.start and not is_cursor(query.start):
+        raise BadInput(f"from is a cursor, as in 0:17,1:3, not {query.start[:60]!r}")
+    given = parsed(query.start) if query.start else {}
+    if unknown := given.keys() - ends.keys():
+        raise BadInput(f"the commit log of {pipeline!r} has no partition {min(unknown)}")
+    at = {q: max(floor, given.get(q, floor)) for q, (floor, _) in ends.items()}
+    found = [*islice(operator.messages(home, pipeline, dict(at), {q: end for q, (_, end) in ends.items()}), limit)]
+    for one in found:
+        at[one.partition] = one.offset + 1
+    return LogPage([_message(one) for one in found], cursor_of(at))
+
+
+@operations.get("/pipelines/{pipeline}/log", answer=LogPage, query=LogQuery)
+async def read_commit_log(call: Call, query: LogQuery) -> LogPage:
+    """Read the commit log of a pipeline: every message that it has read."""
+    return await call.served.run(_log, call.served.home, call.path["pipeline"], query)
+
+
+# --- dead letters -----------------------------------------------------------------------------------------------------
+def _letters(home: Home, pipeline: str) -> list[DeadPipelineLetter]:
+    operator.commit_log(home, pipeline)
+    return msgspec.convert(operator.dead(home, pipeline), list[DeadPipelineLetter])
+
+
+@operations.get("/pipelines/{pipeline}/dead", answer=DeadPipelineLetters)
+async def list_dead_letters(call: Call) -> DeadPipelineLetters:
+    """List messages that writers could not take and passed."""
+    return DeadPipelineLetters(await call.served.run(_letters, call.served.home, call.path["pipeline"]))
+
+
+def _letter(home: Home, pipeline: str, number: int) -> WholeDeadLetter:
+    letter = next((one for one in _letters(home, pipeline) if one.number == number), None)
+    if letter is None:
+        raise NotThere(f"{pipeline!r} has no dead letter {number}")
+    message = operator.dead_one(home, pipeline, number)
+    return WholeDeadLetter(letter, _message(Logged(letter.partition, letter.offset, message)))
+
+
+@operations.get("/pipelines/{pipeline}/dead/{number}", answer=WholeDeadLetter, numbers=("number",))
+async def read_dead_letter(call: Call) -> WholeDeadLetter:
+    """Read a dead letter, with the message that it is about."""
+    return await call.served.run(_letter, call.served.home, call.path["pipeline"], call.number("number"))
+
+
+# --- what operators do ------------------------------------------------------------------------------------------------
+@operations.get("/pipelines/{pipeline}/actions", answer=ActionList)
+async def list_pipeline_actions(call: Call) -> ActionList:
+    """List what operators have done to a pipeline: who, and why."""
+    name = call.path["pipeline"]
+    await call.served.run(operator.commit_log, call.served.home, name)
+    return listed(await call.served.actions.list(call, name))
+
+
+@operations.post("/pipelines/{pipeline}/writers/{writer}/mark", answer=Marked, body=MarkOrder)
+async def mark_offset(call: Call, body: MarkOrder) -> Marked:
+    """Count everything up to a message as delivered; or, if lower, deliver again from there.  The writer of a run under
+    way is fenced."""
+    home, pipeline, writer = call.served.home, call.path["pipeline"], call.path["writer"]
+    marks: dict[int, Mark] = await call.served.run(operator.marks, home, pipeline, writer)
+    if body.partition not in marks:
+        raise BadInput(f"the commit log of {pipeline!r} has no partition {body.partition}")
+    before = marks[body.partition].reached(body.namespace) if body.namespace else marks[body.partition].low
+    if not body.preview:
+        why = check_why(body.why)
+        with ledger.acting(actor(call)):
+            await call.served.run(
+                operator.mark, home, pipeline, writer, body.partition, body.offset, why, body.namespace
+            )
+    gone, again = max(0, body.offset - before), max(0, before - body.offset)
+    return Marked(body.partition, before, body.offset, gone, again, not body.preview)
+
+
+@operations.post("/pipelines/{pipeline}/writers/{writer}/forget", answer=PipelineOffsets, body=Reason)
+async def forget_offsets(call: Call, body: Reason) -> PipelineOffsets:
+    """Forget what a writer has acknowledged: the next run delivers the whole commit log to it."""
+    home, pipeline = call.served.home, call.path["pipeline"]
+    why = check_why(body.why)
+    with ledger.acting(actor(call)):
+        await call.served.run(operator.forget, home, pipeline, call.path["writer"], why)
+    return await call.served.run(_offsets, home, pipeline)

@@ -1,0 +1,379 @@
+"""Queues over HTTP: make, push, see how they are, and the supervisor's verbs."""
+
+from __future__ import annotations
+
+import json as texts
+from collections.abc import Iterator
+from itertools import islice
+from typing import Any
+
+import msgspec
+
+from tailrace.console.api.topics import Reason, check_limit, check_why
+from tailrace.console.cursor import position_of
+from tailrace.console.data import Data, bytes_of, data_of
+from tailrace.console.operation import Call, Operations
+from tailrace.errors import AlreadyThere, BadInput
+from tailrace.home import Home
+from tailrace.queue import Message, Pushed, Queue, Stats
+from tailrace.queue.dead_letters import DeadLetter
+from tailrace.queue.envelope import CODED
+from tailrace.queue.settings import Settings as QueueSettings
+from tailrace.queue.stats import as_json
+
+operations = Operations()
+MOST_MESSAGES = 10_000
+LONGEST_DELAY = 366 * 86400.0
+
+
+class QueueCounts(msgspec.Struct):
+    """The messages of a queue or a shard: routed = acked + dead + purged + backlog, and running are part of these."""
+
+    inserted: int
+    routed: int
+    emitted: int
+    acked: int
+    errored: int
+    dead: int
+    purged: int
+    running: int
+    failing: int
+    waiting: int
+    backlog: int
+    delayed: int
+    oldest_seconds: float
+    paused: bool
+    owner: str
+
+
+class QueueSummary(msgspec.Struct):
+    """A queue in a list."""
+
+    name: str
+    shards: int
+    counts: QueueCounts
+
+
+class QueueList(msgspec.Struct):
+    """The queues of a home."""
+
+    queues: list[QueueSummary]
+
+
+class QueueShard(msgspec.Struct):
+    """A shard of a queue."""
+
+    shard: int
+    counts: QueueCounts
+
+
+class QueueDescription(msgspec.Struct):
+    """A queue, with its shards and the consumers that have them."""
+
+    name: str
+    settings: QueueSettings
+    counts: QueueCounts
+    shards: list[QueueShard]
+    consumers: dict[str, int]
+
+
+class NewQueue(msgspec.Struct, forbid_unknown_fields=True):
+    """A queue to be made; without a number of shards it has 24."""
+
+    name: str
+    shards: int | None = None
+    settings: QueueSettings = QueueSettings()
+    why: str = ""
+
+
+class NewMessage(msgspec.Struct, forbid_unknown_fields=True):
+    """A message: any JSON in `json`, or text or base64 in `value`, which handlers get as bytes.  Messages of one `key`
+    are handled in order.  With a `dedup` id a message is in the queue once.  `delay` holds it back, in seconds."""
+
+    json: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+    value: Data = None
+    key: Data = None
+    dedup: str | None = None
+    delay: float | None = None
+
+
+class NewMessages(msgspec.Struct, forbid_unknown_fields=True):
+    """Messages to be pushed, in one transaction; delayed ones each by itself."""
+
+    messages: list[NewMessage]
+
+
+class PushedMessage(msgspec.Struct):
+    """Where a message is; a delayed one and a duplicate have no place of their own."""
+
+    shard: int | None
+    offset: int | None
+    duplicate: bool
+    delayed: bool
+
+
+class PushedMessages(msgspec.Struct):
+    """Where the messages are, in the order of the request."""
+
+    pushed: list[PushedMessage]
+
+
+class DeadMessage(msgspec.Struct):
+    """A message that was given up, and why; times are in milliseconds since 1970."""
+
+    number: int
+    shard: int
+    offset: int
+    key: Data
+    value: Data
+    json: bool
+    """Whether `value` is the text of JSON."""
+    reason: str
+    attempts: int
+    pushed: int
+    died: int
+    consumer: str
+    requeued: bool
+
+
+class DeadMessages(msgspec.Struct):
+    """Some dead letters; `next` is what `after` takes to go on, if there may be more."""
+
+    dead: list[DeadMessage]
+    next: int | None
+
+
+class DeadQuery(msgspec.Struct, forbid_unknown_fields=True):
+    """Which dead letters to list."""
+
+    after: int = -1
+    limit: int = 100
+
+
+class Requeue(msgspec.Struct, forbid_unknown_fields=True):
+    """Dead letters to put back: some by their numbers, or all."""
+
+    why: str
+    numbers: list[int] = []
+    all: bool = False
+
+
+class ReplayOrder(msgspec.Struct, forbid_unknown_fields=True, rename={"start": "from", "end": "to"}):
+    """Messages to deliver again: from a time or an offset of each shard, up to before another (default: now)."""
+
+    start: str
+    why: str
+    end: str | None = None
+
+
+class Done(msgspec.Struct):
+    """What an action has done, and to how many messages."""
+
+    did: str
+    messages: int = 0
+
+
+class MomentOfMessage(msgspec.Struct):
+    """Something that happened to a message, in ISO 8601."""
+
+    at: str
+    until: str | None
+    what: str
+
+
+class MessageStory(msgspec.Struct):
+    """One message's life, as far as it is stored."""
+
+    shard: int
+    offset: int
+    key: Data
+    state: str
+    attempts: int
+    pushed: str
+    consumer: str
+    reason: str
+    moments: list[MomentOfMessage]
+    not_recorded: list[str]
+
+
+def _counts(one: Stats) -> QueueCounts:
+    return msgspec.convert(as_json(one), QueueCounts)
+
+
+async def _queue(call: Call) -> Queue:
+    """The queue in the path; it must be there."""
+    queue = call.served.home.queue(call.path["queue"], pusher=f"{call.client} over HTTP"[:200])
+    await call.served.run(queue.topic)
+    return queue
+
+
+async def _noted(call: Call, what: str, why: str, **to: Any) -> Queue:
+    """The queue in the path, once the audit list has what the caller does to it, and why."""
+    queue = await _queue(call)
+    await call.served.actions.note(call, what, check_why(why), queue=queue.name, **to)
+    return queue
+
+
+def _summaries(home: Home) -> list[QueueSummary]:
+    found = []
+    for name in home.queues():
+        now = home.queue(name).stats()
+        found.append(QueueSummary(name, len(now.shards), _counts(now)))
+    return found
+
+
+@operations.get("/queues", answer=QueueList)
+async def list_queues(call: Call) -> QueueList:
+    """List queues, with how much is in them."""
+    return QueueList(await call.served.run(_summaries, call.served.home))
+
+
+def _described(queue: Queue) -> QueueDescription:
+    now = queue.stats()
+    shards = [QueueShard(q, _counts(one)) for q, one in now.shards.items()]
+    return QueueDescription(queue.name, queue.settings, _counts(now), shards, now.consumers)
+
+
+@operations.get("/queues/{queue}", answer=QueueDescription)
+async def describe_queue(call: Call) -> QueueDescription:
+    """Describe a queue: its settings, how many messages it has in which state, by shard."""
+    return await call.served.run(_described, await _queue(call))
+
+
+@operations.post("/queues", answer=QueueDescription, body=NewQueue, status=201)
+async def create_queue(call: Call, body: NewQueue) -> QueueDescription:
+    """Make a queue."""
+    home = call.served.home
+    queue = home.queue(body.name)
+    if body.name in await call.served.run(home.queues):
+        raise AlreadyThere(f"queue {body.name!r} exists already")
+    given = {n: v for n, v in msgspec.structs.asdict(body.settings).items() if v != getattr(QueueSettings(), n)}
+    await call.served.actions.note(call, "create queue", body.why, queue=body.name, shards=body.shards)
+    await call.served.run(queue.make, body.shards, **given)
+    return await call.served.run(_described, queue)
+
+
+# --- messages ---------------------------------------------------------------------------------------------------------
+@operations.post("/queues/{queue}/messages", answer=PushedMessages, body=NewMessages, status=201)
+async def push_messages(call: Call, body: NewMessages) -> PushedMessages:
+    """Push messages; they are durable when this answers."""
+    if not 1 <= len(body.messages) <= MOST_MESSAGES:
+        raise BadInput(f"a push has 1 to {MOST_MESSAGES:,} messages, not {len(body.messages)}")
+    queue = await _queue(call)
+    pushed = await call.served.run(queue.push_many, [_message(one) for one in body.messages])
+    return PushedMessages([_pushed(one) for one in pushed])
+
+
+def _message(one: NewMessage) -> Message:
+    if one.delay is not None and not 0 <= one.delay <= LONGEST_DELAY:
+        raise BadInput(f"a message is held back for 0 to {LONGEST_DELAY:,.0f} seconds, not {one.delay}")
+    content: Any
+    if isinstance(one.json, msgspec.UnsetType):
+        if one.value is None:
+            raise BadInput("a message has json or value")
+        content = bytes_of(one.value)
+    elif one.value is not None:
+        raise BadInput("give either json or value (text or base64), not both")
+    else:
+        content = _parsed(bytes(one.json))
+    return Message(content, bytes_of(one.key), one.dedup, one.delay)
+
+
+def _parsed(data: bytes) -> Any:
+    """JSON with all the digits of its numbers."""
+    try:
+        return texts.loads(data)
+    except (ValueError, RecursionError) as error:
+        raise BadInput(f"the message is no JSON: {error}") from None
+
+
+def _pushed(one: Pushed) -> PushedMessage:
+    return PushedMessage(one.shard, one.offset, one.duplicate, one.delayed)
+
+
+@operations.get("/queues/{queue}/messages/{shard}/{offset}", answer=MessageStory, numbers=("shard", "offset"))
+async def explain_message(call: Call) -> MessageStory:
+    """Tell one message's life: pushed when and by whom, handed to whom, each error, acked; and what is not known."""
+    queue = await _queue(call)
+    shard, offset = call.number("shard"), call.number("offset")
+    (await call.served.run(queue.topic))._check_partition(shard)
+    told = await call.served.run(queue.explain, shard, offset)
+    moments = [
+        MomentOfMessage(m.at.isoformat(), m.until.isoformat() if m.until else None, m.what) for m in told.moments
+    ]
+    return MessageStory(
+        shard, offset, data_of(told.shard_key), told.state, told.attempts, told.pushed.isoformat(), told.owner,
+        told.reason, moments, list(told.not_recorded),
+    )  # fmt: skip
+
+
+# --- dead letters -----------------------------------------------------------------------------------------------------
+@operations.get("/queues/{queue}/dead", answer=DeadMessages, query=DeadQuery)
+async def list_dead_messages(call: Call, query: DeadQuery) -> DeadMessages:
+    """List dead letters, oldest first, with the reason."""
+    limit, queue = check_limit(query.limit, 1000), await _queue(call)
+
+    def some(found: Iterator[DeadLetter]) -> list[DeadLetter]:
+        return [*islice((one for one in found if one.number > query.after), limit)]
+
+    letters = await call.served.run(lambda: some(queue.dead()))
+    return DeadMessages([_dead(one) for one in letters], letters[-1].number if len(letters) == limit else None)
+
+
+def _dead(one: DeadLetter) -> DeadMessage:
+    return DeadMessage(
+        one.number, one.shard, one.offset, data_of(one.shard_key), data_of(one.message), one.coded, one.reason,
+        one.attempts, one.pushed, one.died, one.consumer, one.requeued,
+    )  # fmt: skip
+
+
+@operations.post("/queues/{queue}/requeue", answer=Done, body=Requeue)
+async def requeue_messages(call: Call, body: Requeue) -> Done:
+    """Put dead letters back into the queue, with their keys."""
+    if bool(body.numbers) == body.all:
+        raise BadInput("say which: numbers, or all = true")
+    queue = await _noted(call, "requeue", body.why, numbers=body.numbers or "all")
+    return Done("requeue", await call.served.run(queue.requeue, *body.numbers))
+
+
+# --- supervising ------------------------------------------------------------------------------------------------------
+@operations.post("/queues/{queue}/pause", answer=Done, body=Reason)
+async def pause_queue(call: Call, body: Reason) -> Done:
+    """Hand out nothing more, in any process, until `play`."""
+    queue = await _noted(call, "pause queue", body.why)
+    await call.served.run(queue.pause)
+    return Done("pause")
+
+
+@operations.post("/queues/{queue}/play", answer=Done, body=Reason)
+async def play_queue(call: Call, body: Reason) -> Done:
+    """Go on after a pause."""
+    queue = await _noted(call, "play queue", body.why)
+    await call.served.run(queue.play)
+    return Done("play")
+
+
+@operations.post("/queues/{queue}/purge", answer=Done, body=Reason)
+async def purge_queue(call: Call, body: Reason) -> Done:
+    """Drop every message that is not done."""
+    queue = await _noted(call, "purge queue", body.why)
+    return Done("purge", await call.served.run(queue.purge, sure=True))
+
+
+@operations.post("/queues/{queue}/replay", answer=Done, body=ReplayOrder)
+async def replay_queue(call: Call, body: ReplayOrder) -> Done:
+    """Deliver messages again, beside the live ones; no acknowledged position moves."""
+    queue = await _queue(call)
+    places: list[Any] = [None if one is None else position_of(one) for one in (body.start, body.end)]
+    if "latest" in places or "earliest" in places[1:]:
+        raise BadInput("a replay goes from a time or an offset to another")
+    await call.served.actions.note(
+        call, "replay queue", check_why(body.why), queue=queue.name, start=body.start, end=body.end
+    )
+    made = await call.served.run(queue.replay, 0 if places[0] == "earliest" else places[0], places[1])
+    return Done("replay", made.messages)
+
+
+def coded(attributes: int) -> bool:
+    """Whether a message went through the queue's codec, which is JSON."""
+    return attributes == CODED

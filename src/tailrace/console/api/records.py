@@ -1,0 +1,320 @@
+"""Records over HTTP: append one, many, NDJSON or Arrow; read by offset or time as JSON, NDJSON, Arrow or a stream."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, AsyncIterator
+from datetime import datetime
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+from starlette.responses import Response
+
+from tailrace.console.api.topics import check_limit
+from tailrace.console.cursor import by_partition, is_cursor, start_at
+from tailrace.console.data import Data, bytes_of, value_of
+from tailrace.console.limits import check_wait
+from tailrace.console.operation import ARROW, EVENTS, JSON, NDJSON, Call, Operations
+from tailrace.console.problems import LostOffsets
+from tailrace.console.reading import (
+    STREAM_BYTES,
+    STREAM_RECORDS,
+    Page,
+    ReadRecord,
+    follow,
+    items_of,
+    read_page,
+    wait_for_page,
+)
+from tailrace.console.streaming import BEAT_SECONDS, Batch, streamed
+from tailrace.errors import BadInput, BadRecord, Broken, Closed, OutcomeUnknown, UnknownTopic
+from tailrace.log.read.reader import Reader
+from tailrace.log.record import milliseconds
+from tailrace.log.topic import Topic
+from tailrace.log.write.acknowledgement import Span
+from tailrace.log.write.named_producer import last_batch
+
+operations = Operations()
+PAGE_RECORDS, PAGE_BYTES = 1000, 8 * 1024 * 1024
+"""What a page has if the client does not say."""
+LARGEST_NUMBER = 2**53
+_HEADERS = pa.list_(pa.struct([("name", pa.string()), ("value", pa.binary())]))
+
+
+class NewRecord(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
+    """A record to be appended.  Its value is text or base64 in `value`, or any JSON in `json`, which is stored as it is
+    written here.  `timestamp` is in milliseconds since 1970; without one it is the server's time."""
+
+    value: Data = None
+    json: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+    key: Data = None
+    timestamp: int | None = None
+    headers: dict[str, Data] = {}
+
+
+class NewRecords(msgspec.Struct, forbid_unknown_fields=True):
+    """Records to be appended, all or none.  `expected` has the next offset of some partitions, as "0": 17: another
+    append there in between is a conflict."""
+
+    records: list[NewRecord]
+    expected: dict[str, int] = {}
+
+
+class AppendQuery(msgspec.Struct, forbid_unknown_fields=True):
+    """To which partition, and under which number: a batch of a producer's name is stored once, however often it is
+    sent.  Numbers go 1, 2, 3."""
+
+    partition: int | None = None
+    producer: str | None = None
+    batch: int | None = None
+
+
+class AppendedSpan(msgspec.Struct):
+    """Records that were appended: consecutive offsets of a partition."""
+
+    partition: int
+    offset: int
+    records: int
+
+
+class Appended(msgspec.Struct):
+    """Where the records are, once they are durable; `spans` is null for a batch that was stored before, where other
+    batches of the producer came after it."""
+
+    records: int
+    spans: list[AppendedSpan] | None
+
+
+class ReadQuery(msgspec.Struct, forbid_unknown_fields=True, rename={"start": "from"}):
+    """From where (`from`: earliest, latest, an offset, a time, 2h ago, a cursor), and how much.  `wait` is how many
+    seconds to wait where there is nothing yet.  `follow` lets NDJSON go on; server-sent events always do."""
+
+    partition: int | None = None
+    start: str = "earliest"
+    limit: int | None = None
+    max_bytes: int = PAGE_BYTES
+    wait: float = 0.0
+    follow: bool = False
+
+
+class RecordPage(msgspec.Struct):
+    """Some records; `next` is the cursor to go on with.  `lost` has the offsets that are damaged and were passed: then
+    the status is 206."""
+
+    records: list[ReadRecord]
+    next: str
+    lost: list[LostOffsets] = []
+
+
+class ProducerState(msgspec.Struct):
+    """The number of the last batch that is stored under a producer's name."""
+
+    producer: str
+    last: int
+
+
+# --- appending --------------------------------------------------------------------------------------------------------
+@operations.post(
+    "/topics/{topic}/records", answer=Appended, body=NewRecords, query=AppendQuery, takes=(NDJSON, ARROW), status=201
+)
+async def append_records(call: Call, query: AppendQuery, body: NewRecords | None) -> Appended:
+    """Append records, all or none; they are durable when this answers."""
+    expected = by_partition("expected", body.expected) if body is not None else {}
+    table = await call.served.run(_arrow, call.raw) if call.media == ARROW else None
+    records = body.records if body is not None else _lines(call.raw) if call.media == NDJSON else []
+    if not records and (table is None or not table.num_rows):
+        raise BadInput("there is no record to append")
+    for attempt in (1, 2):
+        topic = await call.served.topic(call.path["topic"])
+        try:
+            return await _append(call, topic, query, table, records, expected)
+        except UnknownTopic:  # another topic may have the name by now
+            call.served.forget(topic.name)
+            if attempt == 2:
+                raise
+    raise AssertionError("the second attempt returns or raises")
+
+
+async def _append(
+    call: Call, topic: Topic, query: AppendQuery, table: Any, records: list[NewRecord], expected: dict[int, int]
+) -> Appended:
+    if query.partition is not None:
+        topic._check_partition(query.partition)
+    if (query.producer is None) != (query.batch is None):
+        raise BadInput("a numbered batch has both: producer=NAME and batch=NUMBER")
+    if query.producer is not None and query.batch is not None:
+        if expected:
+            raise BadInput("a numbered batch has no expected offsets: its number is its condition")
+        spans = await call.served.producers.send_numbered(
+            topic, query.producer, query.batch, table or _table(records), query.partition
+        )
+        return _appended(spans, table.num_rows if table is not None else len(records))
+    if table is None and len(records) == 1 and not expected:
+        return await _append_one(call, topic, records[0], query.partition)
+    spans = await call.served.run(_transact, topic, table or _table(records), query.partition, expected)
+    return _appended(spans)
+
+
+async def _append_one(call: Call, topic: Topic, record: NewRecord, partition: int | None) -> Appended:
+    """One record: committed together with those of other requests."""
+    value, headers = value_of(record.value, record.json), _headers(record)
+    producer = await call.served.producers.of(topic)
+    try:
+        ack = await producer.send(
+            bytes_of(record.key), value, timestamp=record.timestamp, headers=headers or None, partition=partition
+        )
+        offset = await ack
+    except (OutcomeUnknown, Broken, Closed, UnknownTopic):
+        call.served.producers.drop(topic)
+        raise
+    return Appended(1, [AppendedSpan(ack.partition, offset, 1)])
+
+
+def _transact(topic: Topic, table: Any, partition: int | None, expected: dict[int, int]) -> list[Span]:
+    with topic.transaction(expected=expected or None) as transaction:
+        transaction.send_batch(table, partition=partition)
+    return transaction.spans
+
+
+def _appended(spans: list[Span] | None, records: int = 0) -> Appended:
+    if spans is None:
+        return Appended(records, None)
+    return Appended(sum(one.records for one in spans), [AppendedSpan(*one) for one in spans])
+
+
+def _headers(record: NewRecord) -> list[tuple[str, bytes]]:
+    return [(name, bytes_of(value) or b"") for name, value in record.headers.items()]
+
+
+def _table(records: list[NewRecord]) -> Any:
+    """Records as an Arrow table; the library checks what is in it."""
+    columns: dict[str, Any] = {
+        "key": pa.array([bytes_of(one.key) for one in records], pa.binary()),
+        "value": pa.array([value_of(one.value, one.json) for one in records], pa.binary()),
+    }
+    if any(one.timestamp is not None for one in records):
+        now = milliseconds(datetime.now().astimezone())
+        stamps = [now if one.timestamp is None else milliseconds(one.timestamp) for one in records]
+        columns["timestamp"] = pa.array(stamps, pa.int64()).cast(pa.timestamp("ms", "UTC"))
+    if any(one.headers for one in records):
+        rows = [[{"name": name, "value": value} for name, value in _headers(one)] for one in records]
+        columns["headers"] = pa.array(rows, _HEADERS)
+    return pa.table(columns)
+
+
+def _lines(data: bytes) -> list[NewRecord]:
+    """Records of NDJSON, one a line; empty lines are passed over."""
+    decoder, found = msgspec.json.Decoder(NewRecord), []
+    for number, line in enumerate(data.split(b"\n"), 1):
+        if line.strip():
+            try:
+                found.append(decoder.decode(line))
+            except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+                raise BadRecord(f"line {number} is no record: {error}; nothing was appended") from None
+    return found
+
+
+def _arrow(data: bytes) -> Any:
+    """Records of an Arrow stream."""
+    try:
+        with pa.ipc.open_stream(pa.py_buffer(data)) as reader:
+            table = reader.read_all()
+        table.validate(full=True)
+    except (pa.ArrowException, OSError, ValueError) as error:
+        raise BadRecord(f"the body is no Arrow stream: {error}") from None
+    return table
+
+
+@operations.get("/topics/{topic}/producers/{producer}", answer=ProducerState)
+async def describe_producer(call: Call) -> ProducerState:
+    """Tell the number of the last batch that is stored under a producer's name: a client that starts again goes on with
+    the next."""
+    topic = await call.served.topic(call.path["topic"])
+    last = await call.served.run(topic.store.run, last_batch(topic.log, call.path["producer"]))
+    return ProducerState(call.path["producer"], last)
+
+
+# --- reading ----------------------------------------------------------------------------------------------------------
+@operations.get(
+    "/topics/{topic}/records", answer=RecordPage, query=ReadQuery, gives=(NDJSON, EVENTS, ARROW), statuses=(206,)
+)
+async def read_records(call: Call, query: ReadQuery) -> Response:
+    """Read records from an offset, a time or a cursor on: a page as JSON or Arrow, or a stream as NDJSON or server-sent
+    events."""
+    media = call.chosen(JSON, NDJSON, EVENTS, ARROW)
+    topic = await call.served.topic(call.path["topic"])
+    start = query.start
+    if media == EVENTS and (last := call.request.headers.get("last-event-id", "")):
+        if not is_cursor(last):
+            raise BadInput(f"{last[:60]!r} is no Last-Event-ID of this stream")
+        start = last
+    positions = await call.served.run(topic.store.run, start_at(topic, query.partition, start))
+    if media in (NDJSON, EVENTS):
+        if query.limit is not None:
+            check_limit(query.limit, LARGEST_NUMBER)
+        going_on = media == EVENTS or query.follow
+        return streamed(call, _items(call, topic, positions, query, going_on), media)
+    return await _page(call, topic, positions, query, media)
+
+
+async def _page(call: Call, topic: Topic, positions: dict[int, int], asked: ReadQuery, media: str) -> Response:
+    limits = call.served.limits
+    most = limits.page_records if media == JSON else 100 * limits.page_records
+    limit = check_limit(most if media == ARROW and asked.limit is None else asked.limit or PAGE_RECORDS, most)
+    if asked.limit is not None:
+        check_limit(asked.limit, most)
+    if not 1 <= asked.max_bytes <= limits.page_bytes:
+        raise BadInput(f"max_bytes is a number from 1 to {limits.page_bytes:,}, not {asked.max_bytes}")
+    check_wait(asked.wait, limits)
+    reader = Reader(topic.log, positions, from_floor=asked.start == "earliest")
+    if asked.wait:
+        with call.served.streams.one(call.client):
+            page = await wait_for_page(call.served, topic, reader, limit, asked.max_bytes, asked.wait)
+    else:
+        page = await read_page(call.served, reader, limit, asked.max_bytes)
+    status = 206 if page.lost else 200
+    if media == ARROW:
+        headers = {"Tailrace-Next": page.cursor}
+        if page.lost:
+            headers["Tailrace-Lost"] = ",".join(f"{one.partition}:{one.first}-{one.end - 1}" for one in page.lost)
+        return Response(await call.served.run(page.arrow), status, headers, ARROW)
+    body = await call.served.run(_encoded, page, topic.name)
+    return Response(body, status, media_type=JSON)
+
+
+def _encoded(page: Page, topic: str) -> bytes:
+    return msgspec.json.encode(RecordPage(page.records(topic), page.cursor, page.losses))
+
+
+async def _items(
+    call: Call, topic: Topic, positions: dict[int, int], asked: ReadQuery, going_on: bool
+) -> AsyncGenerator[Batch]:
+    """Records to be sent, page by page; after the last one there is now, or the limit, it ends unless it goes on."""
+    pages = follow if going_on else _present
+    at, left = dict(positions), asked.limit
+    async for page in pages(call.served, topic, positions, every=asked.partition is None, beat=BEAT_SECONDS):
+        if page.batch is not None and left is None:
+            at.update(page.next)
+            yield page.batch
+            continue
+        items = await call.served.run(items_of, page, topic.name, at, left) if page.rows or page.lost else []
+        yield Batch(items)
+        if left is not None:
+            left -= sum(item.event == "record" for item in items)
+            if left <= 0:
+                return
+
+
+async def _present(
+    served: Any, topic: Topic, positions: dict[int, int], *, every: bool, beat: float
+) -> AsyncIterator[Page]:
+    """What there is now, page by page."""
+    ends = await served.run(topic.ends)
+    until = {q: end for q, (_, end) in ends.items()}
+    reader = Reader(topic.log, positions, until=until)
+    while True:
+        page = await read_page(served, reader, STREAM_RECORDS, STREAM_BYTES)
+        if not page.rows and not page.lost:
+            return
+        reader.skipped.clear()
+        yield page

@@ -1,0 +1,174 @@
+"""Change streams over HTTP: tables, the shards of their streams, and their changes."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncGenerator
+from contextlib import suppress
+from datetime import datetime
+from typing import Any
+
+import msgspec
+from starlette.responses import Response
+
+from tailrace.console.api.topics import check_limit
+from tailrace.console.cursor import position_of
+from tailrace.console.operation import EVENTS, JSON, NDJSON, Call, Operations
+from tailrace.console.streaming import BEAT_SECONDS, Batch, Item, streamed
+from tailrace.errors import BadInput, BadToken, UnknownTable
+from tailrace.streams.description import TableDescription
+from tailrace.streams.document import document, encode
+from tailrace.streams.engine import Engine
+from tailrace.streams.stream import Start
+
+operations = Operations()
+MOST_CHANGES = 1000
+
+
+class TableKey(msgspec.Struct):
+    """An attribute that is part of a table's key; its type is text, number or bytes."""
+
+    name: str
+    type: str
+
+
+class TableSummary(msgspec.Struct):
+    """A table, its key, and what its changes carry: keys, new, old; nothing if it has no change stream."""
+
+    table: str
+    hash_key: TableKey
+    range_key: TableKey | None
+    stream: list[str]
+
+
+class Tables(msgspec.Struct):
+    """The tables of a home."""
+
+    tables: list[TableSummary]
+
+
+class StreamShard(msgspec.Struct):
+    """A shard of a change stream; one that has ended is not open."""
+
+    id: str
+    parent: str | None
+    open: bool
+
+
+class TableStream(msgspec.Struct):
+    """A table and the shards of its change stream."""
+
+    about: TableSummary
+    stream_id: str | None
+    shards: list[StreamShard]
+
+
+class ChangeQuery(msgspec.Struct, forbid_unknown_fields=True, rename={"start": "from"}):
+    """From where: trim_horizon, latest, a time, how long ago, or a token of an earlier answer."""
+
+    start: str = "trim_horizon"
+    limit: int = 100
+
+
+class ChangePage(msgspec.Struct):
+    """Some changes: key, new, old and meta of each; `token` is what `from` takes to go on."""
+
+    changes: list[dict[str, Any]]
+    token: str
+
+
+def _summary(found: TableDescription) -> TableSummary:
+    range_key = None if found.range_key is None else TableKey(*found.range_key)
+    return TableSummary(found.name, TableKey(*found.hash_key), range_key, list(found.stream))
+
+
+def _tables(engine: Engine) -> list[TableSummary]:
+    found = []
+    for name in engine.tables():
+        with suppress(UnknownTable):  # dropped since it was listed
+            found.append(_summary(engine.describe(name, shards=False)))
+    return found
+
+
+@operations.get("/streams", answer=Tables)
+async def list_tables(call: Call) -> Tables:
+    """List the tables of models, and what their changes carry."""
+    return Tables(await call.served.run(lambda: _tables(call.served.home.engine())))
+
+
+@operations.get("/streams/{table}", answer=TableStream)
+async def describe_table(call: Call) -> TableStream:
+    """Describe a table: its key, what its changes carry, and the shards of its stream."""
+    found = await call.served.run(lambda: call.served.home.engine().describe(call.path["table"]))
+    shards = [StreamShard(shard.id, shard.parent, shard.last is None) for shard in found.shards]
+    return TableStream(_summary(found), found.stream_id, shards)
+
+
+def _place(text: str) -> Start:
+    if text in ("trim_horizon", "latest"):
+        return text
+    if text.lstrip().startswith("{"):
+        try:
+            token: dict[str, Any] = json.loads(text)
+        except (ValueError, RecursionError) as error:
+            raise BadToken(f"the token is no JSON: {error}; give one that an earlier answer had") from None
+        return token
+    place = position_of(text)
+    if not isinstance(place, datetime):
+        raise BadInput("a change stream is read from trim_horizon, latest, a time, how long ago (2h), or a token")
+    return place
+
+
+@operations.get("/streams/{table}/changes", answer=ChangePage, query=ChangeQuery, gives=(NDJSON, EVENTS))
+async def read_changes(call: Call, query: ChangeQuery) -> Response:
+    """Read the changes of a table's items, from a place on; as server-sent events it goes on."""
+    media, limit = call.chosen(JSON, NDJSON, EVENTS), check_limit(query.limit, MOST_CHANGES)
+    start = query.start
+    if media == EVENTS:
+        start = call.request.headers.get("last-event-id") or start
+    table = call.path["table"]
+    stream = await call.served.run(lambda: call.served.home.engine().stream(table, _place(start)))
+    if media != JSON:
+        return streamed(call, _items(call, stream, media == EVENTS), media)
+    try:
+        changes = await call.served.run(_some, stream, limit)
+        body = encode({"changes": changes, "token": _token(stream)})
+    finally:
+        await call.served.run(stream.close)
+    return Response(body, media_type=JSON)
+
+
+def _some(stream: Any, limit: int) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = []
+    while len(found) < limit and (record := next(stream)) is not None:
+        found.append(document(record))
+    return found
+
+
+def _token(stream: Any) -> str:
+    return json.dumps(stream.token, separators=(",", ":"))
+
+
+async def _items(call: Call, stream: Any, going_on: bool) -> AsyncGenerator[Batch]:
+    """Changes as they come; the token is behind the last one of a batch, so only that carries it."""
+    silent = 0.0
+    try:
+        while True:
+            found = await call.served.run(_some, stream, MOST_CHANGES)
+            if found:
+                items = [Item("record", msgspec.Raw(encode(one))) for one in found]
+                items[-1] = Item("record", items[-1].data, await call.served.run(_token, stream))
+                silent = 0.0
+                yield Batch(items)
+            elif not going_on:
+                return
+            else:
+                pause = min(call.served.limits.poll_seconds, 1.0)
+                await asyncio.sleep(pause)
+                silent += pause
+                if silent >= BEAT_SECONDS:
+                    silent = 0.0
+                    yield Batch([])
+    finally:
+        await call.served.run(stream.close)

@@ -1,0 +1,97 @@
+"""Limits against slow, huge and many requests."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import msgspec
+from starlette.requests import ClientDisconnect, Request
+
+from tailrace.console.problems import Refused
+from tailrace.errors import BadInput
+
+MiB = 1024 * 1024
+
+
+class Limits(msgspec.Struct, frozen=True, kw_only=True):
+    """What one server grants."""
+
+    body_bytes: int = 64 * MiB
+    body_seconds: float = 60.0
+    """A request's body must have come within this time."""
+    head_seconds: float = 10.0
+    """A request's head must have come within this time."""
+    page_records: int = 10_000
+    page_bytes: int = 32 * MiB
+    wait_seconds: float = 60.0
+    """The longest that a long poll waits."""
+    streams_per_client: int = 64
+    streams: int = 4096
+    threads: int = 32
+    """Threads for what blocks."""
+    poll_seconds: float = 1.0
+    """How often a home in the cloud is asked whether there is more, while a follower waits for that."""
+
+
+def check_wait(seconds: float, limits: Limits) -> float:
+    """Refuse a long poll that is longer than this server waits."""
+    if not 0 <= seconds <= limits.wait_seconds:
+        raise BadInput(f"wait is a number of seconds from 0 to {limits.wait_seconds:g}, not {seconds}")
+    return seconds
+
+
+async def body_of(request: Request, limits: Limits) -> bytes:
+    """A request's body, if it is within the limits."""
+    declared = request.headers.get("content-length", "")
+    if declared.isdecimal() and int(declared) > limits.body_bytes:
+        raise _too_large(limits)
+    parts, size = [], 0
+    try:
+        async with asyncio.timeout(limits.body_seconds):
+            async for part in request.stream():
+                size += len(part)
+                if size > limits.body_bytes:
+                    raise _too_large(limits)
+                parts.append(part)
+    except TimeoutError:
+        raise Refused(
+            408, "Too slow", f"the body did not come within {limits.body_seconds:g} s", {"Connection": "close"}
+        ) from None
+    except ClientDisconnect:
+        raise Refused(400, "Cut off", "the connection ended within the body; nothing was written") from None
+    return b"".join(parts)
+
+
+def _too_large(limits: Limits) -> Refused:
+    return Refused(
+        413, "Too large", f"a body has at most {limits.body_bytes:,} bytes; send it in several requests",
+        {"Connection": "close"},
+    )  # fmt: skip
+
+
+class OpenStreams:
+    """How many streams and long polls are open, for each client and in all."""
+
+    def __init__(self, limits: Limits) -> None:
+        self._limits = limits
+        self._open: Counter[str] = Counter()
+
+    @contextmanager
+    def one(self, client: str) -> Iterator[None]:
+        """A stream of a client's, for the length of a block."""
+        if self._open[client] >= self._limits.streams_per_client or self._open.total() >= self._limits.streams:
+            raise Refused(
+                429, "Too many streams",
+                f"{self._open[client]} streams and long polls of this client are open, {self._open.total()} in all; "
+                "close some, or see --max-streams",
+            )  # fmt: skip
+        self._open[client] += 1
+        try:
+            yield
+        finally:
+            self._open[client] -= 1
+            if not self._open[client]:
+                del self._open[client]

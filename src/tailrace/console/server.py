@@ -1,0 +1,125 @@
+"""The server: binds, prints its address, and runs until a signal stops it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import uvicorn
+
+from tailrace.console.app import app_of
+from tailrace.console.limits import Limits
+from tailrace.console.patience import protocol
+from tailrace.console.security import LOOPBACK, Gate, Tokens, hosts_of
+from tailrace.console.served import Served
+from tailrace.errors import BadSetting
+
+BACKLOG = 2048
+GRACE_SECONDS = 3
+"""Open streams are cut after so many seconds when the server ends; clients go on by their cursor."""
+
+
+class Serving(msgspec.Struct, frozen=True, kw_only=True):
+    """What `tailrace serve` can be given."""
+
+    host: str = "127.0.0.1"
+    port: int = 7117
+    token_file: Path | None = None
+    allow_hosts: tuple[str, ...] = ()
+    read_only: bool = False
+    limits: Limits = Limits()
+
+
+class Started(msgspec.Struct, frozen=True, kw_only=True):
+    """A server that listens: of which home, where, and with which token, if one was made for it."""
+
+    home: str
+    address: str
+    token: str | None
+    read_only: bool
+    loopback: bool
+
+
+def serve(
+    url: str,
+    serving: Serving,
+    told: Callable[[Started], object],
+    doctor: Callable[[str], Iterable[Any]] = lambda url: (),
+) -> None:
+    """Serve a home until SIGINT or SIGTERM; `told` is called once it listens, `doctor` checks the machine."""
+    tokens, token = _tokens(serving)
+    with bound(serving.host, serving.port) as listening:
+        port = listening.getsockname()[1]
+        gate = Gate(
+            tokens, hosts_of(serving.host, serving.allow_hosts), f"tailrace-{port}", read_only=serving.read_only
+        )
+        served = Served(url, gate, serving.limits, doctor)
+        told(_started(served.home.url, serving, port, token))
+        server = uvicorn.Server(config(app_of(served), serving.limits))
+        asyncio.run(server.serve(sockets=[listening]))
+
+
+def config(app: Any, limits: Limits) -> uvicorn.Config:
+    """How uvicorn runs the application."""
+    return uvicorn.Config(
+        app,
+        http=protocol(limits.head_seconds),
+        ws="none",
+        lifespan="on",
+        log_level="warning",
+        access_log=False,
+        server_header=False,
+        date_header=True,
+        proxy_headers=False,
+        backlog=BACKLOG,
+        limit_concurrency=limits.streams + 1024,
+        timeout_graceful_shutdown=GRACE_SECONDS,
+    )
+
+
+def _tokens(serving: Serving) -> tuple[Tokens, str | None]:
+    if serving.token_file is not None:
+        return Tokens.of_file(serving.token_file), None
+    if serving.host not in LOOPBACK:
+        raise BadSetting(
+            f"other machines can reach {serving.host}: give --token-file FILE, with a line `operator NAME TOKEN`, and "
+            "put TLS in front; without --host only this machine can"
+        )
+    return Tokens.fresh()
+
+
+@contextlib.contextmanager
+def bound(host: str, port: int) -> Iterator[socket.socket]:
+    """A listening socket; a port that another program has is refused."""
+    try:
+        family, kind, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        listening = socket.socket(family, kind)
+    except (OSError, OverflowError) as error:
+        raise BadSetting(f"cannot listen on {host}:{port}: {getattr(error, 'strerror', None) or error}") from None
+    with listening:
+        try:
+            listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listening.bind(address)
+            listening.listen(BACKLOG)
+        except (OSError, OverflowError) as error:
+            why = getattr(error, "strerror", None) or error
+            raise BadSetting(
+                f"cannot listen on {host}:{port}: {why}; --port N chooses another, --port 0 any that is free"
+            ) from None
+        yield listening
+
+
+def _started(url: str, serving: Serving, port: int, token: str | None) -> Started:
+    host = f"[{serving.host}]" if ":" in serving.host else serving.host
+    return Started(
+        home=url,
+        address=f"http://{host}:{port}/",
+        token=token,
+        read_only=serving.read_only,
+        loopback=serving.host in LOOPBACK,
+    )

@@ -1,0 +1,86 @@
+"""Numbers, sizes, times and texts for people: with units, with separators, and with nothing that can mislead."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+from markupsafe import Markup
+
+UNKNOWN = "\N{EN DASH}"
+"""What is shown for a value that is not known."""
+_UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
+_BIDI = {0x200E, 0x200F, *range(0x202A, 0x202F), *range(0x2066, 0x206A), 0xFEFF}
+_PICTURES = {
+    **{n: chr(0x2400 + n) for n in range(32) if n not in (9, 10)},
+    127: "␡",
+    **{n: f"⟨U+{n:04X}⟩" for n in (*range(0x80, 0xA0), *sorted(_BIDI))},
+}
+"""Characters that cannot be seen, or that turn the writing around, and what is shown instead."""
+
+
+def number(value: float | None) -> str:
+    """12,345; of fractions one digit."""
+    if value is None:
+        return UNKNOWN
+    if isinstance(value, int) or value == int(value):
+        return f"{int(value):,}"
+    return f"{value:,.1f}" if abs(value) >= 0.1 else f"{value:,.2g}"
+
+
+def rate(value: float | None) -> str:
+    """How many a second; an unknown one is a dash."""
+    if value is None:
+        return UNKNOWN
+    return f"{value:,.0f}/s" if value >= 100 else f"{value:,.1f}".removesuffix(".0") + "/s"
+
+
+def size(value: float | None) -> str:
+    """Bytes in the unit that fits: 1.5 MiB."""
+    if value is None:
+        return UNKNOWN
+    for unit in _UNITS:
+        if abs(value) < 1024 or unit == _UNITS[-1]:
+            return f"{value:,.0f} B" if unit == "B" else f"{value:,.1f} {unit}"
+        value /= 1024
+    raise AssertionError("the last unit takes everything")
+
+
+def span(seconds: float | None) -> str:
+    """How long: 250 ms, 3.2 s, 4 min 10 s, 2 h 5 min, 3 d 4 h."""
+    if seconds is None:
+        return UNKNOWN
+    if seconds <= 0:
+        return "0 s"
+    if seconds < 1:
+        return f"{seconds * 1000:.0f} ms"
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    whole = int(seconds)
+    for unit, above, below, size in (("min", 3600, "s", 60), ("h", 86400, "min", 3600)):
+        if whole < above:
+            rest = whole % size // (1 if size == 60 else 60)
+            return f"{whole // size} {unit}" + (f" {rest} {below}" if rest else "")
+    rest = whole % 86400 // 3600
+    return f"{whole // 86400:,} d" + (f" {rest} h" if rest else "")
+
+
+def moment(when: int | str | None) -> Markup:
+    """A time, from milliseconds since 1970 or ISO 8601; the script shows it in the reader's zone."""
+    if when is None or when == "":
+        return Markup(UNKNOWN)
+    try:
+        at = datetime.fromtimestamp(when / 1000, UTC) if isinstance(when, int) else datetime.fromisoformat(when)
+    except (ValueError, OverflowError, OSError):
+        return Markup('<span title="no time that a calendar has">{}</span>').format(str(when))
+    text = at.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    return Markup('<time datetime="{}">{} UTC</time>').format(text, text[:19].replace("T", " "))
+
+
+def visible(text: str) -> str:
+    """A text with nothing unseen in it: control characters and those that turn the writing around have a picture."""
+    return text.translate(_PICTURES)
+
+
+def count(value: int, one: str, many: str | None = None) -> str:
+    """1 record, 2 records."""
+    return f"{value:,} {one if value == 1 else many or one + 's'}"

@@ -1,0 +1,106 @@
+"""Keys, values and data of records: as JSON, text or hex, whole or shortened.  They may hold any bytes."""
+
+from __future__ import annotations
+
+import json
+from typing import Literal
+
+from tailrace.console.data import Base64, Data, bytes_of
+from tailrace.console.web.formats import visible
+
+View = Literal["json", "text", "hex"]
+VIEWS: tuple[View, ...] = ("json", "text", "hex")
+MOST_SHOWN = 256 * 1024
+"""Bytes of a value that a page shows; the API gives all."""
+SHORT = 160
+
+
+def raw(data: Data) -> bytes:
+    """The bytes."""
+    return bytes_of(data) or b""
+
+
+def brief(data: Data, length: int = SHORT) -> str:
+    """One line of it, for a table."""
+    if data is None:
+        return "null"
+    if isinstance(data, Base64):
+        some = data.base64[: length // 3]
+        return some.hex(" ") + (" …" if len(some) < len(data.base64) else "")
+    line = visible(data[: length + 1].replace("\n", " ").replace("\t", " "))
+    return line[:length] + "…" if len(data) > length else line
+
+
+def view_of(data: Data, wanted: str | None) -> View:
+    """How to show it: as asked, or as what it is."""
+    if wanted in VIEWS:
+        return next(view for view in VIEWS if view == wanted)
+    if isinstance(data, Base64):
+        return "hex"
+    return "json" if data is not None and data[:1] in ("{", "[") and is_json(data) else "text"
+
+
+def whole(data: Data, view: View) -> str:
+    """All of it, as far as a page shows it."""
+    if data is None:
+        return "null"
+    if view == "hex":
+        return dump(raw(data)[:MOST_SHOWN])
+    text = data[:MOST_SHOWN] if isinstance(data, str) else raw(data)[:MOST_SHOWN].decode("utf-8", "replace")
+    if view == "json" and is_json(text):
+        text = indented(text)
+    return visible(text)
+
+
+def is_json(text: str) -> bool:
+    """Whether a text is JSON."""
+    try:
+        json.loads(text)
+    except (ValueError, RecursionError):
+        return False
+    return True
+
+
+def indented(text: str) -> str:
+    """JSON in lines.  Every number stays as it was written: nothing is decoded, so no digit is lost."""
+    out: list[str] = []
+    depth, at, end = 0, 0, len(text)
+    while at < end:
+        letter = text[at]
+        if letter == '"':
+            stop = at + 1
+            while text[stop] != '"':
+                stop += 2 if text[stop] == "\\" else 1
+            out.append(text[at : stop + 1])
+            at = stop
+        elif letter in "{[":
+            after = at + 1
+            while text[after].isspace():
+                after += 1
+            if text[after] in "}]":
+                out.append(letter + text[after])
+                at = after
+            else:
+                depth += 1
+                out.append(f"{letter}\n{'  ' * depth}")
+        elif letter in "}]":
+            depth -= 1
+            out.append(f"\n{'  ' * depth}{letter}")
+        elif letter == ",":
+            out.append(f",\n{'  ' * depth}")
+        elif letter == ":":
+            out.append(": ")
+        elif not letter.isspace():
+            out.append(letter)
+        at += 1
+    return "".join(out)
+
+
+def dump(data: bytes) -> str:
+    """Bytes as hexdump -C shows them."""
+    lines = []
+    for at in range(0, len(data), 16):
+        some = data[at : at + 16]
+        letters = "".join(chr(b) if 32 <= b < 127 else "." for b in some)
+        lines.append(f"{at:08x}  {some[:8].hex(' '):<23}  {some[8:].hex(' '):<23}  |{letters}|")
+    return "\n".join(lines)

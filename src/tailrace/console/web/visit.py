@@ -1,0 +1,84 @@
+"""A visit: one request of a browser's, with what all pages share."""
+
+from __future__ import annotations
+
+import secrets
+from collections import OrderedDict
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from urllib.parse import quote, urlencode
+
+from tailrace.console.operation import Call
+from tailrace.console.web.pulse import Pulse
+from tailrace.errors import BadInput
+
+MOST_NOTICES = 1000
+LARGEST = 2**62
+
+
+def path_to(*parts: object) -> str:
+    """The path of a page; a name in it may have any character."""
+    return "/" + "/".join(quote(str(part), safe="") for part in parts)
+
+
+class Notices:
+    """What an action has done, shown once, on the page that comes after it."""
+
+    def __init__(self) -> None:
+        self._kept: OrderedDict[str, str] = OrderedDict()
+
+    def keep(self, text: str) -> str:
+        """Keep a text; gives its name."""
+        name = secrets.token_urlsafe(9)
+        self._kept[name] = text
+        while len(self._kept) > MOST_NOTICES:
+            self._kept.popitem(last=False)
+        return name
+
+    def take(self, name: str | None) -> str:
+        """The text of this name, the first time."""
+        return self._kept.pop(name, "") if name else ""
+
+
+@dataclass(slots=True)
+class Visit(Call):
+    """One request, once it is admitted."""
+
+    pulse: Pulse = field(kw_only=True)
+    query: Mapping[str, str] = field(kw_only=True, default_factory=dict)
+    form: Mapping[str, str] = field(kw_only=True, default_factory=dict)
+    """The fields of a form that was sent; empty where a page is only looked at."""
+
+    def chosen(self, *offered: str) -> str:
+        """The first: a page asks an operation for values, whatever the browser accepts."""
+        return offered[0]
+
+    @property
+    def may_act(self) -> bool:
+        """Whether this one may change something."""
+        return self.who.role == "operator" and not self.served.gate.read_only
+
+    def whole(self, name: str, default: int, *, least: int = 0, most: int = LARGEST) -> int:
+        """A whole number behind the `?`."""
+        return whole(self.query.get(name, ""), name, default, least=least, most=most)
+
+    def field(self, name: str) -> str:
+        """A field of the form, without spaces around it."""
+        return self.form.get(name, "").strip()
+
+    def address(self, **changed: object) -> str:
+        """This page's address with some parameters changed; None takes one away."""
+        merged = {**self.query, **changed}
+        kept = {name: str(value) for name, value in merged.items() if value is not None and name != "notice"}
+        path = self.request.scope.get("raw_path", b"/").decode("ascii", "replace").partition("?")[0]
+        return f"{path}?{urlencode(kept)}" if kept else path
+
+
+def whole(text: str, name: str, default: int, *, least: int = 0, most: int = LARGEST) -> int:
+    """A whole number that was typed."""
+    if not text.strip():
+        return default
+    plain = text.strip().replace(",", "")
+    if not plain.isascii() or not plain.isdecimal() or len(plain) > 19 or not least <= int(plain) <= most:
+        raise BadInput(f"{name} is a whole number from {least:,} to {most:,}, not {text[:40]!r}")
+    return int(plain)
