@@ -3,20 +3,55 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import signal
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
+import hypothesis
 import pytest
 
 from tests.servers.dynoxide import dynoxide as start_dynoxide
 from tests.servers.moto import moto as start_moto
+from tests.servers.prepare import SHORT_LIVED, java_options
 from tests.servers.process import Missing, Server
 from tests.servers.rclone import rclone as start_rclone
 from tests.servers.seaweedfs import seaweedfs as start_seaweedfs
 
 NONE = "no server to be had:"
 os.environ.setdefault("TAILRACE_SPARK_ARCHIVE", "off")  # runs of tests leave nothing behind in this user's cache
+os.environ.setdefault("SPARK_SUBMIT_OPTS", java_options())
+os.environ.setdefault("SPARK_LAUNCHER_OPTS", SHORT_LIVED)
+
+hypothesis.settings.register_profile("tailrace", deadline=None)  # a busy machine makes an example late, not wrong
+hypothesis.settings.load_profile("tailrace")
+
+PROCESSES = (
+    "tests/faults/test_kill.py", "tests/faults/test_stopped.py", "tests/faults/test_upkeep_killed.py",
+    "tests/log/groups/test_consumer_processes.py", "tests/cli/test_terminal.py", "tests/cli/test_run.py",
+    "tests/pipeline/test_faults.py", "tests/pipeline/run/test_daemon.py", "tests/pipeline/test_demo.py",
+    "tests/queue/test_bank.py", "tests/queue/test_edges.py", "tests/spark/test_cluster.py", "tests/torture/",
+    "tests/spark/source/test_change_stream.py", "tests/spark/source/test_feed.py", "tests/spark/test_growing.py",
+    "tests/spark/test_local.py", "tests/spark/source/test_batch.py", "tests/console/test_kill.py",
+    "tests/console/test_serve.py", "tests/console/web/test_browser.py",
+)  # fmt: skip
+"""Tests of real processes, which are killed, stopped, or wait for each other: a busy machine can make them late.
+
+A streaming query is among them: Spark gives the Python of its source ten seconds to start, which cannot be changed."""
+
+LONGEST = (
+    "tests/spark/", "tests/cli/test_spark.py", "tests/pipeline/test_faults.py", "tests/cli/test_run.py",
+    "tests/torture/", "tests/pipeline/test_demo.py", "tests/deploy/", "tests/pipeline/test_lives.py",
+    "tests/pipeline/deliver/test_outlet.py", "tests/pipeline/test_again.py", "tests/docs/test_examples.py",
+    "tests/log/test_schedules.py", "tests/console/web/", "tests/adaptors/mysql/", "tests/adaptors/mongodb/",
+    "tests/adaptors/kafka/", "tests/adaptors/dynamodb/",
+)  # fmt: skip
+"""Files that take longest, in the order in which they begin.  Those of Spark are first also because their session, in
+which a task may fail, has to be there before the one of the pipelines' tests, which then is the same."""
+
+_failed: dict[str, bool] = {}
+"""Each test that failed here, and whether it is one of real processes."""
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # Started in the background, a shell has Ctrl-C ignored, also by all programs that the tests start.
@@ -74,4 +109,19 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """The longest first, so that of two processes none is left alone with it at the end."""
-    items.sort(key=lambda item: "tests/spark/" not in item.nodeid)
+    for item in items:
+        if item.nodeid.startswith(PROCESSES):
+            item.add_marker("processes")
+    items.sort(key=lambda item: next((n for n, name in enumerate(LONGEST) if item.nodeid.startswith(name)), 99))
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    """Remember what failed, for tools/run_tests.py."""
+    if report.failed:
+        _failed[report.nodeid] = "processes" in report.keywords
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Tell tools/run_tests.py what failed; its own processes do, not those that pytest-xdist starts."""
+    if (told := os.environ.get("TAILRACE_FAILED_TESTS")) and not hasattr(session.config, "workerinput"):
+        Path(told).write_text(json.dumps(_failed))

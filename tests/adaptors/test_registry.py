@@ -33,7 +33,8 @@ def packages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def test_a_broken_package_leaves_the_others(packages: None) -> None:
-    assert set(registry.adaptors()) == {"file", "postgres", "stdout", "tailrace", "toy"}
+    names = {"dynamodb", "file", "kafka", "mongodb", "mysql", "postgres", "stdout", "tailrace", "toy"}
+    assert set(registry.adaptors()) == names
     assert registry.adaptor("toy").about == "rows written down"
     why = "there is no adaptor at 'broken_one:adaptor': RuntimeError: made for another version"
     assert registry.broken() == {"broken": why}
@@ -43,7 +44,17 @@ def test_a_broken_package_leaves_the_others(packages: None) -> None:
 
 def test_about_says_which_is_broken(packages: None, tmp_path: Path) -> None:
     ran = Cli(tmp_path)("about")
-    assert [row[0] for row in ran.rows[1:]] == ["toy", "file", "postgres", "stdout", "tailrace"]
+    assert [row[0] for row in ran.rows[1:]] == [
+        "toy",
+        "dynamodb",
+        "file",
+        "kafka",
+        "mongodb",
+        "mysql",
+        "postgres",
+        "stdout",
+        "tailrace",
+    ]
     assert "broken cannot be used" in ran.err
 
 

@@ -8,8 +8,9 @@ from decimal import Decimal
 import pyarrow as pa
 import pytest
 
-from tailrace.adaptors.contract import Who
-from tailrace.adaptors.rows import make_rows
+from tailrace.adaptors.contract import Command, Who
+from tailrace.adaptors.rows.provenance import placed
+from tailrace.adaptors.rows.rows import make_rows
 from tailrace.adaptors.stdout import StdoutSink, StdoutWriter
 from tailrace.log.record import Op
 
@@ -46,5 +47,15 @@ def test_pretty_is_for_reading(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_commands_are_shown_too(capsys: pytest.CaptureFixture[str]) -> None:
-    StdoutWriter(StdoutSink()).command('a"b', "truncate", Who("p", "w", 1))
+    StdoutWriter(StdoutSink()).command('a"b', Command("truncate"), Who("p", "w", 1))
     assert json.loads(capsys.readouterr().out) == {"op": "command", "namespace": 'a"b', "command": "truncate"}
+
+
+def test_each_message_says_where_it_stands(capsys: pytest.CaptureFixture[str]) -> None:
+    writer = StdoutWriter(StdoutSink())
+    writer.finish([writer.stage([placed(ROWS, 3, pa.array([40, 41]))])], Who("p", "w", 1), {})
+    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [(line["partition"], line["offset"], "transaction" in line) for line in lines] == [
+        (3, 40, False),
+        (3, 41, False),
+    ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 from pathlib import Path
 
@@ -10,6 +11,8 @@ import pyarrow.parquet as pq
 import pytest
 
 import tailrace
+from tailrace.cli.sources import READ_BYTES, Format, portions
+from tailrace.errors import BadInput, BadRecord
 from tests.cli.runs import Cli
 
 
@@ -188,7 +191,7 @@ def test_what_cannot_be_done(orders: Cli, tmp_path: Path) -> None:
     orders.fails("topic", "append", "orders", "--format", "xml", input="a\n", code=2)
     orders("topic", "set", "orders", "max_record_bytes=10")
     err = orders.fails("topic", "append", "orders", input="short\n" + "long" * 10 + "\n").err
-    assert "a record has 40 bytes, over the topic's max_record_bytes of 10" in err
+    assert "-, line 2: it has more bytes than a record of the topic may have, 10" in err
 
 
 def test_many_lines_over_several_reads(orders: Cli, tmp_path: Path) -> None:
@@ -199,3 +202,36 @@ def test_many_lines_over_several_reads(orders: Cli, tmp_path: Path) -> None:
     with tailrace.open(orders.home) as home:
         values = [record.value for record in home.topic("orders").records(0)]
     assert b"".join(v + b"\n" for v in values if v is not None) == path.read_bytes()
+
+
+# --- long lines
+class Counted(io.BytesIO):
+    """A stream of one line without an end, and how much of it was read."""
+
+    given = 0
+
+    def read1(self, size: int | None = -1, /) -> bytes:
+        self.given += size or 0
+        return b"x" * (size or 0)
+
+
+@pytest.mark.parametrize("format", [Format.lines, Format.jsonl, Format.csv])
+def test_a_long_line_is_refused_as_soon_as_it_is_over_the_limit(format: Format) -> None:
+    def refuse(error: BadRecord) -> None:
+        raise error
+
+    stream, limit = Counted(), 3 * READ_BYTES + 5
+    with pytest.raises(BadInput, match=r"than a record of the topic may have, 786,437|field larger than"):
+        list(portions(stream, "-", format, None, refuse, limit))
+    assert stream.given <= limit + 2 * READ_BYTES
+
+
+@pytest.mark.parametrize("before", [0, 1, READ_BYTES - 1, READ_BYTES, 3 * READ_BYTES])
+@pytest.mark.parametrize("size", [50, 51, READ_BYTES, READ_BYTES + 1, 5 * READ_BYTES + 3])
+def test_a_long_line_is_passed_over_alone(before: int, size: int) -> None:
+    lines = [b"a" * 50, *[b"b" * 49] * (before // 50), b"c" * size, b"", b"d" * 50, b"e"]
+    told: list[str] = []
+    found = portions(io.BytesIO(b"\n".join(lines)), "rows", Format.lines, None, lambda e: told.append(str(e)), 50)
+    assert [value for some, _ in found for _, value in some] == [line for line in lines if len(line) <= 50]
+    assert len(told) == (size > 50)
+    assert all(f"rows, line {before // 50 + 2}: it has more bytes" in text for text in told)

@@ -13,6 +13,20 @@ from tests.servers.aws import new_bucket, new_table
 from tests.servers.process import Server
 
 
+def test_copying_the_home_that_the_option_names(cli: Cli, tmp_path: Path) -> None:
+    cli("topic", "create", "orders")
+    away = Cli(tmp_path / "nowhere")
+    away("home", "copy", tmp_path / "one", "--home", cli.home)
+    away("--home", cli.home, "home", "copy", tmp_path / "two")
+    cli("home", "copy", tmp_path / "three")
+    away("home", "copy", cli.home, tmp_path / "four")
+    for name in ("one", "two", "three", "four"):
+        assert cli("topic", "list", "--home", tmp_path / name, "--json").json[0]["name"] == "orders"
+    refused = away.fails("home", "copy", cli.home, tmp_path / "five", "--home", tmp_path / "one").err
+    assert "--home says" in refused
+    assert "takes FROM and TO, not 3 places" in cli.fails("home", "copy", "a", "b", "c").err
+
+
 def test_create_on_disk(cli: Cli, tmp_path: Path) -> None:
     folder = tmp_path / "some" / "where"
     assert cli("home", "create", folder).out == f"the home {folder} is ready: 0 topics\n"

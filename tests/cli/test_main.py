@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -15,6 +16,7 @@ import typer
 from tailrace import __version__
 from tailrace.cli.main import app
 from tests.cli.runs import PROGRAM, Cli
+from tests.docs.test_examples import ROOT
 
 
 def commands(at: Any = None, way: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
@@ -46,8 +48,16 @@ def test_every_command_has_help_and_examples(cli: Cli, way: tuple[str, ...], com
     assert f"$ tailrace {' '.join(way)}" in shown or f"| tailrace {' '.join(way)}" in shown
     if way[0] in ("topic", "group", "home", "doctor"):
         assert "--home" in shown
-        assert "--json" in shown
+    assert "--json" in shown, "as the README says of every command"
+    assert "<bool>" not in shown, "a flag takes no value"
     assert all(parameter.help for parameter in command.params if parameter.name != "help")
+
+
+def test_the_page_about_the_command_line_has_every_command() -> None:
+    page = (ROOT / "docs" / "operations" / "cli.md").read_text()
+    rows = dict(re.findall(r"^\| `tailrace((?: \w+)*)` \| (.*) \|$", page, re.MULTILINE))
+    listed = {(*group.split(), name) for group, text in rows.items() for name in re.findall(r"`(\w+)`", text)}
+    assert listed == {way for way, _ in commands()}
 
 
 def test_version(cli: Cli) -> None:
@@ -58,6 +68,13 @@ def test_without_a_command_there_is_help(cli: Cli) -> None:
     for way in ((), ("topic",), ("group",), ("home",)):
         ran = cli.process(*way)
         assert "Usage: tailrace" in ran.out + ran.err
+
+
+def test_commands_are_shown_in_panels(cli: Cli) -> None:
+    shown = cli("--help").out
+    panels = re.findall(r"─ (.+?) ─", shown)
+    assert panels == ["Options", "Ways to use the log", "Pipelines", "The home"]
+    assert shown.index("│ topic ") < shown.index("─ Pipelines ─") < shown.index("│ run ") < shown.index("│ doctor ")
 
 
 def test_exit_codes(cli: Cli) -> None:

@@ -47,8 +47,9 @@ def test_ten_messages_through_the_functions(cli: Cli) -> None:
     ran = cli("test", shop())
     assert ran.out.startswith("file: 10 of 10 sampled messages would be written")
     assert "nothing was written" in ran.err
-    assert not list(Path("out").glob("orders*"))
-    assert not Path("home").exists()
+    assert sorted(path.name for path in Path().iterdir()) == ["in", "shop.py"], "not even an empty folder"
+    cli("test", shop(save="'tailrace', home='./other', topic='all'"))
+    assert sorted(path.name for path in Path().iterdir()) == ["in", "shop.py"]
 
 
 @pytest.mark.parametrize(
@@ -114,6 +115,21 @@ def test_a_file_to_start_from(cli: Cli) -> None:
     assert "tailrace has no 'postgers'; did you mean 'postgres'?" in cli.fails("init", "postgers", "file").err
 
 
+def test_the_file_that_init_writes_need_not_be_named(cli: Cli) -> None:
+    for command in ("test", "run"):
+        told = cli.fails(command).err
+        assert "neither pipeline.py nor pipeline.toml; name the pipeline's file" in told
+    cli("init", "file", "file")
+    cli("test", SOURCE_PATH="./in", SINK_PATH="./out")
+    Path("pipeline.toml").touch()
+    assert "both pipeline.py and pipeline.toml" in cli.fails("test").err
+
+
+def test_an_adaptor_that_cannot_be_that_end(cli: Cli) -> None:
+    assert "'stdout' cannot be read from" in cli.fails("init", "stdout", "file").err
+    assert not Path("pipeline.py").exists()
+
+
 def test_a_name_that_would_hide_a_module_of_pythons(cli: Cli) -> None:
     for command in ("init", "file", "file", "--file", "copy.py"), ("test", "copy.py"), ("run", "copy.py"):
         Path("copy.py").unlink(missing_ok=True)
@@ -126,7 +142,11 @@ def test_a_name_that_would_hide_a_module_of_pythons(cli: Cli) -> None:
 def test_about(cli: Cli) -> None:
     found = {a["name"]: a for a in cli("about", "--json").json}
     assert {name: (a["reads"], a["follows"], a["guarantee"]) for name, a in found.items()} == {
+        "dynamodb": (True, True, "exactly once"),
         "file": (True, True, "exactly once"),
+        "kafka": (True, True, "exactly once"),
+        "mongodb": (True, True, "exactly once"),
+        "mysql": (True, True, "exactly once"),
         "postgres": (True, True, "exactly once"),
         "stdout": (False, False, "at least once"),
         "tailrace": (True, True, "exactly once"),

@@ -13,7 +13,7 @@ import pytest
 
 import tailrace
 from tailrace.cli.reading import _last
-from tailrace.log.retention import raise_floor
+from tailrace.log.upkeep.retention import raise_floor
 from tests.cli.runs import PROGRAM, Cli
 
 

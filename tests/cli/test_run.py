@@ -7,19 +7,19 @@ import os
 import re
 import signal
 import subprocess
+import sys
 import time
 import urllib.request
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 from rich.console import Console
 
-from tailrace.cli.metrics import rendered
 from tailrace.cli.runview import Rates, RunView
-from tailrace.pipeline.status import Sink, Source, Status
+from tailrace.pipeline.run.status import SinkStatus, SourceStatus, Status
 from tests.cli.runs import PROGRAM, Cli
 from tests.cli.terminal import Terminal
 from tests.pipeline.runs import until
@@ -40,8 +40,11 @@ pipeline = (
 # -- what is shown
 def status() -> Status:
     made = Status("shop", "copying", records=1200, delay=0.25)
-    made.sources = {"public.orders": Source("copy", pieces=8, done=2, copied=1000), "public.items": Source("sync")}
-    made.sinks = {"lake": Sink("running", rows=900, offset=899, lag=300, delay=1.5)}
+    made.sources = {
+        "public.orders": SourceStatus("copy", pieces=8, done=2, copied=1000),
+        "public.items": SourceStatus("sync"),
+    }
+    made.sinks = {"lake": SinkStatus("running", rows=900, lag=300, delay=1.5, oldest=int((time.time() - 7200) * 1000))}
     return made
 
 
@@ -60,14 +63,43 @@ def test_the_live_view() -> None:
     seen = drawn(view.live(made.shown()))
     assert "shop  copying  1,400 messages, 100/s  read 0.2 s after it happened" in seen
     assert "██████████░░░░░░░░░░  50% 4 s left" in seen
-    assert ["lake", "running", "1,000", "50", "899", "300", "1.5", "s"] in [line.split() for line in seen.splitlines()]
+    assert ["lake", "running", "1,000", "50", "300", "2.0", "h", "1.5", "s"] in [
+        line.split() for line in seen.splitlines()
+    ]
 
 
 def test_trouble_is_shown() -> None:
     made = status()
     made.error, made.sinks["lake"].error = "the source is away", "disk full"
     assert "the source is away\ndisk full" in drawn(RunView().live(made.shown()))
-    assert RunView().line(made.shown(), False).startswith("copying (the source is away): 1,000 copied")
+    line = RunView().line(made.shown(), False)
+    assert line.startswith("copying (the source is away): 1,000 copied")
+    assert line.endswith("lake running 900 rows, 300 behind for 2.0 h: disk full")
+
+
+def test_messages_that_failed_and_were_passed_are_shown() -> None:
+    made = status()
+    assert "failed" not in drawn(RunView().live(made.shown())) + RunView().line(made.shown(), False)
+    made.sinks["lake"].skipped = 2
+    assert "lake: 2 messages failed, as on_error allows, and not delivered" in drawn(RunView().live(made.shown()))
+    assert "lake running 900 rows, 2 failed, 300 behind" in RunView().line(made.shown(), False)
+
+
+def test_a_run_whose_writers_have_all_stopped_says_so() -> None:
+    made = status()
+    made.state, made.sinks = "following", {"lake": SinkStatus("stopped"), "pond": SinkStatus("running")}
+    assert made.shown()["state"] == "following"
+    made.sinks["pond"].state = "stopped"
+    assert made.shown()["state"] == "following, every writer stopped"
+    made.state = "stopped"
+    assert made.shown()["state"] == "stopped"
+
+
+def test_an_age_is_that_of_what_is_pending_and_grows() -> None:
+    sink = SinkStatus("stopped", lag=3, oldest=1000_000, delay=0.1)
+    assert [sink.shown(now)["age"] for now in (1000.0, 1060.5)] == [0.0, 60.5]
+    sink.lag = 0
+    assert sink.shown(2000.0)["age"] == 0.0
 
 
 def test_rates_are_of_the_last_seconds() -> None:
@@ -77,18 +109,6 @@ def test_rates_are_of_the_last_seconds() -> None:
     for now[0], count in ((1.0, 10), (4.0, 40), (8.0, 40), (12.0, 40)):
         last = rates("a", count)
     assert last == 0
-
-
-def test_metrics() -> None:
-    made = Status('sh"op', records=7, delay=0.5)
-    made.sinks = {"lake": Sink("running", rows=5, lag=2), "pond": Sink("stopped")}
-    lines = rendered(made.shown()).splitlines()
-    assert r'tailrace_messages_total{pipeline="sh\"op"} 7' in lines
-    assert r'tailrace_source_delay_seconds{pipeline="sh\"op"} 0.500' in lines
-    assert r'tailrace_writer_rows_total{pipeline="sh\"op",writer="lake"} 5' in lines
-    assert r'tailrace_writer_lag{pipeline="sh\"op",writer="lake"} 2' in lines
-    assert r'tailrace_writer_up{pipeline="sh\"op",writer="lake"} 1' in lines
-    assert r'tailrace_writer_up{pipeline="sh\"op",writer="pond"} 0' in lines
 
 
 # -- processes
@@ -157,6 +177,67 @@ def test_ctrl_c_waits_for_a_writer_and_a_second_does_not(shop: Path) -> None:
     assert rows(shop / "c0") == []
 
 
+def _workers(driver: int) -> list[int]:
+    """The Python processes of a run's Spark."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        with suppress(OSError):
+            own = f"TAILRACE_DRIVER={driver} ".encode() in (entry / "environ").read_bytes()
+            if own and b"tailrace.pipeline.run.daemon" in (entry / "cmdline").read_bytes():
+                found.append(int(entry.name))
+    return found
+
+
+@pytest.mark.spark
+@pytest.mark.skipif(not Path("/proc").exists(), reason="workers see their driver's end on Linux only")
+def test_workers_end_with_a_driver_that_is_killed_and_the_next_run_starts_at_once(shop: Path) -> None:
+    text = (shop / "shop.py").read_text()
+    (shop / "shop.py").write_text(text.replace("changes=5", "changes=5, slow=600"))
+    with run(shop) as process:
+        until(lambda: process.poll() is not None or len(_workers(process.pid)) > 1, 200)
+        assert process.poll() is None, (shop / "said").read_text()
+        process.kill()
+        process.wait()
+        until(lambda: len(_workers(process.pid)) <= 1, 30)
+    (shop / "shop.py").write_text(text)
+    began = time.monotonic()
+    command = [PROGRAM, "run", "shop.py", "--once"]
+    done = subprocess.run(command, cwd=shop, capture_output=True, text=True, timeout=200, env=environment())
+    assert done.returncode == 0, done
+    assert "waiting up to" not in done.stderr, time.monotonic() - began
+    assert len({row[1] for row in rows(shop / "c0")}) == 50
+
+
+@pytest.mark.spark
+def test_a_run_whose_whole_group_is_ended_ends_without_a_trace(shop: Path) -> None:
+    """As systemd does: Java and the workers get SIGTERM, too."""
+    with (shop / "said").open("w") as said:
+        command = [PROGRAM, "run", "shop.py"]
+        made = subprocess.Popen(command, cwd=shop, stdout=said, stderr=said, env=environment(), start_new_session=True)
+    try:
+        until(lambda: made.poll() is not None or len(rows(shop / "c0")) == 55, 200)
+        os.killpg(made.pid, signal.SIGTERM)
+        assert made.wait(60) in (0, 1)
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(made.pid, signal.SIGKILL)
+        made.wait()
+    text = (shop / "said").read_text()
+    assert "stopping: writers finish" in text
+    assert "Traceback" not in text, text
+
+
+@pytest.mark.spark
+def test_what_a_function_prints_is_seen(shop: Path) -> None:
+    text = (shop / "shop.py").read_text().replace(".save(", ".transform(pretty(0)).save(")
+    (shop / "shop.py").write_text("from tailrace.pipeline.functions import pretty\n" + text)
+    command = [PROGRAM, "run", "shop.py", "--once"]
+    done = subprocess.run(command, cwd=shop, capture_output=True, text=True, timeout=120, env=environment())
+    assert done.returncode == 0, done
+    assert len([json.loads(line) for line in done.stdout.splitlines()]) == 55
+    assert "c0 ended 55 rows" in done.stderr
+
+
 @pytest.mark.spark
 def test_what_is_printed_can_be_piped(tmp_path: Path) -> None:
     text = FILE.format(folder=tmp_path).replace('"tests.pipeline.toys:sink", name="c0"', '"stdout"')
@@ -185,3 +266,18 @@ def test_a_spark_that_cannot_be_started_is_one_line(shop: Path, option: tuple[st
     *_, last = done.stderr.splitlines()
     assert last.startswith(f"tailrace: Spark cannot be started: {why}; look at --master and --conf")
     assert "Traceback" not in done.stderr + done.stdout
+
+
+def test_what_py4j_logs_when_java_ends_is_not_shown() -> None:
+    """It logs some of it to the root logger, where others' words stay."""
+    code = """
+import logging
+from tailrace.cli.run import _silence_end_of_java
+_silence_end_of_java()
+exec(compile("logging.exception('java is gone')", "/lib/py4j/java_gateway.py", "exec"))
+logging.getLogger("py4j.clientserver").error("java is gone")
+logging.error("something else")
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    assert "something else" in done.stderr
+    assert "java is gone" not in done.stderr

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 import tailrace
-from tailrace.log import head as heads
-from tailrace.log import scrub as scrubbing
+from tailrace.log.format import head as heads
+from tailrace.log.integrity import scrub as scrubbing
 from tests.cli.runs import Cli
 
 
@@ -49,7 +49,7 @@ def test_damage_is_named(cli: Cli) -> None:
 
 
 def test_records_of_long_compacted_runs_are_not_counted(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(heads, "FULL", 300)
+    monkeypatch.setattr(heads, "MAX_ENTRY_BYTES", 300)
     with tailrace.open(cli.home) as home:
         topic = home.create_topic("orders", compact=True)
         for n in range(30):
@@ -57,7 +57,7 @@ def test_records_of_long_compacted_runs_are_not_counted(cli: Cli, monkeypatch: p
         home.upkeep()
         there = len(list(topic.records()))
     assert f"read {there} records in" in cli("scrub").out
-    monkeypatch.setattr(scrubbing, "SLICE", 100)
+    monkeypatch.setattr(scrubbing, "MAX_BYTES_PER_READ", 100)
     assert "read at most 30 records in" in cli("scrub").out
     assert cli("scrub", "--json").json["read"]["at_most"] is True
 

@@ -73,7 +73,7 @@ def test_a_bar_shows_what_upkeep_has_written(orders: Cli) -> None:
     with Terminal([PROGRAM, "upkeep", "run", "--rate", "2MiB"], orders.env()) as terminal:
         assert re.search(r"upkeep .*━", shown(terminal.wait_for("MB")))
         assert terminal.end() == 0
-        assert re.search(r"large\s+wrote [\d.]+ MiB anew", shown(terminal.seen))
+        assert re.search(r"large\s+wrote [\d.]+ MiB again", shown(terminal.seen))
 
 
 def test_no_bar_for_quick_work_nor_without_a_terminal(orders: Cli, tmp_path: Path) -> None:

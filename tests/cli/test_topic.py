@@ -85,6 +85,20 @@ def test_a_topic_grows(cli: Cli) -> None:
     assert "'orders' has 6 partitions and cannot have fewer, 2" in cli.fails("topic", "grow", "orders", 2).err
 
 
+def test_a_number_of_partitions_that_is_none(cli: Cli) -> None:
+    assert "'many' is no whole number" in cli.fails("topic", "create", "orders", "--partitions", "many", code=2).err
+    cli("topic", "create", "orders", "--partitions", 2, "--set", "retention_ms=7d", "--set", "retention_bytes=1GiB")
+    kept = cli("topic", "describe", "orders", "--json").json["settings"]
+    assert (kept["retention_ms"], kept["retention_bytes"]) == (7 * 86_400_000, 1 << 30)
+    assert "'three' is no whole number" in cli.fails("topic", "grow", "orders", "three", code=2).err
+
+
+@pytest.mark.parametrize(("word", "here"), [("consume", "'read' or 'tail'"), ("produce", "'append'"), ("ls", "'list'")])
+def test_what_other_systems_call_a_command_leads_to_it(cli: Cli, word: str, here: str) -> None:
+    said = " ".join(cli.fails("topic", word, "orders", code=2).err.replace("│", " ").split())
+    assert f"No such command '{word}'. Did you mean {here}?" in said
+
+
 def test_settings_are_changed(cli: Cli) -> None:
     cli("topic", "create", "orders", "--set", "retention-ms=1d")
     now = cli("topic", "set", "orders", "retention_ms=null", "max_record_bytes=1MiB", "compact=true", "--json").json
@@ -96,7 +110,7 @@ def test_settings_are_changed(cli: Cli) -> None:
 @pytest.mark.parametrize(
     ("setting", "said"),
     [
-        ("retention=7d", "a topic's settings has no 'retention'; did you mean 'retention_ms'?"),
+        ("retention=7d", "a topic has no 'retention'; did you mean 'retention_ms'?"),
         ("retention_ms", "'retention_ms' is no setting; write NAME=VALUE"),
         ("retention_ms=0", "a topic's retention_ms is a number from 1"),
         ("retention_ms=soon", "a topic's retention_ms is a whole number, or null for no limit, not 'soon'"),

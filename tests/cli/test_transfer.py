@@ -22,7 +22,7 @@ def test_there_and_back(cli: Cli, tmp_path: Path) -> None:
     assert again == "imported 0 records into 'copy'; 20 records were there already\n"
     done = cli("topic", "import", "copy", tmp_path / "out", "--partition", 1, "--renumber", "--json").json
     assert [{**one, "records": one["records"] > 0} for one in done] == [
-        {"partition": 1, "records": True, "present": 0, "segments": 1, "torn": []}
+        {"partition": 1, "records": True, "present": 0, "segments": 1, "torn": [], "gaps": 0}
     ]
 
 

@@ -6,19 +6,21 @@ import os
 import re
 import signal
 import subprocess
+import time
+from types import SimpleNamespace
 
 import pytest
 
 import tailrace
 from tailrace.coordination.lease import Lease
-from tailrace.log import head as heads
-from tailrace.log import keeper
+from tailrace.log.format import head as heads
+from tailrace.log.upkeep import scheduler
 from tests.cli.runs import PROGRAM, Cli
 
 
 @pytest.fixture
 def orders(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(heads, "FULL", 300)
+    monkeypatch.setattr(heads, "MAX_ENTRY_BYTES", 300)
     monkeypatch.setattr(os, "nice", lambda by: 0)
     cli("topic", "create", "orders", "-p", 2)
     with tailrace.open(cli.home) as here:
@@ -87,8 +89,8 @@ def test_what_is_refused(cli: Cli, orders: None, monkeypatch: pytest.MonkeyPatch
     assert "no size" in cli.fails("upkeep", "run", "--rate", "fast").err
     assert "is 5 bytes a second, and would hardly ever end" in cli.fails("upkeep", "run", "--rate", "5").err
     assert "no topic 'other'" in cli.fails("upkeep", "run", "other").err
-    monkeypatch.setattr(keeper.Keeper.run, "__kwdefaults__", {"wait": 0.0})
-    with tailrace.open(cli.home) as here, Lease(here.store, keeper.LEASE) as lease:
+    monkeypatch.setattr(scheduler.Keeper.run, "__kwdefaults__", {"wait": 0.0})
+    with tailrace.open(cli.home) as here, Lease(here.store, scheduler.LEASE) as lease:
         lease.acquire()
         assert f"by process {os.getpid()} on" in cli.fails("upkeep", "run").err
 
@@ -97,7 +99,7 @@ def test_an_interrupted_run_says_that_nothing_is_lost(cli: Cli, orders: None, mo
     def interrupted(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(keeper.Keeper, "run", interrupted)
+    monkeypatch.setattr(scheduler.Keeper, "run", interrupted)
     assert "what was done stays" in cli.fails("upkeep", "run", code=130).err
 
 
@@ -124,9 +126,10 @@ def test_one_that_runs_every_so_often_outlives_another_that_is_at_it(
         if len(slept) > 1:
             raise KeyboardInterrupt
 
-    monkeypatch.setattr(keeper.Keeper.run, "__kwdefaults__", {"wait": 0.0})
-    monkeypatch.setattr("tailrace.cli.upkeep.time.sleep", sleep)
-    with tailrace.open(cli.home) as here, Lease(here.store, keeper.LEASE) as lease:
+    monkeypatch.setattr(scheduler.Keeper.run, "__kwdefaults__", {"wait": 0.0})
+    # Not `time.sleep` itself: threads of the home sleep as well.
+    monkeypatch.setattr("tailrace.cli.upkeep.time", SimpleNamespace(time=time.time, sleep=sleep))
+    with tailrace.open(cli.home) as here, Lease(here.store, scheduler.LEASE) as lease:
         lease.acquire()
         ran = cli.fails("upkeep", "run", "--every", "1h", code=130)
     assert "under way already" in ran.err

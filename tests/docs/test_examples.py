@@ -2,7 +2,8 @@
 
     ```python    the blocks of a page share their names, like one program; a ```text block right after one is its output
     ```console   lines after `$ ` are commands, the lines below one its output; one without any may print what it likes;
-                 `export` holds for the rest of the page
+                 `export` holds for the rest of the page, and what ends in `&` runs until its end; for its port, 7117,
+                 one that is free is taken
 
 In an output `…` stands for anything.  A block after `<!-- not run: why -->` is left out.
 """
@@ -13,10 +14,12 @@ import io
 import os
 import re
 import shlex
+import shutil
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import closing, redirect_stdout
+from contextlib import ExitStack, closing, redirect_stdout
 from dataclasses import dataclass
 from itertools import zip_longest
 from pathlib import Path
@@ -25,9 +28,17 @@ from typing import Any
 import pytest
 
 ROOT = Path(__file__).parents[2]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs" / "guide").glob("*.md")), ROOT / "docs" / "formats" / "tip.md"]
-PAGES += [ROOT / "docs" / "operations" / name for name in ("scrub.md", "backup.md", "upkeep.md")]
+PAGES = [
+    ROOT / "README.md",
+    ROOT / "docs" / "index.md",
+    *sorted((ROOT / "docs" / "guide").glob("*.md")),
+    ROOT / "docs" / "formats" / "tip.md",
+]
+PAGES += [ROOT / "docs" / "operations" / name for name in ("scrub.md", "backup.md", "upkeep.md", "monitoring.md")]
+PORT = "7117"
 FENCE = re.compile(r"^(?P<skip><!-- not run: .+ -->\n)?```(?P<kind>\w+)\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)
+FILE = re.compile(r"# file: ([\w.]+)\n")
+"""The first line of a block that is a file of its own, for the commands after it."""
 
 
 @dataclass(frozen=True)
@@ -57,7 +68,8 @@ def matches(expected: str, printed: str) -> bool:
 def environment() -> dict[str, str]:
     """Like a reader's: the program on the path, no home chosen."""
     env = {name: value for name, value in os.environ.items() if not name.startswith(("TAILRACE", "AWS"))}
-    return {**env, "PATH": f"{Path(sys.executable).parent}:{env['PATH']}", "COLUMNS": "80", "TZ": "UTC"}
+    env |= {"COLUMNS": "80", "TZ": "UTC", "TAILRACE_SPARK_ARCHIVE": "off"}  # which would be left in this user's cache
+    return {**env, "PATH": f"{Path(sys.executable).parent}:{env['PATH']}"}
 
 
 def commands(text: str) -> Iterator[tuple[str, str]]:
@@ -70,8 +82,13 @@ def commands(text: str) -> Iterator[tuple[str, str]]:
         yield command, output
 
 
-def run_console(text: str, where: str, env: dict[str, str]) -> None:
+def run_console(text: str, where: str, env: dict[str, str], beside: ExitStack | None = None) -> None:
     for command, output in commands(text):
+        if command.endswith(" &") and beside is not None:
+            program = shutil.which(command.split()[0], path=env["PATH"]) or ""
+            words = [program, *shlex.split(command[:-2])[1:]]
+            beside.callback(stop, subprocess.Popen(words, env=env, stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL))
+            continue
         if command.startswith("export "):
             env.update(word.split("=", 1) for word in shlex.split(command)[1:])
             continue
@@ -89,6 +106,20 @@ def run_console(text: str, where: str, env: dict[str, str]) -> None:
             assert matches(output, done.stdout), f"{where}: {command} printed\n{done.stdout}not\n{output}"
 
 
+def stop(program: subprocess.Popen[bytes]) -> None:
+    """End a program that a page has started beside its commands."""
+    program.terminate()
+    program.wait(30)
+
+
+def with_free_port(page: str) -> str:
+    """A page whose server has a port that no other test run has."""
+    if PORT not in page:
+        return page
+    with closing(socket.create_server(("127.0.0.1", 0))) as taken:
+        return page.replace(PORT, str(taken.getsockname()[1]))
+
+
 def run_python(text: str, where: str, names: dict[str, Any]) -> str:
     with redirect_stdout(io.StringIO()) as printed:
         exec(compile(text, where, "exec"), names)
@@ -99,19 +130,22 @@ def run_python(text: str, where: str, names: dict[str, Any]) -> str:
 def test_the_examples_of_a_page(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("TAILRACE_HOME", raising=False)
-    found = blocks(page.read_text())
+    found = blocks(with_free_port(page.read_text()))
     names: dict[str, Any] = {"__name__": "__main__"}
-    env = environment()
+    env, beside = environment(), ExitStack()
     try:
         for block, after in zip_longest(found, found[1:]):
             where = f"{page.name}:{block.line}"
             if block.kind == "console" and not block.skipped:
-                run_console(block.text, where, env)
+                run_console(block.text, where, env, beside)
+            elif block.kind == "python" and (name := FILE.match(block.text)) is not None:
+                Path(name[1]).write_text(block.text)
             elif block.kind == "python" and not block.skipped:
                 printed = run_python(block.text, where, names)
                 if after is not None and after.kind == "text":
                     assert matches(after.text, printed), f"{where} printed\n{printed}not\n{after.text}"
     finally:
+        beside.close()
         if "home" in names:
             with closing(names["home"]):
                 pass

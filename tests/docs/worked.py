@@ -8,12 +8,12 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 
-from tailrace.log import head as heads
-from tailrace.log.buffer import Buffer
-from tailrace.log.chunk import Chunk
-from tailrace.log.entry import ENTRIES, encode, joined
-from tailrace.log.head import Entry, Head
+from tailrace.log.format import head as heads
+from tailrace.log.format.chunk import Chunk
+from tailrace.log.format.head import ChunkEntry, Head
+from tailrace.log.interchange.entry import ENTRIES, encode, joined
 from tailrace.log.record import Mode, Op, attributes
+from tailrace.log.write.buffer import Buffer
 from tailrace.storage.evaluation import changed
 from tailrace.storage.tables import LAST
 
@@ -59,10 +59,10 @@ def end_of_the_chunk() -> str:
     return hexdump(data[begin:], begin)
 
 
-def entry() -> Entry:
+def entry() -> ChunkEntry:
     """The entry of that chunk, kept in an item."""
     _, runs = chunk().inline()
-    return Entry(ID, True, 3, 0, runs)
+    return ChunkEntry(ID, True, 3, 0, runs)
 
 
 def entry_in_the_head() -> str:

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from tailrace.storage.calls import Store
-from tailrace.storage.database import Database
-from tailrace.storage.sqlite import SqliteTable
+from tailrace.storage.sqlite.database import Database
+from tailrace.storage.sqlite.table import SqliteTable
 from tailrace.testing import ManualClock, SimulatedObjects, SimulatedTable
 from tests.servers.aws import client, new_table
 
@@ -27,7 +27,7 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
         yield Store(table, SimulatedObjects())
         table.close()
     else:
-        from tailrace.storage.dynamodb import DynamoTable
+        from tailrace.storage.aws.dynamodb import DynamoTable
 
         server = request.getfixturevalue(request.param)
         with client(server) as made:

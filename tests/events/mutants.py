@@ -14,7 +14,7 @@ from tailrace.storage.calls import Steps
 from tailrace.storage.tables import Item
 
 Mutant = Callable[[], AbstractContextManager[Any]]
-_landed, _raise_floor = append._Attempts._landed, pruning._raise_floor
+_landed, _raise_floor = append._Attempts._landed, pruning.raise_floor
 
 
 def _unrecognised(self: Any, outcome: Outcome, actions: Any) -> Steps[bool]:
@@ -56,7 +56,7 @@ MUTANTS: dict[str, tuple[Mutant, str]] = {
         _patched(append._Attempts, "_give_up_if_gone", lambda self, stands: None),
         "roll",
     ),
-    "the floor not raised before": (_patched(pruning, "_raise_floor", _no_floor), "append"),
+    "the floor not raised before": (_patched(pruning, "raise_floor", _no_floor), "append"),
     "what is hidden taken for pruned": (_patched(reading, "bridge", _no_bridge), "append pair"),
     "a cache that folds from one too late": (
         _patched(loading.Loading, "_decoded", lambda self, events: [self.codec.decode("", e) for e in events[1:]]),

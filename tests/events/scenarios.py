@@ -9,13 +9,13 @@ import msgspec
 
 from tailrace.errors import OutcomeUnknown, TooManyConflicts, VersionConflict
 from tailrace.events import Cache, Event
-from tailrace.events.append import Part, Settings, commit, part
+from tailrace.events.append import AppendSettings, StreamAppend, commit, part
 from tailrace.events.cache import AnyCachedValue
 from tailrace.events.decider import LATEST, Deciding, transact
 from tailrace.events.loading import Loading
 from tailrace.events.pruning import prune
 from tailrace.events.reading import Backward, Forward, read_tip
-from tailrace.events.tip import TIP, Limits
+from tailrace.events.tip import TIP, TipLimits
 from tailrace.storage.calls import Steps
 from tailrace.storage.tables import Key
 from tailrace.testing import Life, Scenario, SimulatedTable, Simulation, Violation
@@ -87,15 +87,15 @@ class Ghost:
             raise Violation("acknowledged, and not there", self.stream, ids, version)
 
 
-def settings_of(life: Life) -> Settings:
-    return Settings(Limits(max_events=2), "none", lambda: f"{life.rng.getrandbits(64):016x}", lambda: "T")
+def settings_of(life: Life) -> AppendSettings:
+    return AppendSettings(TipLimits(max_events=2), "none", lambda: f"{life.rng.getrandbits(64):016x}", lambda: "T")
 
 
 def added(life: Life, count: int) -> list[Event]:
     return [CODEC.encode(A, Added(life.rng.randint(1, 9), life.name)) for _ in range(count)]
 
 
-def acknowledge(sim: Simulation, parts: list[Part], done: Any) -> None:
+def acknowledge(sim: Simulation, parts: list[StreamAppend], done: Any) -> None:
     for p, appended in zip(parts, done, strict=True):
         ghost = sim.ghosts[p.stream]
         ghost.check(sim)
@@ -110,7 +110,7 @@ def writer(sim: Simulation, *streams: str, times: int = 3, expects: bool = False
         for n in range(times):
             settings, parts = settings_of(life), []
             for stream in streams:
-                expected = (yield from read_tip(stream)).n if expects else None
+                expected = (yield from read_tip(stream)).version if expects else None
                 parts.append(part(stream, added(life, 1 + n % 2), [], settings, expected=expected))
             try:
                 done = yield from commit(parts, settings)

@@ -8,8 +8,8 @@ from typing import Any, ClassVar
 import msgspec
 import pytest
 
-from tailrace.errors import BadEvent, BadSetting, Undecodable
-from tailrace.events import Event, JsonCodec, RawCodec
+from tailrace.errors import BadEvent, BadSetting, OutOfMemory, Undecodable
+from tailrace.events import Event, JsonCodec, RawCodec, payload
 
 
 @dataclass(frozen=True)
@@ -95,3 +95,13 @@ def test_bad_codecs() -> None:
 def test_raw() -> None:
     event = Event("A")
     assert RawCodec().decode("A-1", RawCodec().encode("A-1", event)) is event
+
+
+def test_too_little_memory_to_unpack_an_event_is_no_damage(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object, **__: object) -> bytes:
+        raise MemoryError
+
+    encoding, data = payload.squeeze(bytes(1000), "deflate")
+    monkeypatch.setattr(payload.zlib, "decompress", refuse)
+    with pytest.raises(OutOfMemory, match="event 7 of stream 'a-1'"):
+        payload.expand(encoding, data, "a-1", 7)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tailrace.errors import BadSetting, TooManyConflicts, VersionConflict
+import tailrace
+from tailrace.errors import BadEvent, BadInput, BadName, BadSetting, TooManyConflicts, VersionConflict
 from tailrace.events import AllowStale, AnyCachedValue, AssumeEmpty, Cache, Decider, Event, Events
 from tailrace.events.tip import Tip
 from tailrace.storage.calls import Store
@@ -137,7 +140,7 @@ def test_assume_empty_saves_the_read(memory: Store) -> None:
 
 
 def test_three_attempts_and_then_an_error(store: Store) -> None:
-    one, tries = counter(store, cache=Cache()), []
+    one, tries = counter(store, cache=Cache(), attempts=3), []
 
     def decide(state: Any) -> list[Any]:
         tries.append(state)
@@ -206,14 +209,14 @@ def test_a_stream_that_is_only_read_is_as_it_was_when_the_others_are_written(sto
 def test_an_older_state_that_comes_late_does_not_replace_a_later_one() -> None:
     clock = ManualClock()
     cache = Cache(clock=clock.monotonic)
-    cache.put("key", Tip(NAME, n=5), "later")
+    cache.put("key", Tip(NAME, version=5), "later")
     clock.move(10)
-    cache.put("key", Tip(NAME, n=4), "older")
+    cache.put("key", Tip(NAME, version=4), "older")
     found = cache.get("key", AllowStale(5))
     assert found is not None
-    assert (found.tip.n, found.state) == (5, "later")
+    assert (found.tip.version, found.state) == (5, "later")
     assert not cache.fresh(found, AllowStale(5)), "nor does it make that one fresh"
-    cache.put("key", Tip(NAME, n=5), "seen again")
+    cache.put("key", Tip(NAME, version=5), "seen again")
     assert (found := cache.get("key", AllowStale(5))) is not None
     assert cache.fresh(found, AllowStale(5))
 
@@ -234,8 +237,73 @@ def test_a_category_is_projected(store: Store) -> None:
     assert Events(store).project(names, CODEC, fold, ZERO) == {"0": (0, 1), "1": (1, 1), "2": (2, 1)}
 
 
+def test_a_category_is_projected_without_a_list_of_its_streams(store: Store) -> None:
+    for name in ("Counter-1", "Counter-2_a", "Other-1"):
+        counter(store, name=name).transact(lambda state: [Added(5)])
+    assert Events(store).project("Counter", CODEC, fold, ZERO) == {"1": (5, 1), "2_a": (5, 1)}
+    assert Events(store).project("Nobody", CODEC, fold, ZERO) == {}
+    with pytest.raises(BadInput, match="'Other-1' is of another category than 'Counter': project one"):
+        Events(store).project(["Counter-1", "Other-1"], CODEC, fold, ZERO)
+    with pytest.raises(BadName, match="not 'Counter-1'"):
+        Events(store).project("Counter-1", CODEC, fold, ZERO)
+
+
+@pytest.mark.parametrize(
+    ("decide", "said"),
+    [
+        (lambda state: Added(1), "gave a Added; give a list of events: \\[event\\], \\[\\] for none"),
+        (lambda state: None, "gave None; give a list of events, \\[\\] where nothing happens"),
+        (lambda state: "Added", "gave a str; give a list of events"),
+        (lambda state: ["Added"], "the codec of stream 'Counter-1' has no type 'str'; it has"),
+        (lambda state: [3], "has no type 'int'"),
+    ],
+)
+def test_a_decision_of_a_wrong_kind_is_told_as_such(memory: Store, decide: Any, said: str) -> None:
+    with pytest.raises(BadEvent, match=said):
+        counter(memory).transact(decide)
+    with pytest.raises(BadEvent, match=said):
+        counter(memory).answer(lambda state: ("yes", decide(state)))
+    assert counter(memory).state() == ZERO
+
+
+def test_answers_and_decisions_over_several_streams_of_a_wrong_shape(memory: Store) -> None:
+    with pytest.raises(BadEvent, match="gives \\(answer, \\[event, …\\]\\), not a list"):
+        counter(memory).answer(lambda state: [Added(1)])  # type: ignore[arg-type, return-value]
+    both = counter(memory), counter(memory, name="Counter-2")
+    for wrong in ([[Added(1)]], Added(1), None):
+        with pytest.raises(BadEvent, match="a decision over 2 streams gives a list of events for each"):
+            Events(memory).transact(*both, decide=lambda *states, wrong=wrong: wrong)
+
+
 def test_an_unfold_that_is_no_origin_is_passed_over(memory: Store) -> None:
     stream = Events(memory).stream(NAME)
     stream.append([CODEC.encode(NAME, Added(1))], unfolds=[Event("Other", b"{}"), CODEC.encode(NAME, Counted(8, 8))])
     assert counter(memory, "snapshot").state() == (8, 8)
     assert counter(memory, "unoptimized").state() == (1, 1)
+
+
+def test_eight_threads_all_get_their_decisions_written(tmp_path: Path) -> None:
+    """Each meets the others again and again, with pauses in between, so that all get a turn."""
+    with tailrace.open(tmp_path) as home:
+        one = home.events().decider(NAME, CODEC, fold, ZERO)
+        with ThreadPoolExecutor(8) as pool:
+            for done in [pool.submit(one.transact, lambda state: [Added(1)]) for _ in range(200)]:
+                done.result()
+        assert one.state() == (200, 200)
+
+
+def test_pauses_between_attempts_grow_with_jitter_and_not_for_ever(memory: Store) -> None:
+    paused: list[float] = []
+    clock = ManualClock()
+    store = Store(memory.table, memory.objects, clock.monotonic, paused.append)
+
+    def decide(state: Any) -> list[Any]:
+        Events(memory).stream(NAME).append([CODEC.encode(NAME, Added(1))])
+        return [Added(100)]
+
+    with pytest.raises(TooManyConflicts, match="20 attempts"):
+        counter(store).transact(decide)
+    assert 20 <= len(paused) <= 40, "an append pauses, too, before it says that it has lost"
+    assert max(paused) < 0.4
+    assert 0.05 < sum(paused) < 40 * 0.32
+    assert len(set(paused)) > 15

@@ -12,8 +12,8 @@ import pytest
 from tailrace.errors import Damaged
 from tailrace.events import Event, Events
 from tailrace.storage.calls import Store
-from tailrace.storage.database import Database
-from tailrace.storage.sqlite import SqliteTable
+from tailrace.storage.sqlite.database import Database
+from tailrace.storage.sqlite.table import SqliteTable
 from tailrace.testing import SimulatedObjects
 
 NAME = "Cart-1"

@@ -26,6 +26,14 @@ def test_no_schedule_of_many(scenario: str, kept: str) -> None:
     check_schedules(SCENARIOS[scenario], range(10_000), table=TABLES[kept], torn=TORN[kept])
 
 
+@pytest.mark.parametrize("kept", TABLES)
+def test_an_append_that_arrives_twice_happens_once(kept: str) -> None:
+    for name, scenario in SCENARIOS.items():
+        for seed in range(15):
+            _, violation = one_schedule(scenario, seed, table=TABLES[kept], torn=TORN[kept], repeats=3)
+            assert violation is None, f"{name}, seed {seed}: {violation}"
+
+
 @pytest.mark.parametrize("mutant", MUTANTS)
 def test_a_rule_taken_away_is_missed(mutant: str) -> None:
     broken, scenarios = MUTANTS[mutant]

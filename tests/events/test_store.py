@@ -64,7 +64,7 @@ def test_every_compression_comes_back(store: Store, compression: str) -> None:
     stream = Events(store, compression=compression).stream(NAME)
     stream.append([Event("A", one, one) for one in data])
     assert [(e.data, e.meta) for e in Events(store).stream(NAME).read()] == [(one, one) for one in data]
-    codes = [one.get("D", 0) for one in stream.tip().e]
+    codes = [one.get("D", 0) for one in stream.tip().stored_events]
     code = {"none": 0, "deflate": 1, "brotli": 2}[compression]
     assert codes == [0, 0, code, 0, code]
 
@@ -76,7 +76,7 @@ def test_the_vectors_of_calving(store: Store) -> None:
     assert shape(store, "Cart-2") == {0: (3, 3), 3: (3, 6), TIP: (3, 9)}
     stream = filled(store, 9, 1, 1, name="Cart-3", max_events=10)
     assert shape(store, "Cart-3") == {0: (10, 10), TIP: (1, 11)}
-    assert stream.tip().b == 10 * 53 + 10
+    assert stream.tip().calved_bytes == 10 * 53 + 10
 
 
 @pytest.mark.parametrize("start", range(0, 13, 2))
@@ -183,6 +183,25 @@ def test_a_prune_announces_no_appends_and_keeps_unfolds(store: Store) -> None:
     item = store.table.get(Key(NAME, TIP))
     assert item is not None
     assert (item["a"], item["n"], len(item["u"])) == (0, 4, 1)
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (Event("Placed"), r"takes a list of events, not one: \[Event\('Placed', …\)\]"),
+        (None, "takes a list of events, not a NoneType"),
+        ("Placed", "takes a list of events, not a str"),
+        ({"type": "Placed"}, "takes a list of events, not a dict"),
+        ([("Placed", b"")], "takes events, not a tuple: Event\\(type, data\\)"),
+    ],
+)
+def test_what_is_no_list_of_events_is_told_how_to_write_one(store: Store, given: Any, said: str) -> None:
+    stream = Events(store).stream(NAME)
+    with pytest.raises(BadEvent, match=said):
+        stream.append(given)
+    with pytest.raises(BadEvent, match=said):
+        Events(store).append(stream.change(given))
+    assert stream.append(Event(name) for name in ("Placed", "Paid")) == 2, "an iterator will do"  # type: ignore[arg-type]
 
 
 def test_what_was_pruned_is_read_from_the_archive(store: Store) -> None:
@@ -340,7 +359,7 @@ def test_an_unknown_encoding_names_stream_and_index(store: Store) -> None:
     stream = filled(store, 2)
     for changes, said in ([{"t": "T", "d": b"x", "D": 7}], "encoding 7"), ([{"t": "T", "d": b"x", "D": 1}], "unpacked"):
         tip = stream.tip()
-        foreign = Update(Key(NAME, TIP), (Set("e", [tip.e[0], *changes]), Set("k", _k(tip, changes))))
+        foreign = Update(Key(NAME, TIP), (Set("e", [tip.stored_events[0], *changes]), Set("k", _k(tip, changes))))
         store.table.write(foreign)
         with pytest.raises(Damaged, match=f"event 1 of stream 'Cart-1' .*{said}") as caught:
             [*stream.read()]
@@ -350,7 +369,7 @@ def test_an_unknown_encoding_names_stream_and_index(store: Store) -> None:
 def _k(tip: Any, changes: list[dict[str, Any]]) -> int:
     from tailrace.events.stored import chained, seed
 
-    return chained(seed(NAME, 0), tip.c, [tip.e[0], *changes])
+    return chained(seed(NAME, 0), tip.types, [tip.stored_events[0], *changes])
 
 
 def test_a_calf_that_is_lost_is_damage_not_a_shorter_stream(store: Store) -> None:

@@ -20,11 +20,14 @@ from unittest.mock import patch
 import tailrace
 from tailrace.errors import Expected, OutcomeUnknown
 from tailrace.home import Home
-from tailrace.log import append, transaction
-from tailrace.log import head as heads
-from tailrace.log.append import Appended, Log, Placed
-from tailrace.log.head import Head
+from tailrace.log import transaction
+from tailrace.log.format import head as heads
+from tailrace.log.format.head import Head
 from tailrace.log.topic import Topic
+from tailrace.log.topic_log import TopicLog
+from tailrace.log.write import append
+from tailrace.log.write.append import Appended
+from tailrace.log.write.placement import Placed
 from tailrace.storage.calls import Steps, Store
 from tailrace.testing import SimulatedObjects
 from tests.servers.aws import table
@@ -93,14 +96,14 @@ def early() -> Iterator[None]:
 @contextmanager
 def stale() -> Iterator[None]:
     """A reader believes the head that it has seen some time ago."""
-    right = Log.head
+    right = TopicLog.head
 
-    def head(self: Log) -> Steps[Head]:
+    def head(self: TopicLog) -> Steps[Head]:
         if self.seen is not None and random.random() < 0.7:
             return self.seen
         return (yield from right(self))
 
-    with patch.object(Log, "head", head):
+    with patch.object(TopicLog, "head", head):
         yield
 
 

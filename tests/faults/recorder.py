@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from tailrace.storage.calls import Store
-from tailrace.storage.database import Database
-from tailrace.storage.disk import DiskObjects
-from tailrace.storage.files import Files
+from tailrace.storage.local.disk import DiskObjects
+from tailrace.storage.local.files import Files
 from tailrace.storage.objects import Bytes
-from tailrace.storage.sqlite import SqliteTable
+from tailrace.storage.sqlite.database import Database
+from tailrace.storage.sqlite.table import SqliteTable
 from tests.faults.vfs import WatchedVFS
 
 
@@ -38,6 +38,8 @@ class Recorder:
         self.files = RecordingFiles(self._note)
         self._lock = threading.Lock()
         self._unsynced_names: set[str] = set()
+        self.sqlite_syncs_wal_names = True
+        """SQLite does not look at the answer of that sync: without it the home must be as durable."""
         self._vfs = WatchedVFS(self._sqlite)
         self.vfs = self._vfs.name
 
@@ -66,7 +68,8 @@ class Recorder:
         # SQLite's unix VFS syncs the folder of a new journal or WAL together with its first sync.
         if what == "sync" and path.name in self._unsynced_names:
             self._unsynced_names.discard(path.name)
-            self._note("sync_folder", path.parent, None)
+            if self.sqlite_syncs_wal_names or not path.name.endswith("-wal"):
+                self._note("sync_folder", path.parent, None)
 
     def _note(self, what: str, path: Path, details: Any = None) -> None:
         path = path.absolute()
@@ -90,6 +93,19 @@ class RecordingFiles(Files):
             self._note("create", path)
         self._open[descriptor] = path, 0
         return descriptor
+
+    def open(self, path: Path) -> int:
+        with self._names:
+            new = not path.exists()
+            descriptor = super().open(path)
+            if new:
+                self._note("create", path)
+        self._open[descriptor] = path, 0
+        return descriptor
+
+    def write_at(self, descriptor: int, data: bytes, position: int) -> None:
+        self._note("write", self._open[descriptor][0], (position, data))
+        super().write_at(descriptor, data, position)
 
     def write(self, descriptor: int, parts: Sequence[Bytes]) -> None:
         path, position = self._open[descriptor]

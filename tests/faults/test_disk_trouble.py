@@ -15,14 +15,14 @@ import apsw
 import pytest
 
 import tailrace
-from tailrace.errors import Broken, Closed, Damaged, DiskFull
+from tailrace.errors import Broken, Closed, Damaged, DiskFull, Lost
 from tailrace.home import Home
 from tailrace.log.topic import Topic
 from tailrace.storage.calls import Store
-from tailrace.storage.database import Database
-from tailrace.storage.disk import DiskObjects
-from tailrace.storage.files import Files
-from tailrace.storage.sqlite import SqliteTable
+from tailrace.storage.local.disk import DiskObjects
+from tailrace.storage.local.files import Files
+from tailrace.storage.sqlite.database import Database
+from tailrace.storage.sqlite.table import SqliteTable
 from tests.faults.vfs import WatchedVFS, io_error
 
 LARGE, SMALL = 100_000, 1000
@@ -180,6 +180,43 @@ def test_a_file_that_cannot_be_made_is_no_lost_record(shaky: Opened) -> None:
         files.error = None
         assert out.send(None, b"1" + b"x" * LARGE).result(60) == 0
     assert [v[:1] for v in values(topic)] == [b"1"]
+
+
+class BadSector(Files):
+    """A disk that cannot read some bytes of some files."""
+
+    def __init__(self) -> None:
+        self.bad: dict[tuple[int, int], int] = {}
+
+    def read(self, descriptor: int, into: memoryview, position: int) -> int:
+        status = os.fstat(descriptor)
+        at = self.bad.get((status.st_dev, status.st_ino))
+        if at is not None and position <= at < position + len(into):
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        return super().read(descriptor, into, position)
+
+
+def test_a_sector_that_cannot_be_read_is_damage_of_its_records_alone(tmp_path: Path) -> None:
+    """A mapped file would kill whoever looks at it."""
+    files = BadSector()
+    objects = DiskObjects(tmp_path / "home" / "objects", files=files)
+    with Home(str(tmp_path / "home"), Store(SqliteTable(Database(tmp_path / "home" / "tailrace.db")), objects)) as home:
+        topic = home.topic("t", 2)
+        for n in range(3):
+            with topic.transaction() as t:
+                for q in (0, 1):
+                    t.send(None, b"chunk %d" % n + os.urandom(LARGE), partition=q)
+        status = chunks(home)[1].stat()
+        files.bad[status.st_dev, status.st_ino] = 1000  # in the run of partition 0
+        with pytest.raises(Damaged, match="I/O error") as caught:
+            list(topic.records())
+        assert caught.value.lost == (Lost(0, 1, 2),)
+        assert [(record.value or b"")[:7] for record in topic.records(1)] == [b"chunk %d" % n for n in range(3)]
+        (damage,) = home.scrub().damages
+        assert (damage.kind, damage.lost) == ("bytes", (Lost(0, 1, 2),))
+        home.upkeep()  # removes nothing that it could not read
+        files.bad.clear()
+        assert len(values(topic)) == 6, "the handle is not broken"
 
 
 # --- changed by hand

@@ -16,11 +16,11 @@ import tailrace
 from tailrace.errors import Damaged, HomeError, Lost
 from tailrace.events.event import Event
 from tailrace.home import Home
-from tailrace.log import group as groups
-from tailrace.log import head as heads
-from tailrace.log.append import roll
-from tailrace.log.merging import merge
-from tailrace.storage.journal import PAGE
+from tailrace.log.format import head as heads
+from tailrace.log.groups import group as groups
+from tailrace.log.upkeep.merge import merge
+from tailrace.log.write.attempt import roll
+from tailrace.storage.sqlite.journal import PAGE_BYTES
 from tests.log.homes import fill, group_of
 
 FEW = pytest.mark.parametrize("every", [29, pytest.param(1, marks=pytest.mark.soak)])
@@ -197,7 +197,7 @@ def test_flips_in_the_database(tmp_path: Path, every: int) -> None:
         found += bool(damages)
         for damage in damages:
             if getattr(damage, "kind", "") == "database":
-                assert damage.byte <= at < damage.byte + PAGE, f"bit flipped in byte {at}"
+                assert damage.byte <= at < damage.byte + PAGE_BYTES, f"bit flipped in byte {at}"
         assert damages or not failed, f"bit flipped in byte {at}"
     assert found > 0.9 * len(list(places(len(whole), every * 3 if every > 1 else 1))), "few pages are unused"
 

@@ -17,13 +17,13 @@ import pytest
 import tailrace
 from tailrace.coordination import guard
 from tailrace.home import Home
-from tailrace.log import head as heads
-from tailrace.log.append import roll
-from tailrace.log.cleaning import clean
-from tailrace.log.head import Page
-from tailrace.log.merging import merge
-from tailrace.log.retention import drop_pages, raise_floor
+from tailrace.log.format import head as heads
+from tailrace.log.format.head import Page
 from tailrace.log.topic import Topic
+from tailrace.log.upkeep.clean import clean
+from tailrace.log.upkeep.merge import merge
+from tailrace.log.upkeep.retention import drop_pages, raise_floor
+from tailrace.log.write.attempt import roll
 from tailrace.storage.tables import LAST
 from tests.faults.images import Image, images, record
 from tests.faults.recorder import Recorder
@@ -190,8 +190,8 @@ def goes_on(home: Home) -> str | None:
 @pytest.fixture(autouse=True)
 def _small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Checkpoints and new pages happen often."""
-    monkeypatch.setattr("tailrace.storage.checkpointer.LIMIT", 256 * 1024)
-    monkeypatch.setattr(heads, "FULL", 300)
+    monkeypatch.setattr("tailrace.storage.sqlite.checkpointer.CHECKPOINT_BYTES", 256 * 1024)
+    monkeypatch.setattr(heads, "MAX_ENTRY_BYTES", 300)
 
 
 @pytest.mark.parametrize("seed", range(3))

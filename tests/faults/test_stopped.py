@@ -13,8 +13,12 @@ import pytest
 
 import tailrace
 from tailrace.coordination.rules import without
-from tailrace.log import head as heads
+from tailrace.errors import Unavailable
+from tailrace.log.format import head as heads
 from tailrace.log.topic import Topic
+from tailrace.storage.sqlite.database import Database
+from tailrace.storage.sqlite.table import SqliteTable
+from tailrace.storage.tables import Absent, Key, Put
 from tests.servers.aws import new_bucket, new_table
 
 WORKER = """
@@ -43,6 +47,112 @@ with without(*sys.argv[2:]):
 """
 
 
+IN_COMMIT = """
+import os, signal, sys
+from pathlib import Path
+from tailrace.storage.sqlite.database import Database
+from tailrace.storage.sqlite.table import SqliteTable
+from tailrace.storage.tables import Absent, Key, Put
+from tests.faults.vfs import WatchedVFS
+
+def told(what, path, details):
+    if what == "sync" and path.name.endswith("-wal") and stopping:
+        stopping.clear()
+        os.kill(os.getpid(), signal.SIGSTOP)
+
+stopping = set()
+vfs = WatchedVFS(told)
+table = SqliteTable(Database(sys.argv[1], vfs=vfs.name))
+stopping.add(True)
+print("begins", flush=True)
+table.write(Put(Key("stopped"), {"n": 1}, (Absent(),)))
+table.close()
+"""
+
+AFTER_PUT = """
+import os, signal, sys, time
+import tailrace
+
+home = tailrace.open(sys.argv[1])
+committing = home.store.table.database._committer._transaction
+put, left = home.store.objects.put, int(sys.argv[2])
+
+def put_and_stop(name, parts):
+    global left
+    put(name, parts)
+    left -= 1
+    if not left:
+        with committing:  # the chunk before is not being committed, nor will it be
+            print("put", flush=True)
+            os.kill(os.getpid(), signal.SIGSTOP)  # until all threads have stopped, this one may run on
+            while not os.path.exists(sys.argv[3]):
+                time.sleep(0.01)
+
+home.store.objects.put = put_and_stop
+with home.topic("t").producer() as out:
+    for n in range(10):
+        out.send(None, bytes(5_000_000))
+"""
+
+
+def stopped(script: str, *arguments: str) -> subprocess.Popen[str]:
+    """A process that has stopped itself."""
+    process = subprocess.Popen([sys.executable, "-c", script, *arguments], stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    assert process.stdout.readline()
+    until_stopped(process)
+    return process
+
+
+def until_stopped(process: subprocess.Popen[str]) -> None:
+    deadline = time.monotonic() + 60
+    while any(
+        (task / "stat").read_text().rpartition(")")[2].split()[0] != "T"
+        for task in Path(f"/proc/{process.pid}/task").iterdir()
+    ):
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+@pytest.mark.skipif(not Path("/proc/locks").exists(), reason="needs /proc")
+def test_a_process_stopped_inside_a_commit_is_named_to_those_who_wait(tmp_path: Path) -> None:
+    """SQLite holds its lock from the beginning of a commit to the end of its fsync; nobody can take it away."""
+    path = tmp_path / "tailrace.db"
+    SqliteTable(Database(path)).close()
+    process = stopped(IN_COMMIT, str(path))
+    table = SqliteTable(Database(path, patience=0.2))
+    says = (
+        rf"locked for 0.2 s, by process {process.pid} .* stopped in the middle of a commit; `kill -CONT {process.pid}`"
+    )
+    with pytest.raises(Unavailable, match=says):
+        table.write(Put(Key("other"), {"n": 1}, (Absent(),)))
+    assert table.get(Key("stopped")) is None, "what is there can be read"
+    os.kill(process.pid, signal.SIGCONT)
+    process.communicate(timeout=60)
+    assert process.returncode == 0
+    table.write(Put(Key("other"), {"n": 1}, (Absent(),)))
+    assert table.get(Key("stopped")) is not None
+    table.close()
+
+
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="needs /proc")
+@pytest.mark.parametrize("puts", [1, 2, 4])
+def test_a_producer_stopped_outside_a_commit_keeps_nobody_from_writing(tmp_path: Path, puts: int) -> None:
+    """While one chunk is put the one before is committed: only that commit holds the lock."""
+    with tailrace.open(tmp_path) as home:
+        home.topic("t", 2)
+    go_on = tmp_path / "go on"
+    process = stopped(AFTER_PUT, str(tmp_path), str(puts), str(go_on))
+    table = SqliteTable(Database(tmp_path / "tailrace.db", patience=0.5))
+    table.write(Put(Key("other"), {"n": 1}, (Absent(),)))
+    table.close()
+    go_on.touch()
+    os.kill(process.pid, signal.SIGCONT)
+    process.communicate(timeout=120)
+    with tailrace.open(tmp_path) as home:
+        assert sum(batch.num_rows for batch in home.topic("t").read()) == 10
+
+
 @pytest.fixture(params=["disk", pytest.param("cloud", marks=pytest.mark.server)])
 def url(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     """Where a home can be: a folder, or S3 and DynamoDB as servers have them."""
@@ -61,10 +171,7 @@ def stalled(url: str, *mutants: str) -> tuple[subprocess.Popen[str], str]:
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
     name = process.stdout.readline().strip()
-    deadline = time.monotonic() + 20
-    while Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()[0] != "T":
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+    until_stopped(process)
     return process, name
 
 
@@ -104,7 +211,7 @@ def honest(home: tailrace.Home, said: str) -> None:
 def test_a_producer_stopped_for_longer_than_a_whole_upkeep(
     url: str, monkeypatch: pytest.MonkeyPatch, upkeeps: int
 ) -> None:
-    monkeypatch.setattr(heads, "FULL", 300)
+    monkeypatch.setattr(heads, "MAX_ENTRY_BYTES", 300)
     with tailrace.open(url) as home:
         topic = home.topic("t", partitions=3, compact=True, retention_bytes=10_000)
         process, name = stalled(url)

@@ -15,11 +15,11 @@ import apsw
 import pytest
 
 from tailrace.errors import TailraceError
-from tailrace.storage import checksums
 from tailrace.storage.calls import Store
-from tailrace.storage.database import Database
-from tailrace.storage.disk import DiskObjects
-from tailrace.storage.sqlite import SqliteTable
+from tailrace.storage.local.disk import DiskObjects
+from tailrace.storage.sqlite import checksums
+from tailrace.storage.sqlite.database import Database
+from tailrace.storage.sqlite.table import SqliteTable
 from tailrace.storage.tables import Absent, Add, Append, Key, Put, Update
 from tests.faults.images import Image, images, record
 from tests.faults.recorder import Recorder
@@ -103,7 +103,7 @@ def unhealthy(image: Image) -> str | None:
 
 @pytest.fixture(autouse=True)
 def _checkpoints_are_frequent(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tailrace.storage.checkpointer.LIMIT", 64 * 1024)
+    monkeypatch.setattr("tailrace.storage.sqlite.checkpointer.CHECKPOINT_BYTES", 64 * 1024)
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -119,6 +119,26 @@ def test_what_was_acknowledged_survives_any_power_cut(tmp_path: Path, seed: int)
     assert any(op.what == "write" and op.path == "tailrace.db" for op in trace), "no checkpoint was recorded"
 
 
+def test_the_name_of_a_wal_is_durable_though_sqlite_could_not_sync_it(tmp_path: Path) -> None:
+    def count(recorder: Recorder) -> None:
+        recorder.sqlite_syncs_wal_names = False
+        for life in range(3):
+            store = recorder.store()
+            if not life:
+                store.table.write(Put(HEAD, {"n": 0}, (Absent(),)))
+            for n in range(4):
+                recorder.attempt(life * 4 + n + 1)
+                store.table.write(Update(HEAD, (Add("n", 1),)))
+                recorder.acknowledge(life * 4 + n + 1)
+            store.close()
+
+    trace = record(count, tmp_path / "home")
+    for image in images(trace, 0, cuts=len(trace), each=6):
+        with closing(SqliteTable(Database(image.folder / "tailrace.db"))) as table:
+            head = table.get(HEAD)
+        assert (head or {"n": 0})["n"] >= max(image.acknowledged, default=0), f"cut after {image.cut} of {len(trace)}"
+
+
 def test_a_home_whose_making_was_cut_is_made_again(tmp_path: Path) -> None:
     trace = record(run, tmp_path / "home")
     first = next(n for n, op in enumerate(trace) if op.what == "acknowledge")
@@ -126,7 +146,7 @@ def test_a_home_whose_making_was_cut_is_made_again(tmp_path: Path) -> None:
         wrong = problem(image)
         assert wrong is None, f"cut after {image.cut} of {first}: {wrong}"
         connection = apsw.Connection(str(image.folder / "tailrace.db"))
-        assert checksums.reserved(connection) == checksums.BYTES
+        assert checksums.reserved(connection) == checksums.CHECKSUM_BYTES
         connection.close()
 
 

@@ -10,14 +10,14 @@ from pathlib import Path
 import pytest
 
 import tailrace
-from tailrace.log import head as heads
+from tailrace.log.format import head as heads
 from tailrace.log.topic import Topic
 
 WORKER = """
 import sys, time
 import tailrace
-from tailrace.log import head as heads
-from tailrace.log.upkeep import Tended, tend
+from tailrace.log.format import head as heads
+from tailrace.log.upkeep.topic_upkeep import Tended, tend
 
 heads.FULL = 600
 home = tailrace.open(sys.argv[1])
@@ -53,7 +53,7 @@ def values(topic: Topic) -> dict[int, list[tuple[bytes | None, int]]]:
 
 
 def test_nothing_is_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(heads, "FULL", 600)
+    monkeypatch.setattr(heads, "MAX_ENTRY_BYTES", 600)
     rng = random.Random(7)
     with tailrace.open(tmp_path) as home:
         kept = home.create_topic("kept", 2, merge_bytes=1 << 20)

@@ -18,12 +18,12 @@ from pathlib import Path
 
 import tailrace
 from tailrace.coordination import guard
-from tailrace.log import head as heads
-from tailrace.log.append import roll
-from tailrace.log.cleaning import clean
-from tailrace.log.head import Page
-from tailrace.log.merging import merge
+from tailrace.log.format import head as heads
+from tailrace.log.format.head import Page
 from tailrace.log.topic import Topic
+from tailrace.log.upkeep.clean import clean
+from tailrace.log.upkeep.merge import merge
+from tailrace.log.write.attempt import roll
 from tailrace.storage.tables import LAST
 
 PARTITIONS = 3

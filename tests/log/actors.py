@@ -6,18 +6,21 @@ from collections.abc import Callable, Sequence
 from functools import lru_cache
 
 from tailrace.coordination import guard
-from tailrace.errors import OutcomeUnknown
-from tailrace.log import head as heads
-from tailrace.log.append import commit, place, roll
-from tailrace.log.buffer import Buffer
-from tailrace.log.chunk import Chunk
-from tailrace.log.cleaning import clean
-from tailrace.log.head import Page
-from tailrace.log.intake import Progress, open_reader, reader_key, take_in
-from tailrace.log.merging import merge
-from tailrace.log.named import send, start
-from tailrace.log.reader import Reader
-from tailrace.log.retention import drop_pages, raise_floor
+from tailrace.errors import ObjectMissing, OutcomeUnknown, TimedOut
+from tailrace.log.format import head as heads
+from tailrace.log.format.chunk import Chunk
+from tailrace.log.format.head import Page
+from tailrace.log.read.reader import Reader
+from tailrace.log.upkeep.clean import clean
+from tailrace.log.upkeep.merge import merge, put_packed, replace
+from tailrace.log.upkeep.repack import packed, read_pieces
+from tailrace.log.upkeep.retention import drop_pages, raise_floor
+from tailrace.log.write.append import commit
+from tailrace.log.write.attempt import roll
+from tailrace.log.write.buffer import Buffer
+from tailrace.log.write.named_producer import send, start
+from tailrace.log.write.placement import place
+from tailrace.log.write.source_append import SourceProgress, open_reader, reader_key, take_in
 from tailrace.storage import calls
 from tailrace.storage.calls import Steps
 from tailrace.storage.tables import LAST
@@ -135,6 +138,25 @@ def merger(sim: Simulation, begin: int = 0, times: int = 2) -> Factory:
     return run
 
 
+def rewriter(sim: Simulation, times: int = 2) -> Factory:
+    """Rewrites the first page alone, as compaction does: its records go to a new object."""
+
+    def run(life: Life) -> Steps[None]:
+        log = log_of(sim, life.rng)
+        for _ in range(times):
+            head = yield from log.head()
+            found = (yield from guard.read_range(heads.head_key(log.id).p, 0, LAST - 1, limit=1)).items
+            page = Page.of(found[0])
+            try:
+                new = packed((yield from read_pieces(log, page.entries, page.base)), "none")
+                entry = yield from put_packed(log, head, page.entries, new)
+            except (ObjectMissing, TimedOut):  # another has rewritten it, or the put had no answer
+                continue
+            yield from replace(log, [page], [entry], head.gen)
+
+    return run
+
+
 def retention(sim: Simulation, times: int = 2) -> Factory:
     """Raises the floor to the end of the first page, and removes what is below."""
 
@@ -190,7 +212,7 @@ def source(sim: Simulation, end: int = 4) -> Factory:
             to = min(end, at + cut)
             records = tuple((i % PARTITIONS, b"source.%d" % i) for i in range(at, to))
             placed = yield from place(log, chunk(records))
-            _, item = yield from take_in([placed], Progress("s", item, to, {}))
+            _, item = yield from take_in([placed], SourceProgress(reader_key("s"), item, to, {}))
             told = sim.ghosts["told"] = max(sim.ghosts.get("told", 0), item["position"])
             stored = sim.table.items[reader_key("s")]["position"]
             must(stored >= told, "the source was told more than is in the log")

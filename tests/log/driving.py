@@ -9,12 +9,12 @@ import pytest
 
 from tailrace.errors import TailraceError, TimedOut
 from tailrace.home import Home
-from tailrace.log import head as heads
-from tailrace.log.append import Log
-from tailrace.log.buffer import Buffer
-from tailrace.log.chunk import Chunk
-from tailrace.log.head import Page
+from tailrace.log.format import head as heads
+from tailrace.log.format.chunk import Chunk
+from tailrace.log.format.head import Page
 from tailrace.log.topic import Topic
+from tailrace.log.topic_log import TopicLog
+from tailrace.log.write.buffer import Buffer
 from tailrace.storage.calls import Call, Steps, Store
 from tailrace.storage.tables import LAST
 from tailrace.testing import ManualClock, SimulatedObjects, SimulatedTable
@@ -111,7 +111,7 @@ def homes_with_small_pages(full: int) -> Any:
 
     @pytest.fixture(params=["objects", "joined"])
     def home(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Home:
-        monkeypatch.setattr(heads, "FULL", full)
+        monkeypatch.setattr(heads, "MAX_ENTRY_BYTES", full)
         return simulated_home(request.param)[0]
 
     return home
@@ -123,15 +123,15 @@ def pages(topic: Topic) -> list[Page]:
     return [Page.of(item) for item in items]
 
 
-def new_log(store: Store, id: str = "t0", partitions: int = 2) -> Log:
+def new_log(store: Store, id: str = "t0", partitions: int = 2) -> TopicLog:
     """A topic made by its head alone."""
     store.table.write(heads.new_head(id, partitions))
     return view(store, id)
 
 
-def view(store: Store, id: str = "t0") -> Log:
+def view(store: Store, id: str = "t0") -> TopicLog:
     """A topic as another process sees it."""
-    return Log("t" if id == "t0" else id, id, store.table.inline_bytes, store.table.joins_inline)
+    return TopicLog("t" if id == "t0" else id, id, store.table.inline_bytes, store.table.joins_inline)
 
 
 def chunk(*records: tuple[int, bytes], partitions: int = 2) -> Chunk:
@@ -142,9 +142,9 @@ def chunk(*records: tuple[int, bytes], partitions: int = 2) -> Chunk:
     return buffer.encode("none")
 
 
-def stored(store: Store, log: Log, partition: int) -> list[bytes]:
+def stored(store: Store, log: TopicLog, partition: int) -> list[bytes]:
     """What a reader finds in a partition."""
-    from tailrace.log.reader import Reader
+    from tailrace.log.read.reader import Reader
 
     reader, out = Reader(view(store, log.id), {partition: 0}, from_floor=True), []
     while fetched := store.run(reader.poll()):

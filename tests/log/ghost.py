@@ -8,11 +8,11 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
-from tailrace.log import head as heads
-from tailrace.log.append import Log
-from tailrace.log.chunk import MANIFEST, decode
-from tailrace.log.head import Entry, Head, Page
-from tailrace.log.manifest import listed
+from tailrace.log.format import head as heads
+from tailrace.log.format.chunk import MANIFEST, decode
+from tailrace.log.format.head import ChunkEntry, Head, Page
+from tailrace.log.format.manifest import listed
+from tailrace.log.topic_log import TopicLog
 from tailrace.storage.tables import LAST, Item, Key
 from tailrace.testing import Simulation, Violation
 
@@ -71,7 +71,7 @@ class Ghost:
         numbers = sorted(k.i for k in sim.table.items if k.p == self.key.p and k.i < LAST)
         return [sim.table.items[Key(self.key.p, n)] for n in numbers]
 
-    def values(self, sim: Simulation, entry: Entry) -> dict[int, list[bytes]]:
+    def values(self, sim: Simulation, entry: ChunkEntry) -> dict[int, list[bytes]]:
         """The records of a chunk, from its bytes, which must be there."""
         if entry.inline:
             item = sim.table.items.get(key := heads.chunk_key(self.id, entry.gen, entry.id))
@@ -89,14 +89,14 @@ class Ghost:
             self._known[entry.id] = dict(self._decoded(entry, data))
         return self._known[entry.id]
 
-    def _listed(self, sim: Simulation, entries: Iterable[Entry]) -> dict[int, list[bytes]]:
+    def _listed(self, sim: Simulation, entries: Iterable[ChunkEntry]) -> dict[int, list[bytes]]:
         out: dict[int, list[bytes]] = {}
         for entry in entries:
             for q, values in self.values(sim, entry).items():
                 out.setdefault(q, []).extend(values)
         return out
 
-    def _decoded(self, entry: Entry, data: memoryview) -> Iterator[tuple[int, list[bytes]]]:
+    def _decoded(self, entry: ChunkEntry, data: memoryview) -> Iterator[tuple[int, list[bytes]]]:
         for run in entry.runs:
             batches = decode(entry.kind, run, data[run.position : run.position + run.length], "a chunk")
             yield run.partition, pa.chunked_array([b.column(3) for b in batches]).to_pylist()
@@ -109,12 +109,15 @@ class Ghost:
             self._check(sim, Head(item))
 
     def _check(self, sim: Simulation, head: Head) -> None:
-        must(head.gc <= head.gen, "gc above gen: every producer fenced for ever")
+        must(head.fence <= head.gen, "gc above gen: every producer fenced for ever")
         must(len(head.own.packed) <= self.most, "head grows without bound")
         self._rises(head)
         position: dict[int, int] | None = None
         for page in [*self._closed(sim, head), head.own]:
-            if position is not None:
+            if position is None:
+                removed = any(base > head.floor[q] for q, base in page.base.items())
+                must(not removed, "records above the floor removed", page.base, head.floor)
+            else:
                 must(heads.joins(position, page.base), "pages do not join", position, page.base)
             position = page.end
         self._meet_all(sim, head, head.own)
@@ -142,11 +145,11 @@ class Ghost:
             position = heads.plus(position, entry.counts)
 
     def _rises(self, head: Head) -> None:
-        now = (head.page, head.first, head.gen, head.gc, *(head.floor[q] for q in range(PARTITIONS)))
+        now = (head.page, head.first, head.gen, head.fence, *(head.floor[q] for q in range(PARTITIONS)))
         must(all(a <= b for a, b in zip(self._risen, now, strict=True)), "what only rises went back", self._risen, now)
         self._risen = now
 
-    def _meet(self, sim: Simulation, head: Head, entry: Entry, position: dict[int, int]) -> None:
+    def _meet(self, sim: Simulation, head: Head, entry: ChunkEntry, position: dict[int, int]) -> None:
         for q, count in entry.counts.items():
             at = position[q]
             if at + count <= head.floor[q]:
@@ -177,11 +180,11 @@ def ghost_of(sim: Simulation) -> Ghost:
     return ghost
 
 
-def log_of(sim: Simulation, rng: object = None) -> Log:
+def log_of(sim: Simulation, rng: object = None) -> TopicLog:
     """A view of the topic as one process has it; ids come from the life's own randomness."""
     ghost = ghost_of(sim)
     new_id = (lambda: f"{rng.getrandbits(96):024x}") if rng is not None else None  # type: ignore[attr-defined]
-    log = Log("t", ghost.id, sim.table.inline_bytes, sim.table.joins_inline)
+    log = TopicLog("t", ghost.id, sim.table.inline_bytes, sim.table.joins_inline)
     if new_id is not None:
         log.new_id = new_id
     return log

@@ -13,26 +13,28 @@ from functools import lru_cache
 from unittest.mock import patch
 
 from tailrace.errors import BadSetting, Fenced, OutcomeUnknown, TimedOut, Unavailable
-from tailrace.log import append, catalog
-from tailrace.log import group as groups
-from tailrace.log import head as heads
-from tailrace.log.append import Appended, Placed, commit, place
-from tailrace.log.buffer import Buffer
-from tailrace.log.chunk import Chunk
-from tailrace.log.group import Group
-from tailrace.log.head import Head
-from tailrace.log.inbox import Inbox
-from tailrace.log.named import send, start
-from tailrace.log.reader import Reader
+from tailrace.log import catalog
+from tailrace.log.format import head as heads
+from tailrace.log.format.chunk import Chunk
+from tailrace.log.format.head import Head
+from tailrace.log.groups import group as groups
+from tailrace.log.groups.group import Group
+from tailrace.log.groups.prefetch import Inbox
+from tailrace.log.read.reader import Reader
 from tailrace.log.record import partition_of
 from tailrace.log.topic import as_records
+from tailrace.log.write import append
+from tailrace.log.write.append import Appended, commit
+from tailrace.log.write.buffer import Buffer
+from tailrace.log.write.named_producer import send, start
+from tailrace.log.write.placement import Placed, place
 from tailrace.storage import calls
 from tailrace.storage.calls import Steps
 from tailrace.storage.tables import Absent, Action, Put, Set, Update
 from tailrace.testing import Life, Scenario, Simulation
 from tests.log.actors import Factory, cleaner, honest, merger, retention, roller
 from tests.log.ghost import PARTITIONS, Ghost, ghost_of, log_of, must
-from tests.log.groups import with_inbox
+from tests.log.group_actors import with_inbox
 
 GROWN = (3, 5)
 """How many partitions the topic gets, one after the other."""
@@ -278,7 +280,7 @@ def before_page() -> Iterator[None]:
     found = append._found
 
     def hasty(placed: Sequence[Placed]) -> Steps[list[Appended] | None]:
-        if any(map(append._grown, placed)):
+        if any(map(append.has_grown, placed)):
             return None
         return (yield from found(placed))
 

@@ -15,9 +15,9 @@ import pytest
 import tailrace
 from tailrace.coordination.guard import settle
 from tailrace.home import Home
-from tailrace.log import group as groups
-from tailrace.log import head as heads
-from tailrace.log.group import Group
+from tailrace.log.format import head as heads
+from tailrace.log.groups import group as groups
+from tailrace.log.groups.group import Group
 from tailrace.log.record import Record
 from tailrace.log.topic import Topic
 from tailrace.storage.calls import Store

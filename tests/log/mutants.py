@@ -13,13 +13,16 @@ from tailrace.coordination import guard
 from tailrace.coordination.guard import Refused, Unanswered, Written
 from tailrace.coordination.rules import without
 from tailrace.errors import ObjectMissing, OutcomeUnknown
-from tailrace.log import append, intake, looking, merging
-from tailrace.log import head as heads
-from tailrace.log.append import Appended, Log, Placed
-from tailrace.log.fetched import Fetched
-from tailrace.log.head import Entry, Head, Page
-from tailrace.log.reader import Reader
-from tailrace.log.runs import read_runs
+from tailrace.log.format import head as heads
+from tailrace.log.format.head import ChunkEntry, Head, Page
+from tailrace.log.format.run import read_runs
+from tailrace.log.read.fetched import Fetched
+from tailrace.log.read.reader import Reader
+from tailrace.log.topic_log import TopicLog
+from tailrace.log.upkeep import merge
+from tailrace.log.write import append, lookup, source_append
+from tailrace.log.write.append import Appended
+from tailrace.log.write.placement import Attempt, Placed
 from tailrace.storage import calls
 from tailrace.storage.calls import Steps
 from tailrace.storage.tables import Action, Item, Put
@@ -28,41 +31,49 @@ from tests.log import growing
 Mutant = Callable[[], AbstractContextManager[Any]]
 
 
-def _off(*names: str) -> Mutant:
+def off(*names: str) -> Mutant:
+    """The log without some rules."""
     return lambda: without(*names)
 
 
-def _patched(target: Any, name: str, new: Any) -> Mutant:
+def patched(target: Any, name: str, new: Any) -> Mutant:
+    """The log with another function in the place of one of its own."""
     return lambda: patch.object(target, name, new)
 
 
 # --- append
-_found, _prepare, _waited, _look, _see = append._found, append._prepare, append._waited, looking.look, append._see
+_found, _prepare, _waited, _look, _see = (
+    append._found,
+    append.prepare,
+    append.wait_for_answer,
+    lookup.look,
+    append.see_heads,
+)
 
 
 def _fence_first(placed: list[Placed]) -> Steps[list[Appended] | None]:
-    if placed[0].log.newest.gc > placed[0].gen:
+    if placed[0].log.newest.fence > placed[0].gen:
         return None
     return (yield from _found(placed))
 
 
 def _always_look(placed: list[Placed]) -> Steps[list[Appended] | None]:
     for p in placed:
-        p.doubts.update(range(p.log.newest.page))
+        p.attempt.doubts.update(range(p.log.newest.page))
     return (yield from _found(placed))
 
 
-def _look_by_number(log: Log, number: int) -> Steps[Page | None]:
+def _look_by_number(log: TopicLog, number: int) -> Steps[Page | None]:
     item = yield from guard.read(heads.page_key(log.id, number))
     return Page.of(item) if item else None
 
 
-def _missing_is_gone(log: Log, number: int) -> Steps[Page | None]:
+def _missing_is_gone(log: TopicLog, number: int) -> Steps[Page | None]:
     items, _ = yield from guard.read_range(heads.head_key(log.id).p, 0, number, descending=True, limit=1)
     return Page.of(items[0]) if items and items[0]["last"] >= number else None
 
 
-def _give_up(log: Log, began: float | None, patience: float) -> Steps[float]:
+def _give_up(log: TopicLog, began: float | None, patience: float) -> Steps[float]:
     raise OutcomeUnknown("a deadline passed")
     yield
 
@@ -70,7 +81,7 @@ def _give_up(log: Log, began: float | None, patience: float) -> Steps[float]:
 @contextmanager
 def _gives_up() -> Iterator[None]:
     """A producer that goes on with its next batch although the last is in doubt."""
-    with patch.object(append, "_waited", _give_up), patch("tests.log.actors.honest"):
+    with patch.object(append, "wait_for_answer", _give_up), patch("tests.log.actors.honest"):
         yield
 
 
@@ -88,20 +99,20 @@ def _no_compare() -> Iterator[None]:
         for n, p in enumerate(placed):
             placed[n] = yield from p.again()
 
-    with patch.object(append, "_found", _compares_nothing), patch.object(append, "_prepare", prepare):
+    with patch.object(append, "_found", _compares_nothing), patch.object(append, "prepare", prepare):
         yield
 
 
 @contextmanager
 def _new_id_after_timeout() -> Iterator[None]:
     def prepare(placed: list[Placed]) -> Steps[None]:
-        doubts = [bool(p.doubts) for p in placed]
+        doubts = [bool(p.attempt.doubts) for p in placed]
         yield from _prepare(placed)
         for n, p in enumerate(placed):
             if doubts[n]:
                 placed[n] = yield from p.again()
 
-    with patch.object(append, "_prepare", prepare):
+    with patch.object(append, "prepare", prepare):
         yield
 
 
@@ -111,12 +122,12 @@ def _same_name() -> Iterator[None]:
 
     def prepare(placed: list[Placed]) -> Steps[None]:
         for n, p in enumerate(placed):
-            if p.log.newest.gc > p.gen:
+            if p.log.newest.fence > p.gen:
                 entry = replace(p.entries[0], gen=p.log.newest.gen)
-                placed[n] = Placed(p.log, (entry,), p.again, p.data, head=p.head)
+                placed[n] = Placed(p.log, (entry,), p.again, p.data, attempt=Attempt(head=p.attempt.head))
         yield from _prepare(placed)
 
-    with patch.object(append, "_prepare", prepare):
+    with patch.object(append, "prepare", prepare):
         yield
 
 
@@ -134,12 +145,12 @@ _roll = heads.roll
 # --- merge, for what LOOK must find
 @contextmanager
 def _forgets_ids() -> Iterator[None]:
-    actions = merging._actions
+    actions = merge._actions
 
-    def forgetful(log: Log, pages: Any, entries: list[Entry], gen: int) -> list[Action]:
+    def forgetful(log: TopicLog, pages: Any, entries: list[ChunkEntry], gen: int) -> list[Action]:
         return actions(log, pages, [replace(entry, made_of=()) for entry in entries], gen)
 
-    with patch.object(merging, "_actions", forgetful):
+    with patch.object(merge, "_actions", forgetful):
         yield
 
 
@@ -175,10 +186,10 @@ def _next_numbers() -> Iterator[None]:
 
 
 def _skip_missing(
-    self: Reader, page: Page, entry: Entry, runs: list[Any], at: Any, here: dict[int, int]
+    self: Reader, page: Page, entry: ChunkEntry, runs: list[Any], at: Any, here: dict[int, int]
 ) -> Steps[list[Fetched] | None]:
     try:
-        yield from read_runs(self.log, entry, runs)
+        yield from read_runs(self.log.id, entry, runs)
     except ObjectMissing:
         for run in runs:
             here[run.partition] = at[run.partition] + run.count
@@ -190,7 +201,7 @@ _reads = Reader._read
 
 
 # --- a serial source
-def _without_id(placed: list[Placed], progress: intake.Progress) -> Steps[tuple[bool, Item]]:
+def _without_id(placed: list[Placed], progress: source_append.SourceProgress) -> Steps[tuple[bool, Item]]:
     """ "It was mine if the number moved by one", without looking at the id."""
     while True:
         outcome = yield from guard.attempt(
@@ -208,35 +219,35 @@ def _without_id(placed: list[Placed], progress: intake.Progress) -> Steps[tuple[
 
 
 MUTANTS: Mapping[str, tuple[Mutant, str]] = {
-    "append.page": (_off("append.page"), "append clean"),
-    "append.gc": (_off("append.gc"), "append clean"),
-    "append.b": (_off("append.b"), "append"),
-    "append.ids": (_off("append.ids"), "append"),
-    "roll.page": (_off("roll.page"), "append all"),
-    "roll.k": (_off("roll.k"), "append"),
-    "merge.gc": (_off("merge.gc"), "read merge"),
-    "drop.v": (_off("drop.v"), "merge2 retain"),
-    "floor.less": (_off("floor.less"), "floor retain"),
-    "clean.no_fence": (_off("clean.no_fence"), "append clean"),
-    "named.seq": (_off("named.seq"), "named"),
-    "named.both": (_off("named.seq", "named.epoch"), "named"),
-    "reader.seq": (_off("reader.seq"), "pipeline"),
+    "append.page": (off("append.page"), "append clean"),
+    "append.gc": (off("append.gc"), "append clean"),
+    "append.b": (off("append.b"), "append"),
+    "append.ids": (off("append.ids"), "append"),
+    "roll.page": (off("roll.page"), "append all"),
+    "roll.k": (off("roll.k"), "append"),
+    "merge.gc": (off("merge.gc"), "read merge"),
+    "drop.v": (off("drop.v"), "merge2 retain"),
+    "floor.less": (off("floor.less"), "floor retain"),
+    "clean.no_fence": (off("clean.no_fence"), "append clean"),
+    "named.seq": (off("named.seq"), "named"),
+    "named.both": (off("named.seq", "named.epoch"), "named"),
+    "reader.seq": (off("reader.seq"), "pipeline"),
     "reput.same_name": (_same_name, "append clean"),
-    "read.no_base_check": (_patched(Reader, "_following", _no_base_check), "read merge"),
-    "read.skip_missing": (_patched(Reader, "_read", _skip_missing), "read merge"),
-    "text.gc_before_page": (_patched(append, "_found", _fence_first), "append clean"),
-    "text.always_look": (_patched(append, "_found", _always_look), "retain all"),
-    "text.look_by_number": (_patched(looking, "look", _look_by_number), "doubt"),
-    "text.missing_is_gone": (_patched(looking, "look", _missing_is_gone), "doubt append"),
+    "read.no_base_check": (patched(Reader, "_following", _no_base_check), "read merge"),
+    "read.skip_missing": (patched(Reader, "_read", _skip_missing), "read merge"),
+    "text.gc_before_page": (patched(append, "_found", _fence_first), "append clean"),
+    "text.always_look": (patched(append, "_found", _always_look), "retain all"),
+    "text.look_by_number": (patched(lookup, "look", _look_by_number), "doubt"),
+    "text.missing_is_gone": (patched(lookup, "look", _missing_is_gone), "doubt append"),
     "text.merge_forgets_ids": (_forgets_ids, "doubt"),
-    "text.roll_puts_head": (_patched(heads, "roll", _roll_puts_head), "append clean retain"),
+    "text.roll_puts_head": (patched(heads, "roll", _roll_puts_head), "append clean retain"),
     "text.reader_without_id": (lambda: patch("tests.log.actors.take_in", _without_id), "pipeline"),
     "text.next_number": (_next_numbers, "read merge"),
     "text.give_up": (_gives_up, "append doubt"),
-    "grow.early": (_off("grow.early"), "grow-group"),
-    "grow.old_partitions": (_off("grow.partitions"), "grow-group"),
-    "text.append_after_roll": (_off("grow.asked"), "grow-group"),
-    "text.grow_flag_only": (_patched(heads, "grow", growing.no_roll), "grow grow-group"),
+    "grow.early": (off("grow.early"), "grow-group"),
+    "grow.old_partitions": (off("grow.partitions"), "grow-group"),
+    "text.append_after_roll": (off("grow.asked"), "grow-group"),
+    "text.grow_flag_only": (patched(heads, "grow", growing.no_roll), "grow grow-group"),
     "text.grown_before_page": (growing.before_page, "grow grow-named"),
     "no compare on Conflict": (_no_compare, "append doubt"),
     "a new id after a timeout": (_new_id_after_timeout, "append"),

@@ -6,8 +6,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from tailrace.errors import Fenced
-from tailrace.log import head as heads
-from tailrace.log.append import commit, place, roll
+from tailrace.log.format import head as heads
+from tailrace.log.write.append import commit
+from tailrace.log.write.attempt import roll
+from tailrace.log.write.placement import place
+from tailrace.storage.memory.admission import admit
 from tailrace.testing import Scenario, SimulatedTable, Simulation
 from tests.log.actors import (
     chunk,
@@ -18,6 +21,7 @@ from tests.log.actors import (
     producer,
     reader,
     retention,
+    rewriter,
     roller,
     source,
     source_agrees,
@@ -40,11 +44,11 @@ TORN = {"objects": 2, "items": 2, "joined": 0}
 @contextmanager
 def small_pages() -> Iterator[None]:
     """A head is full with two entries, so that pages are made all the time."""
-    before, heads.FULL = heads.FULL, 60
+    before, heads.MAX_ENTRY_BYTES = heads.MAX_ENTRY_BYTES, 60
     try:
         yield
     finally:
-        heads.FULL = before
+        heads.MAX_ENTRY_BYTES = before
 
 
 def topic(sim: Simulation, name: str = "topic", id: str = "t0", pages: int = 0) -> Ghost:
@@ -74,6 +78,25 @@ def made(*spawns: Spawn, pages: int = 0) -> Scenario:
     return scenario
 
 
+def unseen(*spawns: Spawn) -> Scenario:
+    """A scenario on a topic of three pages, of which plain reads do not show the middle one for a while."""
+
+    def scenario(sim: Simulation) -> None:
+        ghost = topic(sim, pages=1)
+        log = log_of(sim)
+        for n in range(1, 3):
+            log.new_id = lambda n=n: f"{n:024x}"
+            sim.do(commit([sim.do(place(log, chunk(((0, b"old.%d" % n),))))]))
+            # Readers of SQLite, which answers what a transaction did, see it whole.
+            torn = 0 if n == 1 and not sim.table.answers else None
+            sim.table.apply(admit(heads.roll(log.id, sim.do(log.head()))), torn)
+            ghost.check(sim)
+        for spawn in spawns:
+            spawn(sim)
+
+    return scenario
+
+
 def a(*batches: tuple[int, ...], name: str = "a") -> Spawn:
     return lambda sim: sim.spawn(name, producer(sim, name, batches), dies=True)
 
@@ -92,6 +115,10 @@ def merges(begin: int = 0, name: str = "merger", restarts: int = 0, times: int =
 
 def retains(name: str = "retention") -> Spawn:
     return lambda sim: sim.spawn(name, retention(sim))
+
+
+def rewrites(name: str = "rewriter", times: int = 2) -> Spawn:
+    return lambda sim: sim.spawn(name, rewriter(sim, times))
 
 
 def reads(q: int = 0) -> Spawn:
@@ -138,6 +165,9 @@ SCENARIOS: dict[str, Scenario] = {
     "read": made(merges(), cleans(), reads(), pages=3),
     "doubt": made(a((0,), (0,)), rolls(times=6), merges(times=10), pages=1),
     "merge2": made(merges(restarts=1), merges(1, "merger2"), retains(), pages=3),
+    "rewrite": made(rewrites(), merges(restarts=1), cleans(times=3), reads(), pages=2),
+    "unseen": unseen(merges(times=1), cleans(times=3), reads()),
+    "fence": made(a((0,), (0,)), cleans(times=3), cleans("cleaner2", times=3)),
     "floor": made(retains(), retains("retention2"), merges(), pages=3),
     "named": made(names(), a((0,), (1,), name="b"), rolls(), cleans()),
     "pipeline": made(sources(), a((0,), name="b"), rolls(), cleans()),

@@ -8,16 +8,18 @@ from typing import Any
 
 from tailrace.coordination import guard
 from tailrace.errors import OutcomeUnknown
-from tailrace.log import head as heads
-from tailrace.log.append import commit, place, roll
-from tailrace.log.buffer import Buffer
-from tailrace.log.chunk import Chunk, decode
-from tailrace.log.head import Entry, Head
-from tailrace.log.holds import held, hold
-from tailrace.log.reader import Reader
+from tailrace.log.format import head as heads
+from tailrace.log.format.chunk import Chunk, decode
+from tailrace.log.format.head import ChunkEntry, Head
+from tailrace.log.read.reader import Reader
 from tailrace.log.record import Op, attributes
-from tailrace.log.settings import Settings
-from tailrace.log.upkeep import Tended, tend
+from tailrace.log.settings import TopicSettings
+from tailrace.log.upkeep.holds import held, hold
+from tailrace.log.upkeep.topic_upkeep import Tended, tend
+from tailrace.log.write.append import commit
+from tailrace.log.write.attempt import roll
+from tailrace.log.write.buffer import Buffer
+from tailrace.log.write.placement import place
 from tailrace.storage import calls
 from tailrace.storage.calls import Steps
 from tailrace.storage.tables import Absent, Equals, Key, Put, Set, Update
@@ -26,12 +28,12 @@ from tests.log.actors import Factory
 from tests.log.ghost import PARTITIONS, Ghost, ghost_of, log_of, must
 from tests.log.scenarios import Spawn, a, made, names, reads, rolls
 
-MERGES = Settings(merge_bytes=2500)
+MERGES = TopicSettings(merge_bytes=2500)
 """Three chunks of one record are worth being merged, six make an object."""
-KEEPS = Settings(merge_bytes=2500, retention_bytes=1500)
+KEEPS = TopicSettings(merge_bytes=2500, retention_bytes=1500)
 
 
-def tender(sim: Simulation, settings: Settings, times: int) -> Factory:
+def tender(sim: Simulation, settings: TopicSettings, times: int) -> Factory:
     def run(life: Life) -> Steps[None]:
         for _ in range(times):
             yield from tend(log_of(sim, life.rng), settings, Tended("t"), 10_000)
@@ -39,7 +41,7 @@ def tender(sim: Simulation, settings: Settings, times: int) -> Factory:
     return run
 
 
-def tends(settings: Settings = MERGES, name: str = "tender", times: int = 2, restarts: int = 1) -> Spawn:
+def tends(settings: TopicSettings = MERGES, name: str = "tender", times: int = 2, restarts: int = 1) -> Spawn:
     return lambda sim: sim.spawn(name, tender(sim, settings, times), restarts)
 
 
@@ -72,14 +74,14 @@ class States(Ghost):
                     must(_is_tombstone(self.log[q][own[-1]]), "the last record of a key removed", q, own[-1])
                     must(not kept, "what was deleted is back", q, kept)
 
-    def _decoded(self, entry: Entry, data: memoryview) -> Iterator[tuple[int, Any]]:
+    def _decoded(self, entry: ChunkEntry, data: memoryview) -> Iterator[tuple[int, Any]]:
         for run in entry.runs:
             piece = data[run.position : run.position + run.length]
             batches = decode(entry.kind, run, piece, "a chunk") if run.length else []
             rows = [(row.get("offset"), (row["key"], row["value"])) for b in batches for row in b.to_pylist()]
             yield run.partition, rows
 
-    def _meet(self, sim: Simulation, head: Head, entry: Entry, position: dict[int, int]) -> None:
+    def _meet(self, sim: Simulation, head: Head, entry: ChunkEntry, position: dict[int, int]) -> None:
         for q, count in entry.counts.items():
             at, there = position[q], self._there.setdefault(q, {})
             if at + count <= head.floor[q]:
@@ -185,7 +187,7 @@ def acker(sim: Simulation, q: int = 0, life_name: str = "$Offsets-p.w") -> Facto
     return run
 
 
-def compactor(sim: Simulation, settings: Settings, wall: int, times: int) -> Factory:
+def compactor(sim: Simulation, settings: TopicSettings, wall: int, times: int) -> Factory:
     def run(life: Life) -> Steps[None]:
         for _ in range(times):
             log = log_of(sim, life.rng)
@@ -195,7 +197,7 @@ def compactor(sim: Simulation, settings: Settings, wall: int, times: int) -> Fac
     return run
 
 
-COMPACTS = Settings(merge_bytes=2500, compact=True, tombstone_ms=500)
+COMPACTS = TopicSettings(merge_bytes=2500, compact=True, tombstone_ms=500)
 EARLY, LATE = 1000, 2000
 """Times at which no tombstone is old enough to go, and at which all are."""
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
-from tailrace.errors import AlreadyThere, BadName, BadSetting, UnknownTopic
+from tailrace.errors import AlreadyThere, BadName, BadSetting, UnknownTopic, nearest
 from tailrace.home import Home
 from tailrace.log import catalog
 from tailrace.log.catalog import check_name, check_partitions
-from tailrace.log.settings import Settings
+from tailrace.log.settings import TopicSettings
 from tailrace.storage.calls import DeleteObjects, Write
 from tailrace.storage.tables import Key
 from tests.log.driving import TABLES, Driven, land, simulated, simulated_home
@@ -181,7 +183,7 @@ def test_a_topic_made_again_is_another() -> None:
         old.append([(b"a", b"lost")])
     with pytest.raises(UnknownTopic, match="'t' was deleted"):
         old.configure(compression="lz4")
-    assert home.topic("t").settings == Settings()
+    assert home.topic("t").settings == TopicSettings()
     assert old.partitions == 1
 
 
@@ -259,7 +261,7 @@ def test_settings_change_and_are_remembered() -> None:
     home, _ = simulated_home()
     topic = home.create_topic("t", 2, compression="lz4")
     assert topic.configure(retention_ms=1000).compression == "lz4"
-    assert home.topic("t").settings == Settings(compression="lz4", retention_ms=1000)
+    assert home.topic("t").settings == TopicSettings(compression="lz4", retention_ms=1000)
     topic.configure(retention_ms=None, max_record_bytes=10)
     versions = topic.history()
     assert [version for version, _, _ in versions] == [0, 1, 2]
@@ -295,7 +297,7 @@ def test_two_changes_at_once_both_count() -> None:
         for one in both:
             if not one.done:
                 one.step()
-    assert store.run(catalog.describe("t")).settings == Settings(retention_ms=7, compression="lz4")
+    assert store.run(catalog.describe("t")).settings == TopicSettings(retention_ms=7, compression="lz4")
     assert len(store.run(catalog.history(described.id))) == 3
 
 
@@ -309,3 +311,26 @@ def test_settings_that_a_topic_was_not_made_with() -> None:
     ):
         home.topic("t", 1, compression="zstd")
     assert home.topic("t").settings.compression == "lz4"
+
+
+def test_making_a_topic_does_not_read_the_names_of_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    home, _ = simulated_home()
+    home.topic("a", partitions=1)
+    table, spent = home.store.table, []
+    for n in (1, 300):
+        for i in range(n):
+            home.topic(f"other-{n}-{i}", partitions=1)
+        before = dict(table.calls)
+        home.topic(f"new-{n}", partitions=2)
+        spent.append({name: count - before.get(name, 0) for name, count in table.calls.items()})
+    assert spent[0] == spent[1]
+    assert spent[0].get("query", 0) == 0
+
+
+def test_of_very_many_names_the_nearest_is_found_soon() -> None:
+    names = [f"orders-{n}" for n in range(100_000)]
+    began = time.process_time()
+    assert nearest("ordesr", ["order", "customers"]) == "order"
+    assert nearest("orders-77", names) is not None
+    assert nearest("nothing like it", names) is None
+    assert time.process_time() - began < 5

@@ -14,17 +14,17 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import rule
 
-from tailrace.log.buffer import Buffer
-from tailrace.log.chunk import Chunk
-from tailrace.log.compaction import compact
-from tailrace.log.reader import Reader
-from tailrace.log.rounds import Compacting
-from tailrace.log.settings import Settings
-from tailrace.log.upkeep import Tended, tend
+from tailrace.log.format.chunk import Chunk
+from tailrace.log.read.reader import Reader
+from tailrace.log.settings import TopicSettings
+from tailrace.log.upkeep.compaction.compaction import compact
+from tailrace.log.upkeep.compaction.round import Compacting
+from tailrace.log.upkeep.topic_upkeep import Tended, tend
+from tailrace.log.write.buffer import Buffer
 from tests.log.driving import Driven, view
 from tests.log.test_machine import PACE, PARTITIONS, TOPIC, TOPICS, Life, Machine, Place
 
-MERGES = Settings(merge_bytes=2500, compact=True)
+MERGES = TopicSettings(merge_bytes=2500, compact=True)
 WHAT = ["compact", "compact", "tend"]
 HURRIED = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much]
 

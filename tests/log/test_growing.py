@@ -12,18 +12,19 @@ import pytest
 
 from tailrace.errors import BadSetting, Expected, UnknownPartition, UnknownTopic
 from tailrace.home import Home
-from tailrace.log import catalog, groupstate
-from tailrace.log import group as groups
-from tailrace.log import head as heads
-from tailrace.log.buffer import Buffer
-from tailrace.log.cleaning import clean
-from tailrace.log.interchange import export_topic, import_topic
-from tailrace.log.merging import merge_all
+from tailrace.log import catalog
+from tailrace.log.format import head as heads
+from tailrace.log.groups import group as groups
+from tailrace.log.groups import lag
+from tailrace.log.integrity.scrub import scrub_topic
+from tailrace.log.interchange.folder import export_topic, import_topic
 from tailrace.log.record import Record, partition_of
-from tailrace.log.regrouping import destinations, regroup
-from tailrace.log.retention import drop_pages, raise_floor
-from tailrace.log.scrub import scrub_topic
 from tailrace.log.topic import Topic
+from tailrace.log.upkeep.clean import clean
+from tailrace.log.upkeep.merge import merge_all
+from tailrace.log.upkeep.retention import drop_pages, raise_floor
+from tailrace.log.write.buffer import Buffer
+from tailrace.log.write.repartition import destinations, regroup
 from tests.log.homes import EVERYWHERE, Worker, group_of, homes, orders, positions, run, until
 
 KEYS = [b"key-%d" % n for n in range(40)]
@@ -68,7 +69,7 @@ def test_growing_again_to_the_same_number_is_nothing_and_to_fewer_is_refused(top
 
 
 def test_a_topic_grows_so_many_times_and_no_more(topic: Topic, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(catalog, "MOST_GROWN", 3)
+    monkeypatch.setattr(catalog, "MAX_GROWTHS", 3)
     for partitions in (3, 4, 128):
         assert topic.grow(partitions)
         topic.append([(b"k", b"v")])
@@ -216,7 +217,7 @@ def test_offsets_by_time_and_lag_know_the_new_partitions(home: Home, topic: Topi
 
 
 def groupstate_lag(topic: Topic) -> dict[int, int]:
-    behind = topic.store.run(groupstate.lag(topic.log, dict.fromkeys(range(4), 0), 10.0))
+    behind = topic.store.run(lag.lag(topic.log, dict.fromkeys(range(4), 0), 10.0))
     return {q: one.records for q, one in behind.partitions.items()}
 
 
@@ -256,7 +257,7 @@ def test_a_group_reads_on_across_it_in_the_order_of_each_key(home: Home, topic: 
         worker.stop()
     for key in KEYS:
         assert [r.value for r in handled if r.key == key] == [b"%d" % n for n in range(number)]
-    state = topic.store.run(groupstate.describe(group_of(topic), 0.0))
+    state = topic.store.run(lag.describe(group_of(topic), 0.0))
     assert [p.partition for p in state.partitions] == list(range(7))
     assert state.lag.records == 0
 
@@ -305,7 +306,7 @@ def test_a_group_without_members_is_behind_in_the_new_partitions_too(topic: Topi
     topic.store.run(groups.make(group_of(topic), "latest"))
     topic.grow(5)
     send_all(topic, b"new")
-    state = topic.store.run(groupstate.describe(group_of(topic), 0.0))
+    state = topic.store.run(lag.describe(group_of(topic), 0.0))
     assert state.lag.records == len(KEYS)
     assert topic.store.run(groups.reset(group_of(topic), "latest", ttl=0.1)) == {
         q: end for q, (_, end) in topic.ends().items()
@@ -347,7 +348,7 @@ def test_what_need_not_move_is_as_it_was():
 
 # -- upkeep
 def test_upkeep_and_scrub_see_one_topic(topic: Topic, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(heads, "FULL", 200)
+    monkeypatch.setattr(heads, "MAX_ENTRY_BYTES", 200)
     for partitions in (2, 2, 4, 4, 7):
         topic.grow(partitions)
         for n in range(4):

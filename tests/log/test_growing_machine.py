@@ -16,11 +16,13 @@ from hypothesis.stateful import rule, run_state_machine_as_test
 from tailrace.coordination.rules import without
 from tailrace.errors import BadSetting
 from tailrace.log import catalog
-from tailrace.log import group as groups
-from tailrace.log.append import Appended, Log, commit, place
-from tailrace.log.fetched import Fetched
-from tailrace.log.reader import Reader
+from tailrace.log.groups import group as groups
+from tailrace.log.read.fetched import Fetched
+from tailrace.log.read.reader import Reader
 from tailrace.log.record import partition_of
+from tailrace.log.topic_log import TopicLog
+from tailrace.log.write.append import Appended, commit
+from tailrace.log.write.placement import place
 from tailrace.storage.calls import Steps
 from tailrace.storage.tables import Absent, Put
 from tests.log.driving import Driven, view
@@ -134,7 +136,7 @@ class Growing(Machine):
                 assert len(homes) == len({g for g, _ in homes}), f"{who!r} in two partitions at a time"
 
 
-def _keyed(log: Log, key: bytes, value: bytes) -> Steps[list[Appended]]:
+def _keyed(log: TopicLog, key: bytes, value: bytes) -> Steps[list[Appended]]:
     if log.seen is None:
         yield from log.head()
     placed = yield from place(log, keyed_chunk(log.partitions, key, value))

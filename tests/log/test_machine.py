@@ -19,14 +19,17 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from tailrace.coordination import guard
 from tailrace.errors import Expected, Fenced, OutcomeUnknown, Throttled, TimedOut
-from tailrace.log import head as heads
-from tailrace.log import named
-from tailrace.log.append import Appended, Log, commit, place, roll
-from tailrace.log.cleaning import clean
-from tailrace.log.head import Head, Page
-from tailrace.log.merging import merge
-from tailrace.log.reader import Reader
-from tailrace.log.retention import drop_pages, raise_floor
+from tailrace.log.format import head as heads
+from tailrace.log.format.head import Head, Page
+from tailrace.log.read.reader import Reader
+from tailrace.log.topic_log import TopicLog
+from tailrace.log.upkeep.clean import clean
+from tailrace.log.upkeep.merge import merge
+from tailrace.log.upkeep.retention import drop_pages, raise_floor
+from tailrace.log.write import named_producer
+from tailrace.log.write.append import Appended, commit
+from tailrace.log.write.attempt import roll
+from tailrace.log.write.placement import place
 from tailrace.storage.calls import Call, DeleteObjects, Get, GetObject, ListObjects, PutObject, Query, Steps, Write
 from tailrace.storage.tables import LAST
 from tests.log.driving import TABLES, Driven, chunk, land, new_log, simulated, view
@@ -63,10 +66,10 @@ class Machine(RuleBasedStateMachine):
 
     @initialize(kept=st.sampled_from(sorted(TABLES)))
     def begin(self, kept: str) -> None:
-        self.small = patch.object(heads, "FULL", 60)
+        self.small = patch.object(heads, "MAX_ENTRY_BYTES", 60)
         self.small.start()
         self.store, self.clock = simulated(kept)
-        self.logs: dict[tuple[str, int], Log] = {}
+        self.logs: dict[tuple[str, int], TopicLog] = {}
         for id in TOPICS:
             new_log(self.store, id, PARTITIONS)
             self.logs[id, 0], self.logs[id, 1] = view(self.store, id), view(self.store, id)
@@ -159,14 +162,14 @@ class Machine(RuleBasedStateMachine):
 
     def _named(self) -> Steps[None]:
         log = self.logs["t0", 1]
-        item = yield from named.start("n")
+        item = yield from named_producer.start("n")
         epoch = item["epoch"]
         first = max(1, item["seq"])
         for seq in (first, first + 1):
             at, value = ("t0", seq % 2), b"n.%d" % seq
             self.sent.add((at, value))
             make = lambda at=at, value=value: place(log, chunk((at[1], value)))  # noqa: E731
-            appended, item = yield from named.send(log, "n", epoch, item, seq, make)
+            appended, item = yield from named_producer.send(log, "n", epoch, item, seq, make)
             self.acknowledge({at: [value]}, {"t0": appended})
 
     @rule(topic=TOPIC, q=st.integers(0, 1), max_bytes=st.sampled_from([1, 10_000]), pace=PACE)
@@ -358,19 +361,19 @@ def _appends(call: Call | None) -> bool:
     return isinstance(call, Write) and any(action.key.p.startswith("$Log-") for action in call.actions)
 
 
-def _append(log: Log, records: list[tuple[int, bytes]], expected: Any = None) -> Steps[list[Appended]]:
+def _append(log: TopicLog, records: list[tuple[int, bytes]], expected: Any = None) -> Steps[list[Appended]]:
     placed = yield from place(log, chunk(*records), expected)
     return (yield from commit([placed]))
 
 
-def _both(logs: list[Log], records: list[tuple[int, bytes]]) -> Steps[list[Appended]]:
+def _both(logs: list[TopicLog], records: list[tuple[int, bytes]]) -> Steps[list[Appended]]:
     placed = []
     for log, record in zip(logs, records, strict=True):
         placed.append((yield from place(log, chunk(record))))
     return (yield from commit(placed))
 
 
-def _tidy(log: Log, what: str, n: int) -> Steps[None]:
+def _tidy(log: TopicLog, what: str, n: int) -> Steps[None]:
     if what == "clean":
         for _ in range(1 + n % 2):
             yield from clean(log)

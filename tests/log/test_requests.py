@@ -11,12 +11,12 @@ import pytest
 
 from tailrace.errors import HomeError
 from tailrace.home import Home
-from tailrace.log import head as heads
-from tailrace.log.buffer import OVERHEAD
-from tailrace.log.given import CHUNK_BYTES
-from tailrace.storage.buckets import BucketObjects, open_bucket
+from tailrace.log.format import head as heads
+from tailrace.log.write.buffer import RECORD_OVERHEAD_BYTES
+from tailrace.log.write.input import CHUNK_BYTES
+from tailrace.storage.aws.buckets import BucketObjects, open_bucket
+from tailrace.storage.aws.dynamodb import DynamoTable
 from tailrace.storage.calls import Store
-from tailrace.storage.dynamodb import DynamoTable
 from tests.servers import aws
 from tests.servers.process import Server
 
@@ -110,10 +110,10 @@ RECORD = 1024
 def requests_for(count: int, partitions: int) -> float:
     """What `count` records of 1 KiB cost at most: a put and an update for each chunk; and for each page a refused
     update, a transaction that rolls the head, a look at it."""
-    per_chunk = CHUNK_BYTES // (RECORD + OVERHEAD)
+    per_chunk = CHUNK_BYTES // (RECORD + RECORD_OVERHEAD_BYTES)
     chunks = count / per_chunk + 1
     entry = 30 + partitions * 34  # its id, and for each run its numbers at their largest
-    pages = min(chunks, chunks * entry / heads.FULL + 1)
+    pages = min(chunks, chunks * entry / heads.MAX_ENTRY_BYTES + 1)
     return 2 * chunks + 3 * pages
 
 
@@ -130,7 +130,7 @@ def test_a_gibibyte_costs_less_than_a_thousandth_of_an_object_for_each_event(clo
     total = sum(asked.values())
     events = 1024 * MIB // RECORD
     print(f"64 MiB: {total} requests {dict(asked)}; 1 GiB: {16 * total}, one object per event: {events}")
-    assert asked["put"] <= count * (RECORD + OVERHEAD) / CHUNK_BYTES + 2, "chunks are full"
+    assert asked["put"] <= count * (RECORD + RECORD_OVERHEAD_BYTES) / CHUNK_BYTES + 2, "chunks are full"
     assert total <= requests_for(count, 8) + 20
     assert 16 * total <= events / 1000
     assert max(requests_for(events, partitions) for partitions in (1, 8, 64)) <= events / 1000, "by the formula"

@@ -13,8 +13,11 @@ from tests.log import tending, test_tending
 from tests.log.many import run_many
 from tests.log.mutants import MUTANTS
 from tests.log.scenarios import SCENARIOS, TABLES, TORN, small_pages
+from tests.log.upkeep_mutants import UPKEEP_MUTANTS
 
 SEEDS = 165
+REPEATED_SEEDS = 10
+ALL_MUTANTS = {**MUTANTS, **UPKEEP_MUTANTS}
 CALM = {"refusals": 0, "unread": 0, "jumps": 0}
 """Only the faults that change what is stored: missing answers, torn transactions, deaths."""
 
@@ -26,9 +29,21 @@ def test_no_schedule_loses_doubles_or_reorders(scenario: str, kept: str) -> None
         check_schedules(SCENARIOS[scenario], range(SEEDS), table=TABLES[kept], torn=TORN[kept])
 
 
-@pytest.mark.parametrize("mutant", MUTANTS)
+@pytest.mark.parametrize("kept", TABLES)
+def test_a_write_that_arrives_twice_happens_once(kept: str) -> None:
+    arrived = 0
+    with small_pages():
+        for name, scenario in {**SCENARIOS, **tending.SCENARIOS}.items():
+            for seed in range(REPEATED_SEEDS):
+                sim, violation = one_schedule(scenario, seed, table=TABLES[kept], torn=TORN[kept], repeats=3)
+                assert violation is None, f"{name}, seed {seed}: {violation}"
+                arrived += sum(move[0] == "twice" for move, _, _ in sim.history)
+    assert arrived > REPEATED_SEEDS
+
+
+@pytest.mark.parametrize("mutant", ALL_MUTANTS)
 def test_a_rule_taken_away_is_missed(mutant: str) -> None:
-    broken, scenarios = MUTANTS[mutant]
+    broken, scenarios = ALL_MUTANTS[mutant]
     with small_pages(), broken():
         assert _caught(scenarios.split(), FIRST.get(mutant, 0)), f"no schedule fails without {mutant}"
 
@@ -46,7 +61,14 @@ def test_soak_a_million_schedules() -> None:
     run_many(int(wanted), {**SCENARIOS, **tending.SCENARIOS}, int(first))
 
 
-FIRST = {"read.skip_missing": 410, "text.missing_is_gone": 535, "append.page": 140, "append.ids": 155}
+FIRST = {
+    "read.skip_missing": 410,
+    "text.missing_is_gone": 535,
+    "append.page": 140,
+    "append.ids": 155,
+    "text.refs_without_join": 190,
+    "text.gc_not_monotone": 36,
+}
 """Where to start looking for mutants that few schedules catch."""
 
 

@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 
 from tailrace.errors import BadSetting
-from tailrace.log.settings import Settings, settings
+from tailrace.log.settings import TopicSettings, settings
 
 
 def test_defaults() -> None:
     made = settings({})
-    assert made == Settings()
+    assert made == TopicSettings()
     assert (made.compression, made.max_record_bytes, made.retention_ms, made.compact) == ("none", 16 << 20, None, False)
 
 
@@ -24,7 +24,7 @@ def test_some_are_changed_and_the_others_kept() -> None:
 @pytest.mark.parametrize(
     ("given", "says"),
     [
-        ({"compresion": "lz4"}, "a topic's settings has no 'compresion'; did you mean 'compression'?"),
+        ({"compresion": "lz4"}, "a topic has no 'compresion'; did you mean 'compression'?"),
         ({"zzz": 1}, "has no 'zzz'; there are: compact, compact_by, compression, max_record_bytes"),
         ({"compression": "gzip"}, "gzip"),
         ({"max_record_bytes": 0}, "max_record_bytes is a number from 1 to 1073741824, not 0"),

@@ -11,11 +11,11 @@ import pytest
 
 from tailrace.errors import BadInput, Damaged, OutOfRange, UnknownPartition
 from tailrace.home import Home
-from tailrace.log.append import roll
-from tailrace.log.fetched import Fetched
+from tailrace.log.read.fetched import Fetched
 from tailrace.log.record import Record, partition_of
-from tailrace.log.retention import drop_pages, raise_floor
 from tailrace.log.topic import Topic, as_records
+from tailrace.log.upkeep.retention import drop_pages, raise_floor
+from tailrace.log.write.attempt import roll
 from tests.log.driving import TABLES, simulated_home
 
 
@@ -211,3 +211,57 @@ def test_typed_rows_with_a_fifth_column_that_is_not_headers() -> None:
     )
     (record,) = as_records("t", fetched)
     assert (record.offset, record.key, record.value, record.headers) == (7, b"k", {"id": 1}, ())
+
+
+# --- without keys
+@pytest.fixture
+def home() -> Home:
+    return simulated_home()[0]
+
+
+def spread(topic: Topic) -> list[int]:
+    return [end - floor for floor, end in topic.ends().values()]
+
+
+def test_many_small_appends_without_keys_are_spread(home: Home) -> None:
+    """Also if each is made by a process, or a handle, of its own."""
+    home.topic("many", partitions=4)
+    for _ in range(80):
+        home.topic("many").append([(None, b"x")])
+    assert min(spread(home.topic("many"))) >= 5
+    topic = home.topic("one-handle", partitions=4)
+    for _ in range(80):
+        topic.append([(None, b"x")])
+    assert spread(topic) == [20] * 4
+
+
+def test_a_short_lived_producer_does_not_always_begin_with_the_same_partition(home: Home) -> None:
+    home.topic("lives", partitions=4)
+    for _ in range(40):
+        with home.topic("lives").producer() as out:
+            out.send_batch([(None, b"x"), (None, b"y")])
+    assert min(spread(home.topic("lives"))) >= 2
+
+
+@pytest.mark.parametrize("size", [1 << 20, 20 << 20])
+def test_a_large_append_without_keys_is_spread(home: Home, size: int) -> None:
+    topic = home.topic("large", partitions=4)
+    spans = topic.append([(None, b"%d" % n + bytes(1000)) for n in range(size // 1000)])
+    assert sum(span.records for span in spans) == size // 1000
+    assert min(spread(topic)) > 0.9 * size / 1000 / 4
+    for span in spans:
+        found = [r.value.rstrip(b"\0") for r in topic.records(span.partition, span.offset)][: span.records]
+        assert [int(value) for value in found] == [*range(int(found[0]), int(found[0]) + span.records)]
+
+
+def test_a_small_batch_without_keys_stays_together(home: Home) -> None:
+    topic = home.topic("small", partitions=4)
+    assert len(topic.append([(None, b"x" * 100)] * 100)) == 1
+
+
+def test_records_without_keys_are_spread_among_those_that_have_some(home: Home) -> None:
+    topic = home.topic("mixed", partitions=4)
+    topic.append([(b"a" if n % 2 else None, b"%d" % n + bytes(1000)) for n in range(1000)])
+    keyed = partition_of(b"a", 4)
+    assert [sum(r.key is None for r in topic.records(q)) for q in range(4)] == [125] * 4
+    assert [int(r.value.rstrip(b"\0")) for r in topic.records(keyed) if r.key] == [*range(1, 1000, 2)]

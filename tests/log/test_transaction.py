@@ -17,7 +17,7 @@ from tailrace.errors import (
     UnknownPartition,
     UnknownTopic,
 )
-from tailrace.log.reader import Reader
+from tailrace.log.read.reader import Reader
 from tailrace.log.topic import Topic
 from tests.log.driving import TABLES, Driven, simulated_home
 
@@ -42,6 +42,22 @@ def test_records_of_all_partitions_show_together(kept: str) -> None:
 
 
 @pytest.mark.parametrize("kept", TABLES)
+def test_a_hundred_topics_and_no_more(kept: str) -> None:
+    home, _ = simulated_home(kept)
+    names = [f"t{n}" for n in range(101)]
+    topics = [home.create_topic(name) for name in names]
+    for count in (51, 100):
+        with home.transaction(*names) as t:
+            for name in names[:count]:
+                t.send(None, b"%d" % count, topic=name)
+    assert [values(topic) for topic in topics] == [[b"51", b"100"]] * 51 + [[b"100"]] * 49 + [[]]
+    with pytest.raises(TooLarge, match="100 actions"), home.transaction(*names) as t:
+        for name in names:
+            t.send(None, b"x", topic=name)
+    assert values(topics[0]) == [b"51", b"100"]
+
+
+@pytest.mark.parametrize("kept", TABLES)
 def test_several_topics_show_together(kept: str) -> None:
     home, _ = simulated_home(kept)
     one, two = home.create_topic("one"), home.create_topic("two", 3)
@@ -58,7 +74,8 @@ def test_no_reader_sees_a_part_of_it() -> None:
     for kept in TABLES:
         home, _ = simulated_home(kept)
         topic = home.create_topic("t", 3)
-        from tailrace.log.append import commit, place
+        from tailrace.log.write.append import commit
+        from tailrace.log.write.placement import place
 
         buffered = topic.transaction()
         for q in range(3):
@@ -178,8 +195,8 @@ def test_what_a_transaction_refuses() -> None:
     home, _ = simulated_home()
     home.create_topic("one")
     home.create_topic("two")
-    with pytest.raises(BadInput, match="at least one topic"):
-        home.transaction()
+    with home.transaction() as t, pytest.raises(BadInput, match="say which topic"):
+        t.send(b"a", b"1")
     with pytest.raises(UnknownTopic, match=r"no topic 'tow'.*did you mean 'two'"):
         home.transaction("one", "tow")
     with home.transaction("one", "two") as t:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import time
 from collections import Counter, deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from tests.model.items import Violation
@@ -31,6 +31,11 @@ def one(seed: int, scenario: str, m: Sequence[str] = (), timeouts: int = 3, cras
     """One random schedule, with stalls and faults drawn from the seed, then a fair end."""
     rng = random.Random(seed)
     w = world(scenario, m, rng.randint(0, timeouts), rng.randint(0, crashes), rng.randint(0, 2))
+    return at_random(w, rng, lambda: w.clean_up(cleaner))
+
+
+def at_random(w: World, rng: random.Random, judge: Callable[[], None]) -> Schedule:
+    """Random moves, then a fair end; `judge` says what must be true then."""
     speed: dict[Any, float] = {name: rng.choice((0.03, 0.3, 1, 1, 3)) for name in w.actors}
     odd, landing = rng.choice((0.05, 0.2, 0.5)), rng.choice((0.02, 0.2, 1))
 
@@ -44,7 +49,7 @@ def one(seed: int, scenario: str, m: Sequence[str] = (), timeouts: int = 3, cras
                 break
             w.apply(rng.choices(moves, list(map(weight, moves)))[0])
         w.finish(rng)
-        w.clean_up(cleaner)
+        judge()
     except Violation as violation:
         return Schedule(str(violation), w.done)
     return Schedule(None, w.done)

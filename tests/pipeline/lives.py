@@ -21,22 +21,40 @@ from unittest.mock import patch
 
 import pyarrow as pa
 
-from tailrace.adaptors.contract import Adaptor, Changes, Namespace, Piece, Reader, Settings, Staged, Who, Writer
-from tailrace.adaptors.rows import make_rows, messages_of
+from tailrace.adaptors.contract import (
+    Adaptor,
+    Changes,
+    Command,
+    Namespace,
+    Piece,
+    Reader,
+    Settings,
+    Staged,
+    Who,
+    Writer,
+)
+from tailrace.adaptors.rows.rows import make_rows, messages_of
 from tailrace.errors import Fenced, TailraceError, Unavailable
-from tailrace.home import Home, store_of
+from tailrace.home import Home, open_homes, store_of
 from tailrace.log.record import Mode, Op
-from tailrace.pipeline import batch, copying, engine, operator, outlet
-from tailrace.pipeline.commitlog import CommitLog
-from tailrace.pipeline.definition import Definition, SinkDefinition, SourceDefinition
-from tailrace.pipeline.ledger import remember
-from tailrace.pipeline.outlet import Outlet
-from tailrace.pipeline.runner import Runner
-from tailrace.spark import homes
+from tailrace.pipeline.define.definition import Definition, SinkDefinition, SourceDefinition
+from tailrace.pipeline.deliver import batch, delivery_jobs, outlet
+from tailrace.pipeline.deliver.outlet import Outlet
+from tailrace.pipeline.ingest.commit_log import CommitLog
+from tailrace.pipeline.operate import operator
+from tailrace.pipeline.operate.ledger import remember
+from tailrace.pipeline.run import engine
+from tailrace.pipeline.run.runner import Runner
 from tailrace.storage.calls import Call, PutObject, Store, Write
 
 TABLE, OTHER = "shop.orders", "shop.drafts"
 IDS = 8
+COMMANDS = 1
+"""How often a change is a truncate, where six are updates."""
+BATCH = 2
+"""So many records of a partition are in one batch, at most."""
+TASKS = 1
+"""In so many tasks."""
 _numbers = itertools.count()
 
 
@@ -104,7 +122,7 @@ class Shop:
             return
         self.left -= 1
         id, v = self.rng.randrange(IDS), f"v{self.left}"
-        match self.rng.choices(["update", "delete", "other", "truncate"], [6, 2, 2, 1])[0]:
+        match self.rng.choices(["update", "delete", "other", "truncate"], [6, 2, 2, COMMANDS])[0]:
             case "update":
                 self.rows[id] = v
                 self.log.append((Op.UPDATE, id, v))
@@ -163,7 +181,7 @@ class ShopReader(Reader):
         if found:
             yield _rows(found, Op.INSERT, Mode.COPY)
 
-    def follow(self, position: int, namespaces: Sequence[str], state: Mapping[str, Any]) -> Iterator[Changes]:
+    def follow(self, position: int, namespaces: Sequence[str], split: str = "") -> Iterator[Changes]:
         """As a server does it, what it was told to forget is not there any more, whatever is asked for."""
         at = max(position, self._shop.slot or 0)
         while True:
@@ -190,6 +208,7 @@ class ShopWriter(Writer):
     """Keeps the offsets with the data.  Now and then a finish does nothing, or what it should, and gives no answer."""
 
     guarantee = "exactly once"
+    commands = frozenset({"truncate"})
 
     def __init__(self, settings: ShopSettings) -> None:
         self._shop = _shops[settings.name]
@@ -225,7 +244,7 @@ class ShopWriter(Writer):
         if shop.faults.random() < 0.2:
             raise Unavailable("no answer")
 
-    def command(self, namespace: str, name: str, who: Who) -> None:
+    def command(self, namespace: str, command: Command, who: Who) -> None:
         self._shop.fuse.point()
         self._shop.sink.clear()
 
@@ -253,13 +272,13 @@ class Story:
         store.fuse = fuse
         url = f"memory://{self._name}-{next(_numbers)}"
         try:
-            homes._open[os.getpid(), url] = home = Home(url, store)
+            open_homes._open[os.getpid(), url] = home = Home(url, store)
             self._run(home, url)
         except Exception:
             if not fuse.burned:
                 raise
         finally:
-            homes._open.pop((os.getpid(), url), None)
+            open_homes._open.pop((os.getpid(), url), None)
         return fuse.points
 
     def _run(self, home: Home, url: str) -> None:
@@ -315,7 +334,7 @@ def _same(what: str, found: object, wanted: object) -> None:
         raise Wrong(f"{what}: {found}, not {wanted}")
 
 
-def _in_place(spark: Any, function: Callable[..., Any], work: Sequence[tuple[Any, ...]]) -> list[Any]:
+def _in_place(spark: Any, function: Callable[..., Any], work: Sequence[tuple[Any, ...]], reach: Any) -> list[Any]:
     return [function(*some) for some in work]
 
 
@@ -338,13 +357,12 @@ def _beside(name: str, function: Callable[..., Any], *given: Any) -> Any:
 def without_spark() -> Iterator[None]:
     """Tasks are called in place, and nobody waits."""
     with (
-        patch.object(copying, "in_tasks", _in_place),
-        patch.object(outlet, "in_tasks", _in_place),
+        patch.object(engine, "in_tasks", _in_place),
         patch.object(outlet, "PAUSE", 0.0),
-        patch.object(outlet, "FEW", 0),
-        patch.object(batch, "MOST", 2),
+        patch.object(delivery_jobs, "MAX_RECORDS_PER_TASK", 0),
+        patch.object(batch, "MAX_RECORDS_PER_PARTITION", BATCH),
         patch.object(outlet, "beside", _beside),
-        patch.object(engine, "LEAST", 1),
+        patch.object(engine, "MIN_PARALLEL_JOBS", TASKS),
     ):
         yield
 

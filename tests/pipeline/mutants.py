@@ -10,18 +10,17 @@ from unittest.mock import patch
 import pyarrow as pa
 
 from tailrace.adaptors.contract import Changes, Position, Reader
-from tailrace.log.append import commit
-from tailrace.log.parcel import Parcel, unpack_parcels
-from tailrace.pipeline import batch, commitlog, offsets
-from tailrace.pipeline.batch import Batch
-from tailrace.pipeline.commitlog import CommitLog
-from tailrace.pipeline.copying import Copying
-from tailrace.pipeline.following import Following
-from tailrace.pipeline.offsets import Mark
-from tailrace.pipeline.outlet import Outlet
-from tailrace.pipeline.runner import Runner
-from tailrace.pipeline.trouble import Trouble
-from tailrace.storage.tables import Set
+from tailrace.log.write.append import commit
+from tailrace.log.write.staged_chunk import Parcel, unpack_parcels
+from tailrace.pipeline.deliver import batch, claim
+from tailrace.pipeline.deliver.batch import StagedBatch
+from tailrace.pipeline.deliver.offsets import Mark
+from tailrace.pipeline.deliver.outlet import Outlet
+from tailrace.pipeline.deliver.trouble import Trouble
+from tailrace.pipeline.ingest.commit_log import CommitLog
+from tailrace.pipeline.ingest.copying import Copying
+from tailrace.pipeline.ingest.following import Receiver, SourceReceiver
+from tailrace.pipeline.run.runner import Runner
 
 Mutant = Callable[[], AbstractContextManager[Any]]
 
@@ -30,27 +29,27 @@ def _patched(target: Any, name: str, new: Any) -> Mutant:
     return lambda: patch.object(target, name, new)
 
 
-def _following(each: Callable[[Following, Reader, Changes], Changes]) -> Mutant:
+def _following(each: Callable[[SourceReceiver, Reader, Changes], Changes]) -> Mutant:
     """Something is done with changes as soon as the source gives them."""
-    follow = Following._follow
+    follow = SourceReceiver._follow
 
-    def mutant(self: Following, once: bool) -> None:
+    def mutant(self: SourceReceiver, receiver: Receiver, once: bool) -> None:
         reader = self._reader
         given = reader.follow
         changed = lambda *some: (each(self, reader, changes) for changes in given(*some))  # noqa: E731
         with patch.object(reader, "follow", changed):
-            follow(self, once)
+            follow(self, receiver, once)
 
-    return _patched(Following, "_follow", mutant)
+    return _patched(SourceReceiver, "_follow", mutant)
 
 
 # --- the source is told too early
-def _tell_at_once(self: Following, reader: Reader, changes: Changes) -> Changes:
+def _tell_at_once(self: SourceReceiver, reader: Reader, changes: Changes) -> Changes:
     reader.acknowledge(changes.position)
     return changes
 
 
-def _tell_heartbeats(self: Following, reader: Reader, changes: Changes) -> Changes:
+def _tell_heartbeats(self: SourceReceiver, reader: Reader, changes: Changes) -> Changes:
     """An idle source is told at once, though what came before may still wait to be committed."""
     if not changes.rows:
         reader.acknowledge(changes.position)
@@ -60,19 +59,19 @@ def _tell_heartbeats(self: Following, reader: Reader, changes: Changes) -> Chang
 # --- where following starts
 @contextmanager
 def _begin_after_the_copy() -> Iterator[None]:
-    follow = Following._follow
+    follow = SourceReceiver._follow
 
     def none_yet(self: Runner, reader: Reader, log: CommitLog) -> None:
         if not log.begun:
             log.begin(None)
 
-    def late(self: Following, once: bool) -> None:
+    def late(self: SourceReceiver, receiver: Receiver, once: bool) -> None:
         if self._log.position is None:
-            self._log._change(Set("position", str(self._reader.begin([]))))
-            self._done = self._log.position
-        follow(self, once)
+            self._log._change({}, self._reader.begin([]))
+            self.committer._position = self._log.position
+        follow(self, receiver, once)
 
-    with patch.object(Runner, "_begin", none_yet), patch.object(Following, "_follow", late):
+    with patch.object(Runner, "_begin", none_yet), patch.object(SourceReceiver, "_follow", late):
         yield
 
 
@@ -82,13 +81,13 @@ def _no_replay_over_the_copy() -> Iterator[None]:
     copied: dict[str, int] = {}
     run = Copying.run
 
-    def noting(self: Copying, namespaces: Sequence[str]) -> None:
-        run(self, namespaces)
+    def noting(self: Copying, reader: Reader, namespaces: Sequence[str]) -> None:
+        run(self, reader, namespaces)
         source = Runner._reader(_Made(self._definition))
         if namespaces:
             copied[self._definition.home] = len(source._shop.log)  # type: ignore[attr-defined]
 
-    def drop(self: Following, reader: Reader, changes: Changes) -> Changes:
+    def drop(self: SourceReceiver, reader: Reader, changes: Changes) -> Changes:
         known = copied.get(self._log.home.url, -1)
         return Changes([], changes.position) if changes.position <= known else changes
 
@@ -102,11 +101,11 @@ class _Made(Runner):
 
 
 # --- the commit log
-def _position_apart(self: CommitLog, rows: Sequence[pa.RecordBatch], position: Position) -> bool:
+def _position_apart(self: CommitLog, rows: Sequence[pa.RecordBatch], position: Position, **more: Any) -> bool:
     """The data, and in a second write how far the source has been read."""
     if rows:
         _take_in(self, rows, self.position)
-    self._change(Set("position", commitlog._json(position).decode()))
+    self._change({}, position)
     return True
 
 
@@ -125,7 +124,7 @@ _commit_piece = CommitLog.commit_piece
 
 
 # --- the offset log
-def _offsets_first(self: Outlet, batch: Batch, after: Mapping[int, Mark]) -> Trouble | None:
+def _offsets_first(self: Outlet, batch: StagedBatch, after: Mapping[int, Mark]) -> Trouble | None:
     """The offset log says that a batch is done before the sink has it."""
     before, self.marks = self.marks, dict(after)
     self.save(force=True)
@@ -139,7 +138,7 @@ _finish = Outlet._finish
 @contextmanager
 def _marks_only() -> Iterator[None]:
     """Where a sink keeps offsets with its data, they are not looked at."""
-    with patch.object(offsets, "reconciled", lambda marks, kept: dict(marks)):
+    with patch.object(claim, "reconciled", lambda marks, kept: dict(marks)):
         yield
 
 
@@ -149,10 +148,10 @@ def _command_at_once() -> Iterator[None]:
     commands = Outlet._commands
 
     def early(self: Outlet) -> None:
-        self._wide = 1
+        self._standing.wide = 1
         commands(self)
 
-    with patch.object(batch, "MOST", 1), patch.object(Outlet, "_commands", early):
+    with patch.object(batch, "MAX_RECORDS_PER_PARTITION", 1), patch.object(Outlet, "_commands", early):
         yield
 
 
@@ -161,9 +160,9 @@ def _not_anew(self: Outlet) -> None:
     self._doubtful = False
 
 
-def _on_regardless(self: Outlet, batch: Batch) -> Batch | None:
+def _on_regardless(self: Outlet, batch: StagedBatch) -> StagedBatch | None:
     """What was staged ahead of a batch is finished, though that one was not."""
-    after = self._after(batch)
+    after = batch.after(self.marks)
     further = self._further(batch, after)
     ahead = self._staged(further) if further else None
     self._finish(batch, after)

@@ -13,13 +13,13 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from tailrace.pipeline.definition import Definition
-from tailrace.pipeline.runner import Runner
+from tailrace.pipeline.define.definition import Definition
+from tailrace.pipeline.run.runner import Runner
 
 QUICK = """
 import functools, sys
 from tailrace.cli.main import main
-from tailrace.pipeline import runner
+from tailrace.pipeline.run import runner
 runner.Lease = functools.partial(runner.Lease, ttl=1.0)
 sys.argv[0] = "tailrace"
 main()
@@ -84,10 +84,10 @@ def process(folder: Path, *arguments: str, env: Mapping[str, str] | None = None)
         made.wait()
 
 
-def workers() -> list[int]:
-    """The Python workers of this process's Spark: forks of the daemon that its Java has started."""
+def workers(driver: int | None = None) -> list[int]:
+    """The Python workers of a driver's Spark, this process's by default: forks of the daemon that its Java started."""
     parents = {int(p.name): _parent(p) for p in Path("/proc").iterdir() if p.name.isdigit()}
-    javas = [pid for pid, parent in parents.items() if parent == os.getpid()]
+    javas = [pid for pid, parent in parents.items() if parent == (driver or os.getpid())]
     daemons = [pid for pid, parent in parents.items() if parent in javas]
     return [pid for pid, parent in parents.items() if parent in daemons]
 

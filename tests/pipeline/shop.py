@@ -8,11 +8,11 @@ from typing import Any
 import pyarrow as pa
 
 import tailrace
-from tailrace.adaptors.rows import make_rows
+from tailrace.adaptors.rows.rows import make_rows
 from tailrace.log.record import Mode
-from tailrace.pipeline.commitlog import CommitLog
-from tailrace.pipeline.definition import Definition, SinkDefinition, SourceDefinition
-from tailrace.pipeline.offsets import Mark, override
+from tailrace.pipeline.define.definition import Definition, SinkDefinition, SourceDefinition
+from tailrace.pipeline.deliver.offsets import Mark, override
+from tailrace.pipeline.ingest.commit_log import CommitLog
 from tests.pipeline.toys import batches
 
 
@@ -23,11 +23,18 @@ def definition(path: Path, *sinks: SinkDefinition, partitions: int = 2, **source
 
 
 def sink(
-    path: Path, name: str = "c0", namespace: str = ".*", on_error: Any = "stop", functions: Any = (), **settings: Any
+    path: Path,
+    name: str = "c0",
+    namespace: str = ".*",
+    on_error: Any = "stop",
+    functions: Any = (),
+    redeliver: Any = "halves",
+    **settings: Any,
 ) -> SinkDefinition:
     """Into a folder of its own; settings as in toys."""
     given = {"path": str(path / name), **settings}
-    return SinkDefinition(name, "tests.pipeline.toys:sink", given, namespace, functions, on_error)
+    kind = "tests.pipeline.toys:sink"
+    return SinkDefinition(name, kind, given, namespace, functions, on_error, redeliver=redeliver)
 
 
 def filled(path: Path, keys: str, **marks: int) -> None:

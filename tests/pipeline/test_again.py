@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -15,10 +16,10 @@ import pytest
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
-from tailrace.adaptors.postgres import reader as reading
+from tailrace.adaptors.postgres.source import reader as reading
 from tailrace.cli.main import main
-from tailrace.pipeline import runner as running
-from tailrace.pipeline.pipeline import load
+from tailrace.pipeline.define.builder import load
+from tailrace.pipeline.run import runner as running
 from tests.adaptors.postgres.conftest import FAST
 from tests.adaptors.postgres.driver import Drive
 from tests.adaptors.postgres.place import Place
@@ -252,11 +253,11 @@ def test_rights_are_missing_at_the_sink(shop: Shop, clerk: str, monkeypatch: pyt
 
 
 def test_the_slot_is_in_use(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reading, "HELD", 0.2)
+    monkeypatch.setattr(reading, "HELD_SECONDS", 0.2)
     shop.works()
     with Drive(shop.source, None, ["public.orders"]) as other:
         other.begin()
-        next(other._reader.follow(other.position, other.namespaces, {}))
+        next(other._reader.follow(other.position, other.namespaces))
         assert "is in use by pid" in shop.refused()
         shop.trade()
     shop.works()
@@ -266,7 +267,7 @@ def test_the_slot_is_in_use(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None
 def test_the_sink_has_no_table(shop: Shop) -> None:
     shop.write(sink="")
     text = shop.refused()
-    assert "the sink has no table for public.orders; set create = true, or: CREATE TABLE" in text
+    assert "the sink has no table for public.orders, and this writer has not written one" in text
     shop.trade()
     shop.sink.run(text[text.index("CREATE TABLE") :].partition(";")[0])
     shop.works()
@@ -354,6 +355,6 @@ def test_a_second_run_at_once(shop: Shop, spark: SparkSession, monkeypatch: pyte
     monkeypatch.setattr(running, "LEASE_WAIT", 0.2)
     with going(load(shop._file), spark) as runner:
         until(lambda: caught_up(runner))
-        assert "the pipeline 'shop' is running already, in another process" in shop.refused()
+        assert f"the pipeline 'shop' is running already, in process {os.getpid()} on" in shop.refused()
         shop.trade()
     shop.works()

@@ -9,21 +9,21 @@ import pytest
 from pyspark.sql import SparkSession
 
 import tailrace
-from tailrace.adaptors.rows import messages_of
+from tailrace.adaptors.rows.rows import messages_of
 from tailrace.coordination.rules import without
 from tailrace.errors import BadInput, BadSetting
 from tailrace.home import Home
-from tailrace.log.append import roll
-from tailrace.log.holds import held
-from tailrace.log.keeper import Keeper, Pace
-from tailrace.log.rounds import upkeep_key
-from tailrace.log.upkeep import Tended
-from tailrace.pipeline import operator
-from tailrace.pipeline.commitlog import CommitLog
-from tailrace.pipeline.ledger import remember
-from tailrace.pipeline.offsets import Mark, override
-from tailrace.pipeline.runner import Runner
-from tailrace.pipeline.stepping import step
+from tailrace.log.upkeep.compaction.round import upkeep_key
+from tailrace.log.upkeep.holds import held
+from tailrace.log.upkeep.scheduler import Keeper, Pace
+from tailrace.log.upkeep.topic_upkeep import Tended
+from tailrace.log.write.attempt import roll
+from tailrace.pipeline.deliver.offsets import Mark, override
+from tailrace.pipeline.ingest.commit_log import CommitLog
+from tailrace.pipeline.operate import operator
+from tailrace.pipeline.operate.ledger import remember
+from tailrace.pipeline.operate.step import step
+from tailrace.pipeline.run.runner import Runner
 from tailrace.storage.tables import Delete
 from tests.pipeline.shop import definition, filled, flat, sink
 from tests.pipeline.toys import rows

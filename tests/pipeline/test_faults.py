@@ -21,9 +21,9 @@ from pyspark.sql import SparkSession
 
 import tailrace
 from tailrace.log.record import Op
-from tailrace.pipeline import operator
-from tailrace.pipeline.definition import Definition
-from tailrace.pipeline.runner import Runner
+from tailrace.pipeline.define.definition import Definition
+from tailrace.pipeline.operate import operator
+from tailrace.pipeline.run.runner import Runner
 from tests.adaptors.postgres.conftest import FAST
 from tests.adaptors.postgres.place import Place
 from tests.adaptors.postgres.test_faults import Mortal

@@ -13,12 +13,12 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
 import tailrace
-from tailrace.adaptors.rows import make_rows, messages_of
+from tailrace.adaptors.rows.rows import make_rows, messages_of
 from tailrace.errors import BadInput, BadSetting
 from tailrace.log.record import Op
 from tailrace.pipeline.functions import frame, omit
 from tailrace.pipeline.functions.frames import has_frames
-from tailrace.pipeline.runner import run
+from tailrace.pipeline.run.runner import run
 
 pytestmark = pytest.mark.spark
 

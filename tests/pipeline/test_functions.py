@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import datetime as dt
 import json
 import pickle
@@ -16,8 +17,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tailrace.adaptors.message import Message
-from tailrace.adaptors.rows import columns_of, keys_of, make_rows, messages_of, namespace_of
+from tailrace.adaptors.rows.message import Message, Place
+from tailrace.adaptors.rows.provenance import placed, places_of
+from tailrace.adaptors.rows.rows import columns_of, is_open, keys_of, make_rows, messages_of, namespace_of
 from tailrace.errors import BadInput, BadSetting
 from tailrace.log.record import Mode, Op
 from tailrace.pipeline.functions import batch, destination, each, function, omit, opfilter, pick, pretty, remap, rename
@@ -436,3 +438,61 @@ def test_functions_of_files_travel_with_their_code(tmp_path: Path) -> None:
     assert not [name for name in sys.modules if name.startswith("tailrace_file_")]
     (tmp_path / "mine.py").unlink()
     assert data(pickle.loads(sent)(orders()))[0]["x"] == 3
+
+
+def test_a_field_that_is_named_like_the_column_of_rows() -> None:
+    rows = make_rows("t", pa.record_batch({"id": [1, 2, 3], "_row": ["a", "b", "c"]}), ["id"])
+    seen: list[list[str]] = []
+
+    def odd(columns: pa.RecordBatch) -> pa.RecordBatch:
+        seen.append(columns.schema.names)
+        return columns.filter(pc.not_equal(columns.column("id"), 2))
+
+    (out,) = batch(odd)(rows)
+    assert seen == [["id", "_row", "__row"]]
+    assert columns_of(out).to_pylist() == [{"id": 1, "_row": "a"}, {"id": 3, "_row": "c"}]
+
+
+# -- places
+def forged(message: Message) -> Message:
+    message.place = Place(9, 9, 9, 9)
+    return message
+
+
+def made_anew(message: Message) -> Message:
+    return Message(message.op, message.namespace, message.id, message.data, keys=message.keys)
+
+
+def lasting(message: Message, kept: list[Message] = []) -> Message:  # noqa: B006
+    """Always the same one."""
+    kept.append(message)
+    return dataclasses.replace(kept[0], place=kept[-1].place)
+
+
+def reversed_rows(columns: pa.RecordBatch) -> pa.RecordBatch:
+    return columns.take(pa.array([2, 0]))
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        omit("card"), pick("n"), rename(id="number"), remap({"public.orders": "o"}), skip("n", ">=", 0),
+        opfilter("insert"), each(lambda m: m), each(forged), each(made_anew), each(lasting), batch(lambda c: c),
+        batch(lambda c: c.drop_columns(["card"])), batch(reversed_rows),
+    ],
+)  # fmt: skip
+def test_no_function_changes_where_a_message_stands(made: Any) -> None:
+    numbers = {"transaction": pa.array([7, 7, 8], pa.int64()), "position": pa.array([0, 1, 0], pa.int64())}
+    given = placed(orders(**numbers, open=True), 3, pa.array([40, 41, 50]))
+    expected = [Place(3, 40, 7, 0), Place(3, 41, 7, 1), Place(3, 50, 8, 0)]
+    out = only(made(given))
+    assert places_of(out) == ([expected[2], expected[0]] if out.num_rows == 2 else expected)
+    assert [m.place for m in messages_of(out)] == places_of(out)
+    assert is_open(out.schema), "nor that its namespace has no fixed set of fields"
+    assert not is_open(only(made(orders())).schema)
+
+
+def test_a_function_can_see_where_a_message_stands() -> None:
+    seen: list[Place] = []
+    each(lambda message: seen.append(message.place))(placed(orders(), 3, pa.array([40, 41, 50])))
+    assert seen == [Place(3, offset) for offset in (40, 41, 50)]

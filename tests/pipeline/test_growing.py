@@ -9,13 +9,13 @@ import pytest
 from pyspark.sql import SparkSession
 
 import tailrace
-from tailrace.adaptors.rows import make_rows
-from tailrace.log import head as heads
-from tailrace.log.append import commit
-from tailrace.log.parcel import pack_up, unpack_parcels
+from tailrace.adaptors.rows.rows import make_rows
+from tailrace.log.format import head as heads
 from tailrace.log.record import Mode, Op, partition_of
-from tailrace.pipeline.commitlog import CommitLog
-from tailrace.pipeline.runner import Runner
+from tailrace.log.write.append import commit
+from tailrace.log.write.staged_chunk import pack_up, unpack_parcels
+from tailrace.pipeline.ingest.commit_log import CommitLog
+from tailrace.pipeline.run.runner import Runner
 from tests.pipeline.runs import going, until
 from tests.pipeline.shop import definition, sink
 from tests.pipeline.toys import rows

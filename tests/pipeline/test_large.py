@@ -34,7 +34,7 @@ SMALL = ("--conf", "spark.executor.memory=512m")
 LARGE = """
 import sys
 import tailrace, tailrace.spark
-from tailrace.pipeline.runner import run
+from tailrace.pipeline.run.runner import run
 
 made = (
     tailrace.pipeline("large", home=sys.argv[1] + "/home", piece_rows=20_000)

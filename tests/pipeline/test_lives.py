@@ -6,7 +6,7 @@ from unittest.mock import patch
 
 import pytest
 
-from tailrace.pipeline import batch
+from tailrace.pipeline.deliver import batch
 from tests.pipeline.lives import Wrong, explore
 from tests.pipeline.mutants import MUTANTS, Mutant
 
@@ -18,7 +18,7 @@ def test_a_run_may_end_anywhere() -> None:
 def test_partitions_may_come_to_a_command_at_different_times() -> None:
     """A batch has one record of each: what is before the command in one partition may be delivered long after it is
     met in another."""
-    with patch.object(batch, "MOST", 1):
+    with patch.object(batch, "MAX_RECORDS_PER_PARTITION", 1):
         assert explore((1, 3), stride=61) > 6
 
 

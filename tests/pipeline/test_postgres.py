@@ -12,11 +12,10 @@ from pyspark.sql import SparkSession
 
 import tailrace
 from tailrace.errors import PositionLost
-from tailrace.pipeline.definition import Definition
-from tailrace.pipeline.runner import Runner
+from tailrace.pipeline.define.definition import Definition
+from tailrace.pipeline.run.runner import Runner
 from tests.adaptors.postgres.conftest import FAST
-from tests.adaptors.postgres.place import Place
-from tests.adaptors.postgres.test_copying import COLUMNS
+from tests.adaptors.postgres.place import Place, assert_same
 from tests.adaptors.postgres.workload import SETUP, TABLES, Workload
 from tests.conftest import started
 from tests.pipeline.runs import caught_up, going, until
@@ -66,12 +65,11 @@ def test_everything_changes_while_it_is_copied_and_followed(
         until(lambda: caught_up(runner))
     Runner(made, spark).run(once=True)
     for table in (*TABLES, "late"):
-        columns = ", ".join(name for (name,) in source.ask(COLUMNS, table))
-        assert sink.texts(table, columns) == source.texts(table, columns), table
+        assert_same(source, sink, table)
 
 
 def test_what_no_log_says_of_altered_rows_comes_by_itself(
-    spark: SparkSession, ends: tuple[Place, Place], tmp_path: Path
+    spark: SparkSession, ends: tuple[Place, Place], tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     source, sink = ends
     source.run("CREATE TABLE t (id int PRIMARY KEY, a text, n int)")
@@ -84,18 +82,21 @@ def test_what_no_log_says_of_altered_rows_comes_by_itself(
     )
 
     def same() -> bool:
-        columns = ", ".join(name for (name,) in source.ask(COLUMNS, "t"))
+        columns = ", ".join(source.columns("t"))
         return sink.texts("t", columns) == source.texts("t", columns)
 
     Runner(made, spark).run(once=True)
+    assert not caplog.messages
     source.run("ALTER TABLE t RENAME a TO b")
     Runner(made, spark).run(once=True)
     assert same()
+    assert caplog.messages == ["public.t: altered at the source in a way that no log tells; copied again"]
     with going(made, spark) as runner:
         until(lambda: runner.status.state == "following")
         source.run("ALTER TABLE t ADD more float8 DEFAULT random()")
+        until(lambda: runner.status.state == "copying")
         until(lambda: runner.status.sources["public.t"].copied == 1000 and caught_up(runner))
-        assert runner.status.sources["public.t"].phase == "sync"
+        assert (runner.status.sources["public.t"].phase, runner.status.state) == ("sync", "following")
     assert same()
 
 

@@ -13,15 +13,26 @@ from typing import Any
 import pyarrow as pa
 
 from tailrace import errors
-from tailrace.adaptors.contract import Adaptor, Changes, Namespace, Piece, Reader, Settings, Staged, Who, Writer
-from tailrace.adaptors.rows import make_rows, messages_of
+from tailrace.adaptors.contract import (
+    Adaptor,
+    Changes,
+    Command,
+    Namespace,
+    Piece,
+    Reader,
+    Settings,
+    Staged,
+    Who,
+    Writer,
+)
+from tailrace.adaptors.rows.rows import make_rows, messages_of
 from tailrace.errors import Fenced, Unavailable
 from tailrace.log.record import Mode, Op
 
 
 class SourceSettings(Settings):
     """`rows` rows, `width` bytes wider, in each of `tables`; then `changes` updates of the first, `truncate` after
-    so many.  A copy of a piece takes `slow` seconds longer."""
+    so many.  A copy of a piece takes `slow` seconds longer.  While the file `down` is there, nobody answers."""
 
     tables: tuple[str, ...] = ("shop.orders", "shop.items")
     rows: int = 0
@@ -29,6 +40,7 @@ class SourceSettings(Settings):
     slow: float = 0
     changes: int = 0
     truncate: int = -1
+    down: str = ""
 
 
 class ToySource(Reader):
@@ -38,7 +50,8 @@ class ToySource(Reader):
         self._settings = settings
 
     def check(self) -> None:
-        pass
+        if self._settings.down and Path(self._settings.down).exists():
+            raise Unavailable("the toy shop is closed")
 
     def namespaces(self) -> list[Namespace]:
         return [Namespace(name, self._settings.rows) for name in self._settings.tables]
@@ -61,7 +74,7 @@ class ToySource(Reader):
                 columns["wide"] = pa.array([random.randbytes(self._settings.width) for _ in range(count)])
             yield make_rows(piece.namespace, pa.record_batch(columns), ["id"], timestamp=1000)
 
-    def follow(self, position: int, namespaces: Sequence[str], state: Mapping[str, Any]) -> Iterator[Changes]:
+    def follow(self, position: int, namespaces: Sequence[str], split: str = "") -> Iterator[Changes]:
         while True:
             if position < self._settings.changes:
                 position += 1
@@ -98,16 +111,19 @@ class ToySink(Writer):
     with `silent` nothing is kept."""
 
     guarantee = "at least once"
+    commands = frozenset({"truncate"})
     calls = 0
 
     def __init__(self, settings: SinkSettings) -> None:
         self._settings, self._path = settings, Path(settings.path)
 
     def check(self) -> None:
+        if (self._path / "gone").exists():
+            raise Unavailable("the toy is away")
         self._path.mkdir(parents=True, exist_ok=True)
 
     def restore(self, pipeline: str, writer: str) -> Mapping[str, Any] | None:
-        kept = [json.loads(p.read_text())["offsets"] for p in delivered_files(self._path)]
+        kept = [found for p in delivered_files(self._path) if (found := json.loads(p.read_text())["offsets"])]
         return {"epoch": 0, "offsets": kept[-1]} if self._settings.exact and kept else None
 
     def claim(self, who: Who) -> Mapping[str, Any] | None:
@@ -150,8 +166,8 @@ class ToySink(Writer):
             (self._path / when).unlink()
             raise getattr(errors, error, ValueError)("made to fail")
 
-    def command(self, namespace: str, name: str, who: Who) -> None:
-        self._keep({"rows": [[namespace, "", name, None]], "offsets": {}})
+    def command(self, namespace: str, command: Command, who: Who) -> None:
+        self._keep({"rows": [[namespace, "", command.name, None]], "offsets": {}})
 
     def _keep(self, batch: Mapping[str, Any]) -> None:
         temporary = self._path / f".{os.getpid()}"

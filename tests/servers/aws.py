@@ -10,9 +10,9 @@ from typing import Any
 
 import boto3
 
-from tailrace.storage.aws import connect
+from tailrace.storage.aws.dynamodb import DynamoTable, create_table, open_table
+from tailrace.storage.aws.session import connect
 from tailrace.storage.changes import View
-from tailrace.storage.dynamodb import DynamoTable, create_table, open_table
 from tests.servers.process import Server
 
 

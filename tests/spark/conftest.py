@@ -11,10 +11,6 @@ from pyspark.sql import SparkSession
 import tailrace
 import tailrace.spark
 from tailrace.home import Home
-from tailrace.spark.session import SETTINGS
-from tests.spark.cluster import SHORT_LIVED
-
-SHORT = {"spark.driver.extraJavaOptions": f"{SETTINGS['spark.driver.extraJavaOptions']} {SHORT_LIVED}"}
 
 
 @pytest.fixture
@@ -28,7 +24,7 @@ def spark() -> Iterator[SparkSession]:
     """A session on two cores, where a task may fail three times.  Other tests may have left one where none may."""
     if (other := SparkSession.getActiveSession()) is not None:
         other.stop()
-    config = {"spark.sql.shuffle.partitions": "2", "spark.sql.execution.arrow.maxRecordsPerBatch": "5000", **SHORT}
+    config = {"spark.sql.shuffle.partitions": "2", "spark.sql.execution.arrow.maxRecordsPerBatch": "5000"}
     made = tailrace.spark.session("local[2,3]", config=config)
     yield made
     made.stop()

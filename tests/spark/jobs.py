@@ -12,18 +12,16 @@ from typing import Any
 from pyspark import TaskContext
 from pyspark.sql import SparkSession
 from pyspark.sql.functions import udf
+from pyspark.sql.streaming import DataStreamWriter, StreamingQuery
 from pyspark.sql.types import StructType
 
 import tailrace.spark
 from tailrace.spark.format import Tailrace
-from tailrace.spark.session import SETTINGS
-from tailrace.spark.sink import StreamSink
-from tailrace.spark.writing import Written
-from tests.spark.cluster import SHORT_LIVED
+from tailrace.spark.sink.sink import StreamSink
+from tailrace.spark.sink.task import TaskOutput
+from tests.servers.prepare import SHORT_LIVED
 
-QUIET = SETTINGS["spark.driver.extraJavaOptions"]
 CONFIG = {
-    "spark.driver.extraJavaOptions": f"{QUIET} {SHORT_LIVED}",
     "spark.executor.memory": "500m",
     "spark.executor.cores": "1",
     "spark.executor.extraJavaOptions": SHORT_LIVED,
@@ -58,7 +56,7 @@ class Dawdling(Tailrace):
 class Dawdler(StreamSink):
     """Its driver can be killed before Spark has noted a commit."""
 
-    def commit(self, messages: Sequence[Written | None], batchId: int) -> None:
+    def commit(self, messages: Sequence[TaskOutput | None], batchId: int) -> None:
         super().commit(messages, batchId)
         if batchId == 1:
             time.sleep(3600)
@@ -133,7 +131,43 @@ def resume(master: str, home: str, checkpoint: str, most: int, rows: int, report
     spark.stop()
 
 
-JOBS = {"begin": begin, "resume": resume}
+def _started(out: DataStreamWriter, to_its_end: bool) -> StreamingQuery:
+    """A query that has made progress.  Spark waits for 10 s for a source's worker, and a busy machine takes longer."""
+    while True:
+        query = out.start()
+        while query.isActive and (to_its_end or query.lastProgress is None):
+            time.sleep(0.02)
+        if "failed to connect back" not in str(query.exception()):
+            return query
+
+
+def follow(home: str, place: str, report: str | None) -> None:
+    """The changes of the table `User` and the feed, each into a folder of Parquet; with a report, what there is by now,
+    and then what came out of all runs."""
+    spark = session("local[2]", home)
+    sources = {
+        "stream": {"stream": "User", "startingPosition": "trim_horizon", "maxRecordsPerTrigger": "20"},
+        "feed": {"feed": "events"},
+    }
+    queries = []
+    for name, options in sources.items():
+        rows = spark.readStream.format("tailrace").options(home=home, **options).load()
+        out = rows.writeStream.format("parquet").option("path", f"{place}/{name}")
+        out = out.option("checkpointLocation", f"{place}/{name}-checkpoint")
+        queries.append(_started(out.trigger(availableNow=True) if report else out, to_its_end=report is not None))
+    for query in queries:
+        query.awaitTermination()
+        if query.exception() is not None:
+            raise SystemExit(str(query.exception()))
+    if report:
+        keys = [row["key"] for row in spark.read.parquet(f"{place}/stream").collect()]
+        events = [[row["stream"], row["index"]] for row in spark.read.parquet(f"{place}/feed").collect()]
+        with open(report, "w") as written:
+            json.dump({"stream": keys, "feed": events}, written)
+        spark.stop()
+
+
+JOBS = {"begin": begin, "resume": resume, "follow": follow}
 
 if __name__ == "__main__":
     JOBS[sys.argv[1]](**json.loads(sys.argv[2]))

@@ -12,7 +12,9 @@ import pytest
 import tailrace
 from tailrace.home import Home
 from tailrace.log.topic import Topic
+from tests.pipeline.runs import process
 from tests.servers.aws import new_bucket, new_table
+from tests.servers.prepare import SHORT_LIVED
 from tests.servers.process import Server
 from tests.spark.cluster import Cluster, cluster, finished, job, kill_all, wait_for
 from tests.spark.direct import values
@@ -91,3 +93,84 @@ def lost(home: Home, topic: Topic) -> set[str]:
     """The objects of a topic that nothing refers to."""
     listed = {o.name.rpartition("/")[2] for o in home.store.objects.list(f"topics/{topic.id}/")}
     return listed - {entry.id for entry in home.store.run(topic.log.head()).own.entries}
+
+
+PIPELINE = """
+name = "shop"
+home = "./data"
+
+[source]
+adaptor = "file"
+path = "in/orders.jsonl"
+
+[[branch]]
+save = {adaptor = "file", path = "./out", format = "jsonl", plain = true}
+"""
+
+
+def described(folder: Path) -> None:
+    """A pipeline's file with relative paths, what it reads, and another folder to run it from."""
+    (folder / "in").mkdir(parents=True)
+    (folder / "elsewhere").mkdir()
+    (folder / "shop.toml").write_text(PIPELINE)
+    (folder / "in" / "orders.jsonl").write_text("".join(f'{{"id": {n}}}\n' for n in range(ROWS // 20)))
+
+
+def ran(folder: Path, master: str) -> tuple[int, str]:
+    """One run of it: its exit code, and what it said."""
+    with process(
+        folder / "elsewhere",
+        "run",
+        "../shop.toml",
+        "--once",
+        "--master",
+        master,
+        "--conf",
+        "spark.executor.memory=500m",
+        "--conf",
+        f"spark.executor.extraJavaOptions={SHORT_LIVED}",
+    ) as run:
+        code = run.wait(600)
+    return code, (folder / "elsewhere" / "said").read_text()
+
+
+def written(folder: Path) -> list[int]:
+    lines = [line for path in folder.glob("out/**/*.jsonl") for line in path.read_text().splitlines()]
+    return sorted(json.loads(line)["id"] for line in lines)
+
+
+def test_relative_paths_are_those_of_the_pipelines_file_in_every_task(standing: Cluster, tmp_path: Path) -> None:
+    described(tmp_path)
+    code, said = ran(tmp_path, standing.master)
+    assert code == 0, said
+    assert written(tmp_path) == list(range(ROWS // 20))
+    assert {path.name for path in (tmp_path / "elsewhere").iterdir()} == {"said"}, "nothing where it was started"
+    stray = [path for name in ("data", "out") for path in standing.place.glob(f"**/{name}")]
+    assert stray == [], "nothing where the tasks ran"
+
+
+@pytest.mark.parametrize(
+    ("hidden", "what"),
+    [
+        ("out", "the sink 'file'"),
+        pytest.param("data", "the home", marks=pytest.mark.soak),
+        pytest.param("in", "orders.jsonl", marks=pytest.mark.soak),
+    ],
+)
+def test_a_folder_that_a_host_does_not_share_is_refused_before_the_first_row(
+    standing: Cluster, tmp_path: Path, hidden: str, what: str
+) -> None:
+    described(tmp_path)
+    (tmp_path / hidden).mkdir(exist_ok=True)
+    for name in list(standing.workers):
+        standing.kill(name)
+    wait_for(lambda: standing.alive() == 0, None, tmp_path / "elsewhere" / "said")
+    standing.add("apart", hidden=tmp_path / hidden)
+    code, said = ran(tmp_path, standing.master)
+    standing.kill("apart")
+    assert code == 1
+    assert what in said
+    assert "mounted" in said
+    assert written(tmp_path) == []
+    with tailrace.open(tmp_path / "data") as home:
+        assert sum(end for _, end in home.topic("shop-log").ends().values()) == 0

@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 
 import tailrace
-from tailrace.log import head as heads
+from tailrace.log.format import head as heads
 from tests.spark.direct import batch
 
 
 @pytest.mark.parametrize("options", [{}, {"minPartitions": 7}, {"maxRecordsPerPartition": 9}])
 def test_a_batch_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: dict[str, int]) -> None:
-    monkeypatch.setattr(heads, "FULL", 300)
+    monkeypatch.setattr(heads, "MAX_ENTRY_BYTES", 300)
     with tailrace.open(tmp_path) as home:
         topic = home.topic("t", partitions=2, compact=True, tombstone_ms=0)
         for n in range(120):

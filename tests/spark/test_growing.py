@@ -14,9 +14,9 @@ from pyspark.sql.types import StructType
 from tailrace.home import Home
 from tailrace.log.record import partition_of
 from tailrace.log.topic import Topic
-from tailrace.spark import writing
+from tailrace.spark.sink import task
 from tests.spark.direct import source, travelled
-from tests.spark.test_stream import ALL, counted, follow, reading, rows
+from tests.spark.source.test_stream import ALL, counted, follow, reading, rows
 
 KEYS = [b"key-%d" % n for n in range(30)]
 ROW = StructType().add("key", "binary").add("value", "binary").add("partition", "integer")
@@ -62,7 +62,7 @@ def test_a_query_that_reads_some_partitions_does_not_wait_for_the_others(home: H
 
 @pytest.mark.parametrize("small", [True, False])
 def test_what_tasks_have_stored_before_is_spread_anew(home: Home, monkeypatch: pytest.MonkeyPatch, small: bool) -> None:
-    monkeypatch.setattr(writing, "SMALL", 1 << 20 if small else 0)
+    monkeypatch.setattr(task, "SMALL", 1 << 20 if small else 0)
     topic = home.topic("orders", partitions=2)
     sink = travelled(source(home, topic="orders").writer(ROW, False))
     first = [travelled(travelled(sink).write(iter([some]))) for some in (table(b"keyed"), table(b"sent", 1))]

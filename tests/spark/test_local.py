@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,7 +12,7 @@ from typing import Any
 
 import pytest
 from pyspark import TaskContext
-from pyspark.errors import AnalysisException, StreamingQueryException
+from pyspark.errors import AnalysisException, PythonException, StreamingQueryException
 from pyspark.sql import SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.functions import udf
@@ -19,7 +21,8 @@ from pyspark.sql.types import StructType
 
 import tailrace.spark
 from tailrace.home import Home
-from tailrace.spark.session import ON_ONE_HOST, SETTINGS
+from tailrace.log.format import head as heads
+from tailrace.spark.session import KEPT, ON_ONE_HOST, SETTINGS
 from tests.spark.direct import fill, values
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
@@ -74,6 +77,12 @@ def test_workers_keep_the_memory_that_they_had(spark: SparkSession) -> None:
     for pool, size in (told, read):
         assert pool == "system"
         assert size > 150_000_000
+
+
+def test_other_children_of_the_process_do_not_get_the_environment_of_workers(spark: SparkSession) -> None:
+    given = "import os; print(sorted(os.environ))"
+    names = subprocess.run([sys.executable, "-c", given], capture_output=True, check=True, text=True).stdout
+    assert not [name for name in KEPT if repr(name) in names]
 
 
 def test_what_is_written_is_read(spark: SparkSession, home: Home) -> None:
@@ -194,6 +203,34 @@ def test_topics_that_appear_while_a_query_runs(spark: SparkSession, home: Home, 
         assert sorted(values(out)[0]) == [b"0.0", b"0.1", b"0.2", b"1.0", b"1.1", b"1.2"]
     finally:
         query.stop()
+
+
+def shown(error: BaseException) -> list[str]:
+    """The lines of an error that say something: without Spark's own, without the one frame that a trace has."""
+    lines = [line.strip() for line in str(error).splitlines()]
+    frame = [n for n, line in enumerate(lines) if line.startswith("File ")]
+    assert len(frame) <= 1, error
+    return [line for n, line in enumerate(lines) if n not in (*frame, *(at + 1 for at in frame)) and line]
+
+
+def test_an_error_of_ours_is_its_sentence_and_not_where_it_came_from(spark: SparkSession, home: Home) -> None:
+    with pytest.raises(AnalysisException) as missing:
+        read(spark, home, subscribe="missing")
+    _, sentence, state = shown(missing.value)
+    assert sentence.startswith("tailrace.errors.UnknownTopic: there is no topic 'missing': ")
+    assert state == "SQLSTATE: 38000"
+
+    topic = home.create_topic("t", 1)
+    topic.log.inline_bytes = 0
+    fill(topic, {0: 10})
+    rows = read(spark, home, subscribe="t")
+    entry = home.store.run(topic.log.head()).own.entries[0]
+    home.store.objects.delete([heads.object_name(topic.id, entry.gen, entry.id)])
+    with pytest.raises(PythonException) as gone:
+        rows.collect()
+    *_, sentence = [line for line in shown(gone.value) if "SQLSTATE" not in line]
+    assert sentence.startswith("tailrace.errors.Damaged: ")
+    assert "offsets 0 to 9 of partition 0 of 't'" in sentence
 
 
 def test_errors_are_told_before_any_task(spark: SparkSession, home: Home, tmp_path: Path) -> None:

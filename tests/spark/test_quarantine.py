@@ -8,7 +8,7 @@ import pytest
 
 import tailrace
 from tailrace.errors import Damaged
-from tailrace.log import head as heads
+from tailrace.log.format import head as heads
 from tests.log.homes import fill
 from tests.spark.direct import batch
 

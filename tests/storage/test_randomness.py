@@ -7,14 +7,14 @@ import os
 import pytest
 
 from tailrace.storage import randomness
-from tailrace.storage.randomness import COUNT, random_bytes
+from tailrace.storage.randomness import RANDOM_BYTES, random_bytes
 
 
 def check_random() -> None:
     some = [random_bytes() for _ in range(2000)]
-    assert {len(one) for one in some} == {COUNT}
+    assert {len(one) for one in some} == {RANDOM_BYTES}
     assert len({*some}) == len(some)
-    for place in range(COUNT):
+    for place in range(RANDOM_BYTES):
         assert len({one[place] for one in some}) > 200, f"byte {place} is not random"
 
 

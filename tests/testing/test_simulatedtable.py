@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from tailrace.errors import Conflict
+from tailrace.storage.memory.admission import admit
 from tailrace.storage.tables import Absent, Add, Delete, Equals, Key, Put, Set, Table, Update
 from tailrace.testing import SimulatedChanges, SimulatedTable
-from tailrace.testing.incoming import admit
 from tailrace.testing.tablecontract import TableContract
 
 A, B = Key("t", 1), Key("t", 2)

@@ -10,7 +10,7 @@ import pytest
 from tailrace.errors import Conflict, ObjectMissing, StorageError, Throttled, TimedOut
 from tailrace.storage import calls
 from tailrace.storage.calls import Steps
-from tailrace.storage.tables import Absent, Add, Include, Key, NotIn, Put, Update
+from tailrace.storage.tables import Absent, Add, Equals, Include, Key, NotIn, Put, Update
 from tailrace.testing import Life, SimulatedTable, Simulation, Violation, one_schedule
 
 COUNT, OTHER = Key("count"), Key("count", 1)
@@ -98,6 +98,14 @@ class TestFaultsOfAWrite:
         sim.finish()
         assert isinstance(sim.results["a"], Conflict)
         assert sim.results["a"].item["n"] == 0
+
+    def test_a_write_that_arrives_twice_is_answered_the_second_time(self):
+        sim = simulation(lambda: calls.write(Update(COUNT, (Add("n", 1),), (Equals("n", 0),))))
+        assert ("twice", "a") in sim.moves()
+        sim.apply(("twice", "a"))
+        sim.finish()
+        assert isinstance(sim.results["a"], Conflict)
+        assert sim.results["a"].item["n"] == sim.table.items[COUNT]["n"] == 1
 
     def test_a_torn_transaction_shows_later(self):
         sim = simulation(add_both)

@@ -12,10 +12,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tailrace.adaptors.file.current import current
-from tailrace.adaptors.file.reading import FileReader
 from tailrace.adaptors.file.settings import FileSink, FileSource
-from tailrace.adaptors.file.writing import FileWriter
+from tailrace.adaptors.file.sink.current import current
+from tailrace.adaptors.file.sink.writer import FileWriter
+from tailrace.adaptors.file.source.reader import FileReader
 from tailrace.testing.adaptorcontract import ReaderContract, WriterContract
 
 

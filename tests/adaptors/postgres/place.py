@@ -8,10 +8,12 @@ from typing import Any
 
 import psycopg
 
-from tailrace.adaptors.postgres.reader import PostgresReader
 from tailrace.adaptors.postgres.settings import PostgresSink, PostgresSource
-from tailrace.adaptors.postgres.writer import PostgresWriter
+from tailrace.adaptors.postgres.sink.writer import PostgresWriter
+from tailrace.adaptors.postgres.source.reader import PostgresReader
 from tests.servers.postgres import Postgres
+
+_COLUMNS = "SELECT attname FROM pg_attribute WHERE attrelid = %s::regclass AND attnum > 0 AND NOT attisdropped"
 
 
 class Place:
@@ -52,6 +54,10 @@ class Place:
         """The rows of a table as texts, sorted: what two tables are compared by."""
         return [text for (text,) in self.ask(f"SELECT t::text FROM (SELECT {columns} FROM {table}) t ORDER BY 1")]
 
+    def columns(self, table: str) -> list[str]:
+        """The names of a table's columns."""
+        return [name for (name,) in self.ask(_COLUMNS, table)]
+
     def reader(self, **settings: Any) -> PostgresReader:
         """A new reader of it."""
         return PostgresReader(PostgresSource(**{"uri": self.uri, "slot": self.name, **settings}))
@@ -75,3 +81,13 @@ class Place:
     def writer(self, **settings: Any) -> PostgresWriter:
         """A new writer to it."""
         return PostgresWriter(PostgresSink(**{"uri": self.uri, **settings}))
+
+
+def assert_same(source: Place, sink: Place, table: str) -> None:
+    """A table is the same in both.  The sink gets a column with the first row that has a value in it."""
+    there, here = source.columns(table), set(sink.columns(table))
+    for column in there:
+        if column not in here:
+            assert source.ask(f"SELECT count({column}) FROM {table}") == [(0,)], f"the sink lacks {table}.{column}"
+    both = ", ".join(column for column in there if column in here)
+    assert sink.texts(table, both) == source.texts(table, both), table

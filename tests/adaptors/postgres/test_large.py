@@ -8,7 +8,7 @@ import time
 import psycopg
 import pytest
 
-from tailrace.adaptors.rows import messages_of
+from tailrace.adaptors.rows.rows import messages_of
 from tailrace.log.record import Op
 from tests.adaptors.postgres.driver import Drive
 from tests.adaptors.postgres.place import Place

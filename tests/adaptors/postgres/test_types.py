@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import datetime
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
+from tailrace.adaptors.contract import Who
+from tailrace.adaptors.file.settings import FileSink
+from tailrace.adaptors.file.sink.current import current
+from tailrace.adaptors.file.sink.writer import FileWriter
 from tailrace.adaptors.postgres.arrays import elements, texts
 from tailrace.adaptors.postgres.types import Type, from_texts, typed
-from tailrace.adaptors.rows import columns_of, messages_of
+from tailrace.adaptors.rows.rows import columns_of, messages_of
 from tailrace.log.record import Mode
 from tests.adaptors.postgres.driver import Drive
 from tests.adaptors.postgres.place import Place
-from tests.adaptors.postgres.values import BUILT_IN, MADE, SETUP
+from tests.adaptors.postgres.values import BUILT_IN, CATALOG, MADE, SETUP, sample
 
 FORMS = """SELECT attname, format_type(atttypid, atttypmod) FROM pg_attribute
            WHERE attrelid = %s::regclass AND attnum > 0 ORDER BY attnum"""
@@ -53,6 +58,34 @@ class TestRoundTrip:
         assert len(source.texts("every")) == 18
         assert sink.texts("every") == source.texts("every")
         assert sink.ask(FORMS, "public.every") == source.ask(FORMS, "public.every")
+
+    def test_every_type_of_the_catalog(self, source: Place, sink: Place, tmp_path: Path) -> None:
+        """Into PostgreSQL, where each value has the same text, and into Parquet."""
+        found = source.ask(CATALOG)
+        assert len(found) > 150
+        by_type = {type: name for type, _, _, name in found}
+        values = [
+            f"ARRAY[{sample(of, by_type[of])}]::{type}" if array else sample(type, name)
+            for type, array, of, name in found
+        ]
+        assert sum(value.startswith("NULL") for value in values) <= 7
+        columns = ", ".join(f"c{n} {type}" for n, (type, *_) in enumerate(found))
+        source.run(f"CREATE TABLE every (id serial PRIMARY KEY, phase text, {columns})")
+        row = f"INSERT INTO every SELECT nextval('every_id_seq'), 'phase', {', '.join(values)}"
+        source.run(row)
+        source.run("INSERT INTO every (phase) VALUES ('null')")
+        with Drive(source, sink, ["public.every"]) as drive:
+            drive.begin()
+            drive.copy()
+            source.run(row)
+            source.run("UPDATE every SET phase = 'updated' WHERE id = 1")
+            drive.follow()
+        assert len(source.texts("every")) == 3
+        assert sink.texts("every") == source.texts("every")
+        writer = FileWriter(FileSink(path=str(tmp_path), format="parquet"))
+        writer.check()
+        writer.finish([writer.stage(drive.seen)], Who("p", "w", 1), {"0": 1})
+        assert len(current(tmp_path, "public.every")) == 3
 
     def test_updated_and_deleted_values(self, source: Place, sink: Place) -> None:
         make(source, BUILT_IN)

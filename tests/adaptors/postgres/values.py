@@ -65,7 +65,6 @@ BUILT_IN: list[tuple[str, list[str]]] = [
     ("tstzrange", ['["2024-01-01 00:00:00+00",infinity)']),
     ("int4multirange", ["{[1,3),[5,7)}", "{}"]),
     ("oid", ["0", "4294967295"]),
-    ("regclass", ["pg_class"]),
     ("pg_lsn", ["16/B374D848"]),
     ("xid8", ["18446744073709551615"]),
     ("jsonpath", ['$."a"[*]?(@ > 1)']),
@@ -95,3 +94,37 @@ MADE: list[tuple[str, list[str]]] = [
     ("pair[]", ['{"(1,x)","(,)"}']),
     ("small[]", ["{1,2}"]),
 ]
+
+CATALOG = """
+    SELECT format_type(t.oid, NULL), t.typinput = 'array_in'::regproc, format_type(t.typelem, NULL), t.typname
+    FROM pg_type t LEFT JOIN pg_type e ON e.oid = t.typelem AND t.typinput = 'array_in'::regproc
+    WHERE t.typnamespace = 'pg_catalog'::regnamespace AND t.typisdefined AND t.typtype IN ('b', 'r', 'm')
+        AND COALESCE(e.typtype, 'b') IN ('b', 'r', 'm')
+    ORDER BY t.oid
+"""
+"""Every type that the server itself has: how SQL writes it, whether it is an array, of what, its name."""
+
+SAMPLES: dict[str, str] = {
+    **{type: values[0] for type, values in BUILT_IN},
+    "refcursor": "a cursor", "xid": "7", "cid": "7", "tid": "(1,2)", "txid_snapshot": "1:3:2", "pg_snapshot": "1:3:2",
+    "oidvector": "1 2", "int2vector": "1 2", "aclitem": "=r/postgres", "bit": "1", "character": "c",
+    "numeric(10,2)": "1.00",
+    "pg_node_tree": "SELECT ev_action FROM pg_catalog.pg_rewrite LIMIT 1",
+}  # fmt: skip
+"""A value of each; an expression where none can be written."""
+
+
+def sample(type: str, name: str) -> str:
+    """An expression of a type of the catalog; NULL where the server makes its values itself."""
+    if name.startswith("reg"):
+        return f"'0'::{type}"
+    if name.endswith("multirange"):
+        return f"'{{}}'::{type}"
+    if name.endswith("range"):
+        return f"'empty'::{type}"
+    value = SAMPLES.get(type)
+    if value is None:
+        return f"NULL::{type}"
+    if value.startswith("SELECT"):
+        return f"({value})"
+    return "'" + value.replace("'", "''") + f"'::{type}"

@@ -1,0 +1,199 @@
+"""Servers that are killed, that go back in time, that are taken over from; transactions larger than memory."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pymysql
+import pytest
+
+from tailrace.errors import PositionLost, Unavailable
+from tests.adaptors.mysql.drive import Drive
+from tests.adaptors.mysql.place import Place
+from tests.servers import mariadb as mariadbs
+from tests.servers import mysql as mysqls
+from tests.servers.mysql import PASSWORD, MySQL
+from tests.servers.process import HOST, Missing, free_ports
+
+pytestmark = [pytest.mark.server, pytest.mark.processes]
+SAFE = {"innodb-flush-log-at-trx-commit": "1", "sync-binlog": "1"}
+Start = Callable[..., Any]
+
+
+@pytest.fixture(params=["mysql", "mariadb"])
+def start(request: pytest.FixtureRequest) -> Start:
+    """Starts a server of either kind in a folder."""
+    try:
+        mysqls.program() if request.param == "mysql" else mariadbs.installed()
+    except Missing as missing:
+        pytest.skip(str(missing))
+    return mysqls.mysql if request.param == "mysql" else mariadbs.mariadb
+
+
+@pytest.fixture
+def stack() -> Iterator[ExitStack]:
+    with ExitStack() as held:
+        yield held
+
+
+def database(server: MySQL, stack: ExitStack) -> Place:
+    """A database of a server that is the test's own."""
+    with Place(server, "") as admin:
+        admin.run("CREATE DATABASE IF NOT EXISTS d")
+    return stack.enter_context(Place(server, "d"))
+
+
+def test_the_server_is_killed_again_and_again(start: Start, tmp_path: Path) -> None:
+    """While somebody writes and while it is copied and followed; it comes back where it was."""
+    (port,) = free_ports(1)
+    stop = threading.Event()
+    rounds = 3
+
+    def write(server: MySQL, number: int) -> None:
+        try:
+            with Place(server, "d") as place:
+                n = 0
+                while not stop.is_set():
+                    n += 1
+                    place.run(
+                        f"INSERT INTO t (v) VALUES ({number * 100000 + n})", f"UPDATE t SET v = v + 1 WHERE id = {n}"
+                    )
+                    place.run(f"DELETE FROM t WHERE id = {n * 3}")
+        except pymysql.Error:
+            pass  # the server is gone
+
+    drive: Drive | None = None
+    for number in range(rounds + 1):
+        with ExitStack() as stack:
+            server = stack.enter_context(start(tmp_path / "server", SAFE, port))
+            place = database(server, stack)
+            if drive is None:
+                place.run("CREATE TABLE t (id int AUTO_INCREMENT PRIMARY KEY, v int)")
+                place.run(f"INSERT INTO t (v) VALUES {', '.join('(0)' for _ in range(500))}", "ANALYZE TABLE t")
+                drive = Drive(place, "t")
+                drive.begin()
+            drive.source = place
+            drive.stop()
+            if number == rounds:
+                drive.copy()  # pieces that were copied are copied again, later
+                drive.follow()
+                drive.assert_same()
+                break
+            writer = threading.Thread(target=write, args=(server, number))
+            writer.start()
+            if number == 0:
+                drive.copy(rows=50)
+            with pytest.raises(Unavailable):
+                for step in range(1000):
+                    drive.step()
+                    if step == 5:
+                        os.kill(server.pid, signal.SIGKILL)
+            stop.set()
+            writer.join()
+            stop.clear()
+
+
+def test_a_server_that_went_back_in_time(start: Start, tmp_path: Path) -> None:
+    """Restored from an older copy it has never executed what was read of it."""
+    import shutil
+
+    with ExitStack() as stack:
+        place = database(stack.enter_context(start(tmp_path / "server", SAFE)), stack)
+        place.run("CREATE TABLE t (id int PRIMARY KEY)", "INSERT INTO t VALUES (1)")
+    shutil.copytree(tmp_path / "server", tmp_path / "backup")
+    with ExitStack() as stack:
+        place = database(stack.enter_context(start(tmp_path / "server", SAFE)), stack)
+        drive = stack.enter_context(Drive(place, "t"))
+        drive.begin()
+        drive.copy()
+        place.run("INSERT INTO t VALUES (2)")
+        drive.follow()
+        position = drive.position
+    with ExitStack() as stack:
+        place = database(stack.enter_context(start(tmp_path / "backup", SAFE)), stack)
+        reader = place.reader()
+        with pytest.raises(PositionLost, match="never executed"):
+            next(reader.follow(position, ["d.t"]))
+        reader.close()
+
+
+def test_fail_over_to_a_replica(start: Start, tmp_path: Path) -> None:
+    """Another server with other files, which has the transactions; and then changes of its own."""
+    more = {"log-slave-updates": "ON", **SAFE}
+    with ExitStack() as stack:
+        first = stack.enter_context(start(tmp_path / "first", more, server_id=1))
+        second = stack.enter_context(start(tmp_path / "second", more, server_id=2))
+        replicate(first, second)
+        place = database(first, stack)
+        place.run(
+            "CREATE TABLE t (id int PRIMARY KEY, v int)", "INSERT INTO t VALUES (1, 1), (2, 2)", "FLUSH BINARY LOGS"
+        )
+        drive = stack.enter_context(Drive(place, "t"))
+        drive.begin()
+        drive.copy()
+        place.run("UPDATE t SET v = 5 WHERE id = 1", "INSERT INTO t VALUES (3, 3)")
+        drive.follow()
+        place.run("INSERT INTO t VALUES (4, 4)")
+        there = place.executed()
+        other = stack.enter_context(Place(second, "d"))
+        wait_for(lambda: other.executed() == there)
+        os.kill(first.pid, signal.SIGKILL)
+        other.run("STOP SLAVE", "INSERT INTO t VALUES (5, 5)", "DELETE FROM t WHERE id = 2")
+        drive.source = other
+        drive.follow()
+        drive.assert_same()
+        assert drive.recopied == []
+        assert drive.position["server"] != ""
+        assert set(drive.held.keyed["d.t"]) == {"1", "3", "4", "5"}
+
+
+def replicate(first: MySQL, second: MySQL) -> None:
+    with Place(second, "") as replica:
+        automatic = "MASTER_AUTO_POSITION = 1" if first.flavor == "mysql" else "MASTER_USE_GTID = slave_pos"
+        replica.run(
+            f"CHANGE MASTER TO MASTER_HOST='{HOST}', MASTER_PORT={first.port}, MASTER_USER='root', "
+            f"MASTER_PASSWORD='{PASSWORD}', MASTER_CONNECT_RETRY=1, {automatic}",
+            "START SLAVE",
+        )
+
+
+def wait_for(condition: Callable[[], bool], seconds: float = 60) -> None:
+    deadline = time.monotonic() + seconds
+    while True:
+        try:
+            if condition():
+                return
+        except pymysql.Error:
+            pass
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+
+
+def test_a_large_transaction_takes_little_memory(source: Place) -> None:
+    """What is beyond 64 MiB of rows waits in a file."""
+    source.run("CREATE TABLE t (id int PRIMARY KEY, v mediumtext)")
+    with Drive(source, "t", batch_bytes=1 << 20) as drive:
+        drive.begin()
+        source.run("BEGIN")
+        for n in range(150):
+            source.run(f"INSERT INTO t VALUES ({n}, REPEAT('x', 1000000))")
+        source.run("COMMIT")
+        drive.held.write = lambda batch: None  # type: ignore[method-assign]
+        before = _resident()
+        drive.follow()
+        grown = _resident() - before
+        assert sum(batch.num_rows for batch in drive.batches) == 150
+        assert grown < 130 << 20, f"{grown >> 20} MiB"
+
+
+def _resident() -> int:
+    """Bytes of memory that no file stands behind."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("RssAnon"))

@@ -1,0 +1,177 @@
+"""Each action as a form without a script: asked for a reason, refused without one, done, and in the audit list."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from tailrace.home import Home
+from tailrace.pipeline.operate import operator
+from tests.console.serving import Answer
+from tests.console.web.conftest import Visitor
+
+
+def went(site: Visitor, answer: Answer) -> str:
+    """The page that comes after an action."""
+    assert answer.status == 303, answer.body.decode()
+    return site.page(answer.headers["Location"])
+
+
+def test_a_record_is_produced_and_shown(site: Visitor, filled: Home) -> None:
+    sent = site.submit("/topics/orders/produce", key="k", kind="json", value='{"n": 9007199254740993}',
+                       headers="trace: 1", partition="1")  # fmt: skip
+    text = went(site, sent)
+    assert "Appended at offset 2 of partition 1" in text
+    assert "9007199254740993" in text
+    record = [*filled.topic("orders").records(1)][-1]
+    assert (record.key, record.value, [*record.headers]) == (b"k", b'{"n": 9007199254740993}', [("trace", b"1")])
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [({"kind": "json", "value": "{"}, "is no JSON"), ({"kind": "base64", "value": "?"}, "no base64"),
+     ({"kind": "text", "value": "a", "headers": "x"}, "a header is"),
+     ({"kind": "text", "partition": "9"}, "from 0 to 1")],
+)  # fmt: skip
+def test_what_is_refused_stays_in_the_form(site: Visitor, filled: Home, fields: dict[str, str], said: str) -> None:
+    answer = site.submit("/topics/orders/produce", key="<kept>", **fields)
+    text = answer.body.decode()
+    assert answer.status == 400
+    assert said in text
+    assert "&lt;kept&gt;" in text
+    assert sum(b for _, b in filled.topic("orders").ends().values()) == 5
+
+
+def test_topics_are_made_changed_and_deleted(site: Visitor, filled: Home) -> None:
+    went(site, site.submit("/new-topic", name="made", partitions="3"))
+    assert filled.topic("made").partitions == 3
+    assert site.submit("/topics/made/settings", setting="retention_ms", value="60000").status == 400
+    went(site, site.submit("/topics/made/settings", setting="retention_ms", value="60000", why="short"))
+    assert filled.topic("made").settings.retention_ms == 60000
+    assert "1 min" in site.page("/topics/made")
+    assert site.submit("/topics/made/delete", name="mad", why="gone").status == 400
+    assert "made" in filled.topics()
+    went(site, site.submit("/topics/made/delete", name="made", why="gone"))
+    assert "made" not in filled.topics()
+    listed = site.page("/home/actions")
+    assert all(what in listed for what in ("create topic", "change topic", "delete topic", "ada@127.0.0.1", "gone"))
+
+
+def positions(site: Visitor) -> list[str]:
+    """Where the group is."""
+    return re.findall(r"from=(\d+)", site.page("/groups/billing/orders"))
+
+
+def test_a_group_is_moved_after_a_preview(site: Visitor) -> None:
+    path = "/groups/billing/orders/reset"
+    before = positions(site)
+    preview = site.submit(path, to="latest", preview="yes").body.decode()
+    assert "will not be read" in preview
+    assert positions(site) == before
+    assert "say why" in site.submit(path, to="latest").body.decode()
+    went(site, site.submit(path, to="latest", why="done elsewhere"))
+    assert positions(site) == ["3", "2"]
+    assert "will be read again" in site.submit(path, to="earliest", preview="yes").body.decode()
+    assert "done elsewhere" in site.page("/home/actions")
+
+
+def test_one_partition_of_a_group_is_set(site: Visitor) -> None:
+    went(site, site.submit("/groups/billing/orders/reset", to="earliest", why="again"))
+    path = "/groups/billing/orders/positions/1"
+    assert site.submit(path, offset="9", why="x").status == 400
+    assert site.submit(path, offset="1").status == 400
+    assert "Partition 1 is at 1 now" in went(site, site.submit(path, offset="1", why="skip the bytes"))
+    assert "set position" in site.page("/home/actions")
+
+
+def test_a_queue_is_paused_and_played(site: Visitor, filled: Home) -> None:
+    assert site.submit("/queues/mails/pause").status == 400
+    assert not filled.queue("mails").stats().paused
+    assert "paused" in went(site, site.submit("/queues/mails/pause", why="sink is away"))
+    assert filled.queue("mails").stats().paused
+    assert "is paused" in site.page("/")
+    went(site, site.submit("/queues/mails/play", why="back"))
+    assert not filled.queue("mails").stats().paused
+
+
+def test_a_dead_letter_is_read_and_put_back_with_its_key(site: Visitor, filled: Home) -> None:
+    (letter,) = filled.queue("mails").dead()
+    text = went(site, site.submit("/queues/mails/requeue", numbers="0", why="template is there"))
+    assert "1 message put back" in text
+    (again,) = [r for q in (0, 1) for r in filled.topic("mails").records(q) if r.value == letter.message][1:]
+    assert again.key == letter.shard_key
+    assert site.submit("/queues/mails/requeue", numbers="x", why="y").status == 400
+
+
+def test_a_message_is_pushed_and_its_life_is_told(site: Visitor) -> None:
+    text = went(site, site.submit("/queues/mails/push", json='{"a": 1}', key="k"))
+    assert "Pushed; this is its life" in text
+    assert site.submit("/queues/mails/push", json="{").status == 400
+    assert "Held back" in went(site, site.submit("/queues/mails/push", json="1", delay="600"))
+    assert "shard and its offset" in site.page("/queues/mails/messages?shard=0", 400)
+
+
+def test_purge_and_replay(site: Visitor, filled: Home) -> None:
+    went(site, site.submit("/queues/mails/purge", why="not needed"))
+    assert filled.queue("mails").stats().backlog == 0
+    assert "will be delivered again" in went(
+        site, site.submit("/queues/mails/replay", **{"from": "1h", "why": "again"})
+    )
+
+
+def test_a_writer_is_marked_after_a_preview_and_forgotten(site: Visitor, filled: Home) -> None:
+    ends = filled.topic("shop-log").ends()
+    where = next(q for q, (_, end) in ends.items() if end)
+    path, fields = "/pipelines/shop/writers/file/mark", {"partition": where, "offset": "0"}
+    assert "1 message will not be delivered" in site.submit(path, preview="yes", **fields).body.decode()
+    assert operator.marks(filled, "shop", "file")[where].low == -1
+    assert "say why" in site.submit(path, **fields).body.decode()
+    text = went(site, site.submit(path, why="row is bad", **fields))
+    assert operator.marks(filled, "shop", "file")[where].low == 0
+    assert "mark: row is bad" in text
+    assert "ada@127.0.0.1" in text
+    assert site.submit(path, partition=where, offset="99", why="x").status == 400
+    went(site, site.submit("/pipelines/shop/writers/file/forget", why="again"))
+    assert operator.marks(filled, "shop", "file")[where].low == -1
+
+
+def test_the_overview_says_what_needs_attention(site: Visitor) -> None:
+    text = site.page("/")
+    for what in ("Writer file of shop is stopped", "Queue mails has 1 dead letter", "Pipeline shop is not running"):
+        assert what in text
+
+
+def test_a_scrub_is_started_and_watched(site: Visitor) -> None:
+    answer = site.submit("/home/start/scrub", topics="orders", sample="1", why="monthly")
+    text = went(site, answer)
+    while "running" in text:
+        text = site.page(answer.headers["Location"].partition("?")[0])
+    assert '"damaged": []' in text or "done" in text
+    assert site.submit("/home/start/scrub", sample="2").status == 400
+
+
+def test_a_form_of_another_site_does_nothing(site: Visitor, filled: Home) -> None:
+    for origin in ("http://evil.example", "null"):
+        answer = site.ask("POST", "/queues/mails/pause", b"why=x", Origin=origin,
+                          Content_Type="application/x-www-form-urlencoded")  # fmt: skip
+        assert answer.status == 403
+    assert site.ask("POST", "/queues/mails/pause", b"why=x").status == 403
+    assert not filled.queue("mails").stats().paused
+
+
+def test_a_page_keeps_the_origin_of_its_forms(site: Visitor) -> None:
+    """Under no-referrer a browser sends a form with the Origin null, and the server would refuse its own pages."""
+    assert site.get("/queues/mails/pause").headers["Referrer-Policy"] == "same-origin"
+
+
+def test_a_notice_is_told_once_and_cannot_be_made_up(site: Visitor) -> None:
+    where = site.submit("/queues/mails/pause", why="x").headers["Location"]
+    assert "Done: pause" in site.page(where)
+    assert "Done: pause" not in site.page(where)
+    assert "made-up" not in site.page("/queues/mails?notice=made-up").replace("notice=made-up", "")
+
+
+def test_pages_take_no_other_methods(site: Visitor) -> None:
+    assert site.ask("DELETE", "/topics/orders", Origin=site.origin).status == 405
+    assert site.submit("/topics/orders").status == 405

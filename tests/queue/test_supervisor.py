@@ -1,0 +1,202 @@
+"""Supervising: pause, play, rebalance, replay, drain, purge, dead letters, stats, upkeep."""
+
+from __future__ import annotations
+
+import threading
+import time
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import tailrace
+from tailrace.errors import BadInput, UnknownQueue
+from tailrace.home import Home
+from tailrace.queue import Envelope, Message, Stats
+from tests.log.homes import EVERYWHERE, homes
+from tests.queue.conftest import until
+
+home = homes(EVERYWHERE)
+
+
+def adds_up(now: Stats) -> None:
+    """What must hold of stats whenever one looks."""
+    for one in (now, *now.shards.values()):
+        assert one.routed == one.acked + one.dead + one.purged + one.backlog, one
+        assert 0 <= one.running <= one.backlog, one
+        assert one.emitted >= one.acked + one.dead, one
+    assert now.inserted == now.routed + now.delayed
+    for name in ("routed", "emitted", "acked", "errored", "dead", "backlog", "running"):
+        assert getattr(now, name) == sum(getattr(one, name) for one in now.shards.values())
+
+
+def test_paused_nothing_is_handled_and_play_goes_on(home: Home) -> None:
+    queue, got = home.queue("q", shards=3), list[Any]()
+    with queue.tail(lambda envelope: got.append(envelope.message)):
+        queue.pause()
+        queue.push_many(range(10))
+        time.sleep(0.3)
+        assert got == []
+        assert queue.stats().paused
+        queue.play()
+        until(lambda: len(got) == 10)
+    assert not queue.stats().paused
+
+
+def test_stats_add_up_whenever_one_looks(home: Home) -> None:
+    queue, over = home.queue("q", shards=4, attempts=2, backoff=0.001), threading.Event()
+
+    def handler(envelope: Envelope) -> None:
+        if envelope.message % 10 == 0:
+            raise ValueError
+
+    def pushes() -> None:
+        for n in range(40):
+            queue.push_many([Message(n * 10 + k, f"k{k}") for k in range(10)])
+        over.set()
+
+    with queue.tail(handler), queue.tail(handler):
+        threading.Thread(target=pushes).start()
+        while not over.is_set() or queue.stats().backlog:
+            adds_up(queue.stats())
+    now = queue.stats()
+    adds_up(now)
+    assert (now.acked, now.dead, now.errored) == (360, 40, 80)
+
+
+def test_more_shards_keep_the_order_of_a_key(home: Home) -> None:
+    queue, lock, done = home.queue("q", shards=2), threading.Lock(), dict[str, list[int]]()
+
+    def handler(envelope: Envelope) -> None:
+        with lock:
+            done.setdefault(str(envelope.shard_key), []).append(envelope.message)
+
+    for n in range(10):
+        queue.push_many([Message(n, f"k{k}") for k in range(8)])
+    queue.rebalance(shards=5)
+    for n in range(10, 20):
+        home.queue("q").push_many([Message(n, f"k{k}") for k in range(8)])
+    workers = [queue.tail(handler) for _ in range(2)]
+    assert queue.drain(60)
+    for worker in workers:
+        worker.shutdown()
+    assert queue.shards == 5
+    assert all(some == list(range(20)) for some in done.values())
+
+
+def test_a_replay_delivers_again_and_moves_no_position(home: Home) -> None:
+    queue, got = home.queue("q", shards=2), list[Any]()
+    queue.push_many([Message(n, f"k{n % 4}") for n in range(20)])
+    with queue.tail(lambda envelope: got.append((envelope.message, envelope.replayed))):
+        assert queue.drain(30)
+        before = queue.stats()
+        replay = queue.replay(datetime.now(UTC) - timedelta(hours=1))
+        assert replay.messages == 20
+        queue.push(b"live")
+        until(lambda: len(got) == 41)
+        until(lambda: [one.left for one in queue.replays()] == [0])
+    assert sorted(n for n, again in got if again) == list(range(20))
+    assert queue.stats().acked == before.acked + 1
+    queue.upkeep()
+    assert queue.replays() == []
+
+
+def test_a_replay_by_offset_goes_on_after_its_consumer_went(home: Home) -> None:
+    queue, got = home.queue("q", shards=1), list[int]()
+    queue.push_many(range(30))
+    with queue.tail(lambda envelope: None):
+        assert queue.drain(30)
+    queue.replay(5, 25)
+
+    def handler(envelope: Envelope) -> None:
+        assert envelope.replayed
+        time.sleep(0.005)
+        got.append(envelope.offset)
+
+    for _ in range(2):
+        seen = len(got)
+        with queue.tail(handler, threads=1, batch_size=3):
+            until(lambda seen=seen: len(got) in (20, *range(seen + 1, 20)))  # type: ignore[misc]
+    with queue.tail(handler):
+        until(lambda: [one.left for one in queue.replays()] == [0])
+    assert sorted(set(got)) == list(range(5, 25))
+    assert len(got) == 20
+    with pytest.raises(BadInput, match="ends before it starts"):
+        queue.replay(9, 3)
+    with pytest.raises(UnknownQueue):
+        home.queue("none").replay(0)
+
+
+def test_purge_asks_first(home: Home) -> None:
+    queue, got = home.queue("q", shards=2), list[Any]()
+    queue.push_many(range(10))
+    with pytest.raises(BadInput, match="would drop 10 messages"):
+        queue.purge()
+    assert queue.purge(sure=True) == 10
+    queue.push(b"after")
+    with queue.tail(lambda envelope: got.append(envelope.message)):
+        assert queue.drain(30)
+    now = queue.stats()
+    adds_up(now)
+    assert (got, now.purged, now.acked) == ([b"after"], 10, 1)
+
+
+def test_dead_letters_are_put_back_once(home: Home) -> None:
+    queue, fails, got = home.queue("q", shards=1, attempts=1), [True], list[Any]()
+    queue.push_many([Message({"n": n}, "key") for n in range(3)])
+
+    def handler(envelope: Envelope) -> None:
+        if fails[0]:
+            raise ValueError("down")
+        got.append((envelope.message["n"], envelope.shard_key))
+
+    with queue.tail(handler):
+        assert queue.drain(30)
+        fails[0] = False
+        assert [letter.number for letter in queue.dead()] == [0, 1, 2]
+        assert queue.requeue(1) == 1
+        assert queue.requeue() == 2
+        assert queue.requeue() == 0
+        with pytest.raises(BadInput, match="no dead letters"):
+            queue.requeue(1)
+        assert queue.drain(30)
+    assert sorted(got) == [(0, "key"), (1, "key"), (2, "key")]
+    assert all(letter.requeued for letter in queue.dead())
+
+
+def test_upkeep_removes_what_is_acknowledged_and_nothing_else(home: Home) -> None:
+    queue = home.queue("q", shards=1, retention_ms=1)
+    for _ in range(300):
+        queue.push(b"x" * 300)
+    time.sleep(0.01)
+    home.upkeep("q")
+    assert queue.topic().ends()[0][0] == 0, "nothing is acknowledged, so all is kept"
+    with queue.tail(lambda envelope: None):
+        assert queue.drain(30)
+    queue.push(b"new")
+    until(lambda: home.upkeep("q")[0].error is None and queue.topic().ends()[0][0] > 0)
+    got: list[Any] = []
+    with queue.tail(lambda envelope: got.append(envelope.message)):
+        assert queue.drain(30)
+    assert got == [b"new"]
+    adds_up(queue.stats())
+
+
+def test_a_scrub_finds_nothing_and_a_copy_goes_on(home: Home, tmp_path: Path) -> None:
+    queue, got = home.queue("q", shards=2, attempts=1), list[Any]()
+    queue.push_many([Message(n, f"k{n}", dedup=str(n)) for n in range(5)])
+    queue.push(b"later", not_before=0.01)
+    with queue.tail(lambda envelope: 1 / envelope.message if envelope.message == 0 else None):
+        assert queue.drain(30)
+    queue.push_many([Message(n, "k") for n in range(5, 8)])
+    queue.replay(0)
+    report = home.scrub()
+    assert not report.found.damages, report.found.damages
+    home.copy(tmp_path / "copy")
+    with tailrace.open(tmp_path / "copy") as copied:
+        again = copied.queue("q")
+        assert again.push(b"x", dedup="1").duplicate
+        with again.tail(lambda envelope: got.append((envelope.replayed, envelope.message))):
+            until(lambda: len(got) == 12)
+        assert again.stats().dead == 1

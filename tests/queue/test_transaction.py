@@ -1,0 +1,138 @@
+"""Exactly once: what a handler stores commits with the acknowledgement, or not at all."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import pytest
+
+from tailrace.errors import BadInput, Conflict, Fenced, VersionConflict
+from tailrace.events.event import Event
+from tailrace.home import Home
+from tailrace.log.groups import group as groups
+from tailrace.queue import Envelope, Message, supervisor
+from tailrace.storage.tables import Absent, Key, Put
+from tests.log.homes import EVERYWHERE, homes
+from tests.queue.conftest import until
+
+home = homes(EVERYWHERE)
+
+
+def test_everything_commits_with_the_acknowledgement(home: Home) -> None:
+    queue = home.queue("q", shards=2)
+    home.topic("audit", partitions=1)
+    queue.push_many([Message(n, f"k{n % 3}") for n in range(12)])
+
+    def handler(envelope: Envelope) -> None:
+        with envelope.transaction() as t:
+            t.append(f"Account-{envelope.message % 2}", [Event("Paid", b"%d" % envelope.message)])
+            t.send(None, b"%d" % envelope.message, topic="audit")
+            t.push("receipts", envelope.message, dedup=f"receipt-{envelope.message}")
+            t.write(Put(Key(f"done/{envelope.message}"), {"by": "handler"}, (Absent(),)))
+
+    with queue.tail(handler, threads=4):
+        assert queue.drain(60)
+    assert sorted(int(r.value or b"") for r in home.topic("audit").records()) == list(range(12))
+    assert home.queue("receipts").stats().routed == 12
+    paid = [int(e.data) for n in range(2) for e in home.events().stream(f"Account-{n}").read()]
+    assert sorted(paid) == list(range(12))
+    assert all(home.store.table.get(Key(f"done/{n}")) for n in range(12))
+    assert queue.stats().acked == 12
+
+
+def test_a_handler_that_raises_stores_nothing(home: Home) -> None:
+    queue = home.queue("q", shards=1, backoff=0.01)
+    queue.push(b"x")
+
+    def handler(envelope: Envelope) -> None:
+        with envelope.transaction() as t:
+            t.append("Account-1", [Event("Paid")])
+            if envelope.attempt == 1:
+                raise RuntimeError("after all, no")
+
+    with queue.tail(handler):
+        assert queue.drain(30)
+    assert home.events().stream("Account-1").version == 1
+    assert queue.stats().errored == 1
+
+
+def test_a_conflict_is_told_to_the_handler_and_nothing_is_stored(home: Home) -> None:
+    queue, errors = home.queue("q", shards=1, backoff=0.01), list[Any]()
+    home.events().stream("Account-1").append([Event("Opened")])
+    home.store.table.write(Put(Key("taken"), {"a": 1}, (Absent(),)))
+    queue.push(b"x")
+
+    def handler(envelope: Envelope) -> None:
+        try:
+            with envelope.transaction() as t:
+                t.push("other", b"never")
+                if envelope.attempt == 1:
+                    t.append("Account-1", [Event("Paid")], expected=0)
+                if envelope.attempt == 2:
+                    t.write(Put(Key("taken"), {"a": 2}, (Absent(),)))
+                if envelope.attempt == 3:
+                    t.write(Put(Key("$Home"), {}, (Absent(),)))
+        except (Conflict, BadInput) as error:
+            errors.append(type(error))
+            raise
+
+    with queue.tail(handler):
+        assert queue.drain(30)
+    assert errors == [VersionConflict, Conflict, BadInput]
+    assert home.queue("other").stats().routed == 1
+
+
+def test_a_past_owner_cannot_commit(home: Home) -> None:
+    queue, inside, go = home.queue("q", shards=1), threading.Event(), threading.Event()
+    told: list[Any] = []
+    queue.push(b"x")
+
+    def handler(envelope: Envelope) -> None:
+        try:
+            with envelope.transaction() as t:
+                t.append("Account-1", [Event("Paid")])
+                inside.set()
+                go.wait(30)
+        except Fenced as error:
+            told.append(error)
+
+    with queue.tail(handler, threads=1):
+        inside.wait(30)
+        home.store.run(supervisor.purge(queue._group(), 0))
+        go.set()
+        until(lambda: told)
+    assert home.events().stream("Account-1").version == 0
+    now = queue.stats()
+    assert (now.acked, now.purged, now.backlog) == (0, 1, 0)
+
+
+def test_acknowledgements_before_it_are_written_with_it(home: Home) -> None:
+    queue = home.queue("q", shards=1)
+    queue.push_many([Message(n, "key") for n in range(20)])
+
+    def handler(envelope: Envelope) -> None:
+        if envelope.message % 3 == 0:
+            with envelope.transaction() as t:
+                t.append("Log-1", [Event(str(envelope.message))])
+
+    with queue.tail(handler):
+        assert queue.drain(30)
+    assert [e.type for e in home.events().stream("Log-1").read()] == [str(n) for n in range(0, 20, 3)]
+    shard = home.store.run(groups.shards(queue._group()))[0]
+    assert (shard["position"], shard["queue"]["acked"]) == (20, 20)
+
+
+def test_a_message_is_acknowledged_once(home: Home) -> None:
+    queue, told = home.queue("q", shards=1), list[Any]()
+    queue.push(b"x")
+
+    def handler(envelope: Envelope) -> None:
+        envelope.ack()
+        with pytest.raises(Exception, match="acknowledged already") as caught, envelope.transaction() as t:
+            t.append("Account-1", [Event("Paid")])
+        told.append(caught.value)
+
+    with queue.tail(handler):
+        until(lambda: told)
+    assert home.events().stream("Account-1").version == 0

@@ -1,0 +1,102 @@
+"""Random schedules of a stream and its reader; and that each rule, taken away, is missed."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tailrace.streams.active_shards import ActiveShards
+from tailrace.streams.lineage import Lineage
+from tailrace.streams.shard import ShardReader
+from tailrace.streams.stream import Stream
+from tailrace.streams.token import ShardPlace
+from tests.streams.reading import schedule
+
+SEEDS = 200
+
+
+def test_random_lives() -> None:
+    for seed in range(SEEDS):
+        try:
+            schedule(seed)
+        except BaseException as error:
+            error.add_note(f"seed {seed}")
+            raise
+
+
+@pytest.mark.soak
+def test_many_random_lives() -> None:
+    first = int(os.environ.get("TAILRACE_SEED", "10000"))
+    for seed in range(first, first + int(os.environ.get("TAILRACE_SCHEDULES", "20000"))):
+        try:
+            schedule(seed)
+        except BaseException as error:
+            error.add_note(f"seed {seed}")
+            raise
+
+
+Patch = Callable[[pytest.MonkeyPatch], None]
+
+
+def _patched(owner: Any, name: str, value: Any) -> Patch:
+    return lambda patch: patch.setattr(owner, name, value)
+
+
+def _place_of_buffer(self: ShardReader) -> ShardPlace:
+    """A token that moves over what was only fetched."""
+    after = self.buffer[-1].sequence if self.buffer else self.after
+    return ShardPlace(self.shard, self.parent, after, self.since, self.latest)
+
+
+def _forget_ended(self: Stream[Any]) -> Any:
+    """A token without the shards that ended, whose children are not known yet."""
+    token = _token(self)
+    token["shards"] = [p for p in token["shards"] if not self._active.readers[p["shard"]].ended]
+    return token
+
+
+def _at_latest_children(self: ShardReader) -> str:
+    start: Any = "AFTER_SEQUENCE_NUMBER" if self.after is not None else "LATEST"
+    return self._ask(lambda: self._changes.iterator(self.shard, start, self.after))  # type: ignore[no-any-return]
+
+
+def _sorted_page(self: ShardReader, changes: Any) -> None:
+    _keep(self, sorted(changes, key=lambda change: change.created_at))
+
+
+def _resume_without_ancestors(self: Lineage, places: Any) -> Any:
+    kept = _resume(self, places)
+    self.finished = set()
+    return kept
+
+
+def _exhausted_drops_page(self: ShardReader, limit: int) -> None:
+    _read(self, limit)
+    if self.exhausted:
+        self.buffer.clear()
+
+
+_token = Stream.token.fget  # type: ignore[attr-defined]
+_keep, _read, _resume = ShardReader._keep, ShardReader._read, Lineage.resume
+
+MUTANTS: dict[str, Patch] = {
+    "children beside their parents": _patched(Lineage, "_parent_is_done", lambda self, shard, active: True),
+    "a token over what was only fetched": _patched(ShardReader, "place", property(_place_of_buffer)),
+    "a token without ended shards": _patched(Stream, "token", property(_forget_ended)),
+    "children from latest": _patched(ShardReader, "_make_iterator", _at_latest_children),
+    "a page sorted by time": _patched(ShardReader, "_keep", _sorted_page),
+    "ancestors read again": _patched(Lineage, "resume", _resume_without_ancestors),
+    "the last page of a closed shard dropped": _patched(ShardReader, "_read", _exhausted_drops_page),
+    "new shards never begun": _patched(ActiveShards, "begin_ready", lambda self, *_, **__: None),
+}
+
+
+@pytest.mark.parametrize("mutant", MUTANTS)
+def test_each_rule_is_missed(mutant: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    MUTANTS[mutant](monkeypatch)
+    with pytest.raises(AssertionError):
+        for seed in range(SEEDS):
+            schedule(seed)
