@@ -86,7 +86,7 @@ def hear(pipe: Connection) -> None:
         raise Wrong(failure)
 
 
-def field(pid: int, name: str) -> float:
+def field(pid: int | str, name: str) -> float:
     """A line of the process's status, in MB."""
     for line in Path(f"/proc/{pid}/status").read_text().splitlines():
         if line.startswith(f"{name}:"):

@@ -22,8 +22,8 @@ from tests.servers import maven
 from tests.servers.postgres import Postgres, postgres
 
 from benchmarks.harness import Figure, Figures, Question, Results, Run, Side, Target, expect, timed
-from tailrace.spark import archive
-from tailrace.spark.java import java_home
+from tailrace.spark.runtime import class_archive
+from tailrace.spark.runtime.java import java_home
 
 ROOT = Path(__file__).parents[1]
 PEERS = ROOT / ".venv-peers"
@@ -144,7 +144,7 @@ def at_least(peer: str, into: str, times: float) -> Target:
 @cache
 def server(rows: int) -> Postgres:
     """One for all sides, with a full and an empty database to copy from; it ends with this process."""
-    archive.make(java_home())
+    class_archive.make(java_home())
     made = _alive.enter_context(postgres())
     for name, count in ("full", rows), ("empty", 0):
         run_sql(made.uri(), f"CREATE DATABASE source_{name}")

@@ -23,9 +23,9 @@ from tests.servers.postgres import PASSWORD, Postgres, postgres
 import tailrace
 from benchmarks.harness import Figure, Figures, Question, Results, Run, Side, Target, expect
 from benchmarks.pipeline_copy import PEERS, ROOT, run_sql
-from tailrace.pipeline.commitlog import log_name
-from tailrace.spark import archive
-from tailrace.spark.java import java_home
+from tailrace.pipeline.ingest.commit_log import log_name
+from tailrace.spark.runtime import class_archive
+from tailrace.spark.runtime.java import java_home
 
 RATE, MIDDLE, WORST = Figure("changes/s"), Figure("p50 ms", 0, more=False), Figure("p99 ms", 0, more=False)
 PACE = 500
@@ -125,7 +125,7 @@ class Arrivals:
 def opened(make: Callable[[Postgres, Path], Follower], folder: Path) -> Iterator[Run]:
     """A server of its own for each side, as it comes: with synchronous_commit = off a commit is only sent once the
     server's own writer has made it durable, every 200 ms, which would be the delay of every follower."""
-    archive.make(java_home())  # else the first run here would have it made beside the second
+    class_archive.make(java_home())  # else the first run here would have it made beside the second
     with postgres() as server:
 
         def run() -> Figures:

@@ -20,9 +20,9 @@ import pyarrow as pa
 from tests.servers.postgres import Postgres, postgres
 
 from tailrace.adaptors.contract import Who
-from tailrace.adaptors.postgres.reader import PostgresReader
 from tailrace.adaptors.postgres.settings import PostgresSink, PostgresSource
-from tailrace.adaptors.postgres.writer import PostgresWriter
+from tailrace.adaptors.postgres.sink.writer import PostgresWriter
+from tailrace.adaptors.postgres.source.reader import PostgresReader
 
 TABLE = "(id bigint PRIMARY KEY, v text, n int, at timestamptz, price numeric(12,2), pad text)"
 VALUES = "i, 'row ' || i, i % 1000, now(), i / 7.0, repeat('x', 120)"
@@ -100,7 +100,7 @@ def drain(reader: PostgresReader, position: Any, rows: int) -> None:
     """Follow until so many rows have come."""
     got = 0
     with contextlib.closing(reader):
-        for changes in reader.follow(position, ["public.followed"], {}):
+        for changes in reader.follow(position, ["public.followed"]):
             got += sum(batch.num_rows for batch in changes.rows)
             reader.acknowledge(changes.position)
             if got >= rows:

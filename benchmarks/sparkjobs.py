@@ -80,7 +80,7 @@ class TupleReader(DataSourceReader):
         return [InputPartition(q) for q in range(tailrace.open(self.home).topic("orders").partitions)]
 
     def read(self, partition: InputPartition) -> Iterator[tuple[bytes | None, bytes | None]]:
-        from tailrace.spark.homes import home_at
+        from tailrace.spark.runtime.homes import home_at
 
         for record in home_at(self.home).topic("orders").records(partition.value):
             yield record.key, record.value

@@ -15,11 +15,11 @@ from pathlib import Path
 import tailrace
 from benchmarks.harness import Figure, Figures, Question, Results, Run, Side, Target, expect, timed
 from benchmarks.load import Load
-from tailrace.log.compaction import compact
-from tailrace.log.merging import merge_all
-from tailrace.log.retention import stored_bytes
-from tailrace.log.rounds import Compacting
 from tailrace.log.topic import Topic
+from tailrace.log.upkeep.compaction.compaction import compact
+from tailrace.log.upkeep.compaction.round import Compacting
+from tailrace.log.upkeep.merge import merge_all
+from tailrace.log.upkeep.retention import stored_bytes
 
 RATE = Figure("MB/s")
 MOST, HALF = Figure("p99 ms", 3, more=False), Figure("p50 ms", 3, more=False)

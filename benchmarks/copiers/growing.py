@@ -19,8 +19,8 @@ from pyspark import SparkContext
 
 import tailrace
 from tailrace.cli.run import DAEMON
-from tailrace.pipeline.definition import Definition
-from tailrace.pipeline.runner import Runner
+from tailrace.pipeline.define.definition import Definition
+from tailrace.pipeline.run.runner import Runner
 from tailrace.spark.session import context
 
 DRIVER, JAVA, WORKER = "driver", "java", "worker"
