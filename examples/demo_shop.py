@@ -23,7 +23,7 @@ import pyarrow.parquet as pq
 from tests.servers.postgres import Postgres, postgres
 
 import tailrace
-from tailrace.pipeline import ledger
+from tailrace.pipeline.operate import ledger
 
 CUSTOMERS, ORDERS = 2_000, 30_000
 PIPELINE = '''"""The shop, into a warehouse and into files."""
@@ -35,7 +35,7 @@ pipeline = (
     tailrace.pipeline("shop", home="./home")
     .source("postgres", uri="${SHOP}", namespace=r"^public\\.")
     .branch().transform(omit("card_number")).save("postgres", uri="${WAREHOUSE}", create=True)
-    .branch(namespace=r"orders$").save("file", path="./orders", format="parquet")
+    .branch(namespace=r"\\.orders$").save("file", path="./orders", format="parquet")
 )
 '''
 NEXT = """

@@ -1,0 +1,3 @@
+module example.org/tailrace-http
+
+go 1.21
