@@ -4,7 +4,7 @@ BIN := .venv/bin
 LOCK := uv pip compile --quiet --generate-hashes --no-emit-index-url --universal --python-version 3.11
 
 .DEFAULT_GOAL := help
-.PHONY: help setup test check unit spark bench soak docs demo demo-log lock clean
+.PHONY: help setup test check prepare unit quick spark bench soak deploy-env docs docs-serve demo demo-log console-demo lock clean
 
 help:            ## show this list
 	@grep -hE '^[a-z-]+: .*##|^[a-z-]+:  *##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -18,7 +18,9 @@ setup: .venv/.ready   ## create .venv from the lock
 	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps -e .
 	@touch $@
 
-test: check unit      ## everything CI checks: ruff, mypy, layers, pytest
+test: .venv/.ready    ## everything CI checks: ruff, mypy, layers, pytest
+	@$(MAKE) --no-print-directory -j 2 check prepare
+	@$(MAKE) --no-print-directory unit
 
 check: .venv/.ready   ## ruff, mypy --strict, import-linter
 	$(BIN)/ruff check .
@@ -26,10 +28,17 @@ check: .venv/.ready   ## ruff, mypy --strict, import-linter
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
 
-# What fails is run once more by itself: a busy machine can make a test of real processes and servers late, not wrong.
-unit: .venv/.ready    ## pytest without the soaks, in two processes
-	$(BIN)/pytest -m "not soak" -n 2 --dist loadfile --no-loadscope-reorder || \
-		$(BIN)/pytest -m "not soak" --last-failed --last-failed-no-failures=none
+prepare: .venv/.ready   ## what tests need and what takes long to make, once for a checkout
+	$(BIN)/python -m tests.servers.prepare
+
+# A test that fails once fails the run; only tests of real processes, which can be late, are run again: tools/run_tests.py.
+unit: prepare         ## pytest without the soaks
+	$(BIN)/python tools/run_tests.py
+
+# The log, the event store and the storage below them, without servers, killed processes and thousands of schedules.
+quick: .venv/.ready   ## a fast part of these, for every change: below 2 min on two cores
+	$(BIN)/pytest -m "not (soak or server or spark or processes)" -k "not (schedule or machine or mutant)" \
+		-n 2 --dist loadfile tests/log tests/events tests/coordination tests/storage
 
 spark: .venv/.ready   ## of these only the Spark format's, on local[2] and on a cluster of its own
 	$(BIN)/pytest -m "not soak" tests/spark
@@ -42,7 +51,7 @@ bench: .venv-bench/.ready .venv-peers/.ready   ## side by side with the peers: m
 
 .venv-bench/.ready: requirements/dev.txt requirements/bench.txt pyproject.toml
 	test -x .venv-bench/bin/python || $(PYTHON) -m venv .venv-bench
-	.venv-bench/bin/pip install --quiet --disable-pip-version-check --require-hashes -r requirements/dev.txt -r requirements/bench.txt
+	.venv-bench/bin/pip install --quiet --disable-pip-version-check --require-hashes --no-deps -r requirements/dev.txt -r requirements/bench.txt
 	.venv-bench/bin/pip install --quiet --disable-pip-version-check --no-deps -e .
 	@touch $@
 
@@ -51,19 +60,34 @@ bench: .venv-bench/.ready .venv-peers/.ready   ## side by side with the peers: m
 	.venv-peers/bin/pip install --quiet --disable-pip-version-check --require-hashes -r requirements/peers.txt
 	@touch $@
 
+.venv-cdk/.ready: requirements/cdk.txt
+	test -x .venv-cdk/bin/python || $(PYTHON) -m venv .venv-cdk
+	.venv-cdk/bin/pip install --quiet --disable-pip-version-check --require-hashes -r requirements/cdk.txt
+	@touch $@
+
+deploy-env: .venv-cdk/.ready   ## the environment that deploys to AWS, see deploy/aws/README.md
+
 demo: .venv/.ready    ## a shop in PostgreSQL copied and followed on Spark, kill -9 in between: 1-2 min
 	@$(BIN)/python -m examples.demo_shop
 
 demo-log: .venv/.ready   ## two writers, one killed with -9, all that was acknowledged read back: 10 s
 	@$(BIN)/python examples/demo_log.py
 
-docs: .venv/.ready    ## the documentation as HTML in build/docs, links checked
-	@$(BIN)/python tools/docs.py
+console-demo: .venv/.ready   ## a home with everything moving, and its console: make console-demo ARGS=--pipeline
+	@$(BIN)/python -m examples.demo_console $(ARGS)
+
+docs: .venv/.ready    ## the documentation as a site in build/docs; a broken link or anchor fails
+	$(BIN)/zensical build --strict
+
+docs-serve: .venv/.ready    ## the same on a port of this machine, built again at every change
+	$(BIN)/zensical serve
 
 lock: .venv/.ready    ## write requirements/*.txt anew from pyproject.toml
-	$(BIN)/$(LOCK) --all-extras --group dev --group servers pyproject.toml -o requirements/dev.txt
+	$(BIN)/$(LOCK) --all-extras --group dev --group docs --group servers pyproject.toml -o requirements/dev.txt
 	$(BIN)/$(LOCK) -c requirements/dev.txt requirements/bench.in -o requirements/bench.txt
 	$(BIN)/$(LOCK) requirements/peers.in -o requirements/peers.txt
+	for name in lambda-indexer lambda-consumer; do $(BIN)/$(LOCK) -c requirements/dev.txt requirements/$$name.in -o requirements/$$name.txt; done
+	for name in cdk node bloop ministack; do $(BIN)/$(LOCK) requirements/$$name.in -o requirements/$$name.txt; done
 
 clean:           ## remove what the targets made
-	rm -rf .venv .venv-bench .venv-peers .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist
+	rm -rf .venv .venv-bench .venv-peers .venv-cdk .servers deploy/aws/build deploy/aws/cdk.out .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist
