@@ -55,6 +55,18 @@ def sync_milliseconds(folder: Path, count: int = 500) -> float:
     return statistics.median(seconds) * 1000
 
 
+def processor_seconds(pid: int) -> float:
+    """How long a process has had a processor so far."""
+    words = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(words[11]) + int(words[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def resident_mb(pid: int) -> float:
+    """The memory that a process has now."""
+    fields = dict(line.split(":", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines())
+    return int(fields["VmRSS"].split()[0]) / 1024
+
+
 def _processor() -> str:
     for line in Path("/proc/cpuinfo").read_text().splitlines():
         if line.startswith("model name"):

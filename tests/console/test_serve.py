@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import socket
 from pathlib import Path
 
 import tailrace
+from tailrace.console.server import bound
 from tests.cli.runs import Cli
 from tests.console.processes import process
 
@@ -27,3 +29,10 @@ def test_a_folder_that_is_no_home_and_a_port_that_is_taken(tmp_path: Path) -> No
     with process(tmp_path / "home") as server:
         assert "--port N chooses another" in cli.fails("serve", "--port", server.client.port).err
     assert "--token-file" in cli.fails("serve", "--host", "0.0.0.0").err
+
+
+def test_no_answer_waits_for_an_acknowledgement_of_the_one_before() -> None:
+    """asyncio sets TCP_NODELAY only on sockets that name their protocol; without it, each answer on an open connection
+    takes 40 ms."""
+    with bound("127.0.0.1", 0) as listening:
+        assert listening.proto == socket.IPPROTO_TCP

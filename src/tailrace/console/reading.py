@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 STREAM_BYTES, STREAM_RECORDS = 1024 * 1024, 2**62
 """What a stream fetches at a time: at least one chunk, and never a part of one, which would be read again."""
+END_BYTES = 64
+"""Room for what ends an Arrow stream, and for aligning its schema."""
 
 
 class RecordHeader(msgspec.Struct, frozen=True):
@@ -85,15 +87,16 @@ class Page:
         """The records, for JSON."""
         return [shown(record) for one in self.fetched for record in as_records(topic, one)]
 
-    def arrow(self) -> bytes:
+    def arrow(self) -> memoryview:
         """The records as an Arrow stream; a page without any has a schema all the same."""
         batches = [as_arrow(one) for one in self.fetched] or [_none()]
         table = pa.concat_tables([pa.Table.from_batches([batch]) for batch in batches], promote_options="default")
-        sink = pa.BufferOutputStream()
-        with pa.ipc.new_stream(sink, table.schema) as out:
-            out.write_table(table)
-        whole: bytes = sink.getvalue().to_pybytes()
-        return whole
+        size = sum(pa.ipc.get_record_batch_size(batch) for batch in table.to_batches())
+        room = pa.allocate_buffer(size + table.schema.serialize().size + END_BYTES)
+        out = pa.FixedSizeBufferWriter(room)  # a buffer that grows is copied again and again
+        with pa.ipc.new_stream(out, table.schema) as stream:
+            stream.write_table(table)
+        return memoryview(room)[: out.tell()]
 
 
 def _none() -> pa.RecordBatch:

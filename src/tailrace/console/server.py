@@ -98,7 +98,8 @@ def bound(host: str, port: int) -> Iterator[socket.socket]:
     """A listening socket; a port that another program has is refused."""
     try:
         family, kind, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        listening = socket.socket(family, kind)
+        # asyncio turns off Nagle's delay only for a socket that names TCP; without that an answer waits for 40 ms.
+        listening = socket.socket(family, kind, socket.IPPROTO_TCP)
     except (OSError, OverflowError) as error:
         raise BadSetting(f"cannot listen on {host}:{port}: {getattr(error, 'strerror', None) or error}") from None
     with listening:

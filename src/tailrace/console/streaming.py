@@ -16,6 +16,7 @@ from tailrace.console.problems import Problem, problem_of
 
 BEAT_SECONDS = 15.0
 """A stream without news sends a sign of life so often: proxies end silent connections."""
+PIECE_BYTES = 1024 * 1024
 _log = logging.getLogger("tailrace.console")
 _encode = msgspec.json.Encoder().encode
 
@@ -78,6 +79,16 @@ async def _sent(call: Call, batches: AsyncIterator[Batch], media: str) -> AsyncI
         _log.warning("a stream of %s ends: %s: %s", call.request.url.path, type(error).__name__, error)
         problem: Problem = problem_of(error)
         yield Batch([Item("problem", problem)]).encoded(media)
+
+
+def in_pieces(body: memoryview, status: int, headers: dict[str, str], media: str) -> StreamingResponse:
+    """A large answer, sent as fast as the client takes it: given whole, its rest would be moved with each piece."""
+
+    async def pieces() -> AsyncIterator[memoryview]:
+        for start in range(0, len(body), PIECE_BYTES):
+            yield body[start : start + PIECE_BYTES]
+
+    return StreamingResponse(pieces(), status, {**headers, "Content-Length": str(len(body))}, media)
 
 
 class Counted(StreamingResponse):

@@ -26,7 +26,7 @@ from tailrace.console.reading import (
     read_page,
     wait_for_page,
 )
-from tailrace.console.streaming import BEAT_SECONDS, Batch, streamed
+from tailrace.console.streaming import BEAT_SECONDS, Batch, in_pieces, streamed
 from tailrace.errors import BadInput, BadRecord, Broken, Closed, OutcomeUnknown, UnknownTopic
 from tailrace.log.read.reader import Reader
 from tailrace.log.record import milliseconds
@@ -277,7 +277,7 @@ async def _page(call: Call, topic: Topic, positions: dict[int, int], asked: Read
         headers = {"Tailrace-Next": page.cursor}
         if page.lost:
             headers["Tailrace-Lost"] = ",".join(f"{one.partition}:{one.first}-{one.end - 1}" for one in page.lost)
-        return Response(await call.served.run(page.arrow), status, headers, ARROW)
+        return in_pieces(await call.served.run(page.arrow), status, headers, ARROW)
     body = await call.served.run(_encoded, page, topic.name)
     return Response(body, status, media_type=JSON)
 
