@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import subprocess
 import sys
 
 from tests.servers import kafka, maven
 from tests.servers.environment import ROOT, environment
+from tests.servers.kept import install
 from tests.servers.process import Missing
 
 SPARK_CLASSES = ROOT / ".servers" / "spark.jsa"
@@ -59,12 +61,19 @@ def jars() -> None:
         maven.jars(f"kafka/{kafka.VERSION}", *kafka.JARS)
 
 
+def browser() -> None:
+    """Install Debian's Chromium, where this user may: the console is tested in it."""
+    if not shutil.which("chromium") and not shutil.which("chromium-browser"):
+        install("chromium")
+
+
 def main() -> None:
     """Make all at the same time.  The archive has a process of its own, since its cache is not the one of uv."""
     command = [sys.executable, "-c", "from tests.servers.prepare import spark_classes; spark_classes()"]
     with subprocess.Popen(command):
         environments()
         jars()
+        browser()
 
 
 if __name__ == "__main__":
