@@ -153,4 +153,5 @@ def test_about(cli: Cli) -> None:
     }
     settings = {s["name"]: s for s in cli("about", "file", "--json").json["settings"]["sink"]}
     assert settings["path"]["required"]
+    assert (settings["keep"]["type"], settings["every"]["type"]) == ("'changes' | 'state'", "float | None")
     assert "as a source:" in cli("about", "file").out

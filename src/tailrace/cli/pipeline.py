@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, get_args, get_origin
+from types import UnionType
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, Union, get_args, get_origin
 
 import typer
 
@@ -135,8 +136,20 @@ def typed(kind: Any) -> tuple[str, str]:
     if get_origin(kind) is Annotated:
         kind, *metas = get_args(kind)
         about = next((m.description for m in metas if getattr(m, "description", None)), "")
-    name = kind.__name__ if isinstance(kind, type) and not get_args(kind) else str(kind).replace("typing.", "")
-    return name, about
+    return _called(kind), about
+
+
+def _called(kind: Any) -> str:
+    """A type as people write it: a choice is its words, not Python's `Literal`."""
+    if get_origin(kind) is Annotated:
+        return _called(get_args(kind)[0])
+    if get_origin(kind) is Literal:
+        return " | ".join(map(repr, get_args(kind)))
+    if isinstance(kind, UnionType) or get_origin(kind) is Union:
+        return " | ".join(map(_called, get_args(kind)))
+    if isinstance(kind, type) and not get_args(kind):
+        return "None" if kind is type(None) else kind.__name__
+    return str(kind).replace("typing.", "")
 
 
 def about(
