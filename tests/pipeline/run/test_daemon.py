@@ -27,6 +27,10 @@ def test_the_daemon_starts_no_thread() -> None:
     assert _said("len(os.listdir('/proc/self/task'))") == "1"
 
 
+def test_a_function_may_import_after_the_fork_what_the_daemon_must_not() -> None:
+    assert _said("'polars' not in sys.modules and __import__('polars').__name__") == "polars"
+
+
 def test_its_workers_need_not_import_what_tasks_use() -> None:
     wanted = {
         "pyarrow.compute",

@@ -16,7 +16,8 @@ import socket
 import sys
 import threading
 import time
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from importlib import import_module
 from importlib.machinery import PathFinder
 
@@ -28,6 +29,9 @@ NEEDED = (
     "adbc_driver_postgresql.dbapi",
 )
 """What tasks import, as far as it is installed."""
+STARTS_THREADS = "polars"
+"""ADBC imports it where it is installed, and does without it elsewhere.  A function that needs it imports it after the
+fork."""
 
 
 def without_archives(path: list[str]) -> list[str]:
@@ -65,11 +69,25 @@ def prepare() -> None:
     os.environ.setdefault("JE_ARROW_MALLOC_CONF", "background_thread:false")  # Arrow's second allocator starts a thread
     from tailrace.adaptors.registry import OURS
 
-    for name in (*NEEDED, *(place.partition(":")[0] for place in OURS.values())):
-        with suppress(ImportError):
-            import_module(name)
+    with _without(STARTS_THREADS):
+        for name in (*NEEDED, *(place.partition(":")[0] for place in OURS.values())):
+            with suppress(ImportError):
+                import_module(name)
     gc.collect()
     gc.freeze()  # workers share it
+
+
+@contextmanager
+def _without(name: str) -> Iterator[None]:
+    """Have imports of a module fail, for the length of a block, as if it were not installed."""
+    if name in sys.modules:
+        yield
+        return
+    sys.modules[name] = None  # type: ignore[assignment]
+    try:
+        yield
+    finally:
+        del sys.modules[name]
 
 
 def worker(sock: socket.socket, authenticated: bool) -> int:
