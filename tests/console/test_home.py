@@ -135,6 +135,24 @@ def test_tables_and_their_changes(client: Client, home: Home) -> None:
     assert client.get("streams/Usr").status == 404
 
 
+def test_groups_of_a_table(client: Client, home: Home) -> None:
+    engine = home.engine()
+    engine.bind(User)
+    for name in ("ann", "bob", "eve"):
+        engine.save(User(id=name, email=f"{name}@example.com"))
+    assert client.get("streams/User/groups").json == {"groups": []}
+    engine.consumer(User, "mailer", lambda record: None).run(until_caught_up=True)
+    engine.save(User(id="zoe", email="zoe@example.com"))
+    assert client.get("streams/User/groups").json == {"groups": ["mailer"]}
+    found = client.get("streams/User/groups/mailer").json
+    assert (found["group"], found["members"], found["dead_letters"]) == ("mailer", [], 0)
+    (shard,) = found["shards"]
+    assert (shard["handled"], shard["behind"], shard["member"], shard["error"]) == (3, 1, None, "")
+    assert client.get("streams/User/groups/mailer?count=false").json["shards"][0]["behind"] == 0
+    assert client.get("streams/User/groups/maler").status == 404
+    assert client.get("streams/Usr/groups").status == 404
+
+
 def quoted(text: str) -> str:
     from urllib.parse import quote
 

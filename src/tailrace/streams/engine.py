@@ -14,6 +14,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
+from tailrace.coordination import units
 from tailrace.coordination.consumer import UnitConsumer
 from tailrace.coordination.handler_settings import HandlerSettings
 from tailrace.coordination.names import check_name
@@ -181,6 +182,11 @@ class Engine:
     def group(self, source: type[Any] | str, group: str) -> StreamGroup:
         """A group as operators see it: how far it is, its dead letters; to move it, or to delete it."""
         return StreamGroup(self._home(), self._shared(source, check_name("group", group)), self._patience)
+
+    def groups(self, source: type[Any] | str) -> list[str]:
+        """The names of the groups that share the stream of a table."""
+        of = self._shared(source, "any").units.of
+        return [one.group for one in self._home().run(units.groups()) if one.of == of]
 
     def writes(self) -> Transaction:
         """Saves, updates and deletes for a consumer's handler to return: they commit with how far it came."""

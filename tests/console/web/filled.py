@@ -7,7 +7,7 @@ import json
 from tailrace.events import Event
 from tailrace.home import Home
 from tailrace.pipeline.operate import ledger
-from tailrace.streams import hash_key, model
+from tailrace.streams import Engine, hash_key, model
 
 SCRIPT = "<script>window.hurt=1</script>"
 IMAGE = "\"'><img src=x onerror=window.hurt=1>"
@@ -40,6 +40,17 @@ def fill(home: Home) -> None:
     engine = home.engine()
     engine.bind(Person)
     engine.save(Person(SCRIPT, IMAGE))
+    _fill_stream_group(engine)
+
+
+def _fill_stream_group(engine: Engine) -> None:
+    """A group whose handler has failed at one change, and that has one to come."""
+
+    def fail(record: object) -> None:
+        raise ValueError(f"cannot mail {SCRIPT}{IMAGE}")
+
+    engine.consumer(Person, "mailer", fail, on_error="dead_letter", attempts=1).run(until_caught_up=True)
+    engine.save(Person(SCRIPT, "later"))
 
 
 def _fill_queue(home: Home) -> None:

@@ -17,6 +17,7 @@ from tailrace.console.cursor import position_of
 from tailrace.console.operation import EVENTS, JSON, NDJSON, Call, Operations
 from tailrace.console.streaming import BEAT_SECONDS, Batch, Item, streamed
 from tailrace.errors import BadInput, BadToken, UnknownTable
+from tailrace.home import Home
 from tailrace.streams.description import TableDescription
 from tailrace.streams.document import document, encode
 from tailrace.streams.engine import Engine
@@ -64,6 +65,42 @@ class TableStream(msgspec.Struct):
     shards: list[StreamShard]
 
 
+class StreamGroupNames(msgspec.Struct):
+    """The groups of processes that share the shards of a table's stream."""
+
+    groups: list[str]
+
+
+class StreamGroupQuery(msgspec.Struct, forbid_unknown_fields=True):
+    """Whether to count how far each shard is behind, which reads on from there: up to 10,000 changes of each."""
+
+    count: bool = True
+
+
+class StreamGroupShard(msgspec.Struct):
+    """How a group fares in one shard: its member, and how many changes were handled and are not yet.  `progress_age` is
+    how many seconds ago it last came forward, or was found to be at its end."""
+
+    shard: str
+    member: str | None
+    handled: int
+    ended: bool
+    progress_age: float | None
+    error: str
+    behind: int
+    behind_seconds: float
+
+
+class StreamGroupHealth(msgspec.Struct):
+    """How a group fares: the shards it works on, the names of its members, how many dead letters it has."""
+
+    group: str
+    members: list[str]
+    dead_letters: int
+    progress_age: float
+    shards: list[StreamGroupShard]
+
+
 class ChangeQuery(msgspec.Struct, forbid_unknown_fields=True, rename={"start": "from"}):
     """From where: trim_horizon, latest, a time, how long ago, or a token of an earlier answer."""
 
@@ -103,6 +140,31 @@ async def describe_table(call: Call) -> TableStream:
     found = await call.served.run(lambda: call.served.home.engine().describe(call.path["table"]))
     shards = [StreamShard(shard.id, shard.parent, shard.last is None) for shard in found.shards]
     return TableStream(_summary(found), found.stream_id, shards)
+
+
+@operations.get("/streams/{table}/groups", answer=StreamGroupNames)
+async def list_stream_groups(call: Call) -> StreamGroupNames:
+    """List the groups that share a table's stream."""
+    return StreamGroupNames(await call.served.run(lambda: call.served.home.engine().groups(call.path["table"])))
+
+
+@operations.get("/streams/{table}/groups/{group}", answer=StreamGroupHealth, query=StreamGroupQuery)
+async def describe_stream_group(call: Call, query: StreamGroupQuery) -> StreamGroupHealth:
+    """Describe a group of a table's stream: its members, and how far each shard is."""
+    return await call.served.run(group_health, call.served.home, call.path["table"], call.path["group"], query.count)
+
+
+def group_health(home: Home, table: str, group: str, count: bool) -> StreamGroupHealth:
+    """How a group fares."""
+    now = home.engine().group(table, group).status(count=count)
+    shards = [
+        StreamGroupShard(
+            one.shard, one.member, one.handled, one.ended, one.progress_age, one.error, one.behind_records,
+            one.behind_seconds,
+        )
+        for one in now.shards
+    ]  # fmt: skip
+    return StreamGroupHealth(group, list(now.members), now.dead_letters, now.progress_age, shards)
 
 
 def _place(text: str) -> Start:

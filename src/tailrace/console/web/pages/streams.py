@@ -1,26 +1,40 @@
-"""Change streams: tables, the shards of one as a tree, and its newest changes."""
+"""Change streams: tables, the shards of one as a tree, its groups of consumers, and its newest changes."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from tailrace.console.api import streams
-from tailrace.console.api.streams import StreamShard
+from tailrace.console.api.streams import StreamGroupHealth, StreamShard
 from tailrace.console.web import payload
 from tailrace.console.web.formats import visible
 from tailrace.console.web.page import Pages, Shown
 from tailrace.console.web.tables import Column, Table
-from tailrace.console.web.visit import Visit
+from tailrace.console.web.visit import Visit, path_to
 from tailrace.streams.document import encode
 
 pages = Pages()
 PAGE_CHANGES = 20
 MOST_SHARDS = 500
 """Shards of the tree that a page shows, the open ones and their forebears first."""
+MOST_GROUPS = 20
+"""Groups whose state the page of a table shows."""
+MOST_COUNTED = 20
+"""Shards that the page of a group reads on in, to count how far behind the group is."""
 COLUMNS = (
     Column("table", "Table", lambda one: one.table),
     Column("key", "Key", lambda one: one.hash_key.name),
     Column("stream", "Changes carry", lambda one: ", ".join(one.stream)),
+)
+
+SHARD_COLUMNS = (
+    Column("shard", "Shard", lambda one: one.shard),
+    Column("member", "Member", lambda one: one.member or ""),
+    Column("handled", "Handled", lambda one: one.handled, True),
+    Column("behind", "Behind", lambda one: one.behind, True),
+    Column("age", "Oldest change", lambda one: one.behind_seconds, True),
+    Column("progress", "Last progress", lambda one: one.progress_age or 0, True),
+    Column("error", "Error", lambda one: one.error),
 )
 
 
@@ -58,12 +72,42 @@ async def show_table(visit: Visit) -> Shown:
         page = await visit.pulse.keep(("changes", found.about.table, start), lambda: _changes(visit, start))
     changes = [(one, visible(payload.indented(encode(one).decode()))) for one in page["changes"]]
     shards = descent(found.shards)
+    names = (await streams.list_stream_groups(visit)).groups if found.about.stream else []
+    groups = [await _health(visit, name, count=False) for name in names[:MOST_GROUPS]]
     about = {
         "found": found, "shards": shards[:MOST_SHARDS], "left_out": max(0, len(shards) - MOST_SHARDS),
         "changes": changes, "start": start, "open": sum(one.open for one in found.shards),
+        "groups": groups, "more_groups": len(names) - len(groups),
         "next": visit.address(**{"from": page["token"]}) if len(changes) == PAGE_CHANGES else None,
     }  # fmt: skip
     return Shown("table.html", found.about.table, about, (("Change streams", "/streams"),), "streams")
+
+
+@pages.page("/streams/{table}/groups/{group}")
+async def show_group(visit: Visit) -> Shown:
+    """One group of consumers of a table's stream: its members, and how far each shard is."""
+    table, group = visit.path["table"], visit.path["group"]
+    found = await _health(visit, group, count=False)
+    if counted := sum(not one.ended for one in found.shards) <= MOST_COUNTED:
+        found = await _health(visit, group, count=True)
+    shards = Table(
+        visit, "", "shards", SHARD_COLUMNS, found.shards, lambda one: f"{one.shard} {one.member} {one.error}", "shard"
+    )
+    about = {
+        "group": found, "table_name": table, "shards": shards, "counted": counted,
+        "behind": sum(one.behind for one in found.shards),
+    }  # fmt: skip
+    path = (("Change streams", "/streams"), (table, path_to("streams", table)))
+    return Shown("stream_group.html", group, about, path, "streams")
+
+
+async def _health(visit: Visit, group: str, *, count: bool) -> StreamGroupHealth:
+    table = visit.path["table"]
+
+    async def look() -> StreamGroupHealth:
+        return await visit.served.run(streams.group_health, visit.served.home, table, group, count)
+
+    return await visit.pulse.keep(("stream group", table, group, str(count)), look)
 
 
 def _read(visit: Visit, start: str) -> dict[str, Any]:
