@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tailrace.coordination.bell import FINELY, OFTEN, SELDOM, Bell
-from tailrace.storage.sqlite.database import Database
+from tailrace.storage.sqlite.database import SqliteDatabase
 from tailrace.storage.sqlite.table import SqliteTable
 from tailrace.storage.tables import Absent, Key, Put
 
@@ -76,8 +76,8 @@ def test_a_write_to_any_of_the_files_ends_the_wait(tmp_path: Path, written: str)
 def test_a_bell_hears_when_a_commit_shows(tmp_path: Path) -> None:
     """The journal is written before, so a reader woken by it alone would have to look again and again."""
     with (
-        closing(SqliteTable(Database(tmp_path / "tailrace.db"))) as reads,
-        closing(SqliteTable(Database(tmp_path / "tailrace.db"))) as writes,
+        closing(SqliteTable(SqliteDatabase(tmp_path / "tailrace.db"))) as reads,
+        closing(SqliteTable(SqliteDatabase(tmp_path / "tailrace.db"))) as writes,
     ):
         journal, watermark = reads.commit_files
         assert journal.exists()

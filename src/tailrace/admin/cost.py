@@ -87,7 +87,7 @@ class Cost:
 
 
 @dataclass(frozen=True, slots=True)
-class Rate:
+class RateCost:
     """What appending at a rate costs with a linger: how large its commits are, and the day's and a GiB's bill."""
 
     linger: float
@@ -97,7 +97,7 @@ class Rate:
 
 
 @dataclass(frozen=True, slots=True)
-class Real:
+class TrafficCost:
     """What a topic's real chunks cost, for a day of the same traffic."""
 
     traffic: Traffic
@@ -112,11 +112,11 @@ class Estimate:
     record_bytes: int
     per_day: int
     full: Cost
-    rates: tuple[Rate, ...]
+    rates: tuple[RateCost, ...]
     reading: Cost
     idle_producer: Cost
     idle_consumer: Cost
-    real: Real | None = None
+    real: TrafficCost | None = None
     """By the topic's own traffic; None if it has too little."""
 
 
@@ -140,7 +140,7 @@ def estimate(
         if commit not in known:
             known[commit], _ = _gibibyte(partitions, record_bytes, commit, asked)
         told(1)
-        rates.append(Rate(linger, commit, known[commit].times(per_day / GIB), known[commit]))
+        rates.append(RateCost(linger, commit, known[commit].times(per_day / GIB), known[commit]))
     real = _real(partitions, lately, asked) if lately is not None else None
     told(1)
     producer, consumer = _idle(partitions, asked)
@@ -148,12 +148,12 @@ def estimate(
     return Estimate(partitions, record_bytes, per_day, full, tuple(rates), reading, producer, consumer, real)
 
 
-def _real(partitions: int, lately: Traffic, asked: Mapping[str, Any]) -> Real:
+def _real(partitions: int, lately: Traffic, asked: Mapping[str, Any]) -> TrafficCost:
     record = max(1, lately.bytes // max(1, lately.records))
     chunk = min(lately.chunk_bytes, CHUNK_BYTES)
     gib, _ = _gibibyte(partitions, record, chunk, asked)
     metered = chunk // record * record or record
-    return Real(lately, gib.times(lately.chunks * metered / GIB * DAY_SECONDS / lately.seconds))
+    return TrafficCost(lately, gib.times(lately.chunks * metered / GIB * DAY_SECONDS / lately.seconds))
 
 
 def _scratch(partitions: int) -> tuple[Topic, Bill]:

@@ -11,7 +11,7 @@ from tailrace.coordination import guard
 from tailrace.coordination.lease import NOBODY
 from tailrace.errors import Damaged, UnknownTopic
 from tailrace.events.archive import ARCHIVE
-from tailrace.events.scrub import Suspicion, scrub_stream
+from tailrace.events.scrub import StreamCheck, scrub_stream
 from tailrace.log.format import head as heads
 from tailrace.log.groups import group as groups
 from tailrace.log.groups.group import Group
@@ -31,7 +31,7 @@ class StoredChunks(Protocol):
         """Note a stored chunk."""
 
 
-class Items:
+class ItemScrubber:
     """The items of a home, against its topics."""
 
     def __init__(self, store: Store, report: Report, shelves: Mapping[str, StoredChunks]) -> None:
@@ -81,7 +81,7 @@ class Items:
 
     def everything(self) -> None:
         """One pass over the whole table: small chunks, named producers, pipelines, streams."""
-        suspicion, suspects = Suspicion(), set[str]()
+        suspicion, suspects = StreamCheck(), set[str]()
         names = {id: shelf.name for id, shelf in self._shelves.items()}
         for item in self._scan():
             p: str = item["p"]

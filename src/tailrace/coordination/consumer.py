@@ -21,7 +21,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 from tailrace.coordination import lease
 from tailrace.coordination.handler_settings import HandlerSettings
-from tailrace.coordination.lease import Beating, new_number
+from tailrace.coordination.lease import BeatThread, new_number
 from tailrace.coordination.sharing import Policy, UnitWorker
 from tailrace.coordination.source import UnitSource
 from tailrace.coordination.task import Task
@@ -85,7 +85,7 @@ class UnitConsumer(Generic[R]):
         self._looks = 0
         self._since = 0.0
         """It has caught up when it has read everything written until then, on the monotonic clock."""
-        self._beating: Beating | None = None
+        self._beating: BeatThread | None = None
         self.failure: Exception | None = None
         """Why it has stopped by itself; None while it works."""
         forks.watch(self)
@@ -177,7 +177,7 @@ class UnitConsumer(Generic[R]):
             raise BadInput("the handler is an `async def`: use `await consumer.arun()`")
         self._store.run(self._join())
         self._store.run(self._worker.member.enter())
-        self._beating = Beating(self._store, self._worker.member.beat, self._settings.ttl / 3)
+        self._beating = BeatThread(self._store, self._worker.member.beat, self._settings.ttl / 3)
         jobs = [("keep", self._keep), *((f"work-{n}", self._work) for n in range(self._settings.threads))]
         if watch(self._store).version() is not None:
             jobs.append(("wake", self._wake))

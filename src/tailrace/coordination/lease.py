@@ -66,7 +66,7 @@ class Beats:
 
 # --- what owners hold -------------------------------------------------------------------------------------------------
 @dataclass(frozen=True, slots=True)
-class Held:
+class HeldLease:
     """A lease as its holder knows it: valid until a higher epoch is stored."""
 
     key: Key
@@ -93,7 +93,7 @@ def takable(item: Item, me: int, gone: bool) -> bool:
     return gone or item["owner"] in (NOBODY, me)
 
 
-def take(key: Key, me: int, seen: Item, *changes: Change) -> Steps[tuple[Held, Item] | None]:
+def take(key: Key, me: int, seen: Item, *changes: Change) -> Steps[tuple[HeldLease, Item] | None]:
     """TAKE: own a lease under the next epoch, if owner and epoch are as seen; gives the item too.
 
     None: another process was quicker, or there was no answer; then read the item, and take again a lease that this
@@ -101,11 +101,11 @@ def take(key: Key, me: int, seen: Item, *changes: Change) -> Steps[tuple[Held, I
     when = rules({"take.seen": Equals("owner", seen["owner"])}) + rules({"take.seen": Equals("epoch", seen["epoch"])})
     outcome = yield from guard.attempt(Update(key, (Set("owner", me), Add("epoch", 1), *changes), when))
     if isinstance(outcome, Written) and outcome.items and (item := outcome.items[0]) is not None:
-        return Held(key, me, item["epoch"]), item
+        return HeldLease(key, me, item["epoch"]), item
     return None
 
 
-def release(held: Held, patience: float = guard.PATIENCE) -> Steps[bool]:
+def release(held: HeldLease, patience: float = guard.PATIENCE) -> Steps[bool]:
     """Give a lease back, if it is still held; whether that made it free.  `TimedOut` without an answer."""
     began = yield from calls.now()
     while True:
@@ -137,7 +137,7 @@ def lease_key(name: str) -> Key:
     return Key(f"$Lease-{name}")
 
 
-def acquire(name: str, me: int, beats: Beats, show: Mapping[str, Any]) -> Steps[Held | None]:
+def acquire(name: str, me: int, beats: Beats, show: Mapping[str, Any]) -> Steps[HeldLease | None]:
     """Take a lease that is free or whose holder has ended or been silent for `ttl`; None: busy, for now.
 
     To find a holder silent takes two looks, so ask again with the same `beats`."""
@@ -159,13 +159,13 @@ def acquire(name: str, me: int, beats: Beats, show: Mapping[str, Any]) -> Steps[
             return taken[0]
 
 
-def beat(held: Held, show: Mapping[str, Any]) -> Steps[bool]:
+def beat(held: HeldLease, show: Mapping[str, Any]) -> Steps[bool]:
     """Say that the holder lives; whether it still is the holder.  A lost answer does no harm."""
     raise_it = Update(held.key, (Add("beat", 1), Set("shown", dict(show))), held.when("beat"))
     return not isinstance((yield from guard.attempt(raise_it)), Refused)
 
 
-class Beating:
+class BeatThread:
     """A thread that beats every so many seconds until it is stopped or `beat` answers False.
 
     It goes on while handlers run, and through storage that cannot be reached for a while."""
@@ -207,8 +207,8 @@ class Lease:
         self.name, self.ttl = name, ttl
         self._store, self._wall = store, wall
         self._me, self._beats = new_number(), Beats(ttl)
-        self._held: Held | None = None
-        self._beating: Beating | None = None
+        self._held: HeldLease | None = None
+        self._beating: BeatThread | None = None
 
     def acquire(self, wait: float = 0.0) -> bool:
         """Take the lease, waiting up to so many seconds; False if another process has it."""
@@ -228,10 +228,10 @@ class Lease:
         item = self._store.run(guard.read(lease_key(self.name)))
         return item["shown"] if item is not None and item["owner"] != NOBODY else {}
 
-    def _start(self, held: Held) -> None:
+    def _start(self, held: HeldLease) -> None:
         if self._beating is not None:
             self._beating.stop()
-        self._beating = Beating(self._store, lambda: beat(held, self._show()), self.ttl / 3)
+        self._beating = BeatThread(self._store, lambda: beat(held, self._show()), self.ttl / 3)
 
     def _show(self) -> dict[str, Any]:
         return shown(self._wall(), self.ttl)
@@ -251,7 +251,7 @@ class Lease:
         """An action that lets a write through only while this lease is held."""
         return self._mine().check()
 
-    def _mine(self) -> Held:
+    def _mine(self) -> HeldLease:
         self._store.check()
         if self._held is None:
             raise Fenced(f"the lease {self.name!r} is not held here; acquire() takes it")

@@ -18,8 +18,8 @@ from typing import Any, Generic, Protocol, TypeVar
 from tailrace.coordination import guard, lease, position
 from tailrace.coordination.assignment import Ordered, assign
 from tailrace.coordination.guard import Refused, Unanswered
-from tailrace.coordination.lease import NOBODY, Beats, Held
-from tailrace.coordination.position import Move
+from tailrace.coordination.lease import NOBODY, Beats, HeldLease
+from tailrace.coordination.position import PositionMove
 from tailrace.errors import AlreadyThere, Fenced
 from tailrace.storage import calls
 from tailrace.storage.calls import Steps
@@ -81,10 +81,10 @@ class Member(Generic[U]):
         wall: Callable[[], float] = time.time,
     ) -> None:
         self.shared, self.number, self.ttl = shared, number, ttl
-        self.held: dict[U, Held] = {}
+        self.held: dict[U, HeldLease] = {}
         self.positions: dict[U, int] = {}
         self._name, self._wall, self._beats = name, wall, Beats(ttl)
-        self._named: Held | None = None
+        self._named: HeldLease | None = None
         self._company: frozenset[int] = frozenset()
 
     # -- coming, living, going
@@ -202,7 +202,7 @@ class Member(Generic[U]):
         gone."""
         for unit, item in units.items():
             if item["owner"] == self.number and unit not in self.held and unit not in share:
-                yield from lease.release(Held(self.shared.unit(unit), self.number, item["epoch"]))
+                yield from lease.release(HeldLease(self.shared.unit(unit), self.number, item["epoch"]))
         for n in found.keys() & self._beats.silent:
             if n != self.number:
                 yield from guard.attempt(Delete(self.shared.member(n), (Equals("beat", found[n]["beat"]),)))
@@ -210,7 +210,11 @@ class Member(Generic[U]):
     # -- what it holds
     def commit(self, to: Mapping[U, int], patience: float = guard.PATIENCE) -> Steps[dict[U, Fenced]]:
         """COMMIT: everything before these positions is handled.  Drops and gives the units that have a newer owner."""
-        moves = {u: Move(self.held[u], self.positions[u], at) for u, at in to.items() if at > self.positions.get(u, at)}
+        moves = {
+            u: PositionMove(self.held[u], self.positions[u], at)
+            for u, at in to.items()
+            if at > self.positions.get(u, at)
+        }
         by_key = {move.held.key: unit for unit, move in moves.items()}
         refused: dict[U, Fenced] = {}
         for start in range(0, len(moves), MAX_ACTIONS):
@@ -225,7 +229,7 @@ class Member(Generic[U]):
         """COMMIT with other writes, exactly once; gives the position then stored (see position.commit_with).
 
         `Fenced`, and the unit is dropped, if it has a newer owner."""
-        move = Move(self.held[unit], self.positions[unit], to)
+        move = PositionMove(self.held[unit], self.positions[unit], to)
         try:
             self.positions[unit] = yield from position.commit_with(move, also, patience)
         except Fenced:

@@ -23,8 +23,8 @@ from tailrace.coordination.dead_letters import letter_actions
 from tailrace.coordination.failure import OnError, cause_of, said, verdict
 from tailrace.coordination.lease import TTL
 from tailrace.coordination.member import Member
-from tailrace.coordination.position import Move
-from tailrace.coordination.source import Moved, UnitSource, UnitWrite
+from tailrace.coordination.position import PositionMove
+from tailrace.coordination.source import UnitMoved, UnitSource, UnitWrite
 from tailrace.coordination.task import Task
 from tailrace.coordination.units import Units
 from tailrace.errors import Conflict, Fenced, HandlerFailed, HandlerStuck, PositionLost, StorageError, TailraceError
@@ -218,7 +218,7 @@ class UnitWorker(Generic[R]):
             if task.reader is None:
                 task.reader = yield from self.source.open(task.unit, task.item)
             task.queue.extend(task.reader.read())
-        except Moved as error:
+        except UnitMoved as error:
             self._lose(task)
             raise _UnitLost from error
         except self.source.fatal:
@@ -342,7 +342,7 @@ class UnitWorker(Generic[R]):
         assert task.reader is not None
         more = len(writes) > 0
         counted = Set("records", task.records + more)
-        move = Move(task.held, task.seen, task.seen + 1, (*task.reader.kept(last), counted, *changes))
+        move = PositionMove(task.held, task.seen, task.seen + 1, (*task.reader.kept(last), counted, *changes))
         try:
             also = yield from task.reader.also(last)
             tables = [*(None for _ in also), *(write.table for write in writes)]

@@ -12,7 +12,7 @@ from tailrace.storage.tables import Action, Change, Item
 R = TypeVar("R")
 
 
-class Moved(Exception):
+class UnitMoved(Exception):
     """An operator has put the unit to another place: it is taken again, from there."""
 
 

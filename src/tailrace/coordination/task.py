@@ -6,7 +6,7 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
-from tailrace.coordination.lease import Held
+from tailrace.coordination.lease import HeldLease
 from tailrace.coordination.source import UnitReader
 from tailrace.errors import PositionLost
 from tailrace.storage.tables import Item
@@ -19,7 +19,7 @@ class Task(Generic[R]):
     """A unit that this member holds."""
 
     unit: str
-    held: Held
+    held: HeldLease
     item: Item
     seen: int
     reader: UnitReader[R] | None = None

@@ -26,7 +26,7 @@ turn."""
 
 
 @dataclass(frozen=True, slots=True)
-class Deciding(Generic[E, S]):
+class DeciderSteps(Generic[E, S]):
     """The steps of a decider, for any way of carrying them out."""
 
     loading: Loading[E, S]
@@ -79,7 +79,9 @@ class Deciding(Generic[E, S]):
 
 
 def transact(
-    deciders: Sequence[Deciding[Any, Any]], decide: Callable[[list[Any]], tuple[R, Sequence[Iterable[Any]]]], load: Load
+    deciders: Sequence[DeciderSteps[Any, Any]],
+    decide: Callable[[list[Any]], tuple[R, Sequence[Iterable[Any]]]],
+    load: Load,
 ) -> Steps[tuple[R, list[Any]]]:
     """One decision over some streams, written in one transaction; gives its result and the states after it.
 
@@ -119,7 +121,7 @@ class Decider(Generic[E, S]):
 
     `decide` may be called more than once, so it only decides: it has no other effect."""
 
-    def __init__(self, store: Store, deciding: Deciding[E, S]) -> None:
+    def __init__(self, store: Store, deciding: DeciderSteps[E, S]) -> None:
         self._store, self.deciding = store, deciding
 
     def state(self, load: Load = LATEST) -> S:

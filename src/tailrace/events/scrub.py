@@ -10,7 +10,7 @@ from tailrace.storage.calls import Steps
 from tailrace.storage.tables import Item
 
 
-class Suspicion:
+class StreamCheck:
     """Takes the items of streams in the order of a scan; gives the names of streams to be read again as a whole.
 
     A scan shows items as of different moments, so a stream that looks wrong in it may be right."""

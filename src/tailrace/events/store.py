@@ -20,7 +20,7 @@ from tailrace.events.append import AppendSettings, StreamAppend, commit, part
 from tailrace.events.archive import WithArchive
 from tailrace.events.cache import Cache, Load
 from tailrace.events.codec import Codec
-from tailrace.events.decider import ATTEMPTS, LATEST, Decider, Deciding, transact
+from tailrace.events.decider import ATTEMPTS, LATEST, Decider, DeciderSteps, transact
 from tailrace.events.event import Event, check_name, check_version, split_name
 from tailrace.events.loading import Loading
 from tailrace.events.payload import check_compression
@@ -101,7 +101,7 @@ class Events:
     ) -> Decider[E, S]:
         """Decisions on one stream: its state is `fold(state, event)` over its events, from `initial`."""
         loading = Loading(check_name(stream), codec, fold, initial, strategy or unoptimized())
-        return Decider(self.store, Deciding(loading, self.settings, cache, attempts))
+        return Decider(self.store, DeciderSteps(loading, self.settings, cache, attempts))
 
     def transact(
         self, *deciders: Decider[Any, Any], decide: Callable[..., Sequence[Iterable[Any]]], load: Load = LATEST

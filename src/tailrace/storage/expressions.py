@@ -67,7 +67,7 @@ def request_of(action: Action, schema: KeySchema = HOME) -> tuple[Kind, dict[str
 
 def key_condition(hash: Value, bounds: Bounds, schema: KeySchema) -> dict[str, Any]:
     """A query's parameters for the items of one hash with range keys within bounds."""
-    words = Words(schema)
+    words = Placeholders(schema)
     wanted = [f"{words.path(schema.hash)} = {words.value(hash)}"]
     if schema.range is not None and bounds != ALL:
         wanted.append(_within(words, words.path(schema.range), bounds))
@@ -78,7 +78,7 @@ def key_condition(hash: Value, bounds: Bounds, schema: KeySchema) -> dict[str, A
     }
 
 
-def _within(words: Words, name: str, bounds: Bounds) -> str:
+def _within(words: Placeholders, name: str, bounds: Bounds) -> str:
     """The one condition on a range key that a query can have."""
     if bounds.prefix is not None:
         return f"begins_with({name}, {words.value(bounds.prefix)})"
@@ -90,7 +90,7 @@ def _within(words: Words, name: str, bounds: Bounds) -> str:
 
 
 def _guarded(schema: KeySchema, when: Sequence[Condition], changes: Sequence[Change] = ()) -> dict[str, Any]:
-    words = Words(schema)
+    words = Placeholders(schema)
     out: dict[str, Any] = {}
     if changes:
         out["UpdateExpression"] = _sized(words.update(changes), "changes", _IN_CHANGES)
@@ -125,7 +125,7 @@ def _sized(expression: str, what: str, operators: Sequence[str]) -> str:
     return expression
 
 
-class Words:
+class Placeholders:
     """The placeholders of one request, and expressions written with them."""
 
     def __init__(self, schema: KeySchema = HOME) -> None:

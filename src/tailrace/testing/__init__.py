@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from tailrace.testing.actors import Life
 from tailrace.testing.clock import ManualClock
-from tailrace.testing.explore import Explored, explore
+from tailrace.testing.explore import Exploration, explore
 from tailrace.testing.faults import Faults
 from tailrace.testing.schedules import Scenario, check_schedules, one_schedule, replay, shrink
 from tailrace.testing.simulatedchanges import SimulatedChanges
@@ -42,7 +42,7 @@ _LOADED_LATER = (
 
 __all__ = [
     "ChangesContract",
-    "Explored",
+    "Exploration",
     "Faults",
     "LeaseContract",
     "Life",

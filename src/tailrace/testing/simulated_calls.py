@@ -28,7 +28,7 @@ from tailrace.testing.simulatedtable import SimulatedTable
 CALL_SECONDS = 0.001
 
 
-class Carrier:
+class SimulatedCalls:
     """A table, objects and a clock.  Each call takes a millisecond; nothing is copied on the way out."""
 
     __slots__ = ("clock", "objects", "table")

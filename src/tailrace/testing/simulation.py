@@ -27,7 +27,7 @@ from tailrace.storage.calls import Call, DeleteObjects, Now, Pause, PutObject, S
 from tailrace.testing.actors import Actor, Factory, Life
 from tailrace.testing.clock import ManualClock
 from tailrace.testing.narrative import told
-from tailrace.testing.simulated_calls import CALL_SECONDS, Carrier, parts, pause_seconds
+from tailrace.testing.simulated_calls import CALL_SECONDS, SimulatedCalls, parts, pause_seconds
 from tailrace.testing.simulatedobjects import SimulatedObjects
 from tailrace.testing.simulatedtable import SimulatedTable
 
@@ -94,7 +94,7 @@ class Simulation:
         # Drawn only where they are asked for, so that schedules without them are those they were.
         self.budget["repeat"] = rng.randint(0, repeats) if repeats else 0
         self._odd, self._landing = rng.choice((0.05, 0.2, 0.5)), rng.choice((0.02, 0.2, 1.0))
-        self._carrier = Carrier(self.table, self.objects, self.clock)
+        self._carrier = SimulatedCalls(self.table, self.objects, self.clock)
         self._actors: dict[str, Actor] = {}
         self._weight = 0.0
 

@@ -63,7 +63,7 @@ SCHEMAS = tuple(_schema(kind) for kind in range(4))
 SCHEMA_BYTES = tuple(schema.serialize().to_pybytes() for schema in SCHEMAS)
 
 
-class Run(Struct, frozen=True, array_like=True):
+class PartitionRun(Struct, frozen=True, array_like=True):
     """One partition's records in a chunk: how many, where, their checksum, their latest timestamp, and how many
     milliseconds before that the earliest is."""
 
@@ -80,7 +80,7 @@ class Chunk(Struct, frozen=True):
     """Encoded records, not stored yet."""
 
     kind: int
-    runs: tuple[Run, ...]
+    runs: tuple[PartitionRun, ...]
     parts: tuple[Bytes, ...]
     size: int
     compression: Compression = "none"
@@ -100,12 +100,14 @@ class Chunk(Struct, frozen=True):
         runs = zip(self.runs, pieces, strict=True)
         return {run.partition: decode(self.kind, run, memoryview(piece), "a chunk") for run, piece in runs}
 
-    def inline(self) -> tuple[bytes, tuple[Run, ...]]:
+    def inline(self) -> tuple[bytes, tuple[PartitionRun, ...]]:
         """The runs alone, for an item of their own, and where they lie there."""
         if self.kind & TYPED:
             return b"".join(self.parts), self.runs
         skip = len(SCHEMA_BYTES[self.kind])
-        runs = tuple(Run(r.partition, r.count, r.position - skip, r.length, r.crc, r.latest, r.span) for r in self.runs)
+        runs = tuple(
+            PartitionRun(r.partition, r.count, r.position - skip, r.length, r.crc, r.latest, r.span) for r in self.runs
+        )
         return b"".join(self.parts[1:-1]), runs
 
 
@@ -133,7 +135,9 @@ def encode(
         piece = memoryview(streams(some, compression) if schema is None else messages(some, schema, compression))
         earliest, latest = _times(some)
         count = sum(batch.num_rows for batch in some)
-        runs.append(Run(partition, count, position, len(piece), crc32c.crc32c(piece), latest, latest - earliest))
+        runs.append(
+            PartitionRun(partition, count, position, len(piece), crc32c.crc32c(piece), latest, latest - earliest)
+        )
         parts.append(piece)
         position += len(piece)
     if kind != TYPED:
@@ -243,7 +247,7 @@ def _ends(column: pa.Array[Any]) -> tuple[int, int]:
     return min(numbers), max(numbers)
 
 
-def verify(run: Run, data: memoryview, where: str) -> None:
+def verify(run: PartitionRun, data: memoryview, where: str) -> None:
     """`Damaged` unless these are exactly the bytes of a run that were written."""
     if len(data) != run.length or crc32c.crc32c(data) != run.crc:
         raise Damaged(
@@ -256,14 +260,14 @@ def verify(run: Run, data: memoryview, where: str) -> None:
 
 
 def decode(
-    kind: int, run: Run, data: memoryview, where: str, columns: frozenset[str] | None = None
+    kind: int, run: PartitionRun, data: memoryview, where: str, columns: frozenset[str] | None = None
 ) -> list[pa.RecordBatch]:
     """All record batches of a run at once: see `batches_of`, which needs the memory of one at a time."""
     return list(batches_of(kind, run, data, where, columns))
 
 
 def batches_of(
-    kind: int, run: Run, data: memoryview, where: str, columns: frozenset[str] | None = None, skip: int = 0
+    kind: int, run: PartitionRun, data: memoryview, where: str, columns: frozenset[str] | None = None, skip: int = 0
 ) -> Iterator[pa.RecordBatch]:
     """The record batches of a run, without a copy; raises `Damaged` before the first batch unless the bytes are exactly
     those written.
@@ -277,7 +281,7 @@ def batches_of(
 
 
 def _streamed(
-    source: pa.BufferReader, run: Run, where: str, columns: frozenset[str] | None
+    source: pa.BufferReader, run: PartitionRun, where: str, columns: frozenset[str] | None
 ) -> Iterator[pa.RecordBatch]:
     while source.tell() < run.length:
         reader = pa.ipc.open_stream(source, options=picking(_next_schema(source), columns))
@@ -292,7 +296,7 @@ def _streamed(
 
 
 def _plain(
-    source: pa.BufferReader, kind: int, run: Run, where: str, columns: frozenset[str] | None, skip: int
+    source: pa.BufferReader, kind: int, run: PartitionRun, where: str, columns: frozenset[str] | None, skip: int
 ) -> Iterator[pa.RecordBatch]:
     while source.tell() < run.length:
         message = pa.ipc.read_message(source)
@@ -311,7 +315,7 @@ def _plain(
         yield batch
 
 
-def _whole(message: pa.Message, kind: int, run: Run, where: str) -> pa.RecordBatch:
+def _whole(message: pa.Message, kind: int, run: PartitionRun, where: str) -> pa.RecordBatch:
     try:
         return pa.ipc.read_record_batch(message, SCHEMAS[kind])
     except MemoryError as error:
@@ -324,7 +328,7 @@ def bare(count: int) -> pa.RecordBatch:
     return pa.record_batch({"": pa.nulls(count)}).remove_column(0)
 
 
-def _no_memory(where: str, run: Run, why: str) -> OutOfMemory:
+def _no_memory(where: str, run: PartitionRun, why: str) -> OutOfMemory:
     return OutOfMemory(
         f"{where}: there is not enough memory for the records at {run.position}: {why}; they are not damaged: "
         "read them in a process that has more memory"

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from tailrace.coordination.rules import rules
-from tailrace.log.format.chunk import Run
+from tailrace.log.format.chunk import PartitionRun
 from tailrace.storage.randomness import random_bytes
 from tailrace.storage.tables import (
     LAST,
@@ -76,7 +76,7 @@ class ChunkEntry(msgspec.Struct, frozen=True, array_like=True):
     inline: bool
     gen: int
     kind: int
-    runs: tuple[Run, ...]
+    runs: tuple[PartitionRun, ...]
     made_of: tuple[tuple[str, tuple[tuple[int, int], ...]], ...] = ()
 
     @property

@@ -15,7 +15,7 @@ import msgspec
 from tailrace.coordination import guard
 from tailrace.errors import Damaged, TimedOut
 from tailrace.log.format import head as heads
-from tailrace.log.format.chunk import MANIFEST, Run
+from tailrace.log.format.chunk import MANIFEST, PartitionRun
 from tailrace.log.format.head import ChunkEntry
 from tailrace.storage import calls
 from tailrace.storage.calls import Steps
@@ -42,15 +42,15 @@ def put_manifest(
     return (yield from guard.persist(put, (*guard.NOT_DONE, TimedOut)))
 
 
-def _totals(entries: Sequence[ChunkEntry], data: bytes) -> tuple[Run, ...]:
-    found: dict[int, list[Run]] = {}
+def _totals(entries: Sequence[ChunkEntry], data: bytes) -> tuple[PartitionRun, ...]:
+    found: dict[int, list[PartitionRun]] = {}
     for entry in entries:
         for run in entry.runs:
             found.setdefault(run.partition, []).append(run)
     crc, out = crc32c.crc32c(data), []
     for q, runs in sorted(found.items()):
         latest, earliest = max(r.latest for r in runs), min(r.latest - r.span for r in runs)
-        out.append(Run(q, sum(r.count for r in runs), 0, len(data), crc, latest, latest - earliest))
+        out.append(PartitionRun(q, sum(r.count for r in runs), 0, len(data), crc, latest, latest - earliest))
     return tuple(out)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from tailrace.coordination import guard
 from tailrace.errors import Damaged, Lost, ObjectMissing
 from tailrace.log.format import head as heads
-from tailrace.log.format.chunk import Run
+from tailrace.log.format.chunk import PartitionRun
 from tailrace.log.format.head import ChunkEntry
 from tailrace.storage import calls
 from tailrace.storage.calls import Steps
@@ -24,7 +24,7 @@ def passing(topic: str) -> str:
     return f"to go on without: `tailrace scrub {topic} --quarantine --why …`"
 
 
-def lost_with(runs: Iterable[Run], at: Mapping[int, int]) -> list[Lost]:
+def lost_with(runs: Iterable[PartitionRun], at: Mapping[int, int]) -> list[Lost]:
     """The offsets that these runs cover, from the given first offset of each partition on."""
     return [Lost(r.partition, at[r.partition], at[r.partition] + r.count) for r in runs]
 
@@ -42,7 +42,7 @@ def where_is(topic_id: str, entry: ChunkEntry) -> str:
     return heads.object_name(topic_id, entry.gen, entry.id)
 
 
-def read_runs(topic_id: str, entry: ChunkEntry, runs: Iterable[Run]) -> Steps[list[memoryview]]:
+def read_runs(topic_id: str, entry: ChunkEntry, runs: Iterable[PartitionRun]) -> Steps[list[memoryview]]:
     """The bytes of some runs of a chunk; `ObjectMissing` if it is gone."""
     ranges = tuple((r.position, r.length) for r in runs)
     if not entry.inline:

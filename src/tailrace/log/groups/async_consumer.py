@@ -9,13 +9,13 @@ from contextlib import suppress
 
 import pyarrow as pa
 
-from tailrace.coordination.lease import Beating
+from tailrace.coordination.lease import BeatThread
 from tailrace.coordination.watch import Wait, watch
 from tailrace.errors import Closed
 from tailrace.log.groups import lag as groupstate
 from tailrace.log.groups.consumer import RETRIED_ERRORS, new_member
 from tailrace.log.groups.lag import Lag
-from tailrace.log.groups.prefetch import Consuming, Inbox
+from tailrace.log.groups.prefetch import ConsumerSettings, Inbox
 from tailrace.log.read.fetched import Fetched
 from tailrace.log.record import Record
 from tailrace.log.topic import Topic, as_arrow, as_records
@@ -30,7 +30,13 @@ class AsyncConsumer:
     the event loop busy does not cost the member its partitions."""
 
     def __init__(
-        self, store: Store, topic: Topic, group: str, settings: Consuming, *, wall: Callable[[], float] = time.time
+        self,
+        store: Store,
+        topic: Topic,
+        group: str,
+        settings: ConsumerSettings,
+        *,
+        wall: Callable[[], float] = time.time,
     ) -> None:
         self._store, self._topic, self._settings, self._wall = store, topic, settings, wall
         self._member = new_member(topic, group, settings, wall)
@@ -38,7 +44,7 @@ class AsyncConsumer:
         self._inbox = Inbox(self._member, settings, self._ready, self._due, self._more)
         self._protocol = asyncio.Lock()
         self._tasks: list[asyncio.Task[None]] = []
-        self._beating: Beating | None = None
+        self._beating: BeatThread | None = None
         self._entered = self._closing = False
         forks.watch(self)
 
@@ -52,7 +58,7 @@ class AsyncConsumer:
             raise Closed(f"this consumer of {self._topic.name!r} is closed; `async with` keeps it open between loops")
         if not self._tasks:
             await self._store.arun(self._member.join(self._settings.start))
-            self._beating = Beating(self._store, self._member.beat, self._settings.ttl / 3)
+            self._beating = BeatThread(self._store, self._member.beat, self._settings.ttl / 3)
             self._tasks = [asyncio.create_task(self._keep()), asyncio.create_task(self._fetch())]
 
     # -- handing out

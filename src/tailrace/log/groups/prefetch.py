@@ -39,7 +39,7 @@ look costs money, it looks each `NOT_LATE_IN_TTLS`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Consuming:
+class ConsumerSettings:
     """How a consumer reads; what `topic.consumer` can be given."""
 
     member: str | None = None
@@ -60,7 +60,7 @@ class Consuming:
     """Whether to go on at the floor if records not yet read were removed; else that is an error."""
 
     @classmethod
-    def of(cls, given: Mapping[str, Any]) -> Consuming:
+    def of(cls, given: Mapping[str, Any]) -> ConsumerSettings:
         """From names and values; a typo or an unusable value is refused with a hint."""
         made = from_names(cls, "a consumer", given)
         for name, lowest in (("ttl", 0.001), ("commit_interval", 0.01), ("max_seconds", 0), ("prefetch", 1)):
@@ -75,7 +75,9 @@ class Consuming:
 class Inbox:
     """The records of a member's partitions, on their way to a handler."""
 
-    def __init__(self, member: PartitionMember, settings: Consuming, ready: Signal, due: Signal, more: Signal) -> None:
+    def __init__(
+        self, member: PartitionMember, settings: ConsumerSettings, ready: Signal, due: Signal, more: Signal
+    ) -> None:
         self.member = member
         self.ready, self.due, self.more = ready, due, more
         """Set when there is something to do for the handler, the keeper, the fetcher."""

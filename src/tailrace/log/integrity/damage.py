@@ -63,7 +63,7 @@ def check_head(log: TopicLog, head: Head) -> list[Damage]:
     return [Damage("head", text, log.name, where) for true, text in wrong if true]
 
 
-class Walk:
+class PageWalk:
     """The pages of a topic from its first on, the open one last; pages that do not join go to `found`."""
 
     def __init__(self, log: TopicLog) -> None:

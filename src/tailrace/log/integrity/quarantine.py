@@ -22,7 +22,7 @@ FIRST_BITS = 55
 """Bits of the first offset in the range key; those above are the partition."""
 
 
-class Passed(msgspec.Struct, frozen=True, forbid_unknown_fields=False):
+class PassedOffsets(msgspec.Struct, frozen=True, forbid_unknown_fields=False):
     """Offsets of a partition that readers pass over, and the user that decided so, when and why."""
 
     partition: int
@@ -47,13 +47,13 @@ def _key(log: TopicLog, lost: Lost) -> Key:
     return Key(_hash(log), lost.partition << FIRST_BITS | lost.first)
 
 
-def passes(log: TopicLog) -> Steps[list[Passed]]:
+def passes(log: TopicLog) -> Steps[list[PassedOffsets]]:
     """What readers of a topic pass over."""
     items = yield from guard.read_all(_hash(log))
-    return [msgspec.convert({k: v for k, v in item.items() if k not in ("p", "i")}, Passed) for item in items]
+    return [msgspec.convert({k: v for k, v in item.items() if k not in ("p", "i")}, PassedOffsets) for item in items]
 
 
-def covering(log: TopicLog, lost: Iterable[Lost]) -> Steps[list[Passed] | None]:
+def covering(log: TopicLog, lost: Iterable[Lost]) -> Steps[list[PassedOffsets] | None]:
     """The decisions that cover these offsets, one for each; None unless all are covered."""
     decided = yield from passes(log)
     found = []
@@ -87,7 +87,7 @@ def _wider(key: Key, item: Item) -> Callable[[Item | None], tuple[Action, ...] |
     return plan
 
 
-def lift(log: TopicLog, partition: int | None = None) -> Steps[list[Passed]]:
+def lift(log: TopicLog, partition: int | None = None) -> Steps[list[PassedOffsets]]:
     """Take back decisions, all of them or those of one partition; gives them."""
     gone = []
     for one in (yield from passes(log)):

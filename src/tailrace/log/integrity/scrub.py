@@ -16,11 +16,11 @@ import pyarrow as pa
 from tailrace.coordination import guard
 from tailrace.errors import Damaged, Lost, ObjectMissing
 from tailrace.log.format import head as heads
-from tailrace.log.format.chunk import MANIFEST, OFFSETS, Run, batches_of
+from tailrace.log.format.chunk import MANIFEST, OFFSETS, PartitionRun, batches_of
 from tailrace.log.format.head import ChunkEntry, Page
 from tailrace.log.format.manifest import listed
 from tailrace.log.format.run import lost_with, read_runs, where_is
-from tailrace.log.integrity.damage import Damage, Kind, Walk
+from tailrace.log.integrity.damage import Damage, Kind, PageWalk
 from tailrace.log.topic_log import TopicLog
 from tailrace.storage.calls import Steps
 
@@ -67,7 +67,7 @@ def pieces(page: Page) -> Iterator[ChunkToScrub]:
 
 def scrub_topic(log: TopicLog) -> Steps[ScrubResult]:
     """A whole topic, one chunk after the other."""
-    walk, found = Walk(log), ScrubResult()
+    walk, found = PageWalk(log), ScrubResult()
     while (page := (yield from walk.next())) is not None:
         for piece in pieces(page):
             found.add((yield from scrub_piece(log, piece)))
@@ -144,7 +144,7 @@ def _scrub_chunk(log: TopicLog, entry: ChunkEntry, at: Mapping[int, int]) -> Ste
 
 
 def _scrub_runs(
-    log: TopicLog, entry: ChunkEntry, group: list[Run], at: Mapping[int, int], found: ScrubResult
+    log: TopicLog, entry: ChunkEntry, group: list[PartitionRun], at: Mapping[int, int], found: ScrubResult
 ) -> Steps[None]:
     if len(group) == 1 and group[0].length > MAX_BYTES_PER_READ:
         yield from _scrub_slices(log, entry, group[0], at, found)
@@ -156,7 +156,9 @@ def _scrub_runs(
         found.damages += damages
 
 
-def _scrub_alone(log: TopicLog, entry: ChunkEntry, run: Run, at: Mapping[int, int], found: ScrubResult) -> Steps[None]:
+def _scrub_alone(
+    log: TopicLog, entry: ChunkEntry, run: PartitionRun, at: Mapping[int, int], found: ScrubResult
+) -> Steps[None]:
     try:
         yield from _scrub_runs(log, entry, [run], at, found)
     except Damaged as again:
@@ -168,9 +170,9 @@ def _unreadable(log: TopicLog, entry: ChunkEntry, error: Damaged, lost: tuple[Lo
     return Damage(kind, str(error), log.name, where_is(log.id, entry), error.position, lost)
 
 
-def _groups(entry: ChunkEntry) -> Iterator[list[Run]]:
+def _groups(entry: ChunkEntry) -> Iterator[list[PartitionRun]]:
     """Runs to read together."""
-    group: list[Run] = []
+    group: list[PartitionRun] = []
     for run in entry.runs:
         if group and sum(r.length for r in group) + run.length > MAX_BYTES_PER_READ:
             yield group
@@ -181,7 +183,7 @@ def _groups(entry: ChunkEntry) -> Iterator[list[Run]]:
 
 
 def _judge(
-    log: TopicLog, entry: ChunkEntry, run: Run, at: Mapping[int, int], data: memoryview
+    log: TopicLog, entry: ChunkEntry, run: PartitionRun, at: Mapping[int, int], data: memoryview
 ) -> tuple[int, list[Damage]]:
     """How many records of a run can be read, and what is damaged."""
     where, lost = where_is(log.id, entry), tuple(lost_with([run], at))
@@ -201,7 +203,7 @@ def _judge(
     return rows, []
 
 
-def _wrong(log: TopicLog, where: str, run: Run, lost: tuple[Lost, ...], length: int) -> Damage:
+def _wrong(log: TopicLog, where: str, run: PartitionRun, lost: tuple[Lost, ...], length: int) -> Damage:
     if length < run.length:
         text = f"it is cut {run.length - length:,} bytes before the end of the records at {run.position:,}"
         return Damage("bytes", text, log.name, where, run.position + length, lost)
@@ -209,10 +211,14 @@ def _wrong(log: TopicLog, where: str, run: Run, lost: tuple[Lost, ...], length: 
     return Damage("bytes", text, log.name, where, run.position, lost)
 
 
-def _scrub_slices(log: TopicLog, entry: ChunkEntry, run: Run, at: Mapping[int, int], found: ScrubResult) -> Steps[None]:
+def _scrub_slices(
+    log: TopicLog, entry: ChunkEntry, run: PartitionRun, at: Mapping[int, int], found: ScrubResult
+) -> Steps[None]:
     crc = done = 0
     while done < run.length:
-        part = Run(run.partition, run.count, run.position + done, min(MAX_BYTES_PER_READ, run.length - done), 0, 0, 0)
+        part = PartitionRun(
+            run.partition, run.count, run.position + done, min(MAX_BYTES_PER_READ, run.length - done), 0, 0, 0
+        )
         (data,) = yield from read_runs(log.id, entry, [part])
         crc, done = crc32c.crc32c(data, crc), done + len(data)
         if len(data) < part.length:

@@ -10,12 +10,12 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
-from tailrace.log.format.chunk import Run
+from tailrace.log.format.chunk import PartitionRun
 from tailrace.log.read.fetched import Fetched
 
 
 @dataclass(slots=True)
-class Haul:
+class PolledRecords:
     """Fetched records, up to so many decoded bytes and so many records."""
 
     max_bytes: int
@@ -27,7 +27,7 @@ class Haul:
     _next: int = 0
     """The bytes of the batch that `has_room` was asked for: to count them takes long for a few records."""
 
-    def begin(self, runs: Sequence[Run]) -> bool:
+    def begin(self, runs: Sequence[PartitionRun]) -> bool:
         """Whether there is room for these runs of the next chunk as they are stored; the first always has."""
         length, count = sum(run.length for run in runs), sum(run.count for run in runs)
         # as many bytes as the chunk has are taken anyway, when it is read
@@ -46,7 +46,7 @@ class Haul:
         self.records += some.data.num_rows
 
 
-class Batches:
+class RunBatches:
     """The batches of a run, of which the last that was given can be put back."""
 
     __slots__ = ("_back", "_rest")
@@ -55,7 +55,7 @@ class Batches:
         self._rest = rest
         self._back: pa.RecordBatch | None = None
 
-    def __iter__(self) -> Batches:
+    def __iter__(self) -> RunBatches:
         return self
 
     def __next__(self) -> pa.RecordBatch:
@@ -68,7 +68,7 @@ class Batches:
 
 
 @dataclass(slots=True)
-class Begun:
+class PartlyReadChunk:
     """A chunk of which a poll has taken only a part: its bytes by partition, and the partition in whose run it stopped,
     at which position, with the batches that are left, the first of which begins at the offset `first`."""
 
@@ -77,18 +77,18 @@ class Begun:
     partition: int = -1
     position: int = -1
     first: int = 0
-    left: Batches | None = None
+    left: RunBatches | None = None
 
-    def has(self, id: str, runs: Sequence[Run]) -> bool:
+    def has(self, id: str, runs: Sequence[PartitionRun]) -> bool:
         """Whether it has the bytes of these runs."""
         return self.id == id and all(run.partition in self.data for run in runs)
 
-    def rest(self, partition: int, position: int) -> tuple[int, Batches] | None:
+    def rest(self, partition: int, position: int) -> tuple[int, RunBatches] | None:
         """The batches that are left of a run, and the offset at which they begin; None if it stopped elsewhere."""
         if self.left is None or (partition, position) != (self.partition, self.position):
             return None
         return self.first, self.left
 
-    def stopped(self, partition: int, position: int, first: int, left: Batches) -> Begun:
+    def stopped(self, partition: int, position: int, first: int, left: RunBatches) -> PartlyReadChunk:
         """The same chunk, left here."""
-        return Begun(self.id, self.data, partition, position, first, left)
+        return PartlyReadChunk(self.id, self.data, partition, position, first, left)

@@ -15,14 +15,14 @@ from tailrace.coordination import guard
 from tailrace.coordination.rules import in_force
 from tailrace.errors import Damaged, Lost, ObjectMissing, OutOfRange
 from tailrace.log.format import head as heads
-from tailrace.log.format.chunk import MANIFEST, OFFSETS, Run, bare, batches_of
+from tailrace.log.format.chunk import MANIFEST, OFFSETS, PartitionRun, bare, batches_of
 from tailrace.log.format.head import ChunkEntry, Head, Page
 from tailrace.log.format.manifest import listed
 from tailrace.log.format.run import lost_with, named, passing, placed, read_runs, where_is
 from tailrace.log.integrity import missing_pages
 from tailrace.log.integrity.quarantine import covering, passes
 from tailrace.log.read.fetched import Fetched, without_offsets
-from tailrace.log.read.poll import Batches, Begun, Haul
+from tailrace.log.read.poll import PartlyReadChunk, PolledRecords, RunBatches
 from tailrace.log.read.seek import seek
 from tailrace.log.topic_log import TopicLog
 from tailrace.storage import calls
@@ -72,7 +72,7 @@ class Reader:
         self._missing: tuple[str, int, int] | None = None
         self._manifests: dict[str, tuple[ChunkEntry, ...]] = {}
         self._quarantined: bool | None = None
-        self._begun: Begun | None = None
+        self._begun: PartlyReadChunk | None = None
 
     def poll(self, max_bytes: int = POLL_BYTES, max_records: int = LAST) -> Steps[list[Fetched]]:
         """The next records; an empty list when all has been read.  It returns at least one chunk, or at least one batch
@@ -191,7 +191,7 @@ class Reader:
     # -- chunks
     def _fetch(self, page: Page, max_bytes: int, max_records: int) -> Steps[list[Fetched]]:
         here, at = dict(self.positions), heads.plus(page.base, {})
-        haul = Haul(max_bytes, max_records)
+        haul = PolledRecords(max_bytes, max_records)
         for entry in (yield from self._entries(page)) or ():
             runs = self._wanted(entry, at, here)
             if runs:
@@ -236,7 +236,7 @@ class Reader:
         except Damaged as error:
             raise named(error, self.log.name, lost_with(entry.runs, at)) from error
 
-    def _wanted(self, entry: ChunkEntry, at: Mapping[int, int], here: dict[int, int]) -> list[Run]:
+    def _wanted(self, entry: ChunkEntry, at: Mapping[int, int], here: dict[int, int]) -> list[PartitionRun]:
         """The runs to read, without those of another time and those that compaction has emptied."""
         out = []
         for run in entry.runs:
@@ -250,7 +250,13 @@ class Reader:
         return out
 
     def _read(
-        self, page: Page, entry: ChunkEntry, runs: list[Run], at: Mapping[int, int], here: dict[int, int], haul: Haul
+        self,
+        page: Page,
+        entry: ChunkEntry,
+        runs: list[PartitionRun],
+        at: Mapping[int, int],
+        here: dict[int, int],
+        haul: PolledRecords,
     ) -> Steps[bool]:
         """Some runs, moving `here` over them.  False: there is no room for all of them, or they are gone, and the page
         should be read again."""
@@ -261,7 +267,7 @@ class Reader:
             data = yield from self._bytes(page, entry, runs, at)
             if data is None:
                 return False
-            begun = Begun(entry.id, {run.partition: piece for run, piece in zip(runs, data, strict=True)})
+            begun = PartlyReadChunk(entry.id, {run.partition: piece for run, piece in zip(runs, data, strict=True)})
         for run in runs:
             q = run.partition
             first, batches = self._batches(entry, run, at[q], begun, here[q])
@@ -291,7 +297,7 @@ class Reader:
         return not self._quarantined
 
     def _bytes(
-        self, page: Page, entry: ChunkEntry, runs: Sequence[Run], at: Mapping[int, int]
+        self, page: Page, entry: ChunkEntry, runs: Sequence[PartitionRun], at: Mapping[int, int]
     ) -> Steps[list[memoryview] | None]:
         try:
             return (yield from read_runs(self.log.id, entry, runs))
@@ -314,7 +320,7 @@ class Reader:
             return None
 
     def _bytes_one_by_one(
-        self, page: Page, entry: ChunkEntry, runs: Sequence[Run], at: Mapping[int, int]
+        self, page: Page, entry: ChunkEntry, runs: Sequence[PartitionRun], at: Mapping[int, int]
     ) -> Steps[list[memoryview] | None]:
         """The same, one by one, where the storage cannot read one of them: the error names only that run's records."""
         out: list[memoryview] = []
@@ -325,17 +331,17 @@ class Reader:
         return out
 
     def _batches(
-        self, entry: ChunkEntry, run: Run, first: int, begun: Begun | None, position: int
-    ) -> tuple[int, Batches]:
+        self, entry: ChunkEntry, run: PartitionRun, first: int, begun: PartlyReadChunk | None, position: int
+    ) -> tuple[int, RunBatches]:
         """The batches of a run that are left to read, and the offset at which they begin."""
         q = run.partition
         if begun is None:
-            return first, Batches(iter([bare(run.count)]))
+            return first, RunBatches(iter([bare(run.count)]))
         if (rest := begun.rest(q, position)) is not None:
             return rest
         where, skip = where_is(self.log.id, entry), max(position - first, 0)
         try:
-            return first, Batches(batches_of(entry.kind, run, begun.data[q], where, self.columns, skip))
+            return first, RunBatches(batches_of(entry.kind, run, begun.data[q], where, self.columns, skip))
         except Damaged as error:
             raise named(error, self.log.name, lost_with([run], {q: first})) from error
 
@@ -355,5 +361,5 @@ class Reader:
         return found if found.data.num_rows else None
 
 
-def _overlaps(run: Run, times: tuple[int, int]) -> bool:
+def _overlaps(run: PartitionRun, times: tuple[int, int]) -> bool:
     return run.latest >= times[0] and run.latest - run.span <= times[1]

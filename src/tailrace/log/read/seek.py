@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 from tailrace.coordination import guard
 from tailrace.errors import Damaged, ObjectMissing
 from tailrace.log.format import head as heads
-from tailrace.log.format.chunk import OFFSETS, Run, batches_of
+from tailrace.log.format.chunk import OFFSETS, PartitionRun, batches_of
 from tailrace.log.format.head import ChunkEntry, Head, Page
 from tailrace.log.format.manifest import expand
 from tailrace.log.format.run import lost_with, named, read_runs, where_is
@@ -110,14 +110,16 @@ def expanded(log: TopicLog, entry: ChunkEntry, at: Mapping[int, int]) -> Steps[t
         return (entry,)
 
 
-def _pass(log: TopicLog, runs: Sequence[Run], at: Mapping[int, int], error: Damaged | ObjectMissing) -> Steps[None]:
+def _pass(
+    log: TopicLog, runs: Sequence[PartitionRun], at: Mapping[int, int], error: Damaged | ObjectMissing
+) -> Steps[None]:
     """Raise the error, unless these runs are quarantined: then they are passed, as a reader would."""
     lost = lost_with(runs, at)
     if (yield from covering(log, lost)) is None:
         raise named(error, log.name, lost) if isinstance(error, Damaged) else error
 
 
-def _in_run(log: TopicLog, chunk: ChunkEntry, run: Run, timestamp: int, first: int) -> Steps[int | None]:
+def _in_run(log: TopicLog, chunk: ChunkEntry, run: PartitionRun, timestamp: int, first: int) -> Steps[int | None]:
     """The same in one run."""
     try:
         data = yield from read_runs(log.id, chunk, [run])

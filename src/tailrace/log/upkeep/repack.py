@@ -27,7 +27,7 @@ from tailrace.log.format.chunk import (
     TYPED,
     Chunk,
     Compression,
-    Run,
+    PartitionRun,
     batches_of,
     in_parts,
     kind_of,
@@ -53,7 +53,7 @@ class RunToPack:
     """One run of a chunk that is to be packed, its bytes, and the offset at which it begins."""
 
     kind: int
-    run: Run
+    run: PartitionRun
     first: int
     data: memoryview
     where: str
@@ -171,14 +171,14 @@ class RunWriter:
                 self.parts += in_parts(batch, SCHEMAS[self._kind], self._compression)
         self._waiting, self._rows, self._size = [], 0, 0
 
-    def run(self, partition: int, position: int) -> Run:
+    def run(self, partition: int, position: int) -> PartitionRun:
         """The records written so far, as a run at this position."""
         self._flush()
         crc = reduce(lambda crc, part: crc32c.crc32c(part, crc), self.parts, 0)
         length = sum(len(part) for part in self.parts)
         latest = max((latest for _, latest in self._times), default=0)
         earliest = min((earliest for earliest, _ in self._times), default=0)
-        return Run(partition, self.count, position, length, crc, latest, latest - earliest)
+        return PartitionRun(partition, self.count, position, length, crc, latest, latest - earliest)
 
 
 def fitted(batch: pa.RecordBatch, kind: int, first: int) -> pa.RecordBatch:

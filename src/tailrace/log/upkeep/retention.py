@@ -26,7 +26,7 @@ from tailrace.storage.tables import LAST, Delete, Equals, Less, Set, Update
 
 
 @dataclass(frozen=True, slots=True)
-class Keep:
+class RetentionRule:
     """What retention keeps: records since a time (milliseconds), so many bytes, and whatever is held."""
 
     since: int | None = None
@@ -48,7 +48,7 @@ class Keep:
         return any(end > self.held.get(q, 0) for q, end in page.end.items())
 
 
-def retain(log: TopicLog, keep: Keep) -> Steps[tuple[int, int]]:
+def retain(log: TopicLog, keep: RetentionRule) -> Steps[tuple[int, int]]:
     """Remove the oldest pages that need not be kept; gives how many records and bytes that were."""
     if keep.since is None and keep.bytes is None:
         return 0, 0

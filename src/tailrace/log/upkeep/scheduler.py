@@ -19,7 +19,7 @@ from tailrace.log.groups import group as groups
 from tailrace.log.topic_log import TopicLog
 from tailrace.log.upkeep import retention_clock
 from tailrace.log.upkeep.holds import held
-from tailrace.log.upkeep.topic_upkeep import Tended, tend
+from tailrace.log.upkeep.topic_upkeep import UpkeepResult, tend
 from tailrace.storage.calls import Store
 
 LEASE = "upkeep"
@@ -30,7 +30,7 @@ _log = logging.getLogger("tailrace")
 
 
 @dataclass(frozen=True, slots=True)
-class Pace:
+class UpkeepPace:
     """How fast upkeep may write, and the function that it reports to."""
 
     rate: float | None = None
@@ -39,11 +39,11 @@ class Pace:
     """Called with a topic's name and how many more bytes were written; with none while it reads."""
 
 
-class Keeper:
+class HomeUpkeep:
     """Runs upkeep in one home.  Any number may try; only the holder of the lease works.  Used by one thread."""
 
-    def __init__(self, store: Store, pace: Pace | None = None, *, wall: Callable[[], float] = time.time) -> None:
-        self._store, self._pace, self._wall = store, pace or Pace(), wall
+    def __init__(self, store: Store, pace: UpkeepPace | None = None, *, wall: Callable[[], float] = time.time) -> None:
+        self._store, self._pace, self._wall = store, pace or UpkeepPace(), wall
         self._stopped = threading.Event()
 
     @property
@@ -51,7 +51,7 @@ class Keeper:
         """Whether this is a forked child's copy."""
         return self._store.forked
 
-    def run(self, topics: Iterable[str] = (), *, wait: float = 1.5 * TTL) -> list[Tended]:
+    def run(self, topics: Iterable[str] = (), *, wait: float = 1.5 * TTL) -> list[UpkeepResult]:
         """Upkeep of these topics, or of all; `Busy` if another process does it and still does after `wait` seconds.
 
         An error with one topic is noted, and the others have their turn."""
@@ -74,8 +74,8 @@ class Keeper:
         shown = item["shown"] if item else {}
         return f"by process {shown.get('pid', '?')} on {shown.get('host', 'another machine')}"
 
-    def _tend(self, lease: Lease, name: str, named: bool) -> Tended:
-        began, done = self._store.clock(), Tended(name)
+    def _tend(self, lease: Lease, name: str, named: bool) -> UpkeepResult:
+        began, done = self._store.clock(), UpkeepResult(name)
         written = 0
 
         def told(bytes: int) -> None:
@@ -129,13 +129,13 @@ class _Stopped(Exception):
     """Raised in the middle of a topic's upkeep, which can be cut off anywhere."""
 
 
-class Background:
+class BackgroundUpkeep:
     """A thread that runs upkeep every so many seconds, until it is stopped.  It logs what fails, and tries again."""
 
-    def __init__(self, keeper: Keeper, every: float = HOUR_SECONDS) -> None:
+    def __init__(self, keeper: HomeUpkeep, every: float = HOUR_SECONDS) -> None:
         self._keeper, self._every = keeper, every
         self._stop = threading.Event()
-        self.last: list[Tended] = []
+        self.last: list[UpkeepResult] = []
         """What the last upkeep did."""
         self._thread = threading.Thread(target=self._run, name="tailrace-upkeep", daemon=True)
         self._thread.start()

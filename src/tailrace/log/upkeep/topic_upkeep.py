@@ -15,10 +15,10 @@ from tailrace.log.topic_log import TopicLog
 from tailrace.log.upkeep import merge_plan
 from tailrace.log.upkeep.clean import clean
 from tailrace.log.upkeep.compaction.compaction import compact
-from tailrace.log.upkeep.compaction.round import Compacting
+from tailrace.log.upkeep.compaction.round import CompactionSettings
 from tailrace.log.upkeep.compaction.unreadable import undecided
 from tailrace.log.upkeep.merge import Told, merge_all, unheard
-from tailrace.log.upkeep.retention import Keep, retain
+from tailrace.log.upkeep.retention import RetentionRule, retain
 from tailrace.storage.calls import Steps
 
 MERGED_PARTS_OF_RETENTION = 8
@@ -28,7 +28,7 @@ MIN_MERGED_BYTES = 1024 * 1024
 
 
 @dataclass(slots=True)
-class Tended:
+class UpkeepResult:
     """What one upkeep of a topic did."""
 
     topic: str
@@ -59,7 +59,7 @@ class Tended:
 def tend(
     log: TopicLog,
     settings: TopicSettings,
-    done: Tended,
+    done: UpkeepResult,
     wall: int,
     held: Mapping[int, int] | None = None,
     told: Told = unheard,
@@ -73,7 +73,7 @@ def tend(
         told(bytes)
 
     since = None if settings.retention_ms is None else wall - settings.retention_ms
-    keep = Keep(since, settings.retention_bytes, held)
+    keep = RetentionRule(since, settings.retention_bytes, held)
     done.expired_records, done.expired_bytes = yield from retain(log, keep)
     if settings.compact:
         compacted = yield from compact(log, compacting(settings, wall, held), wrote)
@@ -95,7 +95,9 @@ def object_size(settings: TopicSettings) -> int:
     return min(most, max(settings.retention_bytes // MERGED_PARTS_OF_RETENTION, MIN_MERGED_BYTES))
 
 
-def compacting(settings: TopicSettings, wall: int, held: Mapping[int, int] | None) -> Compacting:
+def compacting(settings: TopicSettings, wall: int, held: Mapping[int, int] | None) -> CompactionSettings:
     """How a topic is to be compacted now."""
     delay = settings.tombstone_ms
-    return Compacting(settings.compact_by, wall - delay, delay, held, settings.compression, object_size(settings))
+    return CompactionSettings(
+        settings.compact_by, wall - delay, delay, held, settings.compression, object_size(settings)
+    )

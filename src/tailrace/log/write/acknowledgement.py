@@ -16,7 +16,7 @@ from tailrace.log.write.append import Appended
 from tailrace.log.write.buffer import Buffer
 
 
-class Span(NamedTuple):
+class OffsetSpan(NamedTuple):
     """Consecutive offsets of one partition."""
 
     partition: int
@@ -172,17 +172,17 @@ class CommitBatch:
         """The partition of a record, once committed, and its place among this batch's records there."""
         return self.moved[partition][rank] if self.moved is not None else (partition, rank)
 
-    def spans(self, partition: int, rank: int, count: int) -> list[Span]:
+    def spans(self, partition: int, rank: int, count: int) -> list[OffsetSpan]:
         """Where some records are, once committed."""
         if self.moved is None:
-            return [Span(partition, self.offset(partition, rank), count)]
-        out: list[Span] = []
+            return [OffsetSpan(partition, self.offset(partition, rank), count)]
+        out: list[OffsetSpan] = []
         for q, place in sorted(self.moved[partition][rank : rank + count]):
             at = self.offset(q, place)
             if out and out[-1].partition == q and at == out[-1].offset + out[-1].records:
                 out[-1] = out[-1]._replace(records=out[-1].records + 1)
             else:
-                out.append(Span(q, at, 1))
+                out.append(OffsetSpan(q, at, 1))
         return out
 
     def offset(self, partition: int, rank: int) -> int:
@@ -240,7 +240,7 @@ class BatchAck:
     def __init__(self) -> None:
         self.parts: list[tuple[CommitBatch, int, int, int]] = []
 
-    def result(self, timeout: float | None = None) -> list[Span]:
+    def result(self, timeout: float | None = None) -> list[OffsetSpan]:
         """Where the records are, once all are durable; raises why one could not be stored."""
         out = []
         for batch, partition, rank, count in self.parts:

@@ -14,7 +14,7 @@ import msgspec
 from tailrace.log.catalog import Described
 from tailrace.log.record import attributes, milliseconds
 from tailrace.log.topic_log import TopicLog
-from tailrace.log.write.acknowledgement import BatchAck, CommitBatch, Span, unsettled
+from tailrace.log.write.acknowledgement import BatchAck, CommitBatch, OffsetSpan, unsettled
 from tailrace.log.write.append import Appended, commit
 from tailrace.log.write.buffer import Headers
 from tailrace.log.write.group_commit import (
@@ -84,7 +84,7 @@ class AsyncBatchAck(BatchAck):
 
     __slots__ = ()
 
-    def __await__(self) -> Generator[Any, None, list[Span]]:
+    def __await__(self) -> Generator[Any, None, list[OffsetSpan]]:
         for batch, *_ in self.parts:
             assert isinstance(batch, AsyncBatch)
             yield from batch.settling()

@@ -25,7 +25,7 @@ from tailrace.storage.tables import Action, Item
 _log = logging.getLogger("tailrace")
 
 
-class Others(Protocol):
+class FurtherWrites(Protocol):
     """Further writes of the same transaction: events, a dedup id, what a handler writes."""
 
     def actions(self, page: int) -> Sequence[Action]:
@@ -35,11 +35,11 @@ class Others(Protocol):
         """Called when the condition of one of them did not hold; `item` is the item in the table.  Plan again, or
         raise.
 
-        `Certain` errors say that the transaction has not happened and cannot happen any more."""
+        `FinalRefusal` errors say that the transaction has not happened and cannot happen any more."""
 
 
-class Certain(Exception):
-    """A refusal by one of the `Others` after which no attempt can land any more; `error` is for the caller."""
+class FinalRefusal(Exception):
+    """A refusal by one of the `FurtherWrites` after which no attempt can land any more; `error` is for the caller."""
 
     def __init__(self, error: Exception) -> None:
         super().__init__(str(error))
@@ -121,7 +121,7 @@ def roll(log: TopicLog, head: Head) -> Steps[Head]:
     return (yield from log.head())
 
 
-def tell_others(others: Others | None, outcome: guard.Outcome, first: int) -> Steps[None]:
+def tell_others(others: FurtherWrites | None, outcome: guard.Outcome, first: int) -> Steps[None]:
     """Pass a refusal on to the others, if it is of one of their writes; these begin at number `first`."""
     if others is not None and isinstance(outcome, Refused) and outcome.index >= first:
         yield from others.refused(outcome.index - first, outcome.item)

@@ -17,7 +17,7 @@ from tailrace.log.format.chunk import Chunk
 from tailrace.log.format.head import ChunkEntry
 from tailrace.log.topic_log import TopicLog
 from tailrace.log.write.placement import Placed, place
-from tailrace.log.write.repartition_stored import Made, copy_chunk, is_stale, taken_back
+from tailrace.log.write.repartition_stored import ChunkOrigin, copy_chunk, is_stale, taken_back
 from tailrace.storage.calls import Steps
 
 EntryOrChunk: TypeAlias = ChunkEntry | Chunk
@@ -25,7 +25,7 @@ EntryOrChunk: TypeAlias = ChunkEntry | Chunk
 
 
 def gather(
-    log: TopicLog, parts: Sequence[EntryOrChunk], *, inline: bool = True, made: Mapping[str, Made] | None = None
+    log: TopicLog, parts: Sequence[EntryOrChunk], *, inline: bool = True, made: Mapping[str, ChunkOrigin] | None = None
 ) -> Steps[Placed]:
     """Parts of one topic, in this order, ready to be appended.  Without `inline`, and where there are so many that a
     manifest lists them, all become objects.  `made` says how stored parts were made, by id."""
@@ -39,7 +39,7 @@ def gather(
     for part in parts:
         if isinstance(part, ChunkEntry):
             entries.append(part)
-            counts.append(how.get(part.id, Made()).partitions)
+            counts.append(how.get(part.id, ChunkOrigin()).partitions)
         else:
             placed = yield from place(log, part)
             entries += placed.entries
@@ -48,20 +48,20 @@ def gather(
 
     def again() -> Steps[Placed]:
         fresh: list[EntryOrChunk] = []
-        kept: dict[str, Made] = {}
+        kept: dict[str, ChunkOrigin] = {}
         for part in parts:
             fresh.append((yield from _again(log, part, how)) if isinstance(part, ChunkEntry) else part)
             if isinstance(part, ChunkEntry) and isinstance(fresh[-1], ChunkEntry):
-                kept[fresh[-1].id] = how.get(part.id, Made())
+                kept[fresh[-1].id] = how.get(part.id, ChunkOrigin())
         return (yield from gather(log, fresh, inline=inline, made=kept))
 
     shown = [(yield from manifest.put_manifest(log.id, entries, log.new_id))] if many else entries
     return Placed(log, tuple(shown), again, data, partitions=min(filter(None, counts), default=0))
 
 
-def _again(log: TopicLog, entry: ChunkEntry, how: Mapping[str, Made]) -> Steps[EntryOrChunk]:
+def _again(log: TopicLog, entry: ChunkEntry, how: Mapping[str, ChunkOrigin]) -> Steps[EntryOrChunk]:
     """A stored chunk under a new name; spread again, if its topic has grown."""
-    made = how.get(entry.id, Made())
+    made = how.get(entry.id, ChunkOrigin())
     try:
         if is_stale(log, made):
             return (yield from taken_back(log, entry, made))

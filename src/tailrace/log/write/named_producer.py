@@ -20,7 +20,7 @@ from tailrace.coordination.rules import in_force, rules
 from tailrace.errors import BadInput, Fenced, GaveUp, OutcomeUnknown
 from tailrace.log.catalog import Described, check_name
 from tailrace.log.topic_log import TopicLog
-from tailrace.log.write.acknowledgement import BatchAck, CommitBatch, Span
+from tailrace.log.write.acknowledgement import BatchAck, CommitBatch, OffsetSpan
 from tailrace.log.write.append import Appended
 from tailrace.log.write.guarded_append import SequenceGuard, commit_guarded
 from tailrace.log.write.input import Records, pieces, rows
@@ -51,7 +51,7 @@ def last_batch(log: TopicLog, name: str) -> Steps[int]:
 
 
 @dataclass(slots=True)
-class Numbering(SequenceGuard):
+class ProducerGuard(SequenceGuard):
     """The guard of one numbered batch."""
 
     epoch: int
@@ -84,7 +84,7 @@ def send(
                 f"the producer {_shown(name)} has sent batch {item['seq']}; the next is {item['seq'] + 1}, not {seq}"
             )
         placed = yield from make()
-        numbering = Numbering(Key(f"$Producer-{name}"), item, epoch, seq)
+        numbering = ProducerGuard(Key(f"$Producer-{name}"), item, epoch, seq)
         _, stored = yield from commit_guarded([placed], numbering)
         item = stored if stored is not None else (yield from numbering.read())
 
@@ -130,7 +130,7 @@ class NamedProducer:
 
     def send_batch(
         self, records: Records, *, number: int | None = None, partition: int | None = None
-    ) -> list[Span] | None:
+    ) -> list[OffsetSpan] | None:
         """Store batch `number` (default: the next), once.  Gives its spans, or None if it is stored but its offsets are
         not known: later batches followed it, or its page is gone.  `Fenced` if a newer life has the name."""
         limit = self._topic.settings.max_record_bytes

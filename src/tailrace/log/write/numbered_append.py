@@ -21,7 +21,7 @@ from tailrace.storage.tables import Item, Key, Less, Set, Update
 
 
 @dataclass(slots=True)
-class Number(SequenceGuard):
+class NumberGuard(SequenceGuard):
     """The guard of one numbered append."""
 
     seq: int
@@ -48,7 +48,7 @@ def append_once(name: str, seq: int, placed: Sequence[Placed]) -> Steps[Item | N
     topics = sorted(p.log.id for p in placed)
     item = yield from stored(name)
     while item["seq"] < seq:
-        won, now = yield from commit_guarded(placed, Number(number_key(name), item, seq, topics))
+        won, now = yield from commit_guarded(placed, NumberGuard(number_key(name), item, seq, topics))
         if won:
             return None
         assert now is not None

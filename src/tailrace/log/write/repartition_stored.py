@@ -22,7 +22,7 @@ from tailrace.storage import calls
 from tailrace.storage.calls import Steps
 
 
-class Made(NamedTuple):
+class ChunkOrigin(NamedTuple):
     """For how many partitions a chunk was made (0: that does not matter), and which of its records stay where they
     are: (partition, place, count)."""
 
@@ -31,12 +31,12 @@ class Made(NamedTuple):
     compression: Compression = "none"
 
     @classmethod
-    def of(cls, chunk: Chunk) -> Made:
+    def of(cls, chunk: Chunk) -> ChunkOrigin:
         """How a chunk was made."""
         return cls(chunk.partitions, chunk.pinned, chunk.compression)
 
 
-def is_stale(log: TopicLog, made: Made) -> bool:
+def is_stale(log: TopicLog, made: ChunkOrigin) -> bool:
     """Whether a topic has grown since a chunk was made."""
     return 0 < made.partitions < log.newest.partitions
 
@@ -59,7 +59,7 @@ def _copy_chunk(log: TopicLog, entry: ChunkEntry) -> Steps[ChunkEntry]:
     return new
 
 
-def taken_back(log: TopicLog, entry: ChunkEntry, made: Made, data: bytes | None = None) -> Steps[Chunk]:
+def taken_back(log: TopicLog, entry: ChunkEntry, made: ChunkOrigin, data: bytes | None = None) -> Steps[Chunk]:
     """Read a stored chunk back as one that is not placed yet; placing it spreads it over the partitions that there are
     by now.
 

@@ -35,7 +35,7 @@ def open_reader(name: str, position: Any) -> Steps[Item]:
 
 
 @dataclass(slots=True)
-class SourceProgress(SequenceGuard):
+class SourceGuard(SequenceGuard):
     """The guard of one batch of a source: its new position, and other attributes to set with it."""
 
     position: Any
@@ -53,7 +53,7 @@ class SourceProgress(SequenceGuard):
         return Update(self.key, changes, rules({"reader.seq": Equals("seq", self.seen["seq"])}))
 
 
-def take_in(placed: list[Placed], progress: SourceProgress) -> Steps[tuple[bool, Item]]:
+def take_in(placed: list[Placed], progress: SourceGuard) -> Steps[tuple[bool, Item]]:
     """Append a batch and its position, once.  (True, the item) if this life did; else (False, where it now is)."""
     won, item = yield from commit_guarded(placed, progress)
     return won, item if item is not None else (yield from progress.read())

@@ -20,7 +20,7 @@ from tailrace.log.topic_log import TopicLog
 from tailrace.log.write.buffer import Buffer
 from tailrace.log.write.joint_append import EntryOrChunk, gather
 from tailrace.log.write.placement import Placed, place
-from tailrace.log.write.repartition_stored import Made, copy_chunk, is_stale, taken_back
+from tailrace.log.write.repartition_stored import ChunkOrigin, copy_chunk, is_stale, taken_back
 from tailrace.storage.calls import Steps, Store
 from tailrace.storage.tables import Key
 
@@ -30,48 +30,48 @@ MAX_INLINE_CHUNKS = 64
 
 
 @dataclass(frozen=True, slots=True)
-class Parcel:
+class StagedChunks:
     """Chunks of one topic that are put and not yet referred to; it can be pickled."""
 
     entries: tuple[bytes, ...] = ()
     data: Mapping[str, bytes] = field(default_factory=dict)
     records: int = 0
-    made: Mapping[str, Made] = field(default_factory=dict)
+    made: Mapping[str, ChunkOrigin] = field(default_factory=dict)
     """How each chunk was made, by id."""
 
 
-def pack_up(
+def stage_chunks(
     store: Store,
     log: TopicLog,
     topic: Described,
     batches: Iterable[pa.RecordBatch],
     to: Callable[[pa.RecordBatch], Iterable[int | None]] = lambda batch: (None,),
-) -> Parcel:
+) -> StagedChunks:
     """Put records, in chunks of about 4 MiB.  The batches have a chunk's columns (see buffer.rows) or are typed.
 
     `to` says where a batch goes: to the partitions of its keys (None), or as a whole to each of these."""
-    return store.run(packed_up(log, topic, batches, to))
+    return store.run(stage_steps(log, topic, batches, to))
 
 
-def packed_up(
+def stage_steps(
     log: TopicLog,
     topic: Described,
     batches: Iterable[pa.RecordBatch],
     to: Callable[[pa.RecordBatch], Iterable[int | None]] = lambda batch: (None,),
-) -> Steps[Parcel]:
+) -> Steps[StagedChunks]:
     """The same, as steps."""
     entries: list[bytes] = []
     data: dict[str, bytes] = {}
-    made: dict[str, Made] = {}
+    made: dict[str, ChunkOrigin] = {}
     records = 0
     for buffer in _filled(log, topic, batches, to):
         chunk = buffer.encode(topic.settings.compression)
         placed = yield from place(log, chunk)
         entries += [heads.pack(entry) for entry in placed.entries]
         data |= placed.data
-        made[placed.id] = Made.of(chunk)._replace(partitions=placed.partitions)
+        made[placed.id] = ChunkOrigin.of(chunk)._replace(partitions=placed.partitions)
         records += buffer.count
-    return Parcel(tuple(entries), data, records, made)
+    return StagedChunks(tuple(entries), data, records, made)
 
 
 def _filled(
@@ -105,17 +105,19 @@ def _sliced(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         yield batch.slice(at, rows)
 
 
-def unpack_parcels(log: TopicLog, parcels: Iterable[Parcel]) -> Placed | None:
+def unpack_parcels(log: TopicLog, parcels: Iterable[StagedChunks]) -> Placed | None:
     """All chunks of some parcels, ready to be committed together; None if they hold nothing."""
     entries, data, made = _contents(log, parcels)
     return _placed(log, tuple(entries), data, made) if entries else None
 
 
-def _contents(log: TopicLog, parcels: Iterable[Parcel]) -> tuple[list[ChunkEntry], dict[str, bytes], dict[str, Made]]:
+def _contents(
+    log: TopicLog, parcels: Iterable[StagedChunks]
+) -> tuple[list[ChunkEntry], dict[str, bytes], dict[str, ChunkOrigin]]:
     """The entries of all parcels, the bytes of those that are not stored yet, and how each was made, by id."""
     entries: list[ChunkEntry] = []
     data: dict[str, bytes] = {}
-    made: dict[str, Made] = {}
+    made: dict[str, ChunkOrigin] = {}
     keys: set[Key] = set()
     for parcel in parcels:
         for entry in map(heads.unpack, parcel.entries):
@@ -124,13 +126,13 @@ def _contents(log: TopicLog, parcels: Iterable[Parcel]) -> tuple[list[ChunkEntry
                 fresh = replace(entry, id=log.new_id())  # another process made one at the very same time
             keys.add(heads.chunk_key(log.id, fresh.gen, fresh.id))
             entries.append(fresh)
-            made[fresh.id] = parcel.made.get(entry.id, Made())
+            made[fresh.id] = parcel.made.get(entry.id, ChunkOrigin())
             if entry.id in parcel.data:
                 data[fresh.id] = parcel.data[entry.id]
     return entries, data, made
 
 
-def unpacked(log: TopicLog, parcels: Iterable[Parcel]) -> Steps[Placed | None]:
+def place_staged(log: TopicLog, parcels: Iterable[StagedChunks]) -> Steps[Placed | None]:
     """The same, however many chunks there are: those whose entries would fill the head are listed by a manifest."""
     entries, data, made = _contents(log, parcels)
     if (
@@ -148,29 +150,29 @@ def unpacked(log: TopicLog, parcels: Iterable[Parcel]) -> Steps[Placed | None]:
 
 
 def _placed(
-    log: TopicLog, entries: tuple[ChunkEntry, ...], data: Mapping[str, bytes], made: Mapping[str, Made]
+    log: TopicLog, entries: tuple[ChunkEntry, ...], data: Mapping[str, bytes], made: Mapping[str, ChunkOrigin]
 ) -> Placed:
-    counts = [made.get(entry.id, Made()).partitions for entry in entries]
+    counts = [made.get(entry.id, ChunkOrigin()).partitions for entry in entries]
     again = partial(_again, log, entries, data, made)
     return Placed(log, entries, again, data, partitions=min(filter(None, counts), default=0))
 
 
 def _again(
-    log: TopicLog, entries: tuple[ChunkEntry, ...], data: Mapping[str, bytes], made: Mapping[str, Made]
+    log: TopicLog, entries: tuple[ChunkEntry, ...], data: Mapping[str, bytes], made: Mapping[str, ChunkOrigin]
 ) -> Steps[Placed]:
     """The same records under new names at the newest gen, spread again if the topic has grown; `ObjectMissing` if
     cleaning has already removed the old objects, and then only the process that made them can make them again."""
     out: list[ChunkEntry] = []
     kept: dict[str, bytes] = {}
-    how: dict[str, Made] = {}
+    how: dict[str, ChunkOrigin] = {}
     for entry in entries:
-        was = made.get(entry.id, Made())
+        was = made.get(entry.id, ChunkOrigin())
         if is_stale(log, was):
             chunk = yield from taken_back(log, entry, was, data.get(entry.id))
             placed = yield from place(log, chunk)
             out += placed.entries
             kept |= placed.data
-            how[placed.id] = Made.of(chunk)._replace(partitions=placed.partitions)
+            how[placed.id] = ChunkOrigin.of(chunk)._replace(partitions=placed.partitions)
             continue
         if entry.id in data:
             out.append(replace(entry, id=log.new_id(), gen=log.newest.gen))

@@ -18,14 +18,14 @@ from tailrace.log.write.append import commit
 from tailrace.log.write.numbered_append import append_once
 from tailrace.log.write.placement import Placed
 from tailrace.log.write.record_batch import unified
-from tailrace.log.write.repartition_stored import Made
+from tailrace.log.write.repartition_stored import ChunkOrigin
 from tailrace.spark.sink.task import TaskOutput, TopicPart
 from tailrace.storage.limits import MAX_ACTIONS
 
 JOINED = 32
 """At most so many chunks go into the same transaction as what refers to them."""
 
-Small: TypeAlias = tuple[bytes, bytes, Made]
+Small: TypeAlias = tuple[bytes, bytes, ChunkOrigin]
 
 
 def settle(home: Home, messages: Iterable[TaskOutput | None], name: str | None, seq: int) -> bool:

@@ -20,7 +20,7 @@ from tailrace.log.format.head import ChunkEntry
 from tailrace.log.write.buffer import Buffer
 from tailrace.log.write.input import CHUNK_BYTES, pieces, rows
 from tailrace.log.write.placement import Placed, place
-from tailrace.log.write.repartition_stored import Made
+from tailrace.log.write.repartition_stored import ChunkOrigin
 from tailrace.spark.sink.rows import by_partition, by_topic, records
 
 SMALL = 64 * 1024
@@ -34,7 +34,7 @@ class TopicPart:
     id: str
     entries: list[bytes] = field(default_factory=list)
     small: tuple[bytes, bytes] | None = None
-    made: dict[str, Made] = field(default_factory=dict)
+    made: dict[str, ChunkOrigin] = field(default_factory=dict)
     """How each chunk was made, by id; the small one has none."""
 
 
@@ -59,7 +59,7 @@ class TopicRows:
         self._puts: deque[tuple[Chunk, Future[Placed]]] = deque()
         self._pool: ThreadPoolExecutor | None = None
         self._entries: list[ChunkEntry] = []
-        self._made: dict[str, Made] = {}
+        self._made: dict[str, ChunkOrigin] = {}
 
     def _empty(self) -> Buffer:
         return Buffer(self._log.partitions, self._topic.settings.max_record_bytes)
@@ -97,7 +97,7 @@ class TopicRows:
         chunk, put = self._puts.popleft()
         placed = put.result()
         self._entries += placed.entries
-        self._made[placed.id] = Made.of(chunk)._replace(partitions=placed.partitions)
+        self._made[placed.id] = ChunkOrigin.of(chunk)._replace(partitions=placed.partitions)
 
     def finish(self) -> TopicPart:
         """All of it, stored or small."""
@@ -107,7 +107,7 @@ class TopicRows:
             if not self._puts and not self._entries and chunk.size <= SMALL:
                 data, runs = chunk.inline()
                 part.small = heads.pack(ChunkEntry("", True, 0, chunk.kind, runs)), data
-                part.made[""] = Made.of(chunk)
+                part.made[""] = ChunkOrigin.of(chunk)
             else:
                 self._put(self._buffer.encode(self._topic.settings.compression))
         while self._puts:

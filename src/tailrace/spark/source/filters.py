@@ -21,14 +21,14 @@ from pyspark.sql.datasource import (
 )
 
 from tailrace.log.record import MAX_TIMESTAMP
-from tailrace.spark.source.ranges import Range
+from tailrace.spark.source.ranges import OffsetRange
 from tailrace.storage.tables import LAST
 
 LOWER, UPPER = (GreaterThan, GreaterThanOrEqual), (LessThan, LessThanOrEqual)
 
 
 @dataclass(frozen=True)
-class Wanted:
+class PushedBounds:
     """What may be wanted: topics (None: any), and from where to where, both included."""
 
     topics: frozenset[str] | None = None
@@ -41,7 +41,7 @@ class Wanted:
         """The times, if they say anything."""
         return None if self.timestamp == (0, MAX_TIMESTAMP) else self.timestamp
 
-    def of(self, r: Range) -> Range | None:
+    def of(self, r: OffsetRange) -> OffsetRange | None:
         """What is left of a range."""
         if self.topics is not None and r.topic not in self.topics:
             return None
@@ -51,15 +51,15 @@ class Wanted:
         return cut if cut.records else None
 
 
-def wanted(filters: Iterable[Filter]) -> Wanted:
+def wanted(filters: Iterable[Filter]) -> PushedBounds:
     """All of these hold."""
-    out = Wanted()
+    out = PushedBounds()
     for filter in filters:
         out = _narrowed(out, filter)
     return out
 
 
-def _narrowed(now: Wanted, filter: Filter) -> Wanted:
+def _narrowed(now: PushedBounds, filter: Filter) -> PushedBounds:
     name = ".".join(getattr(filter, "attribute", ()))
     if name not in ("topic", "partition", "offset", "timestamp"):
         return now

@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 import apsw
 
 from tailrace.errors import TimedOut
-from tailrace.storage.sqlite.recent_items import Recent
+from tailrace.storage.sqlite.recent_items import RecentItems
 from tailrace.storage.sqlite.watermark import Watermark
 
 T = TypeVar("T")
@@ -68,7 +68,7 @@ class PendingWrite:
         return self.answer
 
 
-class Committer:
+class SqliteCommitter:
     """The one writer of a connection.
 
     `explain` turns an error of SQLite's into the one that a caller gets; `refuse` makes the error for waiting callers
@@ -86,7 +86,7 @@ class Committer:
         self._connection = connection
         self._watermark = watermark
         self._cursor = connection.cursor()
-        self.recent = Recent(connection)
+        self.recent = RecentItems(connection)
         self._explain, self._refuse = explain, refuse
         self._patience = patience
         self._mutex = threading.Lock()

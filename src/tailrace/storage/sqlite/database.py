@@ -24,12 +24,12 @@ from tailrace.storage.local.files import REAL, Files, SyncFailed
 from tailrace.storage.local.os_errors import FULL, NO_DESCRIPTOR, explained, shortage
 from tailrace.storage.sqlite import checksums, watermark
 from tailrace.storage.sqlite.checkpointer import Checkpointer
-from tailrace.storage.sqlite.committer import Committer, Statement
+from tailrace.storage.sqlite.committer import SqliteCommitter, Statement
 from tailrace.storage.sqlite.connection import BusyHandler, begin_wal, fetch
 from tailrace.storage.sqlite.database_file import check_format, check_sqlite, create_file, truncation
 from tailrace.storage.sqlite.journal import PAGE_BYTES, check_journal
 from tailrace.storage.sqlite.lock_holder import holder
-from tailrace.storage.sqlite.recent_items import Known
+from tailrace.storage.sqlite.recent_items import RecentItem
 from tailrace.storage.sqlite.watermark import Watermark
 from tailrace.storage.tables import Key
 
@@ -52,7 +52,7 @@ _HARMLESS_IO_ERRORS = {
 _opening = threading.Lock()
 
 
-class Database:
+class SqliteDatabase:
     """One SQLite file.  Any thread may call; a process made by fork may not.
 
     `patience` is how long to wait for another process's write, in seconds.  `files`, `vfs` and `durable` are for
@@ -80,7 +80,7 @@ class Database:
         with _opening:
             self._open_patiently(files)
         self._writer.create_scalar_function("tailrace_now", lambda *_: int(clock() * 1000), 0)
-        self._committer = Committer(
+        self._committer = SqliteCommitter(
             self._writer,
             lambda error: self.explain(error, self._writer),
             self._refused,
@@ -182,7 +182,7 @@ class Database:
             raise self._refusal()
         return self._committer.change(judge, *arguments)
 
-    def recent(self, table: str) -> dict[Key, Known]:
+    def recent(self, table: str) -> dict[Key, RecentItem]:
         """The items of a table that were changed last, for the judges of writes."""
         return self._committer.recent.of(table)
 

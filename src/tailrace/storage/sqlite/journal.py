@@ -20,7 +20,7 @@ from typing import BinaryIO
 
 from tailrace.errors import Damaged
 from tailrace.storage.sqlite import watermark
-from tailrace.storage.sqlite.watermark import FRAME_HEADER_BYTES, WAL_HEADER_BYTES, Noted
+from tailrace.storage.sqlite.watermark import FRAME_HEADER_BYTES, WAL_HEADER_BYTES, CommittedFrames
 
 PAGE_BYTES = 8192
 """Bytes of a page: an item of some 5 KB, as a Tip or a head is, fits into one."""
@@ -31,7 +31,7 @@ _LIVE_BYTE = 128
 
 
 @dataclass(frozen=True, slots=True)
-class Promise:
+class WalIndex:
     """What a shared memory file says: how many frames are committed, of a WAL with these salts."""
 
     frames: int
@@ -66,7 +66,7 @@ def _state(wal: Path, shm: Path) -> object | None:
     return found or None
 
 
-def _check(wal: Path, shm: Path, noted: Noted | None) -> None:
+def _check(wal: Path, shm: Path, noted: CommittedFrames | None) -> None:
     told = promise = _promise(shm) if shm.exists() else None
     if promise is not None and promise.frames <= promise.copied:
         promise = None  # all of it is in the database
@@ -82,14 +82,14 @@ def _check(wal: Path, shm: Path, noted: Noted | None) -> None:
         raise _lost(wal, size, noted.frames)
 
 
-def _promise(shm: Path) -> Promise | None:
+def _promise(shm: Path) -> WalIndex | None:
     """None if it says nothing."""
     with shm.open("rb") as file:
         data = file.read(136)
     if len(data) < 136 or data[:48] != data[48:96] or data[12] != 1:
         return None
     frames, copied = struct.unpack_from("=I", data, 16)[0], struct.unpack_from("=I", data, 96)[0]
-    return Promise(frames, copied, data[32:40])
+    return WalIndex(frames, copied, data[32:40])
 
 
 def _is_live(shm: Path) -> bool:
@@ -106,7 +106,7 @@ def _locked(descriptor: int) -> bool:
     return bool(answer[0] != fcntl.F_UNLCK)
 
 
-def _judge(wal: Path, file: BinaryIO, promise: Promise | None, noted: Noted | None) -> None:
+def _judge(wal: Path, file: BinaryIO, promise: WalIndex | None, noted: CommittedFrames | None) -> None:
     header = file.read(WAL_HEADER_BYTES)
     magic, _, page, _ = struct.unpack_from(">IIII", header)
     order = "<" if magic == _MAGIC else ">"

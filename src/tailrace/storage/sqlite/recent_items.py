@@ -15,7 +15,7 @@ MAX_RECENT_ITEM_BYTES = 16_384
 """Larger items are not kept."""
 
 
-class Known(NamedTuple):
+class RecentItem(NamedTuple):
     """An item, its row's number and its bytes, as they are stored, and which of its attributes are rare."""
 
     number: int
@@ -24,15 +24,15 @@ class Known(NamedTuple):
     rare: Rare
 
 
-class Recent:
+class RecentItems:
     """Used inside the writer's transactions only, so by one thread at a time."""
 
     def __init__(self, connection: apsw.Connection) -> None:
         self._version = connection.data_version
         self._seen = -1
-        self._tables: dict[str, dict[Key, Known]] = {}
+        self._tables: dict[str, dict[Key, RecentItem]] = {}
 
-    def of(self, table: str) -> dict[Key, Known]:
+    def of(self, table: str) -> dict[Key, RecentItem]:
         """The items of one table, the longest unchanged first."""
         return self._tables.setdefault(table, {})
 
@@ -52,7 +52,7 @@ class Recent:
             items.clear()
 
 
-def keep(items: dict[Key, Known], key: Key, known: Known | None) -> None:
+def keep(items: dict[Key, RecentItem], key: Key, known: RecentItem | None) -> None:
     """Remember an item as it now is; None: it is gone, or its row is not known."""
     items.pop(key, None)
     if known is not None and len(known.body) <= MAX_RECENT_ITEM_BYTES:

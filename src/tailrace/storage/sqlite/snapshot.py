@@ -12,15 +12,15 @@ import apsw
 
 from tailrace.errors import BadInput
 from tailrace.storage.sqlite.committer import Statement
-from tailrace.storage.sqlite.database import Database
+from tailrace.storage.sqlite.database import SqliteDatabase
 
 T = TypeVar("T")
 
 
 class Snapshot:
-    """Stands in for a `Database` of which one moment is read; for one thread at a time.  Close it."""
+    """Stands in for a `SqliteDatabase` of which one moment is read; for one thread at a time.  Close it."""
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: SqliteDatabase) -> None:
         self.path = database.path
         self._explain = database.explain
         self._connection = database.connect()

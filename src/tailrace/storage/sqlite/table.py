@@ -35,13 +35,13 @@ from tailrace.storage.limits import (
     rare_in,
 )
 from tailrace.storage.sqlite import watermark
-from tailrace.storage.sqlite.capture import ROLL_RECORDS, ROLL_SECONDS, Capture, Only, switch_on
+from tailrace.storage.sqlite.capture import ROLL_RECORDS, ROLL_SECONDS, Capture, CaptureFilter, switch_on
 from tailrace.storage.sqlite.codec import COUNTED_PER_BYTE, pack, packed_size, unpack
 from tailrace.storage.sqlite.committer import Statement
 from tailrace.storage.sqlite.connection import fetch
-from tailrace.storage.sqlite.database import Database
+from tailrace.storage.sqlite.database import SqliteDatabase
 from tailrace.storage.sqlite.integrity import check_database, size_of
-from tailrace.storage.sqlite.recent_items import Known, keep
+from tailrace.storage.sqlite.recent_items import RecentItem, keep
 from tailrace.storage.sqlite.snapshot import Snapshot
 from tailrace.storage.tables import LAST, PAGE_BYTES, Absent, Action, Check, Delete, Item, Key, Put, Slice, Update
 
@@ -57,7 +57,7 @@ class SqliteTable:
     joins_inline = True
     handy_bytes = 8192
 
-    def __init__(self, database: Database, name: str = "items", schema: KeySchema = HOME) -> None:
+    def __init__(self, database: SqliteDatabase, name: str = "items", schema: KeySchema = HOME) -> None:
         if not re.fullmatch(r"[a-z][a-z0-9]{0,62}", name):
             raise BadName(f"a table's name is of a-z and 0-9, beginning with a letter, not {name!r}")
         self.database = database
@@ -157,7 +157,7 @@ class SqliteTable:
         self,
         view: View,
         *,
-        only: Only | None = None,
+        only: CaptureFilter | None = None,
         roll_records: int = ROLL_RECORDS,
         roll_seconds: float = ROLL_SECONDS,
     ) -> Capture:
@@ -221,7 +221,7 @@ class SqliteTable:
         were judged: the insert itself finds out."""
         answers: list[Item | None] = []
         statements: list[Statement] = []
-        known: list[tuple[Key, Known | None]] = []
+        known: list[tuple[Key, RecentItem | None]] = []
         added: tuple[int, Put] | None = None
         for index, action in enumerate(actions):
             if added is None and type(action) is Put and action.when == _NEW:
@@ -244,7 +244,7 @@ class SqliteTable:
         action: Action,
         rare: Rare,
         statements: list[Statement],
-        known: list[tuple[Key, Known | None]],
+        known: list[tuple[Key, RecentItem | None]],
     ) -> Item | None:
         key = action.key
         before = self._recent.get(key) or self._look(cursor, key)
@@ -266,7 +266,7 @@ class SqliteTable:
             check_size(key, new)
         if before:
             statements.append((self._update, (body, before.number)))
-            known.append((key, Known(before.number, body, new, rare)))
+            known.append((key, RecentItem(before.number, body, new, rare)))
         else:
             statements.append((self._insert, (*self.schema.columns(key), body)))
         return new
@@ -275,10 +275,10 @@ class SqliteTable:
         known = self._recent.get(key) or self._look(cursor, key)
         return known and known.item
 
-    def _look(self, cursor: apsw.Cursor, key: Key) -> Known | None:
+    def _look(self, cursor: apsw.Cursor, key: Key) -> RecentItem | None:
         for number, body in fetch(cursor, self._select, self.schema.columns(key)):
             item = _unpacked(body, key.p, key.i)
-            return Known(number, body, item, rare_in(item))
+            return RecentItem(number, body, item, rare_in(item))
         return None
 
     def _add(self, cursor: apsw.Cursor, index: int, action: Put, rare: Rare) -> Item:

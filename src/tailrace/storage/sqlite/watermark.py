@@ -27,7 +27,7 @@ _MAGIC = b"tailmark"
 _SIZE = 24
 
 
-class Noted(NamedTuple):
+class CommittedFrames(NamedTuple):
     """How many frames were committed, of a WAL with these salts."""
 
     frames: int
@@ -39,7 +39,7 @@ def path_of(database: Path) -> Path:
     return database.with_name(database.name + "-mark")
 
 
-def read(database: Path) -> Noted | None:
+def read(database: Path) -> CommittedFrames | None:
     """What a watermark says; None if it says nothing."""
     try:
         data = path_of(database).read_bytes()[:_SIZE]
@@ -47,7 +47,7 @@ def read(database: Path) -> Noted | None:
         return None
     if len(data) < _SIZE or data[:8] != _MAGIC or struct.unpack_from(">I", data, 20)[0] != zlib.crc32(data[:20]):
         return None
-    return Noted(struct.unpack_from(">I", data, 16)[0], data[8:16])
+    return CommittedFrames(struct.unpack_from(">I", data, 16)[0], data[8:16])
 
 
 def clear(database: Path, files: Files) -> None:

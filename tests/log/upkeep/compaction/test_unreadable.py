@@ -20,9 +20,9 @@ from tailrace.log.settings import TopicSettings
 from tailrace.log.topic import Topic
 from tailrace.log.upkeep.compaction import rewrite, unreadable
 from tailrace.log.upkeep.compaction.compaction import compact
-from tailrace.log.upkeep.compaction.round import Compacting, upkeep_key
+from tailrace.log.upkeep.compaction.round import CompactionSettings, upkeep_key
 from tailrace.log.upkeep.merge import merge
-from tailrace.log.upkeep.topic_upkeep import Tended, tend
+from tailrace.log.upkeep.topic_upkeep import UpkeepResult, tend
 from tailrace.log.write.append import commit
 from tailrace.log.write.buffer import Buffer
 from tailrace.log.write.joint_append import gather
@@ -32,7 +32,7 @@ from tests.log.driving import Driven, homes_with_small_pages, pages, simulated_h
 from tests.log.upkeep.compaction.test_compaction import close, filled, more, run, shown
 
 home = homes_with_small_pages(1000)
-LATE = Compacting(before=10**6)
+LATE = CompactionSettings(before=10**6)
 """Every tombstone may go."""
 
 
@@ -59,8 +59,8 @@ def hidden(topic: Topic, entry: ChunkEntry, how: str = "gone") -> Callable[[], N
     return lambda: items.update({name: data})
 
 
-def tended(topic: Topic, wall: int = 10**14) -> Tended:
-    topic.store.run(tend(topic.log, TopicSettings(compact=True, tombstone_ms=0), done := Tended("t"), wall))
+def tended(topic: Topic, wall: int = 10**14) -> UpkeepResult:
+    topic.store.run(tend(topic.log, TopicSettings(compact=True, tombstone_ms=0), done := UpkeepResult("t"), wall))
     return done
 
 
@@ -209,7 +209,7 @@ def test_one_that_was_replaced_meanwhile_is_no_damage(home: Home, monkeypatch: p
         return real(*given)  # type: ignore[arg-type]
 
     monkeypatch.setattr(rewrite, "_replacement", late)
-    assert topic.store.run(compact(topic.log, Compacting())) == (0, ())
+    assert topic.store.run(compact(topic.log, CompactionSettings())) == (0, ())
     assert shown(topic) == "3a 4b 5c"
 
 

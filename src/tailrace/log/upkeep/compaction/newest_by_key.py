@@ -68,14 +68,14 @@ class Rows:
 
 
 @dataclass(frozen=True, slots=True)
-class _Some:
+class _ReadBatch:
     """A batch as it was read: the offsets of its records, or, if they follow each other, None and the first."""
 
     batch: pa.RecordBatch
     first: int
     offsets: pa.Array[Any] | None
 
-    def joins(self, after: _Some) -> bool:
+    def joins(self, after: _ReadBatch) -> bool:
         """Whether another can lie behind it in one batch."""
         if (self.offsets is None) != (after.offsets is None):
             return False
@@ -91,7 +91,7 @@ def rows_of(pieces: Iterable[RunToPack], *columns: str) -> list[Rows]:
 def each_rows(pieces: Iterable[RunToPack], *columns: str) -> Iterator[Rows]:
     """The records of some neighbouring pieces, those of the same schema together, but not more than the processor's
     cache holds; only these columns, if any.  Compressed batches are uncompressed as the caller asks for them."""
-    some: list[_Some] = []
+    some: list[_ReadBatch] = []
     size = 0
     for one in _each(pieces, frozenset(columns) or None):
         if some and (size >= BYTES_PER_COPY or not some[-1].joins(one)):
@@ -103,24 +103,24 @@ def each_rows(pieces: Iterable[RunToPack], *columns: str) -> Iterator[Rows]:
         yield _together(some)
 
 
-def _each(pieces: Iterable[RunToPack], only: frozenset[str] | None) -> Iterator[_Some]:
+def _each(pieces: Iterable[RunToPack], only: frozenset[str] | None) -> Iterator[_ReadBatch]:
     for piece in pieces:
         at = piece.first
         for batch in piece.batches(only) if piece.run.length else ():
             offsets = None
             if piece.kind & OFFSETS:
                 offsets, batch = batch.column(batch.num_columns - 1), without_offsets(batch)
-            yield _Some(batch, at, offsets)
+            yield _ReadBatch(batch, at, offsets)
             at += batch.num_rows
 
 
-def _together(some: Sequence[_Some]) -> Rows:
+def _together(some: Sequence[_ReadBatch]) -> Rows:
     whole = some[0].batch if len(some) == 1 else pa.concat_batches([one.batch for one in some])
     given = [one.offsets for one in some if one.offsets is not None]
     return Rows(whole, pa.concat_arrays(given) if given else pa.arange(some[0].first, some[0].first + len(whole)))
 
 
-class Newest:
+class NewestByKey:
     """The offset of the newest record of each key, of the partitions of a topic."""
 
     def __init__(self, by: CompactBy = "key") -> None:

@@ -18,7 +18,15 @@ from tailrace.log.format.manifest import MAX_ENTRY_BYTES_WITHOUT_MANIFEST, put_m
 from tailrace.log.topic_log import TopicLog
 from tailrace.log.upkeep import merge_plan
 from tailrace.log.upkeep.compaction.newest_by_key import Rows, each_rows
-from tailrace.log.upkeep.compaction.round import Compacting, Round, as_read, closed_page, groups, opened, unless_grown
+from tailrace.log.upkeep.compaction.round import (
+    CompactionRound,
+    CompactionSettings,
+    as_read,
+    closed_page,
+    groups,
+    opened,
+    unless_grown,
+)
 from tailrace.log.upkeep.compaction.unreadable import read_around, spared
 from tailrace.log.upkeep.merge import Told, put_packed, replace
 from tailrace.log.upkeep.merge_plan import MERGED_OBJECT_BYTES
@@ -26,7 +34,7 @@ from tailrace.log.upkeep.repack import RunToPack, RunWriter, chunk_of, kind_for,
 from tailrace.storage.calls import Steps
 
 
-def rewrite(log: TopicLog, how: Compacting, begun: Round, told: Told) -> Steps[bool]:
+def rewrite(log: TopicLog, how: CompactionSettings, begun: CompactionRound, told: Told) -> Steps[bool]:
     """Every page of a round, oldest first; False if some could not be replaced, which ends the round."""
     head = yield from log.head()
     how, number = unless_grown(how, head), head.first
@@ -45,7 +53,9 @@ def rewrite(log: TopicLog, how: Compacting, begun: Round, told: Told) -> Steps[b
     return True
 
 
-def _together(log: TopicLog, how: Compacting, begun: Round, number: int, gc: int) -> Steps[list[Page]]:
+def _together(
+    log: TopicLog, how: CompactionSettings, begun: CompactionRound, number: int, gc: int
+) -> Steps[list[Page]]:
     """Neighbouring pages from this number on that are written again together: as one object, about."""
     pages: list[Page] = []
     size = items = ids = 0
@@ -81,7 +91,9 @@ class Replacement:
     unread: list[tuple[ChunkEntry, Mapping[int, int]]] = field(default_factory=list)
 
 
-def _rewrite_pages(log: TopicLog, how: Compacting, begun: Round, pages: Sequence[Page], told: Told) -> Steps[bool]:
+def _rewrite_pages(
+    log: TopicLog, how: CompactionSettings, begun: CompactionRound, pages: Sequence[Page], told: Told
+) -> Steps[bool]:
     head = yield from log.head()
     new = yield from _replacement(log, how, begun, pages, head, told)
     if new.unread and not (yield from _spare(log, begun, pages, new)):
@@ -102,7 +114,7 @@ def _rewrite_pages(log: TopicLog, how: Compacting, begun: Round, pages: Sequence
 
 
 def _replacement(
-    log: TopicLog, how: Compacting, begun: Round, pages: Sequence[Page], head: Head, told: Told
+    log: TopicLog, how: CompactionSettings, begun: CompactionRound, pages: Sequence[Page], head: Head, told: Told
 ) -> Steps[Replacement]:
     at, known, chunks = heads.plus(pages[0].base, {}), begun.took(pages[0]), list[ChunkEntry]()
     for page in pages:
@@ -128,7 +140,7 @@ def _replacement(
     return new
 
 
-def _spare(log: TopicLog, begun: Round, pages: Sequence[Page], new: Replacement) -> Steps[bool]:
+def _spare(log: TopicLog, begun: CompactionRound, pages: Sequence[Page], new: Replacement) -> Steps[bool]:
     """What could not be read is left as it is; False if it was replaced meanwhile, and so is no damage."""
     if not (yield from as_read(log, pages)):
         return False
@@ -176,7 +188,9 @@ class Remainder:
         return chunk_of(self._kind, self._runs)
 
 
-def _kept(pieces: Mapping[int, Sequence[RunToPack]], begun: Round, how: Compacting, known: bool) -> Remainder:
+def _kept(
+    pieces: Mapping[int, Sequence[RunToPack]], begun: CompactionRound, how: CompactionSettings, known: bool
+) -> Remainder:
     out = Remainder(pieces, how.compression)
     for q, some in pieces.items():
         free = begun.may_delete(q, some)

@@ -17,17 +17,17 @@ from tailrace.log.format.chunk import MANIFEST, CompactBy, Compression
 from tailrace.log.format.head import ChunkEntry, Head, Page
 from tailrace.log.format.manifest import expand
 from tailrace.log.topic_log import TopicLog
-from tailrace.log.upkeep.compaction.newest_by_key import Newest, Rows
-from tailrace.log.upkeep.compaction.unreadable import Spared
+from tailrace.log.upkeep.compaction.newest_by_key import NewestByKey, Rows
+from tailrace.log.upkeep.compaction.unreadable import SparedChunk
 from tailrace.log.upkeep.merge_plan import MERGED_OBJECT_BYTES
 from tailrace.log.upkeep.repack import RunToPack
-from tailrace.log.upkeep.retention import Keep
+from tailrace.log.upkeep.retention import RetentionRule
 from tailrace.storage.calls import Steps
 from tailrace.storage.tables import Absent, Equals, Item, Key, Put, Set, Update
 
 
 @dataclass(frozen=True, slots=True)
-class Compacting:
+class CompactionSettings:
     """How a topic is compacted."""
 
     by: CompactBy = "key"
@@ -42,10 +42,10 @@ class Compacting:
 
 
 @dataclass(slots=True)
-class Round:
+class CompactionRound:
     """What one round of compaction has to do and has done."""
 
-    newest: Newest
+    newest: NewestByKey
     upto: int
     taken: set[tuple[int, int]] = field(default_factory=set)
     """The pages whose records were taken in, as they were then: (first, v)."""
@@ -58,7 +58,7 @@ class Round:
     """The offsets from which on tombstones stay."""
     lost: dict[int, int] = field(default_factory=dict)
     """The offset of each partition's first chunk that could not be read, whatever has become of it since."""
-    spared: dict[str, Spared] = field(default_factory=dict)
+    spared: dict[str, SparedChunk] = field(default_factory=dict)
     """The chunks that were left as they are."""
 
     def took(self, page: Page) -> bool:
@@ -104,13 +104,13 @@ def left_before(mark: Item | None) -> dict[int, int]:
     return {int(q): at for q, at in left.items()}
 
 
-def restored(begun: Round, mark: Item | None) -> bool:
+def restored(begun: CompactionRound, mark: Item | None) -> bool:
     """Whether a chunk that could not be read before can be read now, or is gone: the compacted pages do not take it
     into account."""
     return any(q not in begun.lost or begun.lost[q] > at for q, at in left_before(mark).items())
 
 
-def note(log: TopicLog, begun: Round, mark: Item | None) -> Steps[None]:
+def note(log: TopicLog, begun: CompactionRound, mark: Item | None) -> Steps[None]:
     """How far compaction has come.  If a tombstone is on a page up to there, and not behind an unreadable chunk, no
     older record of its key is left."""
     key = upkeep_key(log.id)
@@ -124,15 +124,15 @@ def note(log: TopicLog, begun: Round, mark: Item | None) -> Steps[None]:
         yield from guard.attempt(Update(key, changes, (Equals("compacted", mark["compacted"]),)))
 
 
-def closed_page(log: TopicLog, how: Compacting, number: int) -> Steps[Page | None]:
+def closed_page(log: TopicLog, how: CompactionSettings, number: int) -> Steps[Page | None]:
     """The closed page that begins with this number; None at the end, if it was merged or removed meanwhile, or if a
     holder still needs some of it."""
     item = yield from guard.read(heads.page_key(log.id, number))
     page = Page.of(item) if item is not None else None
-    return None if page is None or Keep(held=how.held).holds(page) else page
+    return None if page is None or RetentionRule(held=how.held).holds(page) else page
 
 
-def opened(log: TopicLog, page: Page, begun: Round) -> Steps[list[ChunkEntry] | None]:
+def opened(log: TopicLog, page: Page, begun: CompactionRound) -> Steps[list[ChunkEntry] | None]:
     """The chunks of a page; None if it has a manifest that cannot be read, or could not when it was taken in: such a
     page stays as it is, since no list may come into another."""
     lists = {entry.id for entry in page.entries if entry.kind & MANIFEST}
@@ -183,7 +183,7 @@ def as_read(log: TopicLog, pages: Sequence[Page]) -> Steps[bool]:
     return True
 
 
-def unless_grown(how: Compacting, head: Head) -> Compacting:
+def unless_grown(how: CompactionSettings, head: Head) -> CompactionSettings:
     """Tombstones stay while the records they delete may be in another partition."""
     elsewhere = any(head.first < grown.page for grown in head.grown) and in_force("compact.grown")
     return dataclasses.replace(how, before=None) if elsewhere else how

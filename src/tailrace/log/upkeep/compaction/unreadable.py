@@ -25,7 +25,7 @@ from tailrace.storage.calls import Steps
 T = TypeVar("T")
 
 
-class Spared(NamedTuple):
+class SparedChunk(NamedTuple):
     """A chunk that was left as it is: its place, and the offsets that cannot be read."""
 
     where: str
@@ -81,7 +81,7 @@ def _apart(chunks: Sequence[ChunkEntry], unread: set[str]) -> Iterator[Pack]:
             yield tuple(some)
 
 
-def spared(log: TopicLog, entry: ChunkEntry, at: Mapping[int, int]) -> Steps[Spared]:
+def spared(log: TopicLog, entry: ChunkEntry, at: Mapping[int, int]) -> Steps[SparedChunk]:
     """A chunk that is left as it is, and begins at these offsets."""
     lost: list[Lost] = []
     for run in entry.runs:
@@ -94,10 +94,10 @@ def spared(log: TopicLog, entry: ChunkEntry, at: Mapping[int, int]) -> Steps[Spa
                     pass
         except (Damaged, ObjectMissing):
             lost += lost_with([run], at)
-    return Spared(where_is(log.id, entry), tuple(lost))
+    return SparedChunk(where_is(log.id, entry), tuple(lost))
 
 
-def undecided(log: TopicLog, some: Sequence[Spared]) -> Steps[str | None]:
+def undecided(log: TopicLog, some: Sequence[SparedChunk]) -> Steps[str | None]:
     """The message about damage that is not quarantined; None if there is none."""
     for one in some:
         if one.lost and (yield from covering(log, one.lost)) is None:
