@@ -32,13 +32,13 @@ class ChunkOrigin(NamedTuple):
 
     @classmethod
     def of(cls, chunk: Chunk) -> ChunkOrigin:
-        """How a chunk was made."""
+        """How a chunk was origin."""
         return cls(chunk.partitions, chunk.pinned, chunk.compression)
 
 
-def is_stale(log: TopicLog, made: ChunkOrigin) -> bool:
-    """Whether a topic has grown since a chunk was made."""
-    return 0 < made.partitions < log.newest.partitions
+def is_stale(log: TopicLog, origin: ChunkOrigin) -> bool:
+    """Whether a topic has grown since a chunk was origin."""
+    return 0 < origin.partitions < log.newest.partitions
 
 
 def copy_chunk(log: TopicLog, entry: ChunkEntry) -> Steps[ChunkEntry]:
@@ -59,7 +59,7 @@ def _copy_chunk(log: TopicLog, entry: ChunkEntry) -> Steps[ChunkEntry]:
     return new
 
 
-def taken_back(log: TopicLog, entry: ChunkEntry, made: ChunkOrigin, data: bytes | None = None) -> Steps[Chunk]:
+def taken_back(log: TopicLog, entry: ChunkEntry, origin: ChunkOrigin, data: bytes | None = None) -> Steps[Chunk]:
     """Read a stored chunk back as one that is not placed yet; placing it spreads it over the partitions that there are
     by now.
 
@@ -71,4 +71,4 @@ def taken_back(log: TopicLog, entry: ChunkEntry, made: ChunkOrigin, data: bytes 
     where = where_is(log.id, entry)
     runs = zip(entry.runs, pieces, strict=True)
     batches = {run.partition: decode(entry.kind, run, piece, where) for run, piece in runs}
-    return encode(batches, made.compression, made.partitions, made.pinned)
+    return encode(batches, origin.compression, origin.partitions, origin.pinned)

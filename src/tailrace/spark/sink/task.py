@@ -23,7 +23,7 @@ from tailrace.log.write.placement import Placed, place
 from tailrace.log.write.repartition_stored import ChunkOrigin
 from tailrace.spark.sink.rows import by_partition, by_topic, records
 
-SMALL = 64 * 1024
+MAX_BYTES_HANDED_TO_DRIVER = 64 * 1024
 """A task whose rows make a chunk of at most this many bytes hands it to the driver, which joins such chunks."""
 
 
@@ -34,7 +34,7 @@ class TopicPart:
     id: str
     entries: list[bytes] = field(default_factory=list)
     small: tuple[bytes, bytes] | None = None
-    made: dict[str, ChunkOrigin] = field(default_factory=dict)
+    origins: dict[str, ChunkOrigin] = field(default_factory=dict)
     """How each chunk was made, by id; the small one has none."""
 
 
@@ -59,7 +59,7 @@ class TopicRows:
         self._puts: deque[tuple[Chunk, Future[Placed]]] = deque()
         self._pool: ThreadPoolExecutor | None = None
         self._entries: list[ChunkEntry] = []
-        self._made: dict[str, ChunkOrigin] = {}
+        self._origins: dict[str, ChunkOrigin] = {}
 
     def _empty(self) -> Buffer:
         return Buffer(self._log.partitions, self._topic.settings.max_record_bytes)
@@ -97,23 +97,23 @@ class TopicRows:
         chunk, put = self._puts.popleft()
         placed = put.result()
         self._entries += placed.entries
-        self._made[placed.id] = ChunkOrigin.of(chunk)._replace(partitions=placed.partitions)
+        self._origins[placed.id] = ChunkOrigin.of(chunk)._replace(partitions=placed.partitions)
 
     def finish(self) -> TopicPart:
         """All of it, stored or small."""
         part = TopicPart(self._topic.id)
         if self._buffer.count:
             chunk = self._buffer.encode("none")
-            if not self._puts and not self._entries and chunk.size <= SMALL:
+            if not self._puts and not self._entries and chunk.size <= MAX_BYTES_HANDED_TO_DRIVER:
                 data, runs = chunk.inline()
                 part.small = heads.pack(ChunkEntry("", True, 0, chunk.kind, runs)), data
-                part.made[""] = ChunkOrigin.of(chunk)
+                part.origins[""] = ChunkOrigin.of(chunk)
             else:
                 self._put(self._buffer.encode(self._topic.settings.compression))
         while self._puts:
             self._take()
         part.entries = [heads.pack(entry) for entry in self._entries]
-        part.made |= self._made
+        part.origins |= self._origins
         return part
 
     def close(self) -> None:

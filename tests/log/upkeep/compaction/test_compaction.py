@@ -364,9 +364,9 @@ def test_rows_of_a_pipeline(home: Home) -> None:
 
 
 def _append(topic: Topic, rows: pa.RecordBatch) -> None:
-    from tailrace.log.write.staged_chunk import stage_chunks, unpack_parcels
+    from tailrace.log.write.staged_chunk import place_staged, stage_chunks
 
-    placed = unpack_parcels(topic.log, [stage_chunks(topic.store, topic.log, topic.described, [rows])])
+    placed = topic.store.run(place_staged(topic.log, [stage_chunks(topic.store, topic.log, topic.described, [rows])]))
     assert placed is not None
     topic.store.run(commit([placed]))
 

@@ -70,7 +70,7 @@ def decode(data: bytes) -> list[dict[str, tuple[str, list[StagedChunks]]]]:
 
 
 def _packed(parcel: StagedChunks) -> list[Any]:
-    made = {id: [one.partitions, one.pinned, one.compression] for id, one in parcel.made.items()}
+    made = {id: [one.partitions, one.pinned, one.compression] for id, one in parcel.origins.items()}
     return [parcel.entries, parcel.data, parcel.records, made]
 
 
