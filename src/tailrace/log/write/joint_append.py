@@ -39,9 +39,9 @@ def gather(
     """Parts of one topic, in this order, ready to be appended.
 
     `origins` says how the chunks of entries were made; `data` has the bytes of those that are written together with the
-    head; both by id.  All chunks become objects without `inline`, if the transaction would have too many items, and if a
-    manifest has to list them, since it lists only objects.  `ObjectMissing` if cleaning has removed a chunk that needs
-    a new name: only the process that made it can make it again."""
+    head; both by id.  All chunks become objects without `inline`, if the transaction would have too many items, and if
+    a manifest has to list them, since it lists only objects.  `ObjectMissing` if cleaning has removed a chunk that
+    needs a new name: only the process that made it can make it again."""
     origins, data = origins or {}, data or {}
     many = sum(map(_size, parts)) > manifest.MAX_ENTRY_BYTES_WITHOUT_MANIFEST
     if many or not inline or len(data) > MAX_INLINE_CHUNKS:
