@@ -130,7 +130,7 @@ class Topic:
         return {q: (head.floor[q], head.next[q]) for q in range(head.partitions)}
 
     def offset_at(self, partition: int, position: Position) -> int:
-        """The offset that a position stands for in a partition, now."""
+        """The offset that a position stands for in a partition at this moment."""
         return self._offsets(partition, position)[partition]
 
     def _offsets(self, partition: int | None, position: Position) -> dict[int, int]:
@@ -196,7 +196,7 @@ class Topic:
         return self.store.run(passes(self.log))
 
     def lift(self, partition: int | None = None) -> list[PassedOffsets]:
-        """Take back such decisions, all of them or those of one partition; gives them."""
+        """Take back decisions of `quarantine`, all of them or those of one partition; gives them."""
         return self.store.run(lift(self.log, partition))
 
     # -- following
@@ -256,7 +256,7 @@ def as_records(topic: str, fetched: Fetched) -> Iterator[Record]:
 
 
 _record: Callable[[tuple[Any, ...]], Record] = partial(tuple.__new__, Record)
-"""A record of a tuple with all its fields, without a call of Python's for each."""
+"""A record made of a tuple that has all its fields, without a Python call for each."""
 
 
 def _numbers(data: pa.RecordBatch, column: int, kind: Literal["q", "B"]) -> list[int]:

@@ -30,7 +30,8 @@ _decode = msgspec.msgpack.Decoder(list[bytes]).decode
 def put_manifest(
     topic_id: str, entries: Sequence[ChunkEntry], new_id: Callable[[], str], gen: int | None = None
 ) -> Steps[ChunkEntry]:
-    """Store the list; gives the entry that stands for these.  `gen`: that of chunks which the log refers to already."""
+    """Store the list of these entries; gives the entry that stands for all of them.  `gen` is given when the log refers
+    to these chunks already."""
     data = _encode([heads.pack(entry) for entry in entries])
     gen, runs = min(entry.gen for entry in entries) if gen is None else gen, _totals(entries, data)
 

@@ -1,4 +1,4 @@
-"""Consumers for asyncio: the same members and inboxes as in consumer.py, kept by tasks."""
+"""Consumers for asyncio: tasks drive the same members and inboxes as the threads of consumer.py."""
 
 from __future__ import annotations
 
@@ -24,10 +24,9 @@ from tailrace.storage.calls import Store
 
 
 class AsyncConsumer:
-    """A member of a consumer group: `async for record in consumer`, best within `async with`.
-
-    What `Consumer` says of handling and committing holds here too.  Beats come from a thread, so a handler that keeps
-    the event loop busy does not cost the member its partitions."""
+    """A member of a consumer group: `async for record in consumer`, best within `async with`.  Records are handled and
+    committed as `Consumer` says.  A thread sends the beats, so a handler that keeps the event loop busy does not cost
+    the member its partitions."""
 
     def __init__(
         self,
@@ -204,7 +203,7 @@ class AsyncConsumer:
 
 
 async def _set(event: asyncio.Event, seconds: float | None) -> bool:
-    """Wait for a signal, at most so many seconds; whether it was set."""
+    """Wait for a signal, at most so many seconds; gives whether it was set."""
     try:
         async with asyncio.timeout(seconds):
             return await event.wait()

@@ -25,7 +25,7 @@ from tailrace.storage import forks
 from tailrace.storage.calls import Store
 
 RETRIED_ERRORS = (Throttled, TimedOut, Unavailable)
-"""Errors that the background thread waits out: it tries leases and positions again in the next round."""
+"""Errors after which the background thread goes on: it tries leases and positions again in the next round."""
 
 
 class Ran(NamedTuple):

@@ -30,8 +30,8 @@ never been; producer: what it has stored is not in the log; event: of a stream; 
 
 @dataclass(frozen=True, slots=True)
 class Damage:
-    """One thing that is not as it was written: of which topic, in which object, item or file, at which byte, and the
-    records that are lost with it."""
+    """One thing that is not as it was written: its topic, its object, item or file, the byte where the damage begins,
+    and the records that are lost with it."""
 
     kind: Kind
     text: str
@@ -48,7 +48,7 @@ class Damage:
 
 
 def check_head(log: TopicLog, head: Head) -> list[Damage]:
-    """What cannot be so in a head."""
+    """What contradicts itself in a head."""
     key = heads.head_key(log.id)
     where = f"item {key.p}/{key.i}"
     wrong = [
@@ -76,7 +76,7 @@ class PageWalk:
         self._ended = False
 
     def next(self) -> Steps[Page | None]:
-        """The next page; None after the last."""
+        """The next page; None after the last one."""
         if self._ended:
             return None
         if self.head is None:
@@ -119,8 +119,8 @@ class PageWalk:
             self._number, self._due = head.first, None
 
     def _true(self) -> Steps[tuple[Page | None, object]]:
-        """The same by linearizable reads, which no transaction under way can hide; and the head that it was judged
-        by."""
+        """The page and the head that it is judged by, from linearizable reads, which see what plain reads may not show
+        yet."""
         head = self.log.saw((yield from guard.truth(heads.head_key(self.log.id))))
         self._rise(head)
         self._ended = self._number >= head.page
@@ -135,7 +135,7 @@ class PageWalk:
         return plain, (plain.first if plain else None, plain.revision if plain else None, head.first)
 
     def _gap(self, page: Page | None) -> Steps[Page]:
-        """It is so: name it, and go on behind it."""
+        """A page is lost for certain: note it, and continue behind the gap."""
         p, name = heads.head_key(self.log.id).p, self.log.name
         where = f"item {p}/{self._number}"
         if page is not None:
@@ -158,5 +158,5 @@ def _shown(offsets: Mapping[int, int]) -> str:
 
 
 def distinct(damages: Sequence[Damage]) -> list[Damage]:
-    """Each once, in the order of the first."""
+    """Each element once, in the order of the first occurrences."""
     return list(dict.fromkeys(damages))

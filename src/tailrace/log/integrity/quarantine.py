@@ -23,7 +23,7 @@ FIRST_BITS = 55
 
 
 class PassedOffsets(msgspec.Struct, frozen=True, forbid_unknown_fields=False):
-    """Offsets of a partition that readers pass over, and the user that decided so, when and why."""
+    """Offsets of a partition that readers pass over, with the user who decided so, when and why."""
 
     partition: int
     first: int
@@ -35,7 +35,7 @@ class PassedOffsets(msgspec.Struct, frozen=True, forbid_unknown_fields=False):
 
     @property
     def lost(self) -> Lost:
-        """The offsets."""
+        """The offsets, as damage names them."""
         return Lost(self.partition, self.first, self.end)
 
 
@@ -48,13 +48,13 @@ def _key(log: TopicLog, lost: Lost) -> Key:
 
 
 def passes(log: TopicLog) -> Steps[list[PassedOffsets]]:
-    """What readers of a topic pass over."""
+    """All offsets that readers of a topic pass over."""
     items = yield from guard.read_all(_hash(log))
     return [msgspec.convert({k: v for k, v in item.items() if k not in ("p", "i")}, PassedOffsets) for item in items]
 
 
 def covering(log: TopicLog, lost: Iterable[Lost]) -> Steps[list[PassedOffsets] | None]:
-    """The decisions that cover these offsets, one for each; None unless all are covered."""
+    """The decisions that cover these offsets, one for each; None unless all offsets are covered."""
     decided = yield from passes(log)
     found = []
     for q, first, end in lost:

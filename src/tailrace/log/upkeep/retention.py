@@ -27,7 +27,7 @@ from tailrace.storage.tables import LAST, Delete, Equals, Less, Set, Update
 
 @dataclass(frozen=True, slots=True)
 class RetentionRule:
-    """What retention keeps: records since a time (milliseconds), so many bytes, and whatever is held."""
+    """What retention keeps: records since a time (milliseconds), so many bytes, and whatever a holder still needs."""
 
     since: int | None = None
     bytes: int | None = None
@@ -82,7 +82,7 @@ def stored_bytes(log: TopicLog) -> Steps[int]:
 
 
 def page_bytes(log: TopicLog, page: Page) -> Steps[int]:
-    """The bytes of the records on a page; the chunks of a manifest count while its list can be read."""
+    """The bytes of the records on a page; those in a manifest's chunks count as long as its list can be read."""
     total = 0
     for entry in page.entries:
         try:
@@ -128,7 +128,7 @@ def drop_pages(log: TopicLog) -> Steps[int]:
 
 
 def _drop_gap(log: TopicLog, head: Head) -> Steps[bool]:
-    """Skip lost pages, once no reader may read them any more."""
+    """Skip lost pages, once all their offsets are below the floors."""
     gap = (yield from missing_pages.gap_at(log, head.first)) if head.first < head.page else None
     if gap is None or any(end > head.floor[q] for q, _, end in gap.lost):
         return False

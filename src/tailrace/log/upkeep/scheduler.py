@@ -25,7 +25,7 @@ from tailrace.storage.calls import Store
 LEASE = "upkeep"
 HOUR_SECONDS = 3600.0
 LEASE_CHECK_SECONDS = 2.0
-"""Seconds between two looks at the lease while it waits."""
+"""Seconds between two looks at the lease while upkeep waits."""
 _log = logging.getLogger("tailrace")
 
 
@@ -34,13 +34,13 @@ class UpkeepPace:
     """How fast upkeep may write, and the function that it reports to."""
 
     rate: float | None = None
-    """Bytes a second, at most; None: as fast as it can."""
+    """The most bytes a second; None: as fast as possible."""
     told: Callable[[str, int], None] = lambda topic, bytes: None
-    """Called with a topic's name and how many more bytes were written; with none while it reads."""
+    """Called with a topic's name and the number of bytes written since the last call; with 0 while upkeep reads."""
 
 
 class HomeUpkeep:
-    """Runs upkeep in one home.  Any number may try; only the holder of the lease works.  Used by one thread."""
+    """Runs upkeep in one home. Several processes may try; only the holder of the lease works. One thread uses it."""
 
     def __init__(self, store: Store, pace: UpkeepPace | None = None, *, wall: Callable[[], float] = time.time) -> None:
         self._store, self._pace, self._wall = store, pace or UpkeepPace(), wall
@@ -52,9 +52,8 @@ class HomeUpkeep:
         return self._store.forked
 
     def run(self, topics: Iterable[str] = (), *, wait: float = 1.5 * TTL) -> list[UpkeepResult]:
-        """Upkeep of these topics, or of all; `Busy` if another process does it and still does after `wait` seconds.
-
-        An error with one topic is noted, and the others have their turn."""
+        """Upkeep of these topics, or of all; `Busy` if another process is still at it after `wait` seconds.  An error
+        with one topic is noted, and upkeep goes on with the next."""
         with Lease(self._store, LEASE, wall=self._wall) as lease:
             if not lease.acquire(wait):
                 raise Busy(f"upkeep of this home is under way already, {self._holder()}; wait for it, or stop it")
@@ -66,7 +65,7 @@ class HomeUpkeep:
             return [self._tend(lease, name, named) for name in names if not self._stopped.is_set()]
 
     def stop(self) -> None:
-        """End after the topic, or the object, that is being worked on."""
+        """Stop after the topic, or the object, that is being worked on."""
         self._stopped.set()
 
     def _holder(self) -> str:
@@ -109,7 +108,7 @@ class HomeUpkeep:
         return done
 
     def _wait(self, lease: Lease, seconds: float) -> None:
-        """Sleep; end early when upkeep is stopped or another process has taken over."""
+        """Sleep; wake early when upkeep is stopped or another process has taken over."""
         while seconds > 0:
             self._stopped.wait(min(seconds, LEASE_CHECK_SECONDS))
             self._check(lease)
@@ -126,11 +125,11 @@ class HomeUpkeep:
 
 
 class _Stopped(Exception):
-    """Raised in the middle of a topic's upkeep, which can be cut off anywhere."""
+    """Ends a topic's upkeep, which can be cut off anywhere."""
 
 
 class BackgroundUpkeep:
-    """A thread that runs upkeep every so many seconds, until it is stopped.  It logs what fails, and tries again."""
+    """A thread that runs upkeep every so many seconds, until it is stopped. It logs errors, and tries again."""
 
     def __init__(self, keeper: HomeUpkeep, every: float = HOUR_SECONDS) -> None:
         self._keeper, self._every = keeper, every

@@ -22,14 +22,15 @@ from tailrace.log.upkeep.retention import RetentionRule, retain
 from tailrace.storage.calls import Steps
 
 MERGED_PARTS_OF_RETENTION = 8
-"""A merged object or page holds at most this part of what retention keeps, since a page goes as a whole."""
+"""A merged object or page holds at most this part of what retention keeps, since retention removes a page as a
+whole."""
 MIN_MERGED_BYTES = 1024 * 1024
-"""… but objects of this size are made in any case."""
+"""Objects may become this large in any case."""
 
 
 @dataclass(slots=True)
 class UpkeepResult:
-    """What one upkeep of a topic did."""
+    """What one run of upkeep did to a topic."""
 
     topic: str
     expired_records: int = 0
@@ -39,7 +40,7 @@ class UpkeepResult:
     spared_chunks: int = 0
     """Chunks that compaction could not read, and has left as they are."""
     merged_pages: int = 0
-    """By how many pages the topic has become fewer."""
+    """By how many the topic's pages became fewer."""
     written_bytes: int = 0
     """Bytes of objects that compaction and merging have made."""
     cleaned_chunks: int = 0
@@ -48,7 +49,7 @@ class UpkeepResult:
     """How far this host's clock is ahead of the time that retention and compaction went by."""
     seconds: float = 0.0
     error: str | None = None
-    """Why it could not be finished."""
+    """Why upkeep could not be finished."""
 
     @property
     def idle(self) -> bool:
@@ -64,9 +65,8 @@ def tend(
     held: Mapping[int, int] | None = None,
     told: Told = unheard,
 ) -> Steps[None]:
-    """One upkeep of a topic, at this time in milliseconds since 1970; what was done so far stands in `done`.
-
-    `held`: the first offset of each partition that a holder still needs; nothing from there on is removed."""
+    """Run upkeep of a topic, at this time in milliseconds since 1970; `done` gets what was done so far.  `held`: the
+    first offset of each partition that a holder still needs; nothing from there on is removed."""
 
     def wrote(bytes: int) -> None:
         done.written_bytes += bytes
@@ -88,7 +88,7 @@ def tend(
 
 
 def object_size(settings: TopicSettings) -> int:
-    """How large an object that upkeep makes of a topic may become."""
+    """How many bytes an object that upkeep makes of a topic may have."""
     most = merge_plan.MERGED_OBJECT_BYTES if settings.merge_bytes is None else settings.merge_bytes
     if settings.retention_bytes is None:
         return most

@@ -26,9 +26,7 @@ class OffsetSpan(NamedTuple):
 
 class _Waiter:
     """A thread that waits for a batch, and whether it can lead: commit the batch itself instead of leaving it to
-    another.
-
-    Sixteen locks wake sixteen threads for a third of what an Event would cost."""
+    another thread.  Waking sixteen threads by sixteen locks takes a third of the time that an Event takes."""
 
     __slots__ = ("leads", "turn")
 
@@ -72,7 +70,7 @@ class CommitBatch:
         self.chunk: Chunk | None = None
         self._encoding = threading.Lock()
         self.began: float | None = None
-        """When it began to wait for company."""
+        """When the batch began to wait for more records."""
         self.waited = False
         """Whether a sender waits for it."""
         self.appended: Appended | None = None
@@ -86,7 +84,7 @@ class CommitBatch:
         self._waiting: list[_Waiter] = []
 
     def encode(self, compression: Compression) -> Chunk:
-        """Its records as a chunk; the first thread that asks encodes it."""
+        """The batch's records as a chunk; the first thread that asks encodes it."""
         with self._encoding:
             if self.chunk is None:
                 self.chunk = self.buffer.encode(compression)
@@ -106,12 +104,13 @@ class CommitBatch:
         self._wake()
 
     def _wake(self) -> None:
-        """Wake one waiting thread, which wakes the next.  All at the same time would fight for the interpreter."""
+        """Wake one waiting thread, which wakes the next.  If all woke at the same time they would fight for the
+        interpreter."""
         with suppress(IndexError):
             self._waiting.pop().turn.release()
 
     def settle(self, timeout: float | None = None) -> bool:
-        """Block until it is committed or has failed; whether that was in time."""
+        """Block until the batch is committed or has failed; gives whether that was in time."""
         self.waited = True
         while not self._finished:
             if self.lead is not None:
@@ -132,7 +131,7 @@ class CommitBatch:
                 self._wake()
 
     def call(self) -> bool:
-        """Wake one of the waiting threads to commit the batch; whether one could be woken."""
+        """Wake one of the waiting threads to commit the batch; gives whether one could be woken."""
         for waiter in self._waiting:
             with suppress(ValueError):  # another thread has just woken it, or it has stopped waiting
                 if waiter.leads:
@@ -142,7 +141,7 @@ class CommitBatch:
         return False
 
     def wait(self, timeout: float | None = None) -> Appended:
-        """Block until it is committed, or raise why it is not."""
+        """Block until the batch is committed; raises why it could not be."""
         if not self.settle(timeout):
             raise TimedOut(
                 f"records sent to {self.topic!r} are not yet acknowledged after {timeout} s; they still may be"
@@ -169,11 +168,12 @@ class CommitBatch:
         return self._finished
 
     def landed(self, partition: int, rank: int) -> tuple[int, int]:
-        """The partition of a record, once committed, and its place among this batch's records there."""
+        """The partition that a record went to, and its place among this batch's records there, once the batch is
+        committed."""
         return self.moved[partition][rank] if self.moved is not None else (partition, rank)
 
     def spans(self, partition: int, rank: int, count: int) -> list[OffsetSpan]:
-        """Where some records are, once committed."""
+        """Where some records are, once the batch is committed."""
         if self.moved is None:
             return [OffsetSpan(partition, self.offset(partition, rank), count)]
         out: list[OffsetSpan] = []
@@ -186,7 +186,7 @@ class CommitBatch:
         return out
 
     def offset(self, partition: int, rank: int) -> int:
-        """The offset of a record, once committed, from where it landed."""
+        """The offset of a record, once the batch is committed."""
         offsets = self.wait().offsets
         if offsets is None:
             raise OutcomeUnknown(
@@ -196,7 +196,7 @@ class CommitBatch:
 
 
 def unsettled(topic: str, records: int) -> OutcomeUnknown:
-    """What closing a producer raises when it has ended before everything was committed or had failed."""
+    """The error of a producer that is closed before every record was committed or had failed."""
     return OutcomeUnknown(
         f"this producer of {topic!r} has ended, and {records} of the records it took may or may not be stored; "
         "read the topic before you send them again"

@@ -49,8 +49,8 @@ class Appended:
 def commit(
     placed: Sequence[Placed], patience: float = guard.PATIENCE, others: FurtherWrites | None = None
 ) -> Steps[list[Appended]]:
-    """APPEND chunks, each of another topic, and perhaps others' writes, all or none; `OutcomeUnknown` when it fails
-    while in doubt."""
+    """APPEND chunks, each of another topic, and perhaps further writes: all or nothing.  `OutcomeUnknown` if it gives
+    up in doubt."""
     placed = list(placed)
     try:
         return (yield from _commit(placed, patience, others))
@@ -103,8 +103,8 @@ def _commit(placed: list[Placed], patience: float, others: FurtherWrites | None 
 
 
 def _sent_before(placed: Sequence[Placed]) -> Steps[list[Appended] | None]:
-    """Find out what became of an attempt whose thread was interrupted; no other attempt may begin before that is
-    known."""
+    """Find out what became of an attempt whose thread was interrupted; until that is known no other attempt may
+    begin."""
     if all(p.attempt.sent is None for p in placed):
         return None
     for p in placed:

@@ -76,9 +76,10 @@ class SequenceGuard:
 def commit_guarded(
     placed: Sequence[Placed], decider: Guard, others: FurtherWrites | None = None
 ) -> Steps[tuple[bool, Item | None]]:
-    """APPEND in one transaction with a guard item, which alone says whether it happened: (won, the item if read).
+    """APPEND in one transaction with a guard item, which alone says whether it happened: (won, the item if it was
+    read).
 
-    With others' writes there may be nothing to append."""
+    With `others` there may be no chunk to append."""
     placed, began = list(placed), None
     mine, bare = set(), "" if placed else heads.new_id()
     while True:

@@ -32,7 +32,7 @@ from tailrace.storage.tables import Absent, Add, Equals, Item, Key, Put, Set, Up
 
 
 def start(name: str) -> Steps[Item]:
-    """Take a name: the epoch one higher than any life before.  An answer that is lost only costs a number."""
+    """Take a name, at an epoch above that of every earlier life. If the answer is lost, only a number is wasted."""
     key = Key(f"$Producer-{name}")
     while True:
         if (yield from guard.read(key)) is None:
@@ -45,7 +45,8 @@ def start(name: str) -> Steps[Item]:
 
 
 def last_batch(log: TopicLog, name: str) -> Steps[int]:
-    """The number of the last batch that is stored under a name; 0 before the first.  No life of it is fenced."""
+    """The number of the last batch that is stored under a name; 0 before the first.  It fences no life of the
+    producer."""
     item = yield from guard.read(Key(f"$Producer-{log.id}_{check_name('producer', name)}"))
     return int(item["seq"]) if item is not None else 0
 
@@ -58,12 +59,12 @@ class ProducerGuard(SequenceGuard):
     seq: int
 
     def action(self, id: str, page: int) -> Update:
-        """This batch is the next one, and this life has the name."""
+        """The write whose condition is that this batch is the next one, and that no other life has taken the name."""
         when = rules({"named.epoch": Equals("epoch", self.epoch), "named.seq": Equals("seq", self.seq - 1)})
         return Update(self.key, (Set("seq", self.seq), Set("id", id), Set("page", page)), when)
 
     def moved(self, item: Item) -> bool:
-        """Whether another process has numbered a batch, or taken the name, since."""
+        """Whether another process has sent a batch under the name, or taken the name, since."""
         return (item["epoch"], item["seq"], item["id"]) != (self.seen["epoch"], self.seen["seq"], self.seen["id"])
 
 
@@ -94,7 +95,8 @@ def _shown(name: str) -> str:
 
 
 def _repeated(log: TopicLog, item: Item, seq: int) -> Steps[Appended]:
-    """A batch that is in the log: its offsets while its page exists, for the last one sent."""
+    """The result for a batch that is already in the log: its offsets if it is the last one sent, and its page
+    exists."""
     if item["seq"] != seq:
         return Appended(None, {})
     while True:

@@ -34,17 +34,18 @@ class NumberGuard(SequenceGuard):
 
 
 def number_key(name: str) -> Key:
-    """Where the item of a name is."""
+    """The key of a name's item."""
     return Key(f"$Producer-{name}")
 
 
 def stored(name: str) -> Steps[Item]:
-    """The item of a name; made if it is used for the first time."""
+    """The item of a name; the first use makes it."""
     return (yield from open_guard(number_key(name), {"seq": 0, "id": "", "page": 0, "topics": []}))
 
 
 def append_once(name: str, seq: int, placed: Sequence[Placed]) -> Steps[Item | None]:
-    """Append these, unless number `seq` of the name, or a later one, is there: then its item is the answer."""
+    """Append these, unless append number `seq` of this name, or a later one, has happened: then gives the name's
+    item."""
     topics = sorted(p.log.id for p in placed)
     item = yield from stored(name)
     while item["seq"] < seq:

@@ -1,9 +1,8 @@
-"""Stored chunks of which only the entry is at hand: spread again over the partitions of a topic that has grown, or
-copied to a new name.
+"""Stored chunks of which a process has only the entry: read back, to be spread over more partitions, or copied to a new
+name.
 
-The process that put a chunk says with its entry for how many partitions it was made, and which records were sent to
-their partition.
-"""
+The process that stored a chunk says with its entry for how many partitions it made the chunk, and which records were
+sent to their partition."""
 
 from __future__ import annotations
 
@@ -23,7 +22,7 @@ from tailrace.storage.calls import Steps
 
 
 class ChunkOrigin(NamedTuple):
-    """For how many partitions a chunk was made (0: that does not matter), and which of its records stay where they
+    """How a chunk was made: for how many partitions (0: that does not matter), and which of its records stay where they
     are: (partition, place, count)."""
 
     partitions: int = 0
@@ -32,12 +31,12 @@ class ChunkOrigin(NamedTuple):
 
     @classmethod
     def of(cls, chunk: Chunk) -> ChunkOrigin:
-        """How a chunk was origin."""
+        """The origin of a chunk that is at hand."""
         return cls(chunk.partitions, chunk.pinned, chunk.compression)
 
 
 def is_stale(log: TopicLog, origin: ChunkOrigin) -> bool:
-    """Whether a topic has grown since a chunk was origin."""
+    """Whether a topic has grown since a chunk was made."""
     return 0 < origin.partitions < log.newest.partitions
 
 
@@ -61,7 +60,7 @@ def _copy_chunk(log: TopicLog, entry: ChunkEntry) -> Steps[ChunkEntry]:
 
 def taken_back(log: TopicLog, entry: ChunkEntry, origin: ChunkOrigin, data: bytes | None = None) -> Steps[Chunk]:
     """Read a stored chunk back as one that is not placed yet; placing it spreads it over the partitions that there are
-    by now.
+    by then.
 
     `ObjectMissing` if cleaning has removed it."""
     if data is None:

@@ -20,7 +20,7 @@ from tailrace.storage.tables import Add, Change, Equals, Item, Key, Path, Set, U
 
 
 def reader_key(name: str) -> Key:
-    """Where a source's position is."""
+    """The key of a source's item."""
     return Key(f"$Reader-{name}")
 
 
@@ -30,7 +30,7 @@ def log_name(name: str) -> str:
 
 
 def open_reader(name: str, position: Any) -> Steps[Item]:
-    """A source's item; made with this position if it is read for the first time."""
+    """A source's item; made with this position when it is first used."""
     return (yield from open_guard(reader_key(name), {"seq": 0, "position": position, "id": "", "page": 0}))
 
 
@@ -54,6 +54,6 @@ class SourceGuard(SequenceGuard):
 
 
 def take_in(placed: list[Placed], progress: SourceGuard) -> Steps[tuple[bool, Item]]:
-    """Append a batch and its position, once.  (True, the item) if this life did; else (False, where it now is)."""
+    """Append a batch and its position, once. (True, the item) if this life did, else (False, the item as it is now)."""
     won, item = yield from commit_guarded(placed, progress)
     return won, item if item is not None else (yield from progress.read())

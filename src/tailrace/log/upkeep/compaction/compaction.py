@@ -47,22 +47,22 @@ from tailrace.storage.calls import Steps
 from tailrace.storage.tables import Item
 
 MAX_KEY_BYTES_PER_ROUND = 128 * 1024 * 1024
-"""Bytes of keys that one round takes in."""
+"""Bytes of keys that one round reads."""
 DIRTY_RATIO = 0.5
 """A round begins when the new bytes are this share of the compacted ones: so compaction writes at most three bytes for
 each byte that was appended."""
 
 
 class Compacted(NamedTuple):
-    """How many records are gone, and which chunks were left as they are, since they cannot be read."""
+    """How many records were removed, and which chunks were left as they are, since they cannot be read."""
 
     records: int
     spared: tuple[SparedChunk, ...] = ()
 
 
 def compact(log: TopicLog, how: CompactionSettings, told: Told = unheard) -> Steps[Compacted]:
-    """Compact whatever is worth it.  While there is damage that is not quarantined, its progress is not stored: the
-    next upkeep looks again, and reports it again."""
+    """Compact whatever is worth it.  While there is damage that is not quarantined, the progress is not stored: the
+    next upkeep looks again, and reports the damage again."""
     removed, left = 0, dict[str, SparedChunk]()
     while True:
         mark = yield from guard.read(upkeep_key(log.id))
@@ -80,7 +80,7 @@ def compact(log: TopicLog, how: CompactionSettings, told: Told = unheard) -> Ste
 
 
 def _begin(log: TopicLog, how: CompactionSettings, mark: Item | None, told: Told) -> Steps[CompactionRound | None]:
-    """The next round, if it is worth it: the new pages, as many as fit into memory."""
+    """The next round, if it is worth it: as many new pages as fit into memory."""
     done = mark["compacted"] if mark else -1
     clean, dirty = yield from _sizes(log, how, done)
     if not _due(how, mark) and (not dirty or dirty < DIRTY_RATIO * clean):
@@ -101,13 +101,13 @@ def _begin(log: TopicLog, how: CompactionSettings, mark: Item | None, told: Told
 
 
 def _due(how: CompactionSettings, mark: Item | None) -> bool:
-    """Whether there are tombstones that should have gone long ago."""
+    """Whether there are tombstones whose time has long been over."""
     left = mark["tombstones"] if mark else None
     return left is not None and how.before is not None and left < how.before - how.delay
 
 
 def _sizes(log: TopicLog, how: CompactionSettings, done: int) -> Steps[tuple[int, int]]:
-    """The bytes that were compacted before, and those that are new."""
+    """The bytes of pages that were compacted before, and of those that are new."""
     clean = dirty = 0
     number = (yield from log.head()).first
     while (page := (yield from closed_page(log, how, number))) is not None:
@@ -118,7 +118,8 @@ def _sizes(log: TopicLog, how: CompactionSettings, done: int) -> Steps[tuple[int
 
 
 def _taken_in(log: TopicLog, page: Page, begun: CompactionRound, size: int) -> Steps[bool]:
-    """Take in the records of a page, but not what cannot be read; False if another upkeep replaced it meanwhile."""
+    """Collect the keys of a page, except those that cannot be read; False if another upkeep replaced the page
+    meanwhile."""
     chunks, at, unread = (yield from opened(log, page, begun)), heads.plus(page.base, {}), len(begun.unread)
     for group in groups(chunks or (), size):
         for some, found in (yield from read_around(log, group, at, _keys, begun.unread, begun.passed)):

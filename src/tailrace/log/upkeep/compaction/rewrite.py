@@ -35,7 +35,7 @@ from tailrace.storage.calls import Steps
 
 
 def rewrite(log: TopicLog, how: CompactionSettings, begun: CompactionRound, told: Told) -> Steps[bool]:
-    """Every page of a round, oldest first; False if some could not be replaced, which ends the round."""
+    """Rewrite every page of a round, oldest first; False if some could not be replaced, which ends the round."""
     head = yield from log.head()
     how, number = unless_grown(how, head), head.first
     while number <= begun.upto:
@@ -56,7 +56,7 @@ def rewrite(log: TopicLog, how: CompactionSettings, begun: CompactionRound, told
 def _together(
     log: TopicLog, how: CompactionSettings, begun: CompactionRound, number: int, gc: int
 ) -> Steps[list[Page]]:
-    """Neighbouring pages from this number on that are written again together: as one object, about."""
+    """Neighbouring pages from this number on that are rewritten together: about as many as make one object."""
     pages: list[Page] = []
     size = items = ids = 0
     while len(pages) < merge_plan.MAX_PAGES_PER_MERGE:
@@ -84,7 +84,8 @@ def _listed(page: Page) -> bool:
 
 @dataclass(slots=True)
 class Replacement:
-    """What replaces some pages, how many records it drops, and which chunks stay as they are, and where."""
+    """What replaces some pages: the new entries, how many records are dropped, and which chunks stay as they are, and
+    where."""
 
     entries: list[ChunkEntry] = field(default_factory=list)
     gone: int = 0
@@ -141,7 +142,8 @@ def _replacement(
 
 
 def _spare(log: TopicLog, begun: CompactionRound, pages: Sequence[Page], new: Replacement) -> Steps[bool]:
-    """What could not be read is left as it is; False if it was replaced meanwhile, and so is no damage."""
+    """Note chunks that cannot be read as left as they are; False if they were replaced meanwhile, and so are not
+    damaged."""
     if not (yield from as_read(log, pages)):
         return False
     for entry, at in new.unread:
@@ -150,13 +152,13 @@ def _spare(log: TopicLog, begun: CompactionRound, pages: Sequence[Page], new: Re
 
 
 MAX_DECODED_BYTES = MERGED_OBJECT_BYTES + MERGED_OBJECT_BYTES // 4
-"""Bytes of decoded records that are decided on together: a whole group if it is not compressed, but only a part of a
-compressed one that becomes large."""
+"""Bytes of decoded records that are decided on together: the whole of a group that is not compressed, but only a part
+of a compressed one that becomes large."""
 
 
 class Remainder:
-    """What stays of some chunks, and how many records do not.  Records are encoded as soon as many were decoded, so
-    that the memory does not depend on how well they are compressed."""
+    """The records of some chunks that stay, and the number of those that do not.  Records are encoded as soon as a
+    certain amount was decoded, so that the memory does not depend on how well they are compressed."""
 
     def __init__(self, pieces: Mapping[int, Sequence[RunToPack]], compression: Compression) -> None:
         self._kind = kind_for(piece.kind for some in pieces.values() for piece in some) | OFFSETS
@@ -168,7 +170,7 @@ class Remainder:
         self.gone = 0
 
     def add(self, q: int, rows: Rows, stay: pa.Array[Any]) -> Rows:
-        """Take more records of a partition; gives those that stay."""
+        """Take the next records of a partition, and keep those that stay; gives these."""
         left = Rows(rows.batch.filter(stay), rows.offsets.filter(stay))
         self.gone += len(rows.offsets) - len(left.offsets)
         self._waiting.append((q, left))
@@ -183,7 +185,7 @@ class Remainder:
         self._waiting, self._size = [], 0
 
     def chunk(self) -> Chunk:
-        """What stays as one chunk, which stands for the offsets of all."""
+        """The records that stay as one chunk, which stands for the offsets of all."""
         self._encode()
         return chunk_of(self._kind, self._runs)
 
@@ -203,7 +205,7 @@ def _kept(
 
 
 def _portions(rows: Iterator[Rows]) -> Iterator[list[Rows]]:
-    """As many records as make one lookup of their keys worthwhile, but no more than may be held in memory."""
+    """Records in portions: large enough to make one lookup of their keys worthwhile, small enough for the memory."""
     some: list[Rows] = []
     size = 0
     for one in rows:
