@@ -100,7 +100,7 @@ def copy(
 
 @contextmanager
 def _still(source: Store) -> Iterator[Store]:
-    """The source as of one moment, where its table can."""
+    """The source as of one moment, where its table can show that."""
     snapshot: Any = getattr(source.table, "snapshot", None)
     if snapshot is None:
         yield source
@@ -110,7 +110,8 @@ def _still(source: Store) -> Iterator[Store]:
 
 
 def _mend(source: Store, target: CopyTarget, report: Report) -> bool:
-    """Copy again the objects that a power cut may have left half-written in the target; whether there were any."""
+    """Copy again the objects that a power cut may have left half-written in the target; gives whether there were
+    any."""
     mended = False
     for damage in report.damages:
         if damage.where.startswith("topics/"):
@@ -183,7 +184,7 @@ class _Copy:
         return topics, guards
 
     def _model_table(self, item: Item) -> None:
-        """A table of a model, as of the same moment as all else."""
+        """Copy a model's table, as of the same moment as everything else."""
         name, (schema, view) = item["name"], described(item)
         source: Any = self.source.table
         items = source.sibling(name, schema)
@@ -196,7 +197,7 @@ class _Copy:
         self.copied.tables += 1
 
     def _stream(self, stream: str) -> None:
-        """The Tip first, then the calves below it, which never change."""
+        """Copy a stream: its Tip first, then the calves below it, which never change."""
         tip = self.source.run(guard.truth(Key(stream, TIP)))
         below = LAST if tip is None else tip["n"] - len(tip["e"])
         for calf in self.source.run(guard.read_all(stream, 0, TIP - 1)):
@@ -248,7 +249,8 @@ class _Copy:
         self.copied.topics += 1
 
     def _must_be_lost(self, log: TopicLog, number: int) -> None:
-        """A page that does not show was merged since its head was read; or is lost, as the scrub of the target says."""
+        """A page that does not show was merged since its head was read, or is lost; the scrub of the target tells
+        which."""
         if self.source.run(missing.gap_at(log, number)) is None:
             raise _SourceChanged
 
@@ -295,8 +297,8 @@ class _Copy:
         return len(data)
 
     def _gone(self, name: str) -> None:
-        """Bytes that were there are not: merged and cleaned since; or lost, if it is so the next time too, which the
-        scrub of the target tells."""
+        """Bytes that were there are gone: upkeep has merged and cleaned them; or they are lost, if they are missing the
+        next time too, which the scrub of the target reports."""
         if name not in self.missing:
             self.missing.add(name)
             raise _SourceChanged

@@ -32,7 +32,7 @@ DAY_SECONDS = 86_400
 GIB = 1 << 30
 METERED_COMMITS = 120
 METERED_BYTES = 16 << 20
-"""Bytes that are appended to find out what a GiB costs, in at least ten commits."""
+"""Bytes that are appended to measure what a GiB costs, in at least ten commits."""
 IDLE_SECONDS = 2.0
 LINGERS = (0.1, 0.3, 1.0, 5.0)
 """Seconds that a commit waits for company; producers in the cloud find theirs between 0.1 and 1."""
@@ -70,12 +70,12 @@ class Cost:
         return sum(self.requests.values())
 
     def times(self, factor: float) -> Cost:
-        """This cost, so many times."""
+        """This cost, multiplied."""
         return Cost({name: count * factor for name, count in self.requests.items()}, self.dollars * factor)
 
     @classmethod
     def of(cls, bill: Bill, asked: Mapping[str, Any]) -> Cost:
-        """The metered requests, at these prices."""
+        """The cost of the metered requests at these prices."""
         units, requests = bill.units, bill.requests
         dollars = (
             units["writes"] * asked["write_units_million"] / 1e6
@@ -88,7 +88,8 @@ class Cost:
 
 @dataclass(frozen=True, slots=True)
 class RateCost:
-    """What appending at a rate costs with a linger: how large its commits are, and the day's and a GiB's bill."""
+    """What it costs to append at some rate with a linger: the size of the commits, and the cost of a day and of a
+    GiB."""
 
     linger: float
     commit_bytes: int
@@ -98,7 +99,7 @@ class RateCost:
 
 @dataclass(frozen=True, slots=True)
 class TrafficCost:
-    """What a topic's real chunks cost, for a day of the same traffic."""
+    """What a topic's stored chunks have cost, scaled to a day of the same traffic."""
 
     traffic: Traffic
     day: Cost
@@ -117,7 +118,7 @@ class Estimate:
     idle_producer: Cost
     idle_consumer: Cost
     real: TrafficCost | None = None
-    """By the topic's own traffic; None if it has too little."""
+    """By the topic's own traffic; None if there is too little of it."""
 
 
 def estimate(
@@ -128,9 +129,8 @@ def estimate(
     lately: Traffic | None = None,
     told: Callable[[int], object] = lambda _: None,
 ) -> Estimate:
-    """Meter a topic of so many partitions, with records of this size, so many bytes a day; and what it got `lately`.
-
-    `told` is called with 1 as each of the `STEPS` is done."""
+    """Meter a topic with so many partitions, records of this size and so many bytes a day; `lately` is its own recent
+    traffic.  `told` is called with 1 as each of the `STEPS` is done."""
     full, reading = _gibibyte(partitions, record_bytes, CHUNK_BYTES, asked)
     told(1)
     rates, known = [], {CHUNK_BYTES: full}

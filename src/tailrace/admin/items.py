@@ -32,13 +32,13 @@ class StoredChunks(Protocol):
 
 
 class ItemScrubber:
-    """The items of a home, against its topics."""
+    """Checks the items of a home against its topics."""
 
     def __init__(self, store: Store, report: Report, shelves: Mapping[str, StoredChunks]) -> None:
         self._store, self._report, self._shelves = store, report, shelves
 
     def groups(self, topics: set[str] | None) -> None:
-        """The positions and owners of consumer groups."""
+        """Check the positions and owners of consumer groups."""
         try:
             listed = self._store.run(groups.groups())
             for name, topic, id in listed:
@@ -49,7 +49,7 @@ class ItemScrubber:
             self._report.damage("item", error)
 
     def holders(self) -> None:
-        """The positions that the writers of pipelines have acknowledged."""
+        """Check the positions that the writers of pipelines have acknowledged."""
         for id, shelf in self._shelves.items():
             self._found(scrub_holders(TopicLog(shelf.name, id), self._report.notes))
 
@@ -80,7 +80,7 @@ class ItemScrubber:
         return out
 
     def everything(self) -> None:
-        """One pass over the whole table: small chunks, named producers, pipelines, streams."""
+        """Check, in one pass over the whole table, small chunks, named producers, pipelines and streams."""
         suspicion, suspects = StreamCheck(), set[str]()
         names = {id: shelf.name for id, shelf in self._shelves.items()}
         for item in self._scan():

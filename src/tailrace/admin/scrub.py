@@ -30,12 +30,12 @@ from tailrace.storage.calls import Store
 
 WORKERS = 4
 QUEUED_CHUNKS_PER_WORKER = 4
-"""Chunks waiting for each worker."""
+"""The most chunks that wait for each worker."""
 
 
 @runtime_checkable
 class CheckableTable(Protocol):
-    """A table that can look at its own file."""
+    """A table that can check its own file."""
 
     def check(self, told: Callable[[int], object]) -> tuple[list[Damaged], list[str]]:
         """The damage in it, and other remarks; `told` is called with the bytes read."""
@@ -118,7 +118,7 @@ def _one(scrubber: _Scrubber, name: str, pool: ThreadPoolExecutor, workers: int,
 
 @dataclass(slots=True)
 class TopicChunks:
-    """The chunks of a topic as they are stored, and as they are referred to: 8 bytes of each one's id."""
+    """A topic's stored chunks, and those that the log refers to: 8 bytes of each id."""
 
     name: str
     gc: int
@@ -133,7 +133,7 @@ class TopicChunks:
         sizes.append(size)
 
     def count(self, report: Report) -> None:
-        """Chunks that nothing refers to; below the fence nothing ever will."""
+        """Count the chunks that nothing refers to; nothing will ever refer to those below the fence."""
         kept = array("Q", sorted(self.referred))
         for gen, (ids, sizes) in self.stored.items():
             for id, size in zip(ids, sizes, strict=True):
@@ -160,7 +160,7 @@ class _Scrubber:
         self.shelves: dict[str, TopicChunks] = {}
 
     def topic(self, log: TopicLog, pool: ThreadPoolExecutor, most: int) -> None:
-        """Walk the pages here, and have the chunks read by others."""
+        """Walk over the pages in this thread, and have worker threads read the chunks."""
         head = self.store.run(log.head())
         shelf = self.shelves[log.id] = TopicChunks(log.name, head.fence)
         self.report.topics += 1
@@ -194,7 +194,7 @@ class _Scrubber:
         return True
 
     def _ids(self, log: TopicLog, entry: ChunkEntry) -> list[int]:
-        """The chunks that an entry refers to, with the list of them, if there is one."""
+        """The ids of the chunks that an entry refers to, and of their list, if there is one."""
         ids = [_short(entry.id)]
         if entry.kind & MANIFEST:
             with suppress(Damaged, LookupError):  # the chunk's own scrubbing tells

@@ -51,11 +51,11 @@ class Bell:
                 os.eventfd_write(self._own, 1)
 
     def is_set(self) -> bool:
-        """Whether it was rung since it was cleared."""
+        """Whether it was rung since it was last cleared."""
         return self._rung
 
     def clear(self) -> None:
-        """Wait from now on."""
+        """Make the next `wait` block."""
         with self._lock:
             self._rung = False
             self._event.clear()
@@ -64,7 +64,7 @@ class Bell:
                     os.eventfd_read(self._own)
 
     def wait(self, seconds: float) -> bool:
-        """Wait until it is rung, a file is written to, or so many seconds have passed; whether it was rung."""
+        """Wait until it is rung, a file is written to, or so many seconds have passed; gives whether it was rung."""
         if self._poll is None or self._closed or self._watch is None:
             return self._event.wait(seconds)
         if any(number == self._watch for number, _ in self._poll.poll(seconds * 1000)):
@@ -75,8 +75,7 @@ class Bell:
 
     @property
     def pause(self) -> float:
-        """Seconds after which to look whether something was committed: the system reports a write before its commit
-        shows."""
+        """Seconds after which to check for a commit: the system reports a write before its commit shows."""
         if self._poll is None:
             return OFTEN
         since = time.monotonic() - self._stirred
@@ -93,7 +92,8 @@ class Bell:
 
 
 def _watching(files: Sequence[Path]) -> tuple[int | None, int | None]:
-    """Descriptors that report writes to files, and a ring of this process; none where the system has no inotify."""
+    """Descriptors that report writes to files, and a descriptor by which this process rings; none where the system has
+    no inotify."""
     if not files or sys.platform != "linux":
         return None, None
     watch = -1

@@ -33,7 +33,7 @@ TTL = 10.0
 
 
 def new_number(bits: Callable[[int], int] = secrets.randbits) -> int:
-    """The number of a process life: 62 random bits, so no two lives share one, whatever they are called."""
+    """The number of a process life: 62 random bits, so no two lives share one, whatever their names are."""
     return bits(62) or 1
 
 
@@ -44,12 +44,12 @@ def shown(wall: float, ttl: float) -> dict[str, Any]:
 
 
 class Beats:
-    """Which beats stand still.  Pure: the caller says what it read, and when on its own clock."""
+    """Finds beats that stand still. Pure: the caller says what it read, and when on its own clock."""
 
     def __init__(self, ttl: float = TTL) -> None:
         self.ttl = ttl
         self.silent: frozenset[Hashable] = frozenset()
-        """Those seen with the same beat for `ttl`, as of the last look."""
+        """The holders whose beat had stood still for `ttl` at the last look."""
         self._seen: dict[Hashable, tuple[Hashable, float]] = {}
 
     def look(self, beats: Mapping[Any, Hashable], before: float, after: float) -> None:
@@ -82,7 +82,7 @@ class HeldLease:
         return Check(self.key, self.when("check"))
 
     def stands(self, item: Item | None) -> bool:
-        """Whether a stored item still says so."""
+        """Whether a stored item still has this owner and epoch."""
         return item is not None and (item["owner"], item["epoch"]) == (self.owner, self.epoch)
 
 
@@ -106,7 +106,7 @@ def take(key: Key, me: int, seen: Item, *changes: Change) -> Steps[tuple[HeldLea
 
 
 def release(held: HeldLease, patience: float = guard.PATIENCE) -> Steps[bool]:
-    """Give a lease back, if it is still held; whether that made it free.  `TimedOut` without an answer."""
+    """Give a lease back, if it is still held; says whether that made it free. `TimedOut` without an answer."""
     began = yield from calls.now()
     while True:
         give = Update(held.key, (Set("owner", NOBODY),), held.when("release"))
@@ -133,14 +133,13 @@ def waited(began: float, patience: float, what: str) -> Steps[None]:
 
 # --- one owner at a time ----------------------------------------------------------------------------------------------
 def lease_key(name: str) -> Key:
-    """Where a lease is."""
+    """The key of a lease."""
     return Key(f"$Lease-{name}")
 
 
 def acquire(name: str, me: int, beats: Beats, show: Mapping[str, Any]) -> Steps[HeldLease | None]:
-    """Take a lease that is free or whose holder has ended or been silent for `ttl`; None: busy, for now.
-
-    To find a holder silent takes two looks, so ask again with the same `beats`."""
+    """Take a lease that is free, or whose holder has ended or been silent for `ttl`; None: another process has it for
+    now.  A silent holder shows only at the second look, so ask again with the same `beats`."""
     key = lease_key(name)
     while True:
         before = yield from calls.now()
@@ -160,7 +159,7 @@ def acquire(name: str, me: int, beats: Beats, show: Mapping[str, Any]) -> Steps[
 
 
 def beat(held: HeldLease, show: Mapping[str, Any]) -> Steps[bool]:
-    """Say that the holder lives; whether it still is the holder.  A lost answer does no harm."""
+    """Show that the holder lives; gives whether it still is the holder. A lost answer does no harm."""
     raise_it = Update(held.key, (Add("beat", 1), Set("shown", dict(show))), held.when("beat"))
     return not isinstance((yield from guard.attempt(raise_it)), Refused)
 
@@ -174,7 +173,7 @@ class BeatThread:
         self._store, self._beat, self._every = store, beat, every
         self._stop = threading.Event()
         self.lost = False
-        """Whether `beat` has answered False: the lease is another's."""
+        """Whether `beat` has answered False: another process has the lease."""
         self._thread = threading.Thread(target=self._run, name="tailrace-beat", daemon=True)
         self._thread.start()
 
@@ -188,7 +187,7 @@ class BeatThread:
                 return
 
     def stop(self) -> None:
-        """No more beats; returns when the last has ended."""
+        """Stop; returns when the last beat has ended."""
         self._store.check()
         self._stop.set()
         self._thread.join()
@@ -224,7 +223,7 @@ class Lease:
         return True
 
     def holder(self) -> Mapping[str, Any]:
-        """What its holder shows of itself: host, pid, expires; empty if there is none."""
+        """What the holder shows: host, pid, expires; empty if there is no holder."""
         item = self._store.run(guard.read(lease_key(self.name)))
         return item["shown"] if item is not None and item["owner"] != NOBODY else {}
 
@@ -238,13 +237,13 @@ class Lease:
 
     @property
     def held(self) -> bool:
-        """Whether it is held, as far as this process knows; only `check` in a write is proof."""
+        """Whether it is held, as far as this process knows; only `check` in a write proves it."""
         held = self._held is not None and self._beating is not None and not self._beating.lost
         return held and not self._store.forked
 
     @property
     def epoch(self) -> int:
-        """The epoch it is held under: higher than that of any holder before."""
+        """The epoch under which it is held: higher than that of any earlier holder."""
         return self._mine().epoch
 
     def check(self) -> Check:
@@ -258,7 +257,7 @@ class Lease:
         return self._held
 
     def release(self) -> None:
-        """Give it back, if it is held.  In a forked child it stays its parent's."""
+        """Give the lease back, if it is held. A forked child does nothing: the lease belongs to its parent."""
         if self._store.forked:
             return
         held, self._held = self._held, None

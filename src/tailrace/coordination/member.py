@@ -38,7 +38,7 @@ class Shared(Protocol[U]):
 
     @property
     def kept_with_member(self) -> Mapping[str, Any]:
-        """What a member's item says in addition to its beat and its name."""
+        """What a member's item has in addition to its beat and its name."""
 
     def unit(self, unit: U) -> Key:
         """Where a unit's owner, epoch and position are."""
@@ -58,7 +58,7 @@ class Shared(Protocol[U]):
 
 @dataclass(frozen=True, slots=True)
 class Balance(Generic[U]):
-    """The result of a look at the group."""
+    """What a member found when it looked at the group."""
 
     over: frozenset[U]
     """Units over this member's share, to be released once their handled records are committed."""
@@ -69,7 +69,7 @@ class Balance(Generic[U]):
 
 
 class Member(Generic[U]):
-    """One member of a group.  `held` are its leases by unit, `positions` how far each is committed."""
+    """One member of a group. `held` are its leases by unit, `positions` has the committed position of each."""
 
     def __init__(
         self,
@@ -89,9 +89,7 @@ class Member(Generic[U]):
 
     # -- coming, living, going
     def enter(self) -> Steps[None]:
-        """Become a member of a group that is there.
-
-        `AlreadyThere` if another member goes by the same given name, and lives."""
+        """Become a member of an existing group. `AlreadyThere` if another living member has the same given name."""
         yield from self._appear()
         if self._name is not None:
             yield from self._take_name(self._name)
@@ -138,14 +136,14 @@ class Member(Generic[U]):
                 yield from calls.pause(5)
 
     def beat(self) -> Steps[bool]:
-        """MEMBER: raise the beat.  A member that was taken for dead and removed comes back."""
+        """MEMBER: raise the beat. A member that was considered dead and removed becomes a member again."""
         raise_it = Update(self.shared.member(self.number), (Add("beat", 1), Set("shown", self.shown())))
         if isinstance((yield from guard.attempt(raise_it)), Refused):
             yield from self._appear()
         return True
 
     def leave(self) -> Steps[None]:
-        """Give everything back, and be a member no more; commit first."""
+        """Release everything, and leave the group; commit first."""
         for unit in list(self.held):
             yield from self.release(unit)
         if self._named is not None:
@@ -159,8 +157,8 @@ class Member(Generic[U]):
 
     # -- sharing
     def share_out(self) -> Steps[Balance[U]]:
-        """Look at the group: drop units that another member has taken over, and take those that are this member's and
-        free."""
+        """Look at the group: drop units that another member has taken over, and take free ones that belong to this
+        member's share."""
         # Units before members: an owner of a unit was a member before that, so an owner that is no member is gone.
         units = yield from self.shared.units()
         before = yield from calls.now()
@@ -179,7 +177,7 @@ class Member(Generic[U]):
         return Balance(over, not over and share == self.held.keys(), units)
 
     def has_news(self) -> Steps[bool]:
-        """Whether members have come or gone since the last look at the group; a small part of what that costs."""
+        """Whether members have come or gone since the last look at the group; costs a small part of such a look."""
         return frozenset((yield from self.shared.members())) != self._company
 
     def _drop_lost(self, units: Mapping[U, Item]) -> None:
@@ -194,11 +192,11 @@ class Member(Generic[U]):
                 self.took(unit, taken[1])
 
     def took(self, unit: U, item: Item) -> None:
-        """A unit was taken; its item says how far it was worked on."""
+        """Called when a unit was taken; its item says how far it was worked on."""
         self.positions[unit] = item["position"]
 
     def _tidy(self, units: Mapping[U, Item], share: set[U], found: Mapping[int, Item]) -> Steps[None]:
-        """Release units that are this member's only because of a take whose answer was lost; remove members that are
+        """Release units that this member owns only because of a take whose answer was lost; remove members that are
         gone."""
         for unit, item in units.items():
             if item["owner"] == self.number and unit not in self.held and unit not in share:
@@ -209,7 +207,7 @@ class Member(Generic[U]):
 
     # -- what it holds
     def commit(self, to: Mapping[U, int], patience: float = guard.PATIENCE) -> Steps[dict[U, Fenced]]:
-        """COMMIT: everything before these positions is handled.  Drops and gives the units that have a newer owner."""
+        """COMMIT: everything before these positions is handled. Drops, and gives, the units that have a newer owner."""
         moves = {
             u: PositionMove(self.held[u], self.positions[u], at)
             for u, at in to.items()
@@ -238,12 +236,12 @@ class Member(Generic[U]):
         return self.positions[unit]
 
     def release(self, unit: U, patience: float = guard.PATIENCE) -> Steps[None]:
-        """Give a unit back."""
+        """Release a unit."""
         held = self.held[unit]
         self.drop(unit)
         yield from lease.release(held, patience)
 
     def drop(self, unit: U) -> None:
-        """Know nothing more of a unit: it is another's, or may be."""
+        """Forget a unit: another member owns it, or may own it."""
         self.held.pop(unit, None)
         self.positions.pop(unit, None)

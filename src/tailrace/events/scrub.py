@@ -11,7 +11,8 @@ from tailrace.storage.tables import Item
 
 
 class StreamCheck:
-    """Takes the items of streams in the order of a scan; gives the names of streams to be read again as a whole.
+    """Checks the items of streams in the order of a scan; gives the names of streams that must be read again as a
+    whole.
 
     A scan shows items as of different moments, so a stream that looks wrong in it may be right."""
 
@@ -20,7 +21,7 @@ class StreamCheck:
         self._stream, self._due = "", -1
 
     def take(self, item: Item) -> str | None:
-        """One item; the stream that does not look whole with it."""
+        """Check one item; gives the name of the stream that looks damaged with it."""
         stream: str = item["p"]
         before, due = self._stream, self._due
         if stream != before:
@@ -40,7 +41,7 @@ class StreamCheck:
         return stream if due not in (-1, first) else ended
 
     def end(self) -> str | None:
-        """After the last item: the stream whose Tip did not come."""
+        """After the last item: the name of the stream whose Tip did not come."""
         return self._stream if self._due >= 0 else None
 
 

@@ -150,7 +150,7 @@ class StreamChange:
         self.stream, self._events, self._unfolds, self._expected = stream, events, unfolds, expected
 
     def part(self, settings: AppendSettings) -> StreamAppend:
-        """Checked and encoded."""
+        """The part, checked and encoded."""
         if self._events or self._unfolds or self._expected is None:
             return part(self.stream, self._events, self._unfolds, settings, expected=self._expected)
         return StreamAppend(self.stream, None, check_version(self.stream, self._expected))
@@ -168,7 +168,7 @@ class Stream:
 
     @property
     def category(self) -> str:
-        """What comes before the first '-'."""
+        """The part of its name before the first '-'."""
         return split_name(self.name)[0]
 
     def append(
@@ -191,7 +191,7 @@ class Stream:
     def change(
         self, events: Sequence[Event] = (), *, expected: int | None = None, unfolds: Sequence[Event] = ()
     ) -> StreamChange:
-        """The same, as a part of an append to several streams."""
+        """What `append` would write, as a part of an append to several streams."""
         return StreamChange(self.name, events, unfolds, expected)
 
     def expect(self, version: int) -> StreamChange:
@@ -218,7 +218,7 @@ class Stream:
         return islice(chain.from_iterable(pages), check_limit(limit))
 
     def pages(self, start: int = 0, stop: int | None = None, *, backwards: bool = False) -> Iterator[list[Event]]:
-        """The same, page by page."""
+        """What `read` gives, page by page."""
         return self._pages(pager(self.name, start, stop, backwards))
 
     def _pages(self, reader: Forward | Backward) -> Iterator[list[Event]]:
@@ -240,7 +240,7 @@ class Stream:
 
 
 def pager(name: str, start: int, stop: int | None, backwards: bool) -> Forward | Backward:
-    """What reads a range of a stream."""
+    """The reader of a range of a stream."""
     for bound in start, TIP if stop is None else stop:
         if isinstance(bound, bool) or not isinstance(bound, int) or bound < 0:
             raise BadInput(f"an index of stream {name!r} is a number from 0, not {bound!r}")

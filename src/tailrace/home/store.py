@@ -13,7 +13,7 @@ _memories: dict[str, Store] = {}
 
 
 def store_of(url: str) -> Store:
-    """The table and the objects of a home, whether it is one already or not."""
+    """The table and the objects behind a home's URL; the home need not exist yet."""
     kind, _, _ = url.partition("://")
     if (folder := folder_of(url)) is not None:
         return _on_disk(folder)

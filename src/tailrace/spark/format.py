@@ -62,7 +62,8 @@ class Tailrace(DataSource):
         return TopicStreamReader(self.home, reading, check_schema(schema))
 
     def _other(self) -> tuple[StructType, Any, Any, Any] | None:
-        """What reads a table's changes or the feed, if the options name one: schema, batch and streaming reader."""
+        """The readers of a table's changes or of the feed, if the options name one: schema, batch and streaming
+        reader."""
         given = {name.lower() for name in self.options}
         kinds: tuple[StructType, Any, Any, Any]
         if "feed" in given:

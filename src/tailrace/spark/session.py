@@ -62,7 +62,7 @@ ON_ONE_HOST = {
 
 
 PROTECTED = {"spark.authenticate": "true", "spark.network.crypto.enabled": "true"}
-"""On clusters that share out a secret by themselves: tasks carry the addresses and passwords of databases."""
+"""For clusters that distribute a secret by themselves: tasks carry the addresses and passwords of databases."""
 
 
 def warn_of_exposure(context: SparkContext) -> None:

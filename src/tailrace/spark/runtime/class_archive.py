@@ -35,7 +35,7 @@ UNUSED = 30 * 24 * 3600.0
 
 
 def stem(java: str) -> Path:
-    """Where the archive for this JAVA_HOME is, or would be, but for its size."""
+    """The path of the archive for this JAVA_HOME, without its size."""
     release = Path(java) / "release"
     told = release.read_text() if release.exists() else ""
     key = "\n".join([os.path.realpath(java), told, metadata.version("pyspark"), *QUICK])
@@ -43,7 +43,7 @@ def stem(java: str) -> Path:
 
 
 def found(java: str) -> Path | None:
-    """The archive for this JAVA_HOME, if there is a whole one."""
+    """The archive for this JAVA_HOME, if a whole one exists."""
     start = stem(java)
     with contextlib.suppress(OSError):  # one that is removed at this moment, or a folder that cannot be read
         for path in start.parent.glob(f"{start.name}-*.jsa"):
@@ -62,7 +62,7 @@ def used(java: str) -> tuple[str, ...]:
 
 
 def made_later(java: str) -> subprocess.Popen[bytes] | None:
-    """Have it made beside whatever else this machine does, for the runs to come; None if that is not wanted."""
+    """Make the archive in the background, for later runs; None if the user has switched that off."""
     if not _wanted() or found(java) is not None or not _fits(stem(java)):
         return None
     command = ["nice", "-n", "19", sys.executable, "-c", f"from {__name__} import make; make({java!r})"]
@@ -83,7 +83,7 @@ def _fits(path: Path) -> bool:
 
 
 def make(java: str) -> None:
-    """Make it, unless another process does at this moment or it is there."""
+    """Make the archive, unless it exists or another process is making it."""
     start = stem(java)
     start.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     with start.with_suffix(".lock").open("w") as lock, contextlib.suppress(BlockingIOError):
@@ -104,7 +104,7 @@ def make(java: str) -> None:
 
 
 def _forget(folder: Path) -> None:
-    """Remove those that no run uses any more: of a Java or a Spark that is no longer here."""
+    """Remove archives that no run uses any more: those for a Java or a Spark that is no longer installed."""
     for path in folder.glob("spark-*.jsa"):
         with contextlib.suppress(OSError):  # another process was first
             if time.time() - path.stat().st_mtime > UNUSED:

@@ -57,7 +57,7 @@ def _append(home: Home, parts: dict[str, list[TopicPart]], name: str | None, seq
 
 
 def _by_topic(messages: Iterable[TaskOutput | None]) -> dict[str, list[TopicPart]]:
-    """What all tasks have for each topic, in the order of the tasks, which is that of the rows."""
+    """The parts of all tasks by topic, in the order of the tasks, which is the order of the rows."""
     parts: dict[str, list[TopicPart]] = {}
     for message in messages:
         for name, part in message.parts.items() if message is not None else ():

@@ -26,7 +26,7 @@ QUERY_ID = "sql.streaming.queryId"
 
 @short_errors
 class SparkSink:
-    """What both have: where to, and the tasks' part."""
+    """What both sinks have: their target, and the work of a task."""
 
     def __init__(self, url: str, writing: WriteOptions) -> None:
         self.url, self.writing, self.driver = url, writing, socket.gethostname()

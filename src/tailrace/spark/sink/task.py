@@ -29,13 +29,13 @@ MAX_BYTES_HANDED_TO_DRIVER = 64 * 1024
 
 @dataclass
 class TopicPart:
-    """What a task has for one topic: packed entries of the chunks it has put, or a small one (entry and bytes)."""
+    """A task's output for one topic: packed entries of the chunks it has stored, or a small chunk (entry and bytes)."""
 
     id: str
     entries: list[bytes] = field(default_factory=list)
     small: tuple[bytes, bytes] | None = None
     origins: dict[str, ChunkOrigin] = field(default_factory=dict)
-    """How each chunk was made, by id; the small one has none."""
+    """How each chunk was made, by id; the small one is under ""."""
 
 
 @dataclass
@@ -65,7 +65,7 @@ class TopicRows:
         return Buffer(self._log.partitions, self._topic.settings.max_record_bytes)
 
     def add(self, batch: pa.RecordBatch, stamp: int) -> None:
-        """More rows."""
+        """Add rows."""
         for q, part in by_partition(batch):
             for piece in pieces(records(part, stamp)):
                 where = self._turn(piece) if q is None else q
@@ -100,7 +100,7 @@ class TopicRows:
         self._origins[placed.id] = ChunkOrigin.of(chunk)._replace(partitions=placed.partitions)
 
     def finish(self) -> TopicPart:
-        """All of it, stored or small."""
+        """The output: chunks that are stored, or a small one."""
         part = TopicPart(self._topic.id)
         if self._buffer.count:
             chunk = self._buffer.encode("none")
@@ -117,7 +117,7 @@ class TopicRows:
         return part
 
     def close(self) -> None:
-        """Give up the threads."""
+        """Stop the threads."""
         if self._pool is not None:
             self._pool.shutdown()
 

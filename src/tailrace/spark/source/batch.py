@@ -21,7 +21,7 @@ from tailrace.spark.source.ranges import OffsetRange, TaskSlice, slices
 from tailrace.spark.source.task import read
 
 MOST_RECORDS = 2_000_000
-"""A batch read splits a partition's range into tasks of at most so many records, unless an option says otherwise."""
+"""The most records in a task of a batch read, unless an option says otherwise."""
 
 
 @short_errors
@@ -49,7 +49,7 @@ class TopicBatchReader(DataSourceReader):
                     yield self._since(found)
 
     def _since(self, r: OffsetRange) -> OffsetRange:
-        """Without the beginning that is before the times wanted."""
+        """The range without the records that were stored before the wanted times."""
         if self.wanted.times is None or self.wanted.times[0] == 0:
             return r
         home = home_at(self.url)
@@ -65,12 +65,11 @@ class TopicBatchReader(DataSourceReader):
 
 
 class FilteredReader(TopicBatchReader):
-    """One that does not fetch what filters leave out.
-
-    Spark 4.3 keeps the plan of the last filters with the DataFrame that was loaded, and uses it for whatever else is
-    made of that DataFrame, other filters or none.  So this is only for callers that ask for it."""
+    """A reader that does not fetch what filters leave out.  Spark 4.3 keeps the plan of the last filters with the
+    DataFrame that was loaded, and uses it for whatever else is made of that DataFrame, with other filters or none.  So
+    this is only for callers that ask for it."""
 
     def pushFilters(self, filters: list[Filter]) -> list[Filter]:
-        """Take note of them; Spark evaluates all of them again."""
+        """Take note of the filters; Spark evaluates all of them again."""
         self.wanted = wanted(filters)
         return filters

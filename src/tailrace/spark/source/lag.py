@@ -27,8 +27,9 @@ from tailrace.storage.calls import Steps
 
 
 class QueryLag(NamedTuple):
-    """One partition: the rows of the last batch, the next offset to be read, and how many records and seconds behind
-    the end that is.  Seconds are those since the oldest record that is not read was written; 0 when all is read."""
+    """One partition of a query: the rows of the last batch, the next offset to be read, and how many records and
+    seconds behind the end that is.  Seconds count from when the oldest unread record was written; 0 when all is
+    read."""
 
     topic: str
     partition: int
@@ -70,7 +71,7 @@ def _offsets(text: str | None) -> Mapping[str, Any]:
 
 
 def _age(home: Home, reader: Reader, q: int) -> float:
-    """The seconds since the record that the reader comes to next was written."""
+    """The seconds since the next record to be read was written."""
     for fetched in home.store.run(reader.poll(1, 1)):
         if fetched.partition == q:
             written: int = fetched.data.column("timestamp")[0].value
@@ -79,8 +80,8 @@ def _age(home: Home, reader: Reader, q: int) -> float:
 
 
 class LagReporter:
-    """How far a query is from the ends of its topics.  It remembers the page that each partition was last in, since
-    the next batch mostly begins there as well."""
+    """Finds how far a query is from the ends of its topics.  It remembers the page that each partition was last in,
+    since the next batch mostly begins there as well."""
 
     def __init__(self, url: str) -> None:
         self.url = url

@@ -9,7 +9,7 @@ from itertools import pairwise
 from pyspark.sql.datasource import InputPartition
 
 SMALL = 50_000
-"""Partitions with so few records together are read by one task: a task costs more than they do."""
+"""Records of some partitions up to which one task reads all of them: a task takes longer than reading them."""
 
 
 @dataclass(frozen=True)
@@ -24,21 +24,21 @@ class OffsetRange:
 
     @property
     def records(self) -> int:
-        """How many."""
+        """How many records it has."""
         return max(0, self.end - self.start)
 
 
 @dataclass
 class TaskSlice(InputPartition):
-    """What one task reads: ranges of partitions of one topic.  `times` (milliseconds, both included): what else is of
-    no interest."""
+    """What one task reads: ranges of partitions of one topic.  `times` (milliseconds, both included): records outside
+    them are not wanted."""
 
     ranges: tuple[OffsetRange, ...]
     times: tuple[int, int] | None = None
 
     @property
     def records(self) -> int:
-        """How many, at most."""
+        """The most records that it can have."""
         return sum(r.records for r in self.ranges)
 
 
@@ -58,7 +58,7 @@ def cut(ranges: Iterable[OffsetRange], tasks: int | None, most: int | None) -> l
 
 
 def grouped(ranges: Sequence[OffsetRange], small: int = SMALL) -> list[tuple[OffsetRange, ...]]:
-    """Neighbouring small ranges, of different partitions of one topic, together."""
+    """Join neighbouring small ranges, of different partitions of one topic."""
     out: list[tuple[OffsetRange, ...]] = []
     for r in ranges:
         last = out[-1] if out else ()

@@ -102,7 +102,7 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return time.monotonic() - self.waiting_since < self.delay
 
     def _spans(self, start: Json, known: dict[str, TopicExtent]) -> Spans:
-        """What there is to read.  A partition that is new begins at its beginning."""
+        """The ranges to read. A new partition is read from its beginning."""
         spans: Spans = {}
         if self.reading.fail_on_data_loss and (gone := sorted(set(start) - set(known))):
             raise UnknownTopic(
@@ -137,7 +137,7 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return spans
 
     def _light(self, spans: Spans, known: dict[str, TopicExtent], max_bytes: int) -> Spans:
-        """As much as fits into so many stored bytes, each topic having its share of them."""
+        """As many records as fit into so many stored bytes; each topic has its share."""
         home, out = home_at(self.url), dict(spans)
         total = sum(end - at for at, end in spans.values())
         for extent in known.values():

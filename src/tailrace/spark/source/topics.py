@@ -17,7 +17,7 @@ from tailrace.spark.options import ReadOptions, moment
 from tailrace.spark.source.offsets import NOT_OFFSETS
 
 EARLIEST, LATEST = -2, -1
-"""What these stand for in startingOffsets and endingOffsets."""
+"""What these numbers stand for in startingOffsets and endingOffsets."""
 
 
 @dataclass(frozen=True)
@@ -31,8 +31,8 @@ class TopicExtent:
     head: Head
 
     def until(self, positions: Mapping[int, int]) -> dict[int, int]:
-        """How far a query that has read all before these may go in one batch: not beyond where the topic has grown
-        before it has read everything up to there, since keys go on in other partitions."""
+        """How far a query that has read everything before these offsets may go in one batch: where the topic has grown,
+        not beyond that point before it has read everything up to there, since keys go on in other partitions."""
         for growth in self.head.grown:
             if any(positions[q] < at for q, at in growth.at.items() if q in self.next):
                 return {q: min(end, growth.at[q]) for q, end in self.next.items()}
@@ -126,7 +126,7 @@ def parse_offsets(name: str, text: str) -> dict[str, dict[int, int]] | str:
 
 
 def starts(home: Home, extent: TopicExtent, reading: ReadOptions, default: str) -> dict[int, int]:
-    """Where reading a topic begins, before data loss is looked at."""
+    """The offsets at which reading a topic begins, before removed records are considered."""
     if reading.starting_timestamp is not None:
         return _at_time(home, extent, moment("startingTimestamp", reading.starting_timestamp))
     given = parse_offsets("startingOffsets", reading.starting_offsets or default)
@@ -134,7 +134,7 @@ def starts(home: Home, extent: TopicExtent, reading: ReadOptions, default: str) 
 
 
 def ends(home: Home, extent: TopicExtent, reading: ReadOptions) -> dict[int, int]:
-    """Where a batch read of a topic ends."""
+    """The offsets at which a batch read of a topic ends."""
     if reading.ending_timestamp is not None:
         return _at_time(home, extent, moment("endingTimestamp", reading.ending_timestamp))
     given = parse_offsets("endingOffsets", reading.ending_offsets or "latest")
@@ -171,7 +171,8 @@ def _resolved(extent: TopicExtent, given: dict[str, dict[int, int]] | str, unnam
 
 
 def kept(extent: TopicExtent, start: Mapping[int, int], fail: bool) -> dict[int, int]:
-    """The same, at the floor where it was below; an error instead if what is gone was to be read (`fail`)."""
+    """The starts, raised to the floor where they are below it; an error instead if removed records were to be read
+    (`fail`)."""
     for q, at in start.items():
         if at < extent.floor[q] and fail:
             raise OutOfRange(

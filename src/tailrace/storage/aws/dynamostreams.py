@@ -236,7 +236,7 @@ class _ChangeRecord(Struct, gc=False):
 
 
 class _Record(Struct, gc=False):
-    """A record, as far as it is used."""
+    """The fields of a record that tailrace uses."""
 
     eventID: str
     eventName: Literal["INSERT", "MODIFY", "REMOVE"]

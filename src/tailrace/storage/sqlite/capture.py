@@ -117,7 +117,8 @@ class Capture:
 
     # --- inside one read transaction ---
     def _bounds_and_horizon(self, cursor: apsw.Cursor) -> tuple[list[tuple[Any, ...]], int]:
-        """Each shard's first, its parent's first and its child's first; and the oldest sequence still to be seen."""
+        """For each shard, its first sequence, its parent's and its child's; and the oldest sequence that can still be
+        read."""
         sql = f"SELECT first, parent, lead(first) OVER (ORDER BY first) FROM {self._table}_shards ORDER BY first"
         return fetch(cursor, sql), self._horizon(cursor)
 
@@ -207,7 +208,7 @@ class Capture:
 
 
 def _snapshot(cursor: apsw.Cursor, work: Callable[..., T], *arguments: Any) -> T:
-    """Work whose queries all see the same moment."""
+    """Run work whose queries all see the same moment."""
     cursor.execute("BEGIN")
     try:
         return work(cursor, *arguments)

@@ -36,9 +36,9 @@ from tailrace.storage.tables import Key
 T = TypeVar("T")
 
 MAX_IDLE_READERS = 8
-"""Connections for reading that stay open while no thread reads."""
+"""The most connections for reading that stay open while no thread reads."""
 ATTEMPTS_TO_OPEN = 10
-"""Attempts to open a database that another process is still creating; real damage is still there after the last."""
+"""Attempts to open a database that another process is still creating; real damage still shows at the last attempt."""
 
 _HARMLESS_IO_ERRORS = {
     apsw.SQLITE_IOERR_SHMOPEN,
@@ -96,8 +96,8 @@ class SqliteDatabase:
         return self._checkpointer.after_commit(connection, name, pages)
 
     def _open_patiently(self, files: Files) -> None:
-        """Open the database, again if another process is creating it: then a page can be read before its checksum is
-        known."""
+        """Open the database; try again while another process is creating it: a page can then be read before its
+        checksum is known."""
         for tries in range(ATTEMPTS_TO_OPEN):
             try:
                 self._open(files)
@@ -140,7 +140,7 @@ class SqliteDatabase:
         forks.watch_database(self, self.path)
 
     def _undo(self) -> None:
-        """Undo a creation that was cut off.  Before a database has a WAL it has a rollback journal; SQLite undoes a
+        """Undo a creation that was cut off.  A database without a WAL yet has a rollback journal; SQLite applies a
         leftover one when it reads, and then the database can be created again."""
         connection = self._connect()
         with self._closed_if_failing(connection):
@@ -148,8 +148,8 @@ class SqliteDatabase:
         connection.close()
 
     def _make(self, prepare: Callable[[apsw.Connection], None]) -> None:
-        """Create the database.  A connection that was opened before does not know about its checksums, so it is given
-        up."""
+        """Create the database, and give up the connection: it was opened before the database had checksums, and does
+        not know of them."""
         connection = self._connect()
         with self._closed_if_failing(connection):
             prepare(connection)
@@ -159,7 +159,7 @@ class SqliteDatabase:
 
     @contextmanager
     def _closed_if_failing(self, connection: apsw.Connection) -> Iterator[None]:
-        """Close a connection that fails; before that, ask it whether the system was short of something."""
+        """Close a connection that fails, but first ask it whether the system was short of something."""
         try:
             yield
         except BaseException as error:
@@ -170,7 +170,7 @@ class SqliteDatabase:
             raise
 
     def write(self, work: Callable[..., T], *arguments: Any) -> T:
-        """Answer `work(cursor, *arguments)` when its changes are durable; other threads' may share the commit."""
+        """Answer `work(cursor, *arguments)` when its changes are durable; other threads may share the commit."""
         if self._refusal is not None:
             raise self._refusal()
         return self._committer.run(work, *arguments)
@@ -183,7 +183,7 @@ class SqliteDatabase:
         return self._committer.change(judge, *arguments)
 
     def recent(self, table: str) -> dict[Key, RecentItem]:
-        """The items of a table that were changed last, for the judges of writes."""
+        """The items of a table that were changed last, for work that judges writes."""
         return self._committer.recent.of(table)
 
     def read(self, work: Callable[..., T], *arguments: Any) -> T:
@@ -306,7 +306,8 @@ class SqliteDatabase:
     def _refused(self) -> TailraceError | None:
         """The error of every call from now on, if there is one.
 
-        Writes to a file that was removed succeed and are lost; closing it would remove the WAL of one in its place."""
+        Writes to a file that was removed succeed and are lost; closing it would remove the WAL of a file that has taken
+        its place."""
         if self._refusal is None and not self._is_there():
             self._refusal = self._gone
         return None if self._refusal is None else self._refusal()

@@ -18,7 +18,7 @@ from tailrace.storage.sqlite.journal import PAGE_BYTES
 from tailrace.storage.sqlite.watermark import FRAME_HEADER_BYTES, WAL_HEADER_BYTES
 
 MAX_FAULTS = 100
-"""SQLite names at most so many faults."""
+"""The most faults that SQLite names."""
 
 
 def check_database(database: SqliteDatabase, told: Callable[[int], object]) -> tuple[list[Damaged], list[str]]:

@@ -125,9 +125,10 @@ class SqliteTable:
         return self.database.change(self._judge, actions, rare)
 
     def sibling(self, name: str, schema: KeySchema) -> SqliteTable:
-        """Another table of the same database, made if it is not there; it can be used as long as this one.
+        """Another table of the same database, made if it is missing; it can be used as long as this one is open.  Its
+        name may have any characters.
 
-        Its name may have any characters.  Of a snapshot, a table that was not there yet has no items."""
+        In a snapshot, a table that did not exist at that moment has no items."""
         table = copy(self)
         table._call(f"t{hashlib.blake2b(name.encode(), digest_size=20).hexdigest()}", schema)
         table._recent = {} if isinstance(self.database, Snapshot) else self.database.recent(table.name)
@@ -167,7 +168,7 @@ class SqliteTable:
 
     @property
     def commit_files(self) -> tuple[Path, Path]:
-        """The files that every commit of any process writes to: the journal before the commit shows, and the watermark
+        """The files that every commit of any process writes to: the journal before the commit shows, the watermark
         right after."""
         path = self.database.path
         return path.with_name(f"{path.name}-wal"), watermark.path_of(path)
@@ -188,7 +189,7 @@ class SqliteTable:
 
     @contextmanager
     def snapshot(self) -> Iterator[SqliteTable]:
-        """The table as of now, to be read by one thread."""
+        """The table as of now, for one thread to read."""
         self._check_open()
         now = Snapshot(self.database)
         try:
@@ -217,8 +218,8 @@ class SqliteTable:
     def _judge(
         self, cursor: apsw.Cursor, actions: tuple[Action, ...], rare: list[Rare]
     ) -> tuple[tuple[Item | None, ...], list[Statement]]:
-        """The items as they will be, and what makes them so.  The first that must be new is put here, when all others
-        were judged: the insert itself finds out."""
+        """The items as they will be, and the statements that make them so.  The first item that must be new is put
+        here, after all others were judged: the insert itself finds out whether it is new."""
         answers: list[Item | None] = []
         statements: list[Statement] = []
         known: list[tuple[Key, RecentItem | None]] = []
@@ -308,7 +309,8 @@ def _conflict(key: Key, index: int, item: Item | None) -> Conflict:
 
 
 def _unchanged(old: Item, new: Item) -> bool:
-    """Then the same bytes are written again, which is no change to SQLite and to capture."""
+    """The statement for an item that stays as it is: it writes the same bytes again, which SQLite and capture do not
+    take for a change."""
     return old == new and same(old, new)
 
 
