@@ -51,8 +51,8 @@ LEFT_OUT = (
     "$Chunk-",
     "$Upkeep-",
 )
-ATTEMPTS = 20
-WORKERS = 4
+MAX_COPY_ATTEMPTS = 20
+COPY_THREADS = 4
 
 
 @dataclass(slots=True)
@@ -80,7 +80,7 @@ def copy(
     claimed = claim(target, source_id, url)
     there = {one.name: one.size for one in target.objects.list("topics/")}
     missing: set[str] = set()
-    for attempt in range(ATTEMPTS):
+    for attempt in range(MAX_COPY_ATTEMPTS):
         claimed.wipe(("$Chunk-",))
         copied = Copied(resumed=len(there) if attempt == 0 else 0)
         try:
@@ -90,7 +90,7 @@ def copy(
         except _SourceChanged:
             continue
     else:
-        raise Unavailable(f"the source has changed {ATTEMPTS} times while it was copied; run it again later")
+        raise Unavailable(f"the source has changed {MAX_COPY_ATTEMPTS} times while it was copied; run it again later")
     copied.report = scrub(target)
     if _mend(source, claimed, copied.report):
         copied.report = scrub(target)
@@ -143,7 +143,7 @@ class _Copy:
         topics, guards = self._items()
         described = {item["id"]: item for item in topics}
         found, guards = self._heads(described, guards)
-        with ThreadPoolExecutor(WORKERS, "tailrace-copy") as pool:
+        with ThreadPoolExecutor(COPY_THREADS, "tailrace-copy") as pool:
             for id, head in found.items():
                 self._topic(TopicLog(described[id]["p"].removeprefix("$Topic-"), id), head, pool)
         self.target.put_all(guards.values())
@@ -209,7 +209,7 @@ class _Copy:
 
     def _heads(self, topics: dict[str, Item], guards: dict[Key, Item]) -> tuple[dict[str, Head], dict[Key, Item]]:
         """Every topic's head, and the guards as they were meanwhile; a topic deleted by now is left out."""
-        for _ in range(ATTEMPTS):
+        for _ in range(MAX_COPY_ATTEMPTS):
             found: dict[str, Head] = {}
             for id in topics:
                 try:

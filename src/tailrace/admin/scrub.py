@@ -28,7 +28,7 @@ from tailrace.log.integrity.scrub import ChunkToScrub, ScrubResult, pieces, scru
 from tailrace.log.topic_log import TopicLog
 from tailrace.storage.calls import Store
 
-WORKERS = 4
+SCRUB_THREADS = 4
 QUEUED_CHUNKS_PER_WORKER = 4
 """The most chunks that wait for each worker."""
 
@@ -47,7 +47,7 @@ def scrub(
     *,
     sample: float = 1.0,
     told: Callable[[int], object] = lambda _: None,
-    workers: int = WORKERS,
+    workers: int = SCRUB_THREADS,
     rng: random.Random | None = None,
 ) -> Report:
     """Read everything again: all of a home, or some topics.  `sample`: read only this part of the chunks, drawn at

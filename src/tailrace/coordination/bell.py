@@ -17,7 +17,7 @@ from contextlib import suppress
 from pathlib import Path
 
 _MODIFIED = 2
-SELDOM, OFTEN, FINELY = 0.05, 0.002, 0.0005
+IDLE_PAUSE_SECONDS, POLL_PAUSE_SECONDS, MIN_PAUSE_SECONDS = 0.05, 0.002, 0.0005
 """Seconds between looks: with nothing written, without inotify, and just after something was written."""
 EXPECTED_COMMIT_SECONDS = 0.2
 """Seconds after a write in which its commit is expected, if no second file tells of the commit."""
@@ -77,9 +77,9 @@ class Bell:
     def pause(self) -> float:
         """Seconds after which to check for a commit: the system reports a write before its commit shows."""
         if self._poll is None:
-            return OFTEN
+            return POLL_PAUSE_SECONDS
         since = time.monotonic() - self._stirred
-        return SELDOM if since > EXPECTED_COMMIT_SECONDS else max(FINELY, since / 4)
+        return IDLE_PAUSE_SECONDS if since > EXPECTED_COMMIT_SECONDS else max(MIN_PAUSE_SECONDS, since / 4)
 
     def close(self) -> None:
         """Stop watching the files; the bell can still be rung."""

@@ -1,10 +1,10 @@
-"""What tailrace is tested with, and your code can be: simulated storage, a clock moved by hand, contract test classes.
+"""What tests of tailrace, and of your code, use: simulated storage, a clock moved by hand, contract test classes.
 
 The contract classes need pytest and the stream service needs boto3, so these are loaded when they are first named.
+Only tests import this package: nothing else in tailrace may.
 
-Only tests import it: nothing else in tailrace may.  Read in this order: simulatedtable, simulatedobjects,
-simulatedchanges, faults, clock, simulation, actors, schedules, explore, then the contracts.
-"""
+Read in this order: simulatedtable, simulatedobjects, simulatedchanges, faults, clock, simulation, actors, schedules,
+explore, then the contracts."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ FAULTS = {"timeout": 1, "torn": 1, "crash": 1}
 
 
 class Exploration(NamedTuple):
-    """What was found.  `complete`: every state was seen; `moves` lead to the violation, if there is one."""
+    """The result. `complete`: every state was seen; `moves` lead to the violation, if there is one."""
 
     states: int
     complete: bool

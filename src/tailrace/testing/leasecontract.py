@@ -34,7 +34,7 @@ ANN, BOB = 11, 22
 
 
 class FaultyStore:
-    """Carries out steps; the writes of the given numbers get no answer: "landed", "lost", or "late" (see `land`)."""
+    """Carries out steps; the writes with the given numbers get no answer: "landed", "lost", or "late" (see `land`)."""
 
     def __init__(self, store: Store) -> None:
         self.clock = ManualClock()
@@ -42,7 +42,7 @@ class FaultyStore:
         self.late: list[Write] = []
 
     def run(self, steps: Steps[T], faults: Mapping[int, str] | None = None) -> T:
-        """Like `Store.run`, with faults by number of write, from 0."""
+        """Carry out steps as `Store.run` does, with faults by number of write, from 0."""
         faults, number, send, answer = faults or {}, 0, steps.send, None
         try:
             while True:
@@ -74,7 +74,7 @@ class FaultyStore:
                 continue
 
     def item(self, key: Key) -> Item:
-        """What is stored."""
+        """The stored item."""
         item = self.run(guard.read(key))
         assert item is not None
         return item
@@ -85,7 +85,7 @@ class LeaseContract:
 
     @pytest.fixture
     def line(self, store: Store) -> FaultyStore:
-        """The store under test, on a line that can be cut."""
+        """The store under test, with faults on demand."""
         return FaultyStore(store)
 
     @pytest.fixture

@@ -32,7 +32,8 @@ PATIENCE = 20.0
 
 
 class SourceUnderTest(Protocol):
-    """What a test does to the system a reader reads; `namespace` is there, with no documents, when the test begins."""
+    """What a test asks of the system that a reader reads.  The namespace `namespace` exists, without documents, when
+    the test begins."""
 
     namespace: str
 
@@ -44,20 +45,20 @@ class SourceUnderTest(Protocol):
 
 
 class ChangingSource(SourceUnderTest, Protocol):
-    """A source whose documents change and go."""
+    """A source whose documents change and are deleted."""
 
     def change(self, documents: Sequence[Document]) -> None:
-        """Give documents that are there a new text."""
+        """Give existing documents a new text."""
 
     def remove(self, ids: Sequence[int]) -> None:
         """Delete documents."""
 
 
 class EmptiableSource(SourceUnderTest, Protocol):
-    """A source whose reader says it by a command when all documents go at once."""
+    """A source whose reader reports by a command when all documents are removed at once."""
 
     def truncate(self) -> None:
-        """Remove all documents, as one statement does it."""
+        """Remove all documents by one statement."""
 
 
 def some(ids: Iterable[int], text: str = "text") -> list[Document]:
@@ -83,7 +84,7 @@ def copied(reader: Reader, pieces: Iterable[Piece]) -> list[Message]:
 
 
 class FollowedReader:
-    """A reader that follows, from a position on, one namespace; `make` makes another one for each further split."""
+    """A reader that follows one namespace from a position on; `make` makes another reader for each further split."""
 
     def __init__(
         self, reader: Reader, position: Position, namespace: str, make: Callable[[], Reader] | None = None

@@ -5,7 +5,7 @@ Subclass it in a test module and give one fixture, `sink`, that talks to the oth
     class TestMyWriter(WriterContract):
         @pytest.fixture
         def sink(self):
-            return MySink(…)               # a Sink: makes writers, tells which documents are there
+            return MySink(…)               # a SinkUnderTest: makes writers, tells which documents are there
 
 Documents are {"id": number, "text": text}; each test gets a fresh, empty namespace.
 """
@@ -29,7 +29,7 @@ from tailrace.testing.readercontract import Document, some
 
 
 class SinkUnderTest(Protocol):
-    """What a test asks of the system a writer writes."""
+    """What a test asks of the system that a writer writes to."""
 
     namespace: str
 
@@ -132,7 +132,7 @@ class WriterContract:
         assert found == {0: "text 0", 1: None, 2: "set", 7: None}
 
     def test_rows_have_their_places(self, sink: SinkUnderTest) -> None:
-        """As a pipeline gives them: each with its partition and offset in the commit log."""
+        """Rows come as from a pipeline: each with its partition and offset in the commit log."""
         rows = [
             placed(_rows(sink, some(range(n, n + 3))), n % 2, pa.array(range(10, 13), pa.int64())) for n in (0, 3, 6)
         ]
@@ -248,7 +248,7 @@ def _rows(sink: SinkUnderTest, documents: Sequence[Document], op: Op = Op.INSERT
 
 
 def _staged(sink: SinkUnderTest, rows: Iterable[pa.RecordBatch]) -> Staged:
-    """Staged by a writer of its own, as a task does, and sent to the driver."""
+    """Rows that another writer staged, as in a task, and that were sent to the driver."""
     writer = sink.writer()
     staged = writer.stage(rows)
     writer.close()

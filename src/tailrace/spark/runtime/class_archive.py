@@ -23,14 +23,14 @@ from tailrace.errors import Unavailable
 from tailrace.spark.runtime.java import cache_folder
 from tailrace.storage.local.files import REAL
 
-QUICK = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
+START_FAST_OPTIONS = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
 """A Java that hands out tasks gains nothing from what takes long to pay."""
-QUIET = ("-Xshare:auto", "-XX:+VerifySharedSpaces", "-Xlog:disable", "-Xlog:all=error:stderr")
+NO_OUTPUT_OPTIONS = ("-Xshare:auto", "-XX:+VerifySharedSpaces", "-Xlog:disable", "-Xlog:all=error:stderr")
 """What Java says about archives would be taken for the program's own words."""
-OFF = "TAILRACE_SPARK_ARCHIVE"
-LONGEST = 120.0
+SWITCH_VARIABLE = "TAILRACE_SPARK_ARCHIVE"
+MAX_SECONDS_TO_MAKE = 120.0
 """Seconds that Java may take to write one."""
-UNUSED = 30 * 24 * 3600.0
+SECONDS_KEPT_UNUSED = 30 * 24 * 3600.0
 """Seconds after which an archive that no run has used goes."""
 
 
@@ -38,7 +38,7 @@ def stem(java: str) -> Path:
     """The path of the archive for this JAVA_HOME, without its size."""
     release = Path(java) / "release"
     told = release.read_text() if release.exists() else ""
-    key = "\n".join([os.path.realpath(java), told, metadata.version("pyspark"), *QUICK])
+    key = "\n".join([os.path.realpath(java), told, metadata.version("pyspark"), *START_FAST_OPTIONS])
     return cache_folder() / f"spark-{hashlib.sha256(key.encode()).hexdigest()[:16]}"
 
 
@@ -58,7 +58,7 @@ def used(java: str) -> tuple[str, ...]:
     if path is not None:
         with contextlib.suppress(OSError):
             os.utime(path)  # it was used today
-    return (*QUIET, f"-XX:SharedArchiveFile={path}") if path is not None and _fits(path) else ()
+    return (*NO_OUTPUT_OPTIONS, f"-XX:SharedArchiveFile={path}") if path is not None and _fits(path) else ()
 
 
 def made_later(java: str) -> subprocess.Popen[bytes] | None:
@@ -74,7 +74,7 @@ def made_later(java: str) -> subprocess.Popen[bytes] | None:
 
 
 def _wanted() -> bool:
-    return os.environ.get(OFF) != "off"
+    return os.environ.get(SWITCH_VARIABLE) != "off"
 
 
 def _fits(path: Path) -> bool:
@@ -107,7 +107,7 @@ def _forget(folder: Path) -> None:
     """Remove archives that no run uses any more: those for a Java or a Spark that is no longer installed."""
     for path in folder.glob("spark-*.jsa"):
         with contextlib.suppress(OSError):  # another process was first
-            if time.time() - path.stat().st_mtime > UNUSED:
+            if time.time() - path.stat().st_mtime > SECONDS_KEPT_UNUSED:
                 path.unlink()
 
 
@@ -117,12 +117,12 @@ def _write(half: Path) -> None:
 
     from tailrace.spark.session import JAVA, LOGGING, context
 
-    options = " ".join([LOGGING, *QUICK, *QUIET, f"-XX:ArchiveClassesAtExit={half}"])
+    options = " ".join([LOGGING, *START_FAST_OPTIONS, *NO_OUTPUT_OPTIONS, f"-XX:ArchiveClassesAtExit={half}"])
     spark = context("local[2]", config={JAVA: options}, frames=True, said=subprocess.DEVNULL)
     started = spark._gateway.proc
     spark.parallelize(range(2), 2).map(str).collect()
     SparkSession(spark).range(2).selectExpr("count(*)").collect()
     spark.stop()
     started.stdin.close()
-    if started.wait(LONGEST):
+    if started.wait(MAX_SECONDS_TO_MAKE):
         raise Unavailable(f"Java ended with {started.returncode} before it had written {half}")

@@ -20,7 +20,7 @@ from tailrace.spark.source.filters import PushedBounds, wanted
 from tailrace.spark.source.ranges import OffsetRange, TaskSlice, slices
 from tailrace.spark.source.task import read
 
-MOST_RECORDS = 2_000_000
+MAX_RECORDS_PER_TASK = 2_000_000
 """The most records in a task of a batch read, unless an option says otherwise."""
 
 
@@ -35,7 +35,7 @@ class TopicBatchReader(DataSourceReader):
     def partitions(self) -> list[TaskSlice]:
         """The tasks."""
         reading = self.reading
-        most = reading.max_records_per_partition or MOST_RECORDS
+        most = reading.max_records_per_partition or MAX_RECORDS_PER_TASK
         return slices(self._ranges(), reading.min_partitions, most, self.wanted.times)
 
     def _ranges(self) -> Iterator[OffsetRange]:

@@ -8,7 +8,7 @@ from itertools import pairwise
 
 from pyspark.sql.datasource import InputPartition
 
-SMALL = 50_000
+MAX_RECORDS_READ_BY_ONE_TASK = 50_000
 """Records of some partitions up to which one task reads all of them: a task takes longer than reading them."""
 
 
@@ -57,7 +57,7 @@ def cut(ranges: Iterable[OffsetRange], tasks: int | None, most: int | None) -> l
     return out
 
 
-def grouped(ranges: Sequence[OffsetRange], small: int = SMALL) -> list[tuple[OffsetRange, ...]]:
+def grouped(ranges: Sequence[OffsetRange], small: int = MAX_RECORDS_READ_BY_ONE_TASK) -> list[tuple[OffsetRange, ...]]:
     """Join neighbouring small ranges, of different partitions of one topic."""
     out: list[tuple[OffsetRange, ...]] = []
     for r in ranges:

@@ -18,7 +18,7 @@ from tailrace.spark.source.topics import log_of
 T = TypeVar("T")
 POLL_ROWS, POLL_BYTES = 50_000, 8 * 1024 * 1024
 """Rows and bytes that are fetched at a time, while Spark works on what came before."""
-ROWS, BYTES = 16_384, 1024 * 1024
+BATCH_ROWS, BATCH_BYTES = 16_384, 1024 * 1024
 """Rows and bytes at which a batch ends.  Spark works on a whole batch while the next is made, and its bytes are still
 in the processor's cache; smaller batches cost more than that gains."""
 
@@ -52,7 +52,7 @@ def gathered(polls: Iterator[list[Fetched]]) -> Iterator[list[Fetched]]:
     for one in (piece for poll in polls for f in poll for piece in cut(f)):
         some.append(one)
         rows, size = rows + one.data.num_rows, size + one.data.nbytes
-        if rows >= ROWS or size >= BYTES:
+        if rows >= BATCH_ROWS or size >= BATCH_BYTES:
             yield some
             some, rows, size = [], 0, 0
     if some:
@@ -62,7 +62,7 @@ def gathered(polls: Iterator[list[Fetched]]) -> Iterator[list[Fetched]]:
 def cut(one: Fetched) -> Iterator[Fetched]:
     """Equal pieces of at most about twice the size of a batch."""
     count = one.data.num_rows
-    parts = max(1, count // ROWS, min(count, one.data.nbytes // BYTES))
+    parts = max(1, count // BATCH_ROWS, min(count, one.data.nbytes // BATCH_BYTES))
     for n in range(parts):
         first = count * n // parts
         yield one if parts == 1 else one.rows(first, count * (n + 1) // parts - first)
