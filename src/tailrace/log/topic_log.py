@@ -1,4 +1,4 @@
-"""The handle of a topic's log: what readers, producers and upkeep of this process know of its head."""
+"""TopicLog: the handle of a topic's log, with what readers, producers and upkeep of this process know of its head."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Inboxes: what one member has fetched ahead, handed out, finished and committed.
+"""Prefetch: a member's inbox, with the records it has fetched ahead, and what was handled, finished and committed.
 
 Three threads or tasks work on an inbox: the fetcher, the keeper, which keeps the leases and commits, and the handler.
 Each waits for its own signal. The lock guards the state; nothing holds it during a storage call.

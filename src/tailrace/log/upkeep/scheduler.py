@@ -1,6 +1,6 @@
-"""The keeper: runs upkeep over the topics of a home, one at a time, in one process at a time, no faster than its rate.
+"""Scheduler: runs upkeep over the topics of a home, one at a time, in one process at a time, no faster than its rate.
 
-$Lease-upkeep the process that does it now
+$Lease-upkeep the process that runs it now
 """
 
 from __future__ import annotations
@@ -131,8 +131,8 @@ class _Stopped(Exception):
 class BackgroundUpkeep:
     """A thread that runs upkeep every so many seconds, until it is stopped. It logs errors, and tries again."""
 
-    def __init__(self, keeper: HomeUpkeep, every: float = HOUR_SECONDS) -> None:
-        self._keeper, self._every = keeper, every
+    def __init__(self, upkeep: HomeUpkeep, every: float = HOUR_SECONDS) -> None:
+        self._upkeep, self._every = upkeep, every
         self._stop = threading.Event()
         self.last: list[UpkeepResult] = []
         """What the last upkeep did."""
@@ -142,7 +142,7 @@ class BackgroundUpkeep:
     def _run(self) -> None:
         while not self._stop.wait(self._every):
             try:
-                self.last = self._keeper.run()
+                self.last = self._upkeep.run()
             except Busy:
                 continue
             except Closed:
@@ -153,8 +153,8 @@ class BackgroundUpkeep:
     def stop(self) -> None:
         """Stop upkeep; returns when the topic under way is done.  In a forked child this does nothing: the parent's
         thread goes on."""
-        if self._keeper.forked:
+        if self._upkeep.forked:
             return
         self._stop.set()
-        self._keeper.stop()
+        self._upkeep.stop()
         self._thread.join()

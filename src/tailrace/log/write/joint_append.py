@@ -18,7 +18,7 @@ from tailrace.log.format.chunk import Chunk
 from tailrace.log.format.head import ChunkEntry
 from tailrace.log.topic_log import TopicLog
 from tailrace.log.write.placement import Placed, place
-from tailrace.log.write.repartition_stored import ChunkOrigin, copy_chunk, is_stale, taken_back
+from tailrace.log.write.repartition_stored import ChunkOrigin, copy_chunk, is_stale, read_back
 from tailrace.storage.calls import Steps
 
 MAX_INLINE_CHUNKS = 64
@@ -77,7 +77,7 @@ def _as_objects(
     for part in parts:
         if isinstance(part, ChunkEntry) and part.inline:
             origin = origins.get(part.id, ChunkOrigin())
-            out.append((yield from taken_back(log, part, origin, data.get(part.id))))
+            out.append((yield from read_back(log, part, origin, data.get(part.id))))
         else:
             out.append(part)
     return out
@@ -100,7 +100,7 @@ def _gather_again(
             continue
         origin, bytes_of_part = origins.get(part.id, ChunkOrigin()), data.get(part.id)
         if is_stale(log, origin):
-            fresh.append((yield from taken_back(log, part, origin, bytes_of_part)))
+            fresh.append((yield from read_back(log, part, origin, bytes_of_part)))
             continue
         if bytes_of_part is None:
             entry = yield from copy_chunk(log, part)

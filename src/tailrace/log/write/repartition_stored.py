@@ -1,8 +1,8 @@
-"""Stored chunks of which a process has only the entry: read back, to be spread over more partitions, or copied to a new
-name.
+"""Stored chunks of which a process has only the entry: read back, to be spread over more partitions, or copied.
 
 The process that stored a chunk says with its entry for how many partitions it made the chunk, and which records were
-sent to their partition."""
+sent to their partition.
+"""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def _copy_chunk(log: TopicLog, entry: ChunkEntry) -> Steps[ChunkEntry]:
     return new
 
 
-def taken_back(log: TopicLog, entry: ChunkEntry, origin: ChunkOrigin, data: bytes | None = None) -> Steps[Chunk]:
+def read_back(log: TopicLog, entry: ChunkEntry, origin: ChunkOrigin, data: bytes | None = None) -> Steps[Chunk]:
     """Read a stored chunk back as one that is not placed yet; placing it spreads it over the partitions that there are
     by then.
 

@@ -1,4 +1,4 @@
-"""The archive: Java's classes of Spark, read and checked once and then mapped, which halves how long Spark starts.
+"""Class archive: Java's classes of Spark, read and checked once and then mapped, which halves how long Spark starts.
 
     <cache>/spark-<key>-<size>.jsa     for one Java, one Spark and these options; made whole under another name
 
