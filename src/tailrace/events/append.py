@@ -135,7 +135,7 @@ class _Attempts:
 
     def run(self) -> Steps[list[StreamAppended]]:
         """Try until it is written, or cannot be."""
-        if any(p.given for p in self.parts) and (yield from self._stands([p.expected for p in self.parts])):
+        if any(p.given for p in self.parts) and (yield from self._is_stored([p.expected for p in self.parts])):
             return self._answer([p.expected or 0 for p in self.parts])
         attempts = 0
         while True:
@@ -180,14 +180,14 @@ class _Attempts:
             # A refusal shows the committed item, where a plain read may still show the one before a transaction.
             item = outcome.item if isinstance(outcome, Refused) and told else (yield from guard.read(tip_key(p.stream)))
             self.tips[n] = Tip.of(p.stream, item)
-        stands = yield from self._stands([tip.version for tip in before])
+        stands = yield from self._is_stored([tip.version for tip in before])
         moved = any((a.version, a.etag) != (b.version, b.etag) for a, b in zip(before, self.tips, strict=True))
         if moved and self.doubt and not stands:
             self._give_up_if_gone(stands)
             self.doubt = False  # the write was refused by another state, and can never land
         return bool(stands)
 
-    def _stands(self, starts: Sequence[int | None]) -> Steps[bool | None]:
+    def _is_stored(self, starts: Sequence[int | None]) -> Steps[bool | None]:
         """Whether this append is stored, beginning at these versions; None where it would leave no trace."""
         if any(p.batch is not None and tip.etag == self.etag for p, tip in zip(self.parts, self.tips, strict=True)):
             return True

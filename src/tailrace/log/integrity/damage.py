@@ -92,7 +92,7 @@ class PageWalk:
         page, _ = yield from self._plain()
         seen = None
         while page is None or not self._joins(page):
-            now = yield from self._true()
+            now = yield from self._linearizable()
             page = now[0]
             if seen is not None and seen[1] == now[1]:
                 return (yield from self._gap(page))
@@ -118,7 +118,7 @@ class PageWalk:
         if head.first > self._number:
             self._number, self._due = head.first, None
 
-    def _true(self) -> Steps[tuple[Page | None, object]]:
+    def _linearizable(self) -> Steps[tuple[Page | None, object]]:
         """The page and the head that it is judged by, from linearizable reads, which see what plain reads may not show
         yet."""
         head = self.log.saw((yield from guard.truth(heads.head_key(self.log.id))))

@@ -151,12 +151,12 @@ class Reader:
             page = yield from seek(self.log, head, q, self.positions[q])
             gap = yield from missing_pages.gap_at(self.log, page.last + 1 if page else head.first)
             if gap is not None:
-                if not (yield from self._pass(self._mine(gap.lost))):
+                if not (yield from self._pass(self._unread_part(gap.lost))):
                     raise missing_pages.damage(self.log, gap)
                 return None
         return at
 
-    def _mine(self, lost: Iterable[Lost]) -> list[Lost]:
+    def _unread_part(self, lost: Iterable[Lost]) -> list[Lost]:
         """The lost offsets that this reader has still to read."""
         return [one for one in lost if self.positions.get(one.partition, one.end) < one.end]
 
@@ -264,7 +264,7 @@ class Reader:
         """Read some runs, moving `here` over them.  False: there was no room for all of them, or they are gone and the
         page should be read again."""
         begun, self._begun = self._begun, None
-        if (yield from self._told(entry)):
+        if (yield from self._entry_suffices(entry)):
             begun = None
         elif begun is None or not begun.has(entry.id, runs):
             data = yield from self._bytes(page, entry, runs, at)
@@ -289,7 +289,7 @@ class Reader:
             here[q] = max(here[q], min(at[q] + run.count, self._stops[q]))
         return True
 
-    def _told(self, entry: ChunkEntry) -> Steps[bool]:
+    def _entry_suffices(self, entry: ChunkEntry) -> Steps[bool]:
         """Whether the entry alone answers the reader, which only counts records; then the chunk is not fetched.  Where
         offsets are quarantined it is fetched: only the bytes show which of them are lost."""
         if self.columns is None or self.columns or entry.kind & OFFSETS:

@@ -41,7 +41,7 @@ class CommitBatch:
     __slots__ = (
         "_encoding",
         "_finished",
-        "_told",
+        "_losses_seen",
         "_trace",
         "_waiting",
         "appended",
@@ -78,7 +78,7 @@ class CommitBatch:
         """Where each record of a partition went instead, and its place there, if the topic had grown meanwhile."""
         self.error: Exception | None = None
         self._trace: TracebackType | None = None
-        self._told: dict[object, int] = {}
+        self._losses_seen: dict[object, int] = {}
         self.records = self.size = 0
         self._finished = False
         self._waiting: list[_Waiter] = []
@@ -155,12 +155,12 @@ class CommitBatch:
     def tell(self, sender: object, records: int = 1) -> None:
         """Note that the sender of these records has seen the error."""
         if self.error is not None:
-            self._told[sender] = records
+            self._losses_seen[sender] = records
 
     @property
     def unsaid(self) -> bool:
         """Whether it has failed and some of its senders have not seen the error."""
-        return self.error is not None and sum(self._told.values()) < self.records
+        return self.error is not None and sum(self._losses_seen.values()) < self.records
 
     @property
     def done(self) -> bool:

@@ -188,13 +188,13 @@ def test_a_chunk_restored_in_the_middle_of_a_round_is_not_taken_for_superseded(h
 def test_restored_before_the_first_page_is_written_anew(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
     """What is newest was found without it, so by that it would go."""
     topic = filled(home, "abcxabc")
-    restore, together = hidden(topic, entry_of(topic, "x")), rewrite._together
+    restore, together = hidden(topic, entry_of(topic, "x")), rewrite._pages_for_one_object
 
     def restored(*given: object) -> object:
         restore()
         return together(*given)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(rewrite, "_together", restored)
+    monkeypatch.setattr(rewrite, "_pages_for_one_object", restored)
     assert run(topic, LATE) == 3
     assert shown(topic) == "3x 4a 5b 6c"
 
@@ -216,7 +216,7 @@ def test_one_that_was_replaced_meanwhile_is_no_damage(home: Home, monkeypatch: p
 @pytest.mark.parametrize("many", [False, True], ids=["chunk", "list"])
 def test_restored_and_merged_in_the_middle_of_a_round(home: Home, many: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """It holds a tombstone, which nobody has taken in: what that deletes is still there, so it must stay."""
-    topic, together = filled(home, "a"), rewrite._together
+    topic, together = filled(home, "a"), rewrite._pages_for_one_object
     if many:
         monkeypatch.setattr(manifest, "MAX_ENTRY_BYTES_WITHOUT_MANIFEST", 100)
         listing = listed(topic, "A", "x")
@@ -228,12 +228,12 @@ def test_restored_and_merged_in_the_middle_of_a_round(home: Home, many: bool, mo
     topic.quarantine([home.scrub().damages[0].lost[0]], "lost")
 
     def restored(*given: object) -> object:
-        monkeypatch.setattr(rewrite, "_together", together)
+        monkeypatch.setattr(rewrite, "_pages_for_one_object", together)
         restore()
         assert topic.store.run(merge(topic.log, pages(topic)[1:]))
         return together(*given)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(rewrite, "_together", restored)
+    monkeypatch.setattr(rewrite, "_pages_for_one_object", restored)
     run(topic, LATE)
     for letters in "defghijkl", "mnopqrstuvwyz":
         more(topic, letters)
@@ -259,13 +259,13 @@ def listed(topic: Topic, *chunks: str) -> ChunkEntry:
 def test_a_list_restored_in_the_middle_of_a_round(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(manifest, "MAX_ENTRY_BYTES_WITHOUT_MANIFEST", 100)
     topic = filled(home, "aab")
-    restore, together = hidden(topic, listed(topic, "ab", "cb", "ac")), rewrite._together
+    restore, together = hidden(topic, listed(topic, "ab", "cb", "ac")), rewrite._pages_for_one_object
 
     def restored(*given: object) -> object:
         restore()
         return together(*given)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(rewrite, "_together", restored)
+    monkeypatch.setattr(rewrite, "_pages_for_one_object", restored)
     more(topic, "d")
     assert run(topic, LATE) == 1
     assert shown(topic) == "1a 2b 3a 4b 5c 6b 7a 8c 9d"

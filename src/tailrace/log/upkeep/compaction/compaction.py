@@ -90,7 +90,7 @@ def _begin(log: TopicLog, how: CompactionSettings, mark: Item | None, told: Told
         number = page.last + 1
         told(0)
         if page.last > done:
-            if not (yield from _taken_in(log, page, begun, how.size)):
+            if not (yield from _collect_keys(log, page, begun, how.size)):
                 return None
             begun.upto = page.last
             begun.taken.add((page.first, page.revision))
@@ -117,7 +117,7 @@ def _sizes(log: TopicLog, how: CompactionSettings, done: int) -> Steps[tuple[int
     return clean, dirty
 
 
-def _taken_in(log: TopicLog, page: Page, begun: CompactionRound, size: int) -> Steps[bool]:
+def _collect_keys(log: TopicLog, page: Page, begun: CompactionRound, size: int) -> Steps[bool]:
     """Collect the keys of a page, except those that cannot be read; False if another upkeep replaced the page
     meanwhile."""
     chunks, at, unread = (yield from opened(log, page, begun)), heads.plus(page.base, {}), len(begun.unread)

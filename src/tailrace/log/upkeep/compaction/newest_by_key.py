@@ -96,12 +96,12 @@ def each_rows(pieces: Iterable[RunToPack], *columns: str) -> Iterator[Rows]:
     size = 0
     for one in _each(pieces, frozenset(columns) or None):
         if some and (size >= BYTES_PER_COPY or not some[-1].joins(one)):
-            yield _together(some)
+            yield _as_rows(some)
             some, size = [], 0
         some.append(one)
         size += one.batch.nbytes
     if some:
-        yield _together(some)
+        yield _as_rows(some)
 
 
 def _each(pieces: Iterable[RunToPack], only: frozenset[str] | None) -> Iterator[_ReadBatch]:
@@ -115,7 +115,7 @@ def _each(pieces: Iterable[RunToPack], only: frozenset[str] | None) -> Iterator[
             at += batch.num_rows
 
 
-def _together(some: Sequence[_ReadBatch]) -> Rows:
+def _as_rows(some: Sequence[_ReadBatch]) -> Rows:
     whole = some[0].batch if len(some) == 1 else pa.concat_batches([one.batch for one in some])
     given = [one.offsets for one in some if one.offsets is not None]
     return Rows(whole, pa.concat_arrays(given) if given else pa.arange(some[0].first, some[0].first + len(whole)))

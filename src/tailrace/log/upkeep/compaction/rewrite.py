@@ -39,7 +39,7 @@ def rewrite(log: TopicLog, how: CompactionSettings, begun: CompactionRound, told
     head = yield from log.head()
     how, number = unless_grown(how, head), head.first
     while number <= begun.upto:
-        pages = yield from _together(log, how, begun, number, head.fence)
+        pages = yield from _pages_for_one_object(log, how, begun, number, head.fence)
         if not pages:
             return False
         told(0)
@@ -53,7 +53,7 @@ def rewrite(log: TopicLog, how: CompactionSettings, begun: CompactionRound, told
     return True
 
 
-def _together(
+def _pages_for_one_object(
     log: TopicLog, how: CompactionSettings, begun: CompactionRound, number: int, gc: int
 ) -> Steps[list[Page]]:
     """Neighbouring pages from this number on that are rewritten together: about as many as make one object."""
@@ -97,7 +97,7 @@ def _rewrite_pages(
 ) -> Steps[bool]:
     head = yield from log.head()
     new = yield from _replacement(log, how, begun, pages, head, told)
-    if new.unread and not (yield from _spare(log, begun, pages, new)):
+    if new.unread and not (yield from _note_unreadable(log, begun, pages, new)):
         return False
     if not new.gone:
         return True
@@ -125,7 +125,7 @@ def _replacement(
     new = Replacement()
     for group in groups(chunks, how.size):
         parts = yield from read_around(
-            log, group, at, lambda pieces: _kept(pieces, begun, how, known), begun.unread, begun.passed
+            log, group, at, lambda pieces: _remaining(pieces, begun, how, known), begun.unread, begun.passed
         )
         for some, kept in parts:
             if kept is None:
@@ -141,7 +141,7 @@ def _replacement(
     return new
 
 
-def _spare(log: TopicLog, begun: CompactionRound, pages: Sequence[Page], new: Replacement) -> Steps[bool]:
+def _note_unreadable(log: TopicLog, begun: CompactionRound, pages: Sequence[Page], new: Replacement) -> Steps[bool]:
     """Note chunks that cannot be read as left as they are; False if they were replaced meanwhile, and so are not
     damaged."""
     if not (yield from as_read(log, pages)):
@@ -156,7 +156,7 @@ MAX_DECODED_BYTES = MERGED_OBJECT_BYTES + MERGED_OBJECT_BYTES // 4
 of a compressed one that becomes large."""
 
 
-class Remainder:
+class RemainingRecords:
     """The records of some chunks that stay, and the number of those that do not.  Records are encoded as soon as a
     certain amount was decoded, so that the memory does not depend on how well they are compressed."""
 
@@ -190,10 +190,10 @@ class Remainder:
         return chunk_of(self._kind, self._runs)
 
 
-def _kept(
+def _remaining(
     pieces: Mapping[int, Sequence[RunToPack]], begun: CompactionRound, how: CompactionSettings, known: bool
-) -> Remainder:
-    out = Remainder(pieces, how.compression)
+) -> RemainingRecords:
+    out = RemainingRecords(pieces, how.compression)
     for q, some in pieces.items():
         free = begun.may_delete(q, some)
         for rows in _portions(each_rows(some)):
