@@ -17,7 +17,7 @@ from benchmarks.harness import Figure, Figures, Question, Results, Run, Side, Ta
 from benchmarks.load import Load
 from tailrace.log.topic import Topic
 from tailrace.log.upkeep.compaction.compaction import compact
-from tailrace.log.upkeep.compaction.round import Compacting
+from tailrace.log.upkeep.compaction.round import CompactionSettings
 from tailrace.log.upkeep.merge import merge_all
 from tailrace.log.upkeep.retention import stored_bytes
 
@@ -95,7 +95,7 @@ def _merge(topic: Topic, folder: Path) -> int:
 
 def _compact(topic: Topic, folder: Path) -> int:
     size = topic.store.run(stored_bytes(topic.log))
-    expect("anything was compacted", topic.store.run(compact(topic.log, Compacting())).records > 0, True)
+    expect("anything was compacted", topic.store.run(compact(topic.log, CompactionSettings())).records > 0, True)
     return size
 
 

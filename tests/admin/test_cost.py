@@ -16,7 +16,7 @@ from tailrace.errors import BadInput, BadSetting
 from tailrace.log.topic import Topic
 from tailrace.log.upkeep.clean import clean
 from tailrace.log.upkeep.compaction.compaction import compact
-from tailrace.log.upkeep.compaction.round import Compacting
+from tailrace.log.upkeep.compaction.round import CompactionSettings
 from tailrace.log.upkeep.merge import merge_all
 from tests.cli.runs import Cli
 from tests.log.driving import simulated_home
@@ -110,7 +110,7 @@ def test_what_merging_has_forgotten_or_compaction_has_removed_is_not_guessed() -
     found = lately(topic)
     assert found.chunks < 300
     assert found.records == 10 * found.chunks
-    topic.store.run(compact(topic.log, Compacting()))
+    topic.store.run(compact(topic.log, CompactionSettings()))
     after = topic.store.run(traffic(topic.log))
     assert after is None or after.chunks < found.chunks
 
@@ -122,7 +122,7 @@ def test_of_compacted_pages_nothing_is_counted_though_their_chunks_are_known() -
     sent(topic, 100)
     still_open = len(topic.store.run(topic.log.head()).own.entries)
     assert still_open < 100
-    assert topic.store.run(compact(topic.log, Compacting())).records > 0
+    assert topic.store.run(compact(topic.log, CompactionSettings())).records > 0
     sent(topic, 100, first=10**12 + 200_000)
     found = lately(topic)
     assert (found.chunks, found.records) == (still_open + 100, 10 * (still_open + 100))

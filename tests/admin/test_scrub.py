@@ -27,7 +27,7 @@ from tailrace.log.write.append import commit
 from tailrace.log.write.attempt import roll
 from tailrace.log.write.buffer import Buffer
 from tailrace.log.write.joint_append import gather
-from tailrace.log.write.staged_chunk import pack_up
+from tailrace.log.write.staged_chunk import stage_chunks
 from tailrace.pipeline.deliver import offsets
 from tailrace.pipeline.deliver.offsets import Mark
 from tailrace.pipeline.ingest.commit_log import CommitLog
@@ -183,7 +183,7 @@ def copied(home: Home) -> tuple[CommitLog, str]:
     log = CommitLog(home, "shop", partitions=1)
     log.begin(None)
     log.plan("shop.a", [Piece("shop.a", [0, 9], 2)])
-    log.commit_piece(0, [pack_up(home.store, log.topic.log, log.topic.described, [_row(0), _row(1)])])
+    log.commit_piece(0, [stage_chunks(home.store, log.topic.log, log.topic.described, [_row(0), _row(1)])])
     assert log.take_in([_row(2)], 7)
     log.hold(["w"])
     epoch, _ = home.store.run(offsets.take("shop", "w", 1))

@@ -89,7 +89,7 @@ def test_what_is_refused(cli: Cli, orders: None, monkeypatch: pytest.MonkeyPatch
     assert "no size" in cli.fails("upkeep", "run", "--rate", "fast").err
     assert "is 5 bytes a second, and would hardly ever end" in cli.fails("upkeep", "run", "--rate", "5").err
     assert "no topic 'other'" in cli.fails("upkeep", "run", "other").err
-    monkeypatch.setattr(scheduler.Keeper.run, "__kwdefaults__", {"wait": 0.0})
+    monkeypatch.setattr(scheduler.HomeUpkeep.run, "__kwdefaults__", {"wait": 0.0})
     with tailrace.open(cli.home) as here, Lease(here.store, scheduler.LEASE) as lease:
         lease.acquire()
         assert f"by process {os.getpid()} on" in cli.fails("upkeep", "run").err
@@ -99,7 +99,7 @@ def test_an_interrupted_run_says_that_nothing_is_lost(cli: Cli, orders: None, mo
     def interrupted(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(scheduler.Keeper, "run", interrupted)
+    monkeypatch.setattr(scheduler.HomeUpkeep, "run", interrupted)
     assert "what was done stays" in cli.fails("upkeep", "run", code=130).err
 
 
@@ -126,7 +126,7 @@ def test_one_that_runs_every_so_often_outlives_another_that_is_at_it(
         if len(slept) > 1:
             raise KeyboardInterrupt
 
-    monkeypatch.setattr(scheduler.Keeper.run, "__kwdefaults__", {"wait": 0.0})
+    monkeypatch.setattr(scheduler.HomeUpkeep.run, "__kwdefaults__", {"wait": 0.0})
     # Not `time.sleep` itself: threads of the home sleep as well.
     monkeypatch.setattr("tailrace.cli.upkeep.time", SimpleNamespace(time=time.time, sleep=sleep))
     with tailrace.open(cli.home) as here, Lease(here.store, scheduler.LEASE) as lease:

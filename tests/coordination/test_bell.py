@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from tailrace.coordination.bell import FINELY, OFTEN, SELDOM, Bell
-from tailrace.storage.sqlite.database import Database
+from tailrace.coordination.bell import IDLE_PAUSE_SECONDS, MIN_PAUSE_SECONDS, POLL_PAUSE_SECONDS, Bell
+from tailrace.storage.sqlite.database import SqliteDatabase
 from tailrace.storage.sqlite.table import SqliteTable
 from tailrace.storage.tables import Absent, Key, Put
 
@@ -44,13 +44,13 @@ def test_a_write_to_the_file_ends_the_wait_and_makes_the_next_looks_frequent(tmp
     file = tmp_path / "journal"
     file.touch()
     bell = Bell(file)
-    assert bell.pause == SELDOM
+    assert bell.pause == IDLE_PAUSE_SECONDS
     writing = threading.Timer(0.05, lambda: file.write_bytes(b"frame"))
     writing.start()
     began = time.monotonic()
     assert not bell.wait(60)
     assert time.monotonic() - began < 30
-    assert FINELY <= bell.pause <= SELDOM
+    assert MIN_PAUSE_SECONDS <= bell.pause <= IDLE_PAUSE_SECONDS
     assert not bell.is_set()
     writing.join()
     bell.close()
@@ -76,8 +76,8 @@ def test_a_write_to_any_of_the_files_ends_the_wait(tmp_path: Path, written: str)
 def test_a_bell_hears_when_a_commit_shows(tmp_path: Path) -> None:
     """The journal is written before, so a reader woken by it alone would have to look again and again."""
     with (
-        closing(SqliteTable(Database(tmp_path / "tailrace.db"))) as reads,
-        closing(SqliteTable(Database(tmp_path / "tailrace.db"))) as writes,
+        closing(SqliteTable(SqliteDatabase(tmp_path / "tailrace.db"))) as reads,
+        closing(SqliteTable(SqliteDatabase(tmp_path / "tailrace.db"))) as writes,
     ):
         journal, watermark = reads.commit_files
         assert journal.exists()
@@ -112,4 +112,4 @@ def test_a_closed_bell_can_be_rung_and_touches_no_descriptor_that_has_its_number
 
 
 def test_without_a_file_to_watch_one_looks_often(tmp_path: Path) -> None:
-    assert Bell(tmp_path / "missing").pause == Bell().pause == OFTEN
+    assert Bell(tmp_path / "missing").pause == Bell().pause == POLL_PAUSE_SECONDS

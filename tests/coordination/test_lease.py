@@ -11,7 +11,7 @@ import pytest
 from tailrace.coordination.lease import Beats, Lease, new_number
 from tailrace.errors import Fenced, Unavailable
 from tailrace.storage.calls import Store
-from tailrace.storage.sqlite.database import Database
+from tailrace.storage.sqlite.database import SqliteDatabase
 from tailrace.storage.sqlite.table import SqliteTable
 from tailrace.testing import SimulatedObjects, SimulatedTable
 from tailrace.testing.leasecontract import LeaseContract
@@ -34,7 +34,7 @@ class TestOnSimulatedStorageThatAnswersLikeDynamoDB(LeaseContract):
 class TestOnSqlite(LeaseContract):
     @pytest.fixture
     def store(self, tmp_path: Path) -> Iterator[Store]:
-        made = Store(SqliteTable(Database(tmp_path / "tailrace.db")), SimulatedObjects())
+        made = Store(SqliteTable(SqliteDatabase(tmp_path / "tailrace.db")), SimulatedObjects())
         yield made
         made.close()
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tailrace.coordination.lease import Held
-from tailrace.coordination.position import Move, commit, commit_with
+from tailrace.coordination.lease import HeldLease
+from tailrace.coordination.position import PositionMove, commit, commit_with
 from tailrace.errors import Conflict, Fenced
 from tailrace.storage.calls import Store, Write
 from tailrace.storage.tables import Absent, Add, Key, Put, Set, Update
@@ -13,7 +13,7 @@ from tailrace.testing import ManualClock, SimulatedObjects, SimulatedTable
 from tests.log.driving import Driven
 
 SHARD, COUNT = Key("$Group-billing_t", 3), Key("count")
-HELD = Held(SHARD, owner=7, epoch=2)
+HELD = HeldLease(SHARD, owner=7, epoch=2)
 ONE_MORE = Update(COUNT, (Add("n", 1),))
 
 
@@ -41,13 +41,13 @@ def count(store: Store) -> int:
 
 def sent(store: Store, to: int) -> Write:
     """A commit on its way, of which nobody will hear."""
-    call = Driven(store, commit([Move(HELD, 5, to)])).until(Write).lose()
+    call = Driven(store, commit([PositionMove(HELD, 5, to)])).until(Write).lose()
     assert isinstance(call, Write)
     return call
 
 
 def test_a_commit_that_has_landed_is_not_made_again(store: Store) -> None:
-    one = Driven(store, commit([Move(HELD, 5, 9)])).until(Write)
+    one = Driven(store, commit([PositionMove(HELD, 5, 9)])).until(Write)
     store.answer(one.call)  # type: ignore[arg-type]
     one.lose()
     writes = store.table.calls["write"]  # type: ignore[attr-defined]
@@ -58,7 +58,7 @@ def test_a_commit_that_has_landed_is_not_made_again(store: Store) -> None:
 
 def test_a_commit_goes_on_from_an_earlier_one_that_landed_late(store: Store) -> None:
     late = sent(store, 7)
-    one = Driven(store, commit([Move(HELD, 5, 9)])).until(Write)
+    one = Driven(store, commit([PositionMove(HELD, 5, 9)])).until(Write)
     store.answer(late)
     assert one.run() == {}
     assert position(store) == 9
@@ -68,7 +68,7 @@ def test_a_commit_goes_on_from_an_earlier_one_that_landed_late(store: Store) -> 
 
 
 def test_what_goes_with_a_commit_is_written_with_it_and_once(store: Store) -> None:
-    one = Driven(store, commit_with(Move(HELD, 5, 9), [ONE_MORE])).until(Write)
+    one = Driven(store, commit_with(PositionMove(HELD, 5, 9), [ONE_MORE])).until(Write)
     store.answer(one.call)  # type: ignore[arg-type]
     one.lose()
     assert one.run() == 9
@@ -78,7 +78,7 @@ def test_what_goes_with_a_commit_is_written_with_it_and_once(store: Store) -> No
 def test_what_goes_with_a_commit_is_not_written_where_an_earlier_one_landed_late(store: Store) -> None:
     """What it is may depend on where the position was: whoever asked looks again, and decides."""
     late = sent(store, 7)
-    one = Driven(store, commit_with(Move(HELD, 5, 9), [ONE_MORE])).until(Write)
+    one = Driven(store, commit_with(PositionMove(HELD, 5, 9), [ONE_MORE])).until(Write)
     store.answer(late)
     assert one.run() == 7
     assert (position(store), count(store)) == (7, 0)
@@ -86,8 +86,8 @@ def test_what_goes_with_a_commit_is_not_written_where_an_earlier_one_landed_late
 
 @pytest.mark.parametrize("answered", [True, False])
 def test_a_newer_owner_is_told_and_nothing_written(store: Store, answered: bool) -> None:
-    one = Driven(store, commit_with(Move(HELD, 5, 9), [ONE_MORE])).until(Write)
-    other = Driven(store, commit([Move(HELD, 5, 9)])).until(Write)
+    one = Driven(store, commit_with(PositionMove(HELD, 5, 9), [ONE_MORE])).until(Write)
+    other = Driven(store, commit([PositionMove(HELD, 5, 9)])).until(Write)
     store.table.write(Update(SHARD, (Set("owner", 8), Add("epoch", 1))))
     if not answered:
         one.lose()
@@ -101,6 +101,6 @@ def test_a_newer_owner_is_told_and_nothing_written(store: Store, answered: bool)
 def test_another_write_that_is_refused_is_named(store: Store) -> None:
     taken = Put(COUNT, {"n": 5}, (Absent(),))
     with pytest.raises(Conflict, match="count/0 was not as expected") as caught:
-        store.run(commit_with(Move(HELD, 5, 9), [taken]))
+        store.run(commit_with(PositionMove(HELD, 5, 9), [taken]))
     assert caught.value.index == 0
     assert (position(store), count(store)) == (5, 0)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tailrace.storage.calls import Store
-from tailrace.storage.sqlite.database import Database
+from tailrace.storage.sqlite.database import SqliteDatabase
 from tailrace.storage.sqlite.table import SqliteTable
 from tailrace.testing import ManualClock, SimulatedObjects, SimulatedTable
 from tests.servers.aws import client, new_table
@@ -23,7 +23,7 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
         clock = ManualClock()
         yield Store(SimulatedTable(answers=False), SimulatedObjects(), clock.monotonic, clock.move)
     elif request.param == "sqlite":
-        table = SqliteTable(Database(tmp_path / "tailrace.db", durable=False))
+        table = SqliteTable(SqliteDatabase(tmp_path / "tailrace.db", durable=False))
         yield Store(table, SimulatedObjects())
         table.close()
     else:

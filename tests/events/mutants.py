@@ -51,7 +51,7 @@ MUTANTS: dict[str, tuple[Mutant, str]] = {
         _patched(tip, "at_version", lambda unfold, version: stored.at_version(unfold, version + 1)),
         "decide",
     ),
-    "an own write not recognised": (_patched(append._Attempts, "_stands", _never), "append"),
+    "an own write not recognised": (_patched(append._Attempts, "_is_stored", _never), "append"),
     "unfolds in doubt written again": (
         _patched(append._Attempts, "_give_up_if_gone", lambda self, stands: None),
         "roll",

@@ -11,7 +11,7 @@ from tailrace.errors import OutcomeUnknown, TooManyConflicts, VersionConflict
 from tailrace.events import Cache, Event
 from tailrace.events.append import AppendSettings, StreamAppend, commit, part
 from tailrace.events.cache import AnyCachedValue
-from tailrace.events.decider import LATEST, Deciding, transact
+from tailrace.events.decider import LATEST, DeciderSteps, transact
 from tailrace.events.loading import Loading
 from tailrace.events.pruning import prune
 from tailrace.events.reading import Backward, Forward, read_tip
@@ -128,7 +128,7 @@ def counter(sim: Simulation, stream: str, strategies: tuple[str, ...], times: in
         cache = Cache()
         for n in range(times):
             loading = Loading(stream, CODEC, fold, ZERO, STRATEGIES[strategies[n % len(strategies)]])
-            deciding = Deciding(loading, settings_of(life), cache, attempts=3)
+            deciding = DeciderSteps(loading, settings_of(life), cache, attempts=3)
             tally = sim.ghosts["tally"]
             tally["doubt"] += 1
             try:

@@ -12,7 +12,7 @@ import pytest
 from tailrace.errors import Damaged
 from tailrace.events import Event, Events
 from tailrace.storage.calls import Store
-from tailrace.storage.sqlite.database import Database
+from tailrace.storage.sqlite.database import SqliteDatabase
 from tailrace.storage.sqlite.table import SqliteTable
 from tailrace.testing import SimulatedObjects
 
@@ -91,7 +91,7 @@ def test_an_item_that_knows_only_the_document_is_read_and_appended_to(store: Sto
 
 
 def test_no_flipped_byte_goes_unnoticed(tmp_path: Path) -> None:
-    database = Database(tmp_path / "tailrace.db", durable=False)
+    database = SqliteDatabase(tmp_path / "tailrace.db", durable=False)
     table = SqliteTable(database)
     store = Store(table, SimulatedObjects())
     stream = Events(store, max_events=2).stream(NAME)
@@ -120,5 +120,5 @@ def test_no_flipped_byte_goes_unnoticed(tmp_path: Path) -> None:
     table.close()
 
 
-def store_body(database: Database, number: int, body: bytes) -> None:
+def store_body(database: SqliteDatabase, number: int, body: bytes) -> None:
     database.write(lambda cursor: cursor.execute("UPDATE items SET body = ? WHERE n = ?", (body, number)) and None)

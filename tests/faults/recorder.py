@@ -12,7 +12,7 @@ from tailrace.storage.calls import Store
 from tailrace.storage.local.disk import DiskObjects
 from tailrace.storage.local.files import Files
 from tailrace.storage.objects import Bytes
-from tailrace.storage.sqlite.database import Database
+from tailrace.storage.sqlite.database import SqliteDatabase
 from tailrace.storage.sqlite.table import SqliteTable
 from tests.faults.vfs import WatchedVFS
 
@@ -45,7 +45,7 @@ class Recorder:
 
     def store(self, *, durable: bool = True, sync_names: bool = True) -> Store:
         """A watched table and objects, laid out as in a home."""
-        database = Database(self.folder / "tailrace.db", files=self.files, vfs=self.vfs, durable=durable)
+        database = SqliteDatabase(self.folder / "tailrace.db", files=self.files, vfs=self.vfs, durable=durable)
         objects = DiskObjects(self.folder / "objects", files=self.files, sync_names=sync_names)
         return Store(SqliteTable(database), objects)
 

@@ -21,7 +21,7 @@ from tailrace.log.topic import Topic
 from tailrace.storage.calls import Store
 from tailrace.storage.local.disk import DiskObjects
 from tailrace.storage.local.files import Files
-from tailrace.storage.sqlite.database import Database
+from tailrace.storage.sqlite.database import SqliteDatabase
 from tailrace.storage.sqlite.table import SqliteTable
 from tests.faults.vfs import WatchedVFS, io_error
 
@@ -123,7 +123,7 @@ def shaky(tmp_path: Path) -> Iterator[Opened]:
     files, wal, homes = Failing(), Wal(), list[Home]()
 
     def opened() -> Home:
-        database = Database(tmp_path / "home" / "tailrace.db", vfs=wal.vfs.name)
+        database = SqliteDatabase(tmp_path / "home" / "tailrace.db", vfs=wal.vfs.name)
         homes.append(
             Home("file:", Store(SqliteTable(database), DiskObjects(tmp_path / "home" / "objects", files=files)))
         )
@@ -200,7 +200,9 @@ def test_a_sector_that_cannot_be_read_is_damage_of_its_records_alone(tmp_path: P
     """A mapped file would kill whoever looks at it."""
     files = BadSector()
     objects = DiskObjects(tmp_path / "home" / "objects", files=files)
-    with Home(str(tmp_path / "home"), Store(SqliteTable(Database(tmp_path / "home" / "tailrace.db")), objects)) as home:
+    with Home(
+        str(tmp_path / "home"), Store(SqliteTable(SqliteDatabase(tmp_path / "home" / "tailrace.db")), objects)
+    ) as home:
         topic = home.topic("t", 2)
         for n in range(3):
             with topic.transaction() as t:

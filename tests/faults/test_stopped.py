@@ -16,7 +16,7 @@ from tailrace.coordination.rules import without
 from tailrace.errors import Unavailable
 from tailrace.log.format import head as heads
 from tailrace.log.topic import Topic
-from tailrace.storage.sqlite.database import Database
+from tailrace.storage.sqlite.database import SqliteDatabase
 from tailrace.storage.sqlite.table import SqliteTable
 from tailrace.storage.tables import Absent, Key, Put
 from tests.servers.aws import new_bucket, new_table
@@ -50,7 +50,7 @@ with without(*sys.argv[2:]):
 IN_COMMIT = """
 import os, signal, sys
 from pathlib import Path
-from tailrace.storage.sqlite.database import Database
+from tailrace.storage.sqlite.database import SqliteDatabase
 from tailrace.storage.sqlite.table import SqliteTable
 from tailrace.storage.tables import Absent, Key, Put
 from tests.faults.vfs import WatchedVFS
@@ -62,7 +62,7 @@ def told(what, path, details):
 
 stopping = set()
 vfs = WatchedVFS(told)
-table = SqliteTable(Database(sys.argv[1], vfs=vfs.name))
+table = SqliteTable(SqliteDatabase(sys.argv[1], vfs=vfs.name))
 stopping.add(True)
 print("begins", flush=True)
 table.write(Put(Key("stopped"), {"n": 1}, (Absent(),)))
@@ -118,9 +118,9 @@ def until_stopped(process: subprocess.Popen[str]) -> None:
 def test_a_process_stopped_inside_a_commit_is_named_to_those_who_wait(tmp_path: Path) -> None:
     """SQLite holds its lock from the beginning of a commit to the end of its fsync; nobody can take it away."""
     path = tmp_path / "tailrace.db"
-    SqliteTable(Database(path)).close()
+    SqliteTable(SqliteDatabase(path)).close()
     process = stopped(IN_COMMIT, str(path))
-    table = SqliteTable(Database(path, patience=0.2))
+    table = SqliteTable(SqliteDatabase(path, patience=0.2))
     says = (
         rf"locked for 0.2 s, by process {process.pid} .* stopped in the middle of a commit; `kill -CONT {process.pid}`"
     )
@@ -143,7 +143,7 @@ def test_a_producer_stopped_outside_a_commit_keeps_nobody_from_writing(tmp_path:
         home.topic("t", 2)
     go_on = tmp_path / "go on"
     process = stopped(AFTER_PUT, str(tmp_path), str(puts), str(go_on))
-    table = SqliteTable(Database(tmp_path / "tailrace.db", patience=0.5))
+    table = SqliteTable(SqliteDatabase(tmp_path / "tailrace.db", patience=0.5))
     table.write(Put(Key("other"), {"n": 1}, (Absent(),)))
     table.close()
     go_on.touch()

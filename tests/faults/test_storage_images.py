@@ -18,7 +18,7 @@ from tailrace.errors import TailraceError
 from tailrace.storage.calls import Store
 from tailrace.storage.local.disk import DiskObjects
 from tailrace.storage.sqlite import checksums
-from tailrace.storage.sqlite.database import Database
+from tailrace.storage.sqlite.database import SqliteDatabase
 from tailrace.storage.sqlite.table import SqliteTable
 from tailrace.storage.tables import Absent, Add, Append, Key, Put, Update
 from tests.faults.images import Image, images, record
@@ -67,7 +67,7 @@ def run(recorder: Recorder, *, threads: int = 3, each: int = 12, **switches: boo
 def problem(image: Image) -> str | None:
     """What is wrong after a power cut, if anything."""
     try:
-        store = Store(SqliteTable(Database(image.folder / "tailrace.db")), DiskObjects(image.folder / "objects"))
+        store = Store(SqliteTable(SqliteDatabase(image.folder / "tailrace.db")), DiskObjects(image.folder / "objects"))
         try:
             return contradiction(image, store) or unhealthy(image)
         finally:
@@ -134,7 +134,7 @@ def test_the_name_of_a_wal_is_durable_though_sqlite_could_not_sync_it(tmp_path: 
 
     trace = record(count, tmp_path / "home")
     for image in images(trace, 0, cuts=len(trace), each=6):
-        with closing(SqliteTable(Database(image.folder / "tailrace.db"))) as table:
+        with closing(SqliteTable(SqliteDatabase(image.folder / "tailrace.db"))) as table:
             head = table.get(HEAD)
         assert (head or {"n": 0})["n"] >= max(image.acknowledged, default=0), f"cut after {image.cut} of {len(trace)}"
 

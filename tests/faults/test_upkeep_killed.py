@@ -17,7 +17,7 @@ WORKER = """
 import sys, time
 import tailrace
 from tailrace.log.format import head as heads
-from tailrace.log.upkeep.topic_upkeep import Tended, tend
+from tailrace.log.upkeep.topic_upkeep import UpkeepResult, tend
 
 heads.FULL = 600
 home = tailrace.open(sys.argv[1])
@@ -25,7 +25,7 @@ topics = [home.topic(name) for name in ("kept", "compacted")]
 print("ready", flush=True)
 while True:
     for topic in topics:
-        home.store.run(tend(topic.log, topic.settings, Tended(topic.name), int(time.time() * 1000)))
+        home.store.run(tend(topic.log, topic.settings, UpkeepResult(topic.name), int(time.time() * 1000)))
 """
 
 

@@ -20,7 +20,7 @@ from tailrace.log.write.attempt import roll
 from tailrace.log.write.buffer import Buffer
 from tailrace.log.write.named_producer import send, start
 from tailrace.log.write.placement import place
-from tailrace.log.write.source_append import SourceProgress, open_reader, reader_key, take_in
+from tailrace.log.write.source_append import SourceGuard, open_reader, reader_key, take_in
 from tailrace.storage import calls
 from tailrace.storage.calls import Steps
 from tailrace.storage.tables import LAST
@@ -212,7 +212,7 @@ def source(sim: Simulation, end: int = 4) -> Factory:
             to = min(end, at + cut)
             records = tuple((i % PARTITIONS, b"source.%d" % i) for i in range(at, to))
             placed = yield from place(log, chunk(records))
-            _, item = yield from take_in([placed], SourceProgress(reader_key("s"), item, to, {}))
+            _, item = yield from take_in([placed], SourceGuard(reader_key("s"), item, to, {}))
             told = sim.ghosts["told"] = max(sim.ghosts.get("told", 0), item["position"])
             stored = sim.table.items[reader_key("s")]["position"]
             must(stored >= told, "the source was told more than is in the log")

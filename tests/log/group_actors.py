@@ -7,13 +7,13 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from tailrace.coordination.lease import NOBODY, Held, new_number
+from tailrace.coordination.lease import NOBODY, HeldLease, new_number
 from tailrace.errors import Fenced, TimedOut, Unavailable
 from tailrace.log.format import head as heads
 from tailrace.log.groups import group as groups
 from tailrace.log.groups.group import Group
 from tailrace.log.groups.member import PartitionMember
-from tailrace.log.groups.prefetch import Consuming, Inbox
+from tailrace.log.groups.prefetch import ConsumerSettings, Inbox
 from tailrace.log.topic import as_records
 from tailrace.log.topic_log import TopicLog
 from tailrace.log.write.append import commit
@@ -100,7 +100,7 @@ def adopt(sim: Simulation, life: Life, member: PartitionMember) -> Steps[None]:
     for q, item in (yield from groups.shards(member.group)).items():
         if item["owner"] == member.number:
             member.held[q], member.positions[q] = (
-                Held(member.group.shard(q), member.number, item["epoch"]),
+                HeldLease(member.group.shard(q), member.number, item["epoch"]),
                 item["position"],
             )
             sim.ghosts["holder"][q] = life.name
@@ -161,7 +161,9 @@ def with_inbox(
     """A member from its joining to its leaving, with its three loops side by side."""
     member = PartitionMember(group, new_number(life.rng.getrandbits), ttl=TTL, wall=lambda: 0.0)
     yield from member.join("earliest")
-    auto = Consuming(ttl=TTL, commit_interval=life.rng.choice((0.0, 0.02)), prefetch=life.rng.choice((1, 100_000)))
+    auto = ConsumerSettings(
+        ttl=TTL, commit_interval=life.rng.choice((0.0, 0.02)), prefetch=life.rng.choice((1, 100_000))
+    )
     inbox = Inbox(member, auto, threading.Event(), threading.Event(), threading.Event())
     over = threading.Event()
     yield from together(life, keeps(sim, inbox, over), fetches(inbox, over), handles(sim, life, inbox, over))

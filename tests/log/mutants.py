@@ -201,7 +201,7 @@ _reads = Reader._read
 
 
 # --- a serial source
-def _without_id(placed: list[Placed], progress: source_append.SourceProgress) -> Steps[tuple[bool, Item]]:
+def _without_id(placed: list[Placed], progress: source_append.SourceGuard) -> Steps[tuple[bool, Item]]:
     """ "It was mine if the number moved by one", without looking at the id."""
     while True:
         outcome = yield from guard.attempt(

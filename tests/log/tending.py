@@ -15,7 +15,7 @@ from tailrace.log.read.reader import Reader
 from tailrace.log.record import Op, attributes
 from tailrace.log.settings import TopicSettings
 from tailrace.log.upkeep.holds import held, hold
-from tailrace.log.upkeep.topic_upkeep import Tended, tend
+from tailrace.log.upkeep.topic_upkeep import UpkeepResult, tend
 from tailrace.log.write.append import commit
 from tailrace.log.write.attempt import roll
 from tailrace.log.write.buffer import Buffer
@@ -36,7 +36,7 @@ KEEPS = TopicSettings(merge_bytes=2500, retention_bytes=1500)
 def tender(sim: Simulation, settings: TopicSettings, times: int) -> Factory:
     def run(life: Life) -> Steps[None]:
         for _ in range(times):
-            yield from tend(log_of(sim, life.rng), settings, Tended("t"), 10_000)
+            yield from tend(log_of(sim, life.rng), settings, UpkeepResult("t"), 10_000)
 
     return run
 
@@ -192,7 +192,7 @@ def compactor(sim: Simulation, settings: TopicSettings, wall: int, times: int) -
         for _ in range(times):
             log = log_of(sim, life.rng)
             needed = yield from held(log.id, range(PARTITIONS))
-            yield from tend(log, settings, Tended("t"), wall, needed)
+            yield from tend(log, settings, UpkeepResult("t"), wall, needed)
 
     return run
 

@@ -18,8 +18,8 @@ from tailrace.log.format.chunk import Chunk
 from tailrace.log.read.reader import Reader
 from tailrace.log.settings import TopicSettings
 from tailrace.log.upkeep.compaction.compaction import compact
-from tailrace.log.upkeep.compaction.round import Compacting
-from tailrace.log.upkeep.topic_upkeep import Tended, tend
+from tailrace.log.upkeep.compaction.round import CompactionSettings
+from tailrace.log.upkeep.topic_upkeep import UpkeepResult, tend
 from tailrace.log.write.buffer import Buffer
 from tests.log.driving import Driven, view
 from tests.log.test_machine import PACE, PARTITIONS, TOPIC, TOPICS, Life, Machine, Place
@@ -54,7 +54,11 @@ class CompactingMachine(Machine):
         """A compaction, or a whole upkeep."""
         log = view(self.store, topic)
         if self.free(what):
-            steps = compact(log, Compacting(size=2500)) if what == "compact" else tend(log, MERGES, Tended("t"), 10_000)
+            steps = (
+                compact(log, CompactionSettings(size=2500))
+                if what == "compact"
+                else tend(log, MERGES, UpkeepResult("t"), 10_000)
+            )
             self.start(Life(what, Driven(self.store, steps)), pace)
 
     def fetched(self, at: Place, runs: list[Any]) -> None:

@@ -17,7 +17,7 @@ from tailrace.log import catalog
 from tailrace.log.groups import group as groups
 from tailrace.log.groups.group import Group
 from tailrace.log.groups.member import PartitionMember
-from tailrace.log.groups.prefetch import Consuming, Inbox
+from tailrace.log.groups.prefetch import ConsumerSettings, Inbox
 from tailrace.log.topic_log import TopicLog
 from tailrace.storage.calls import Steps, Store
 from tests.log.driving import Driven, simulated
@@ -49,7 +49,7 @@ def deletion(here: Scene) -> Steps[None]:
 
 
 def keep(here: Scene) -> Steps[float]:
-    return Inbox(here.member, Consuming(), Event(), Event(), Event()).keep()
+    return Inbox(here.member, ConsumerSettings(), Event(), Event(), Event()).keep()
 
 
 DOINGS: dict[str, Callable[[Scene], Steps[object]]] = {

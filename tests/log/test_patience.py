@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from tailrace.coordination import guard, lease, position
-from tailrace.coordination.lease import Beats, Held
-from tailrace.coordination.position import Move
+from tailrace.coordination.lease import Beats, HeldLease
+from tailrace.coordination.position import PositionMove
 from tailrace.errors import GaveUp, TailraceError, TimedOut
 from tailrace.events.event import Event
 from tailrace.events.store import Events
@@ -28,7 +28,7 @@ from tailrace.log.upkeep.clean import clean
 from tailrace.log.upkeep.compaction.compaction import compact
 from tailrace.log.upkeep.holds import hold
 from tailrace.log.upkeep.merge import merge_all
-from tailrace.log.upkeep.retention import Keep, drop_pages, raise_floor, retain
+from tailrace.log.upkeep.retention import RetentionRule, drop_pages, raise_floor, retain
 from tailrace.log.upkeep.topic_upkeep import compacting
 from tailrace.log.write import named_producer, numbered_append, source_append
 from tailrace.log.write.append import commit
@@ -148,7 +148,7 @@ class World:
         self.named = self.do(named_producer.start("n"))
         held = self.do(lease.acquire("l", 1, Beats(10), {}))
         assert held is not None
-        self.held: Held = held
+        self.held: HeldLease = held
         self.events = Events(self.store)
         self.stream = self.events.stream("Cart-1")
         self.stream.append([Event("Added", b"1")])
@@ -168,9 +168,9 @@ STEPS: dict[str, Callable[[World], Any]] = {
     "lease.take": lambda w: w.do(lease.acquire("l", 1, Beats(10), {})),
     "lease.release": lambda w: w.do(lease.release(w.held)),
     "lease.beat": lambda w: w.do(lease.beat(w.held, {})),
-    "position.commit": lambda w: w.do(position.commit([Move(Held(Key("shard"), 1, 1), 0, 5)])),
+    "position.commit": lambda w: w.do(position.commit([PositionMove(HeldLease(Key("shard"), 1, 1), 0, 5)])),
     "position.commit_with": lambda w: w.do(
-        position.commit_with(Move(Held(Key("shard"), 1, 1), 0, 5), [Put(Key("y"), {}, (Absent(),))])
+        position.commit_with(PositionMove(HeldLease(Key("shard"), 1, 1), 0, 5), [Put(Key("y"), {}, (Absent(),))])
     ),
     "append.place": lambda w: w.do(place(w.log, chunk(((0, b"new.1"),)))),
     "append.commit": lambda w: w.do(commit([w.placed])),
@@ -184,7 +184,7 @@ STEPS: dict[str, Callable[[World], Any]] = {
     "once.append": lambda w: w.do(numbered_append.append_once("o", 1, [w.placed])),
     "intake.open_reader": lambda w: w.do(source_append.open_reader("r", 0)),
     "intake.take_in": lambda w: w.do(
-        source_append.take_in([w.placed], source_append.SourceProgress(source_append.reader_key("s"), w.source, 1, {}))
+        source_append.take_in([w.placed], source_append.SourceGuard(source_append.reader_key("s"), w.source, 1, {}))
     ),
     "catalog.create": lambda w: w.do(catalog.create("u", 2, {}, 0)),
     "catalog.change_settings": lambda w: w.do(catalog.change_settings("t", {"retention_ms": 5}, 0)),
@@ -202,7 +202,7 @@ STEPS: dict[str, Callable[[World], Any]] = {
     "holds.hold": lambda w: w.do(hold(w.log.id, ["a"])),
     "quarantine": lambda w: w.do(quarantine(w.log, [], "", "", "", 0)),
     "merging": lambda w: w.do(merge_all(w.log)),
-    "retention": lambda w: w.do(retain(w.log, Keep(since=LAST))),
+    "retention": lambda w: w.do(retain(w.log, RetentionRule(since=LAST))),
     "retention.raise_floor": lambda w: w.do(raise_floor(w.log, {0: 1})),
     "retention.drop_pages": lambda w: (loud(w, lambda: w.do(raise_floor(w.log, {0: 2}))), w.do(drop_pages(w.log))),
     "cleaning": lambda w: (loud(w, lambda: w.do(clean(w.log))), w.do(clean(w.log))),

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from tailrace.adaptors.contract import Changes, Position, Reader
 from tailrace.log.write.append import commit
-from tailrace.log.write.staged_chunk import Parcel, unpack_parcels
+from tailrace.log.write.staged_chunk import StagedChunks, place_staged
 from tailrace.pipeline.deliver import batch, claim
 from tailrace.pipeline.deliver.batch import StagedBatch
 from tailrace.pipeline.deliver.offsets import Mark
@@ -112,9 +112,9 @@ def _position_apart(self: CommitLog, rows: Sequence[pa.RecordBatch], position: P
 _take_in = CommitLog.take_in
 
 
-def _piece_done_apart(self: CommitLog, number: int, parcels: Iterable[Parcel]) -> bool:
+def _piece_done_apart(self: CommitLog, number: int, parcels: Iterable[StagedChunks]) -> bool:
     """A piece's rows, and in a second write that it is done."""
-    placed = unpack_parcels(self.topic.log, parcels)
+    placed = self._store.run(place_staged(self.topic.log, parcels))
     if placed is not None:
         self._store.run(commit([placed]))
     return _commit_piece(self, number, [])

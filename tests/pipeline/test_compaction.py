@@ -15,8 +15,8 @@ from tailrace.errors import BadInput, BadSetting
 from tailrace.home import Home
 from tailrace.log.upkeep.compaction.round import upkeep_key
 from tailrace.log.upkeep.holds import held
-from tailrace.log.upkeep.scheduler import Keeper, Pace
-from tailrace.log.upkeep.topic_upkeep import Tended
+from tailrace.log.upkeep.scheduler import HomeUpkeep, UpkeepPace
+from tailrace.log.upkeep.topic_upkeep import UpkeepResult
 from tailrace.log.write.attempt import roll
 from tailrace.pipeline.deliver.offsets import Mark, override
 from tailrace.pipeline.ingest.commit_log import CommitLog
@@ -139,11 +139,11 @@ def test_upkeep_in_the_background_of_a_run_never_fails_it(
 ) -> None:
     tried: list[int] = []
 
-    def fail(self: Keeper) -> list[Tended]:
+    def fail(self: HomeUpkeep) -> list[UpkeepResult]:
         tried.append(1)
         raise ZeroDivisionError("not today")
 
-    monkeypatch.setattr(Keeper, "run", fail)
+    monkeypatch.setattr(HomeUpkeep, "run", fail)
     made = definition(tmp_path, sink(tmp_path), rows=50)
     Runner(replace(made, upkeep_seconds=0.01, compact_by="document"), spark).run(once=True)
     assert len(rows(tmp_path / "c0")) == 100
@@ -191,7 +191,7 @@ def test_a_writer_that_is_marked_lower_in_the_middle_of_a_compaction_gets_the_la
             if not lowered:
                 lowered.append(operator.mark(home, "shop", "c0", 0, 2, "again, from there").low)
 
-        Keeper(home.store, Pace(told=lower)).run()
+        HomeUpkeep(home.store, UpkeepPace(told=lower)).run()
         assert (lowered, told(home)) == ([2], " ".join([*ALL.split()[11:17], KEPT]))
         assert states(home, 3) == before
 

@@ -13,7 +13,7 @@ from tailrace.adaptors.rows.rows import make_rows
 from tailrace.log.format import head as heads
 from tailrace.log.record import Mode, Op, partition_of
 from tailrace.log.write.append import commit
-from tailrace.log.write.staged_chunk import pack_up, unpack_parcels
+from tailrace.log.write.staged_chunk import place_staged, stage_chunks
 from tailrace.pipeline.ingest.commit_log import CommitLog
 from tailrace.pipeline.run.runner import Runner
 from tests.pipeline.runs import going, until
@@ -71,9 +71,9 @@ def test_parcels_are_spread_anew(tmp_path: Path) -> None:
     with tailrace.open(tmp_path / "home") as home:
         store = home.store
         log = CommitLog(home, "shop", partitions=2)
-        parcels = [pack_up(store, log.topic.log, log.topic.described, [version(n)]) for n in range(3)]
+        parcels = [stage_chunks(store, log.topic.log, log.topic.described, [version(n)]) for n in range(3)]
         home.topic("shop-log").grow(5)
-        placed = unpack_parcels(log.topic.log, parcels)
+        placed = home.store.run(place_staged(log.topic.log, parcels))
         assert placed is not None
         assert placed.partitions == 2
         (appended,) = store.run(commit([placed]))
@@ -91,9 +91,9 @@ def test_parcels_that_two_processes_made_at_the_same_time(tmp_path: Path) -> Non
         parcels = []
         for n in range(3):
             topic.log.new_id = lambda n=n: f"{n:04x}{'7' * 20}"
-            parcels.append(pack_up(home.store, topic.log, topic.described, [version(n)]))
+            parcels.append(stage_chunks(home.store, topic.log, topic.described, [version(n)]))
         topic.log.new_id = heads.new_id
-        placed = unpack_parcels(topic.log, parcels)
+        placed = home.store.run(place_staged(topic.log, parcels))
         assert placed is not None
         home.store.run(commit([placed]))
         assert sum(end for _, end in topic.ends().values()) == 3 * len(IDS)

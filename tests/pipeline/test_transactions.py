@@ -17,7 +17,7 @@ from tailrace.home import Home
 from tailrace.log.format import head as heads
 from tailrace.log.record import Mode
 from tailrace.log.write import staged_chunk
-from tailrace.log.write.staged_chunk import pack_up
+from tailrace.log.write.staged_chunk import stage_chunks
 from tailrace.pipeline.ingest.coalesce import MAX_BYTES, joined_rows
 from tailrace.pipeline.ingest.commit_log import CommitLog, Piece
 from tests.adaptors.postgres.place import Place
@@ -118,7 +118,7 @@ def test_a_piece_of_very_many_chunks_is_one_commit(
             log.topic.log.inline_bytes = 0
         ids = (pa.array(range(n, n + 256)) for n in range(0, 76_800, 256))
         rows = (make_rows("t", pa.record_batch({"id": some}), ["id"]) for some in ids)
-        made = pack_up(home.store, log.topic.log, log.topic.described, rows)
+        made = stage_chunks(home.store, log.topic.log, log.topic.described, rows)
         assert len(made.entries) == 300
         assert sum(map(len, made.entries)) > 400_000
         assert log.commit_piece(0, [made])

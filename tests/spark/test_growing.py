@@ -62,7 +62,7 @@ def test_a_query_that_reads_some_partitions_does_not_wait_for_the_others(home: H
 
 @pytest.mark.parametrize("small", [True, False])
 def test_what_tasks_have_stored_before_is_spread_anew(home: Home, monkeypatch: pytest.MonkeyPatch, small: bool) -> None:
-    monkeypatch.setattr(task, "SMALL", 1 << 20 if small else 0)
+    monkeypatch.setattr(task, "MAX_BYTES_HANDED_TO_DRIVER", 1 << 20 if small else 0)
     topic = home.topic("orders", partitions=2)
     sink = travelled(source(home, topic="orders").writer(ROW, False))
     first = [travelled(travelled(sink).write(iter([some]))) for some in (table(b"keyed"), table(b"sent", 1))]

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from tailrace.errors import BadSetting
-from tailrace.spark.options import ReadOptions, Writing, parse, seconds
+from tailrace.spark.options import ReadOptions, WriteOptions, parse, seconds
 
 GUIDE = Path(__file__).parents[2] / "docs" / "guide" / "spark.md"
 KAFKAS = {
@@ -19,7 +19,7 @@ KAFKAS = {
 }  # fmt: skip
 
 
-def names(kind: type[ReadOptions] | type[Writing]) -> set[str]:
+def names(kind: type[ReadOptions] | type[WriteOptions]) -> set[str]:
     return {field.encode_name for field in msgspec.structs.fields(kind)}
 
 
@@ -27,7 +27,7 @@ def test_the_guide_has_every_option() -> None:
     rows = [line for line in GUIDE.read_text().splitlines() if line.startswith("| `")]
     named = {name for row in rows for name in re.findall(r"`(\w+)`", row.split("|")[1])}
     assert names(ReadOptions) <= named
-    assert names(Writing) - {"topic", "writeId"} <= named
+    assert names(WriteOptions) - {"topic", "writeId"} <= named
     for name in ("topic", "writeId"):
         assert f'option("{name}"' in GUIDE.read_text()
 

@@ -9,7 +9,7 @@ from tailrace.storage import calls
 from tailrace.storage.calls import Call, Store
 from tailrace.storage.tables import Absent, Add, Check, Delete, Key, Put, Update
 from tailrace.testing import ManualClock, SimulatedObjects, SimulatedTable
-from tailrace.testing.simulated_calls import Carrier, parts
+from tailrace.testing.simulated_calls import SimulatedCalls, parts
 
 KEY = Key("k", 1)
 CALLS: list[Call] = [
@@ -43,7 +43,7 @@ def answers(carry) -> list[object]:
 
 @pytest.mark.parametrize("several", [True, False])
 def test_a_call_is_answered_as_a_store_answers_it(several):
-    carrier = Carrier(SimulatedTable(answers=several), SimulatedObjects(), ManualClock())
+    carrier = SimulatedCalls(SimulatedTable(answers=several), SimulatedObjects(), ManualClock())
     store = Store(SimulatedTable(answers=several), SimulatedObjects())
     assert answers(carrier.answer) == answers(store.answer)
     assert carrier.table.calls["write"] == 5
@@ -52,7 +52,7 @@ def test_a_call_is_answered_as_a_store_answers_it(several):
 
 
 def test_time_passes_with_calls_and_pauses():
-    carrier = Carrier(SimulatedTable(), SimulatedObjects(), ManualClock())
+    carrier = SimulatedCalls(SimulatedTable(), SimulatedObjects(), ManualClock())
     carrier.answer(calls.Pause(0))
     carrier.answer(calls.Pause(3))
     assert carrier.answer(calls.Now()) == pytest.approx(0.01 + 0.08 + 0.003)

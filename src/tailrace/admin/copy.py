@@ -51,8 +51,8 @@ LEFT_OUT = (
     "$Chunk-",
     "$Upkeep-",
 )
-ATTEMPTS = 20
-WORKERS = 4
+MAX_COPY_ATTEMPTS = 20
+COPY_THREADS = 4
 
 
 @dataclass(slots=True)
@@ -80,7 +80,7 @@ def copy(
     claimed = claim(target, source_id, url)
     there = {one.name: one.size for one in target.objects.list("topics/")}
     missing: set[str] = set()
-    for attempt in range(ATTEMPTS):
+    for attempt in range(MAX_COPY_ATTEMPTS):
         claimed.wipe(("$Chunk-",))
         copied = Copied(resumed=len(there) if attempt == 0 else 0)
         try:
@@ -90,7 +90,7 @@ def copy(
         except _SourceChanged:
             continue
     else:
-        raise Unavailable(f"the source has changed {ATTEMPTS} times while it was copied; run it again later")
+        raise Unavailable(f"the source has changed {MAX_COPY_ATTEMPTS} times while it was copied; run it again later")
     copied.report = scrub(target)
     if _mend(source, claimed, copied.report):
         copied.report = scrub(target)
@@ -100,7 +100,7 @@ def copy(
 
 @contextmanager
 def _still(source: Store) -> Iterator[Store]:
-    """The source as of one moment, where its table can."""
+    """The source as of one moment, where its table can show that."""
     snapshot: Any = getattr(source.table, "snapshot", None)
     if snapshot is None:
         yield source
@@ -110,7 +110,8 @@ def _still(source: Store) -> Iterator[Store]:
 
 
 def _mend(source: Store, target: CopyTarget, report: Report) -> bool:
-    """Copy again the objects that a power cut may have left half-written in the target; whether there were any."""
+    """Copy again the objects that a power cut may have left half-written in the target; gives whether there were
+    any."""
     mended = False
     for damage in report.damages:
         if damage.where.startswith("topics/"):
@@ -142,7 +143,7 @@ class _Copy:
         topics, guards = self._items()
         described = {item["id"]: item for item in topics}
         found, guards = self._heads(described, guards)
-        with ThreadPoolExecutor(WORKERS, "tailrace-copy") as pool:
+        with ThreadPoolExecutor(COPY_THREADS, "tailrace-copy") as pool:
             for id, head in found.items():
                 self._topic(TopicLog(described[id]["p"].removeprefix("$Topic-"), id), head, pool)
         self.target.put_all(guards.values())
@@ -183,7 +184,7 @@ class _Copy:
         return topics, guards
 
     def _model_table(self, item: Item) -> None:
-        """A table of a model, as of the same moment as all else."""
+        """Copy a model's table, as of the same moment as everything else."""
         name, (schema, view) = item["name"], described(item)
         source: Any = self.source.table
         items = source.sibling(name, schema)
@@ -196,7 +197,7 @@ class _Copy:
         self.copied.tables += 1
 
     def _stream(self, stream: str) -> None:
-        """The Tip first, then the calves below it, which never change."""
+        """Copy a stream: its Tip first, then the calves below it, which never change."""
         tip = self.source.run(guard.truth(Key(stream, TIP)))
         below = LAST if tip is None else tip["n"] - len(tip["e"])
         for calf in self.source.run(guard.read_all(stream, 0, TIP - 1)):
@@ -208,7 +209,7 @@ class _Copy:
 
     def _heads(self, topics: dict[str, Item], guards: dict[Key, Item]) -> tuple[dict[str, Head], dict[Key, Item]]:
         """Every topic's head, and the guards as they were meanwhile; a topic deleted by now is left out."""
-        for _ in range(ATTEMPTS):
+        for _ in range(MAX_COPY_ATTEMPTS):
             found: dict[str, Head] = {}
             for id in topics:
                 try:
@@ -248,7 +249,8 @@ class _Copy:
         self.copied.topics += 1
 
     def _must_be_lost(self, log: TopicLog, number: int) -> None:
-        """A page that does not show was merged since its head was read; or is lost, as the scrub of the target says."""
+        """A page that does not show was merged since its head was read, or is lost; the scrub of the target tells
+        which."""
         if self.source.run(missing.gap_at(log, number)) is None:
             raise _SourceChanged
 
@@ -295,8 +297,8 @@ class _Copy:
         return len(data)
 
     def _gone(self, name: str) -> None:
-        """Bytes that were there are not: merged and cleaned since; or lost, if it is so the next time too, which the
-        scrub of the target tells."""
+        """Bytes that were there are gone: upkeep has merged and cleaned them; or they are lost, if they are missing the
+        next time too, which the scrub of the target reports."""
         if name not in self.missing:
             self.missing.add(name)
             raise _SourceChanged

@@ -32,7 +32,7 @@ DAY_SECONDS = 86_400
 GIB = 1 << 30
 METERED_COMMITS = 120
 METERED_BYTES = 16 << 20
-"""Bytes that are appended to find out what a GiB costs, in at least ten commits."""
+"""Bytes that are appended to measure what a GiB costs, in at least ten commits."""
 IDLE_SECONDS = 2.0
 LINGERS = (0.1, 0.3, 1.0, 5.0)
 """Seconds that a commit waits for company; producers in the cloud find theirs between 0.1 and 1."""
@@ -70,12 +70,12 @@ class Cost:
         return sum(self.requests.values())
 
     def times(self, factor: float) -> Cost:
-        """This cost, so many times."""
+        """This cost, multiplied."""
         return Cost({name: count * factor for name, count in self.requests.items()}, self.dollars * factor)
 
     @classmethod
     def of(cls, bill: Bill, asked: Mapping[str, Any]) -> Cost:
-        """The metered requests, at these prices."""
+        """The cost of the metered requests at these prices."""
         units, requests = bill.units, bill.requests
         dollars = (
             units["writes"] * asked["write_units_million"] / 1e6
@@ -87,8 +87,9 @@ class Cost:
 
 
 @dataclass(frozen=True, slots=True)
-class Rate:
-    """What appending at a rate costs with a linger: how large its commits are, and the day's and a GiB's bill."""
+class RateCost:
+    """What it costs to append at some rate with a linger: the size of the commits, and the cost of a day and of a
+    GiB."""
 
     linger: float
     commit_bytes: int
@@ -97,8 +98,8 @@ class Rate:
 
 
 @dataclass(frozen=True, slots=True)
-class Real:
-    """What a topic's real chunks cost, for a day of the same traffic."""
+class TrafficCost:
+    """What a topic's stored chunks have cost, scaled to a day of the same traffic."""
 
     traffic: Traffic
     day: Cost
@@ -112,12 +113,12 @@ class Estimate:
     record_bytes: int
     per_day: int
     full: Cost
-    rates: tuple[Rate, ...]
+    rates: tuple[RateCost, ...]
     reading: Cost
     idle_producer: Cost
     idle_consumer: Cost
-    real: Real | None = None
-    """By the topic's own traffic; None if it has too little."""
+    real: TrafficCost | None = None
+    """By the topic's own traffic; None if there is too little of it."""
 
 
 def estimate(
@@ -128,9 +129,8 @@ def estimate(
     lately: Traffic | None = None,
     told: Callable[[int], object] = lambda _: None,
 ) -> Estimate:
-    """Meter a topic of so many partitions, with records of this size, so many bytes a day; and what it got `lately`.
-
-    `told` is called with 1 as each of the `STEPS` is done."""
+    """Meter a topic with so many partitions, records of this size and so many bytes a day; `lately` is its own recent
+    traffic.  `told` is called with 1 as each of the `STEPS` is done."""
     full, reading = _gibibyte(partitions, record_bytes, CHUNK_BYTES, asked)
     told(1)
     rates, known = [], {CHUNK_BYTES: full}
@@ -140,7 +140,7 @@ def estimate(
         if commit not in known:
             known[commit], _ = _gibibyte(partitions, record_bytes, commit, asked)
         told(1)
-        rates.append(Rate(linger, commit, known[commit].times(per_day / GIB), known[commit]))
+        rates.append(RateCost(linger, commit, known[commit].times(per_day / GIB), known[commit]))
     real = _real(partitions, lately, asked) if lately is not None else None
     told(1)
     producer, consumer = _idle(partitions, asked)
@@ -148,12 +148,12 @@ def estimate(
     return Estimate(partitions, record_bytes, per_day, full, tuple(rates), reading, producer, consumer, real)
 
 
-def _real(partitions: int, lately: Traffic, asked: Mapping[str, Any]) -> Real:
+def _real(partitions: int, lately: Traffic, asked: Mapping[str, Any]) -> TrafficCost:
     record = max(1, lately.bytes // max(1, lately.records))
     chunk = min(lately.chunk_bytes, CHUNK_BYTES)
     gib, _ = _gibibyte(partitions, record, chunk, asked)
     metered = chunk // record * record or record
-    return Real(lately, gib.times(lately.chunks * metered / GIB * DAY_SECONDS / lately.seconds))
+    return TrafficCost(lately, gib.times(lately.chunks * metered / GIB * DAY_SECONDS / lately.seconds))
 
 
 def _scratch(partitions: int) -> tuple[Topic, Bill]:

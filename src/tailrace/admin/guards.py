@@ -21,12 +21,12 @@ from tailrace.storage.tables import Item, Key
 GUARDS = ("$Producer-", "$Reader-", "$Pieces-", "$Sink-", "$StreamCopy-")
 PRODUCER, READER, PIECES, SINK, STREAM_COPY = GUARDS
 CHUNK_ID_DIGITS = 24
-"""Digits of a chunk's id; a reader or sink that writes without records has a shorter id, or none."""
+"""Digits of a chunk's id. A reader or sink that writes without records stores a shorter id, or none."""
 
 
 def scrub_guard(key: Key, names: Mapping[str, str], notes: list[str]) -> Steps[list[Damage]]:
-    """The last chunk of a producer, reader, piece or sink is in the log, or retention has removed it.  `names`: of the
-    topics there are, by id."""
+    """Check that the last chunk of a producer, reader, piece or sink is in the log, unless retention has removed it.
+    `names` has the topics by id."""
     seen: Item | None = None
     while True:
         item = yield from guard.truth(key)
@@ -71,7 +71,7 @@ def _topics(key: Key, item: Item, names: Mapping[str, str]) -> Iterable[str]:
 
 
 def scrub_holders(log: TopicLog, notes: list[str]) -> Steps[list[Damage]]:
-    """No holder of a topic, such as a pipeline's writer, has acknowledged records that were never in it."""
+    """Check that no holder of a topic, such as a pipeline's writer, has acknowledged records that were never in it."""
     said = yield from guard.read(holds_key(log.id))
     marks: list[Item] = []
     for p in said["by"] if said is not None else ():

@@ -11,7 +11,7 @@ from tailrace.coordination import guard
 from tailrace.coordination.lease import NOBODY
 from tailrace.errors import Damaged, UnknownTopic
 from tailrace.events.archive import ARCHIVE
-from tailrace.events.scrub import Suspicion, scrub_stream
+from tailrace.events.scrub import StreamCheck, scrub_stream
 from tailrace.log.format import head as heads
 from tailrace.log.groups import group as groups
 from tailrace.log.groups.group import Group
@@ -31,14 +31,14 @@ class StoredChunks(Protocol):
         """Note a stored chunk."""
 
 
-class Items:
-    """The items of a home, against its topics."""
+class ItemScrubber:
+    """Checks the items of a home against its topics."""
 
     def __init__(self, store: Store, report: Report, shelves: Mapping[str, StoredChunks]) -> None:
         self._store, self._report, self._shelves = store, report, shelves
 
     def groups(self, topics: set[str] | None) -> None:
-        """The positions and owners of consumer groups."""
+        """Check the positions and owners of consumer groups."""
         try:
             listed = self._store.run(groups.groups())
             for name, topic, id in listed:
@@ -49,7 +49,7 @@ class Items:
             self._report.damage("item", error)
 
     def holders(self) -> None:
-        """The positions that the writers of pipelines have acknowledged."""
+        """Check the positions that the writers of pipelines have acknowledged."""
         for id, shelf in self._shelves.items():
             self._found(scrub_holders(TopicLog(shelf.name, id), self._report.notes))
 
@@ -80,8 +80,8 @@ class Items:
         return out
 
     def everything(self) -> None:
-        """One pass over the whole table: small chunks, named producers, pipelines, streams."""
-        suspicion, suspects = Suspicion(), set[str]()
+        """Check, in one pass over the whole table, small chunks, named producers, pipelines and streams."""
+        suspicion, suspects = StreamCheck(), set[str]()
         names = {id: shelf.name for id, shelf in self._shelves.items()}
         for item in self._scan():
             p: str = item["p"]

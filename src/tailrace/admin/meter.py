@@ -29,7 +29,7 @@ class Bill:
             self.units[kind] += units
 
     def clear(self) -> None:
-        """Count from nothing again."""
+        """Begin to count from nothing."""
         with self._lock:
             self.requests.clear()
             self.units.clear()
@@ -40,7 +40,7 @@ def _units(size: int, unit: int) -> int:
 
 
 class MeteredTable:
-    """Keeps `Table`: another one, as DynamoDB would count it."""
+    """Keeps `Table`: passes calls on to another table, and counts them as DynamoDB would."""
 
     inline_bytes = 8192
     handy_bytes = 32768
@@ -93,7 +93,7 @@ _NAMES = {Put: "Put", Check: "Get"}
 
 
 class MeteredObjects:
-    """Keeps `Objects`: others, as S3 would count them."""
+    """Keeps `Objects`: passes calls on to other objects, and counts them as S3 would."""
 
     def __init__(self, objects: Objects, bill: Bill) -> None:
         self._objects, self._bill = objects, bill

@@ -21,12 +21,12 @@ class Report:
     producers: int = 0
     streams: int = 0
     unread: int = 0
-    """Chunks that a sample left out; they are there, their bytes were not read."""
+    """Chunks that a sample left out: they exist, but their bytes were not read."""
     orphans: int = 0
     orphan_bytes: int = 0
     """Chunks that nothing refers to and nothing can any more; cleaning removes them."""
     pending: int = 0
-    """Chunks that nothing refers to yet, or no longer: being appended, or merged and waiting for cleaning."""
+    """Chunks that nothing refers to at the moment: being appended, or merged and waiting for cleaning."""
     notes: list[str] = field(default_factory=list)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -41,7 +41,7 @@ class Report:
         return not self.found.damages
 
     def add(self, found: ScrubResult) -> None:
-        """Count what some thread has found."""
+        """Add what a thread has counted."""
         with self._lock:
             self.found.add(found)
 
@@ -51,7 +51,7 @@ class Report:
         self.add(ScrubResult([Damage(kind, str(error), error.topic, where, error.position, error.lost)]))
 
     def as_json(self) -> dict[str, Any]:
-        """For programs."""
+        """The report as JSON, for programs."""
         read = self.found
         return {
             "clean": self.clean,

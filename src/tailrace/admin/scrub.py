@@ -14,7 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
 
-from tailrace.admin.items import Items
+from tailrace.admin.items import ItemScrubber
 from tailrace.admin.report import Report
 from tailrace.admin.strays import note_strays
 from tailrace.errors import Damaged, UnknownTopic
@@ -23,19 +23,19 @@ from tailrace.log.format import head as heads
 from tailrace.log.format.chunk import MANIFEST
 from tailrace.log.format.head import ChunkEntry, Page
 from tailrace.log.format.manifest import expand
-from tailrace.log.integrity.damage import Damage, Walk
+from tailrace.log.integrity.damage import Damage, PageWalk
 from tailrace.log.integrity.scrub import ChunkToScrub, ScrubResult, pieces, scrub_piece
 from tailrace.log.topic_log import TopicLog
 from tailrace.storage.calls import Store
 
-WORKERS = 4
+SCRUB_THREADS = 4
 QUEUED_CHUNKS_PER_WORKER = 4
-"""Chunks waiting for each worker."""
+"""The most chunks that wait for each worker."""
 
 
 @runtime_checkable
 class CheckableTable(Protocol):
-    """A table that can look at its own file."""
+    """A table that can check its own file."""
 
     def check(self, told: Callable[[int], object]) -> tuple[list[Damaged], list[str]]:
         """The damage in it, and other remarks; `told` is called with the bytes read."""
@@ -47,7 +47,7 @@ def scrub(
     *,
     sample: float = 1.0,
     told: Callable[[int], object] = lambda _: None,
-    workers: int = WORKERS,
+    workers: int = SCRUB_THREADS,
     rng: random.Random | None = None,
 ) -> Report:
     """Read everything again: all of a home, or some topics.  `sample`: read only this part of the chunks, drawn at
@@ -63,7 +63,7 @@ def scrub(
     with ThreadPoolExecutor(workers, "tailrace-scrub") as pool:
         for name in names:
             _one(scrubber, name, pool, workers, gone=topics is None)
-    items = Items(store, report, scrubber.shelves)
+    items = ItemScrubber(store, report, scrubber.shelves)
     items.groups(None if topics is None else set(names))
     items.holders()
     if topics is None:
@@ -117,8 +117,8 @@ def _one(scrubber: _Scrubber, name: str, pool: ThreadPoolExecutor, workers: int,
 
 
 @dataclass(slots=True)
-class Shelf:
-    """The chunks of a topic as they are stored, and as they are referred to: 8 bytes of each one's id."""
+class TopicChunks:
+    """A topic's stored chunks, and those that the log refers to: 8 bytes of each id."""
 
     name: str
     gc: int
@@ -133,7 +133,7 @@ class Shelf:
         sizes.append(size)
 
     def count(self, report: Report) -> None:
-        """Chunks that nothing refers to; below the fence nothing ever will."""
+        """Count the chunks that nothing refers to; nothing will ever refer to those below the fence."""
         kept = array("Q", sorted(self.referred))
         for gen, (ids, sizes) in self.stored.items():
             for id, size in zip(ids, sizes, strict=True):
@@ -157,18 +157,18 @@ class _Scrubber:
         self, store: Store, report: Report, sample: float, told: Callable[[int], object], rng: random.Random
     ) -> None:
         self.store, self.report, self.sample, self.told, self.rng = store, report, sample, told, rng
-        self.shelves: dict[str, Shelf] = {}
+        self.shelves: dict[str, TopicChunks] = {}
 
     def topic(self, log: TopicLog, pool: ThreadPoolExecutor, most: int) -> None:
-        """Walk the pages here, and have the chunks read by others."""
+        """Walk over the pages in this thread, and have worker threads read the chunks."""
         head = self.store.run(log.head())
-        shelf = self.shelves[log.id] = Shelf(log.name, head.fence)
+        shelf = self.shelves[log.id] = TopicChunks(log.name, head.fence)
         self.report.topics += 1
         for one in self.store.objects.list(f"topics/{log.id}/"):
             if (parts := heads.parts_of(one.name)) is not None:
                 shelf.put(*parts[1:], one.size)
         there = array("Q", sorted(id for ids, _ in shelf.stored.values() for id in ids)) if self.sample < 1 else None
-        walk, busy = Walk(log), set[Future[None]]()
+        walk, busy = PageWalk(log), set[Future[None]]()
         while (page := self._next(walk)) is not None:
             for piece in pieces(page):
                 ids = self._ids(log, piece.entry)
@@ -184,7 +184,7 @@ class _Scrubber:
             task.result()
         self.report.add(ScrubResult(walk.found))
 
-    def _next(self, walk: Walk) -> Page | None:
+    def _next(self, walk: PageWalk) -> Page | None:
         return self.store.run(walk.next())
 
     def _left_out(self, entry: ChunkEntry, ids: list[int], there: array[int]) -> bool:
@@ -194,7 +194,7 @@ class _Scrubber:
         return True
 
     def _ids(self, log: TopicLog, entry: ChunkEntry) -> list[int]:
-        """The chunks that an entry refers to, with the list of them, if there is one."""
+        """The ids of the chunks that an entry refers to, and of their list, if there is one."""
         ids = [_short(entry.id)]
         if entry.kind & MANIFEST:
             with suppress(Damaged, LookupError):  # the chunk's own scrubbing tells

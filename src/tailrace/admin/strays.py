@@ -1,4 +1,5 @@
-"""Strays: files among a home's objects that no topic can ever refer to.  They are no damage, and they are left."""
+"""Strays: files among a home's objects that no topic can ever refer to.  They are no damage, and scrub leaves them
+alone."""
 
 from __future__ import annotations
 

@@ -77,7 +77,7 @@ def claim(store: Store, source_id: str, url: str) -> CopyTarget:
 
 
 class CopyTarget:
-    """Where a copy goes: writes items, some at a time, and objects.  `Fenced` once another run has taken over."""
+    """Writes a copy: items, some at a time, and objects. `Fenced` once another run has taken over."""
 
     def __init__(self, store: Store, url: str, by: str) -> None:
         self.store, self.url, self.by = store, url, by
@@ -85,19 +85,19 @@ class CopyTarget:
         self._bytes = 0
 
     def put(self, item: Item) -> None:
-        """One item, some time until `flush`; it is as given then, whatever was there before."""
+        """Add one item, which is written by `flush` at the latest, in place of whatever is stored."""
         self._items[Key(item["p"], item["i"])] = item
         self._bytes += item_size(item)
         if len(self._items) >= ITEMS_PER_WRITE or self._bytes >= BYTES_PER_WRITE:
             self.flush()
 
     def put_all(self, items: Iterable[Item]) -> None:
-        """Some items."""
+        """Add some items."""
         for item in items:
             self.put(item)
 
     def flush(self) -> None:
-        """Write what is left."""
+        """Write the items that are left."""
         items, self._items, self._bytes = self._items, {}, 0
         if items:
             fresh = [Put(key, item, (Absent(),)) for key, item in items.items()]
@@ -152,7 +152,7 @@ class CopyTarget:
                     self.store.run(self._stored(key, None))
 
     def finish(self) -> None:
-        """It is a home of its own now."""
+        """Make the target a home of its own."""
         done = (Update(HOME, (Remove("copying"), Remove("by")), (Equals("by", self.by),)),)
 
         def plan(item: Item | None) -> tuple[Action, ...] | None:
@@ -166,7 +166,7 @@ class CopyTarget:
 
 
 class ModelTarget:
-    """A table of a model that a copy fills.  `Fenced` once another run has taken over."""
+    """Fills a model's table with a copy. `Fenced` once another run has taken over."""
 
     def __init__(self, target: CopyTarget, table: ModelTable) -> None:
         self._target, self._table = target, table
@@ -174,7 +174,7 @@ class ModelTarget:
         self._bytes = 0
 
     def put_all(self, items: Iterable[Item]) -> None:
-        """Some items, some time until `flush`."""
+        """Add some items, which are written by `flush` at the latest."""
         for item in items:
             self._actions.append(Put(self._table.schema.key_of(item), item, (Regardless(),)))
             self._bytes += item_size(item)
@@ -187,7 +187,7 @@ class ModelTarget:
         self.flush()
 
     def flush(self) -> None:
-        """Write what is left.  Each action may be repeated, so one without an answer is sent again."""
+        """Write the items that are left. Each action may be repeated, so one without an answer is sent again."""
         actions, self._actions, self._bytes = self._actions, [], 0
         for start in range(0, len(actions), ITEMS_PER_WRITE):
             self._write(actions[start : start + ITEMS_PER_WRITE])

@@ -17,7 +17,7 @@ from tailrace.storage.calls import Steps
 
 DAY_MS = 86_400_000
 MIN_COUNTED_MS = 60_000
-"""Less than a minute of traffic says nothing about a day."""
+"""Traffic of less than a minute says nothing about a day."""
 MAX_PAGES = 500
 """The most pages that are read."""
 

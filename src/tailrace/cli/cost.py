@@ -17,7 +17,7 @@ from tailrace.cli.show import print_facts, print_json, print_table, size_of
 GIB = 1 << 30
 
 if TYPE_CHECKING:
-    from tailrace.admin.cost import Cost, Estimate, Real
+    from tailrace.admin.cost import Cost, Estimate, TrafficCost
 
 
 def cost(
@@ -99,7 +99,7 @@ def show(found: Estimate, asked: dict[str, Any]) -> None:
     print_table(("linger", "commit", "requests a day", "dollars a day", "dollars a GiB"), lingers)
 
 
-def _lately(real: Real | None) -> str:
+def _lately(real: TrafficCost | None) -> str:
     if real is None:
         return "no topic, or less than a minute of records in its newest day"
     found = real.traffic

@@ -17,7 +17,7 @@ from tailrace.cli.show import counted, emit, print_json, print_table, size_of, t
 if TYPE_CHECKING:
     from tailrace.admin.report import Report
     from tailrace.home import Home
-    from tailrace.log.integrity.quarantine import Passed
+    from tailrace.log.integrity.quarantine import PassedOffsets
 
 DAMAGED = 3
 """The exit code when something is damaged."""
@@ -131,7 +131,7 @@ def lift(
         print(f"lifted {counted(len(gone), 'quarantine')} of {topic!r}")
 
 
-def one_of(passed: Passed) -> dict[str, Any]:
+def one_of(passed: PassedOffsets) -> dict[str, Any]:
     """A decision as programs see it."""
     import msgspec
 

@@ -21,7 +21,7 @@ from tailrace.errors import BadInput, Busy, DiskFull, Fenced, Throttled, TimedOu
 
 if TYPE_CHECKING:
     from tailrace.home import Home
-    from tailrace.log.upkeep.topic_upkeep import Tended
+    from tailrace.log.upkeep.topic_upkeep import UpkeepResult
 
 app = new_group("Retention, compaction, merging and cleaning of topics.")
 
@@ -92,11 +92,11 @@ def run(
 
 def _once(home: Home, topics: Sequence[str], rate: float | None, as_json: bool, *, quiet_if_idle: bool) -> bool:
     """One run over the topics; whether one of them could not be finished."""
-    from tailrace.log.upkeep.scheduler import Keeper, Pace
+    from tailrace.log.upkeep.scheduler import HomeUpkeep, UpkeepPace
 
     try:
         with Bar("upkeep", 0) as bar:
-            done = Keeper(home.store, Pace(rate, lambda topic, bytes: bar.advance(bytes))).run(topics)
+            done = HomeUpkeep(home.store, UpkeepPace(rate, lambda topic, bytes: bar.advance(bytes))).run(topics)
     except KeyboardInterrupt:
         note("interrupted; what was done stays, and the next run goes on from there")
         raise
@@ -121,13 +121,13 @@ def _once(home: Home, topics: Sequence[str], rate: float | None, as_json: bool, 
     return any(one.error for one in done)
 
 
-def _print(done: Sequence[Tended]) -> None:
+def _print(done: Sequence[UpkeepResult]) -> None:
     print_table(("topic", "done"), [(one.topic, _summary(one)) for one in done if not one.idle])
     if idle := sum(one.idle for one in done):
         print(f"nothing to do in {counted(idle, 'other topic')}")
 
 
-def _summary(one: Tended) -> str:
+def _summary(one: UpkeepResult) -> str:
     """What upkeep did to a topic, on one line."""
     parts = []
     if one.expired_records:

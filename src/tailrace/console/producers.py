@@ -8,7 +8,7 @@ from collections import OrderedDict
 from tailrace.errors import Closed, Fenced
 from tailrace.home import Home
 from tailrace.log.topic import Topic
-from tailrace.log.write.acknowledgement import Span
+from tailrace.log.write.acknowledgement import OffsetSpan
 from tailrace.log.write.async_producer import AsyncProducer
 from tailrace.log.write.input import Records
 from tailrace.log.write.named_producer import NamedProducer
@@ -45,7 +45,7 @@ class Producers:
 
     async def send_numbered(
         self, topic: Topic, name: str, number: int, records: Records, partition: int | None
-    ) -> list[Span] | None:
+    ) -> list[OffsetSpan] | None:
         """Store batch `number` of a name once.  The number alone decides, so that a name that another server has taken
         meanwhile is taken back, and the same batch is sent again."""
         for attempt in range(TAKEOVERS):

@@ -17,7 +17,7 @@ from contextlib import suppress
 from pathlib import Path
 
 _MODIFIED = 2
-SELDOM, OFTEN, FINELY = 0.05, 0.002, 0.0005
+IDLE_PAUSE_SECONDS, POLL_PAUSE_SECONDS, MIN_PAUSE_SECONDS = 0.05, 0.002, 0.0005
 """Seconds between looks: with nothing written, without inotify, and just after something was written."""
 EXPECTED_COMMIT_SECONDS = 0.2
 """Seconds after a write in which its commit is expected, if no second file tells of the commit."""
@@ -51,11 +51,11 @@ class Bell:
                 os.eventfd_write(self._own, 1)
 
     def is_set(self) -> bool:
-        """Whether it was rung since it was cleared."""
+        """Whether it was rung since it was last cleared."""
         return self._rung
 
     def clear(self) -> None:
-        """Wait from now on."""
+        """Make the next `wait` block."""
         with self._lock:
             self._rung = False
             self._event.clear()
@@ -64,7 +64,7 @@ class Bell:
                     os.eventfd_read(self._own)
 
     def wait(self, seconds: float) -> bool:
-        """Wait until it is rung, a file is written to, or so many seconds have passed; whether it was rung."""
+        """Wait until it is rung, a file is written to, or so many seconds have passed; gives whether it was rung."""
         if self._poll is None or self._closed or self._watch is None:
             return self._event.wait(seconds)
         if any(number == self._watch for number, _ in self._poll.poll(seconds * 1000)):
@@ -75,12 +75,11 @@ class Bell:
 
     @property
     def pause(self) -> float:
-        """Seconds after which to look whether something was committed: the system reports a write before its commit
-        shows."""
+        """Seconds after which to check for a commit: the system reports a write before its commit shows."""
         if self._poll is None:
-            return OFTEN
+            return POLL_PAUSE_SECONDS
         since = time.monotonic() - self._stirred
-        return SELDOM if since > EXPECTED_COMMIT_SECONDS else max(FINELY, since / 4)
+        return IDLE_PAUSE_SECONDS if since > EXPECTED_COMMIT_SECONDS else max(MIN_PAUSE_SECONDS, since / 4)
 
     def close(self) -> None:
         """Stop watching the files; the bell can still be rung."""
@@ -93,7 +92,8 @@ class Bell:
 
 
 def _watching(files: Sequence[Path]) -> tuple[int | None, int | None]:
-    """Descriptors that report writes to files, and a ring of this process; none where the system has no inotify."""
+    """Descriptors that report writes to files, and a descriptor by which this process rings; none where the system has
+    no inotify."""
     if not files or sys.platform != "linux":
         return None, None
     watch = -1

@@ -21,7 +21,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 from tailrace.coordination import lease
 from tailrace.coordination.handler_settings import HandlerSettings
-from tailrace.coordination.lease import Beating, new_number
+from tailrace.coordination.lease import BeatThread, new_number
 from tailrace.coordination.sharing import Policy, UnitWorker
 from tailrace.coordination.source import UnitSource
 from tailrace.coordination.task import Task
@@ -33,17 +33,17 @@ from tailrace.storage.calls import Steps, Store
 R = TypeVar("R")
 
 MAX_IDLE_SECONDS = 1.0
-"""Seconds, at the most, before a unit with nothing new is read again."""
+"""The most seconds before a unit without new records is read again."""
 FIND_SECONDS = 5.0
-"""Seconds between two looks for new units while nothing says that there are some."""
+"""Seconds between two looks for new units while there is no sign of any."""
 CLOSE_GRACE_SECONDS = 30.0
-"""Seconds that closing waits for handlers at work."""
+"""Seconds that closing waits for handlers that are running."""
 
 log = logging.getLogger("tailrace")
 
 
 class UnitsRan(NamedTuple):
-    """What a consumer did.  `caught_up` is False if its time was over first."""
+    """The result of a consumer's run. `caught_up` is False if its time was over first."""
 
     records: int
     caught_up: bool
@@ -79,27 +79,27 @@ class UnitConsumer(Generic[R]):
         self._hanging: set[threading.Thread] = set()
         """Threads whose handlers hang; their records were passed over, and other threads do their work."""
         self._awaited: dict[threading.Thread, Future[Any]] = {}
-        """Handlers that are an `async def`, by the thread that waits for each."""
+        """The running calls of `async def` handlers, by the thread that waits for each."""
         self._due, self._ended, self._closing = threading.Event(), threading.Event(), threading.Event()
         self._ending, self._threads = threading.Lock(), list[threading.Thread]()
         self._looks = 0
         self._since = 0.0
-        """It has caught up when it has read everything written until then, on the monotonic clock."""
-        self._beating: Beating | None = None
+        """The consumer has caught up once it has read everything that was written until then, on the monotonic
+        clock."""
+        self._beating: BeatThread | None = None
         self.failure: Exception | None = None
-        """Why it has stopped by itself; None while it works."""
+        """The error that stopped the consumer; None while it works."""
         forks.watch(self)
 
     def left_behind(self) -> None:
-        """Do nothing more: this is a forked child's copy, and the units are its parent's."""
+        """Do nothing more: this is a forked child's copy, and the units belong to the parent."""
         self._closing.set()
         self._worker.closing = True
 
     # -- for its user
     def run(self, max_seconds: float | None = None, *, until_caught_up: bool = False) -> UnitsRan:
-        """Work until it is closed, time is over or (`until_caught_up`) all that is there is handled.
-
-        Raises what made it stop: `HandlerFailed`, `HandlerStuck`, `PositionLost`…"""
+        """Work until the consumer is closed, time is over or (`until_caught_up`) all present records are handled.
+        Raises what stopped it: `HandlerFailed`, `HandlerStuck`, `PositionLost`…"""
         began = time.monotonic()
         self.start()
         try:
@@ -114,7 +114,7 @@ class UnitConsumer(Generic[R]):
         return self._ran(began, caught_up)
 
     async def arun(self, max_seconds: float | None = None, *, until_caught_up: bool = False) -> UnitsRan:
-        """The same for asyncio: the handler may be an `async def`, which then runs in this loop."""
+        """`run` for asyncio: the handler may be an `async def`, which then runs in this loop."""
         self._loop = asyncio.get_running_loop()
         began = time.monotonic()
         await asyncio.to_thread(self.start)
@@ -150,12 +150,12 @@ class UnitConsumer(Generic[R]):
 
     @property
     def units(self) -> list[str]:
-        """The units that are this member's now: shards of a stream, partitions of the feed."""
+        """The units that this member holds now: shards of a stream, partitions of the feed."""
         return sorted(self._worker.tasks)
 
     @property
     def caught_up(self) -> bool:
-        """Whether everything in its units is handled, as of when each was read last."""
+        """Whether everything in its units is handled, as of the last read of each."""
         return self._is_caught_up()
 
     def _is_caught_up(self, but_for_lost: bool = False) -> bool:
@@ -177,7 +177,7 @@ class UnitConsumer(Generic[R]):
             raise BadInput("the handler is an `async def`: use `await consumer.arun()`")
         self._store.run(self._join())
         self._store.run(self._worker.member.enter())
-        self._beating = Beating(self._store, self._worker.member.beat, self._settings.ttl / 3)
+        self._beating = BeatThread(self._store, self._worker.member.beat, self._settings.ttl / 3)
         jobs = [("keep", self._keep), *((f"work-{n}", self._work) for n in range(self._settings.threads))]
         if watch(self._store).version() is not None:
             jobs.append(("wake", self._wake))
@@ -253,7 +253,7 @@ class UnitConsumer(Generic[R]):
 
     # -- in the background
     def _keep(self) -> None:
-        """Look for units, share them, and see that no handler hangs."""
+        """Look for units, share them, and check that no handler hangs."""
         ttl, looked, found = self._settings.ttl, 0.0, 0.0
         while not self._closing.is_set():
             now = time.monotonic()
@@ -304,9 +304,8 @@ class UnitConsumer(Generic[R]):
             self._due.set()
 
     def _replace_thread(self, task: Task[R]) -> Future[Any] | None:
-        """Leave the thread whose handler hangs to itself, and start another in its place.
-
-        Gives what the thread waits for, if the handler is an `async def`."""
+        """Abandon the thread whose handler hangs, and start another in its place.  Gives what the thread waits for, if
+        the handler is an `async def`."""
         with self._changed:
             if (hanging := self._busy.get(task)) is not None:
                 self._hanging.add(hanging)

@@ -69,7 +69,7 @@ def _letter(item: Item) -> DeadLetter:
 
 
 def settle(units: Units, number: int) -> Steps[None]:
-    """A dead letter is dealt with: remove it."""
+    """Remove a dead letter, since an operator has dealt with it."""
     key = Key(hash_key(units), number)
     if (yield from guard.read(key)) is None:
         raise NotThere(f"{units.title} has no dead letter {number}")

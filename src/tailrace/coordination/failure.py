@@ -22,7 +22,7 @@ from tailrace.errors import (
 )
 
 OnError: TypeAlias = Literal["stop", "dead_letter", "skip"]
-"""What becomes of a record that keeps failing: stop before it, keep it aside and go on, or leave it out."""
+"""What happens to a record that keeps failing: stop before it, keep it as a dead letter and go on, or leave it out."""
 Cause: TypeAlias = Literal["data", "away", "setup"]
 Verdict: TypeAlias = Literal["wait", "stop", "dead_letter", "skip"]
 SETUP = (BadSetting, Broken, Closed, Diverged, Fenced, HomeError, NotInstalled, NotReady)
@@ -36,13 +36,14 @@ def cause_of(error: BaseException) -> Cause:
 
 
 def verdict(cause: Cause, on_error: OnError) -> Verdict:
-    """What to do with a record that has failed as often as it may: only its own fault lets it be passed by."""
+    """What to do with a record that has failed as often as it may: it is passed over only if the record itself is the
+    cause."""
     if cause == "away":
         return "wait"
     return "stop" if cause == "setup" else on_error
 
 
 def said(error: BaseException) -> str:
-    """An error as people read it: tailrace's own need no name before them."""
+    """An error as people read it: for tailrace's own errors the class's name is left out."""
     told = isinstance(error, (*SETUP, StorageError))
     return str(error) if told else f"{type(error).__name__}: {error}"

@@ -26,7 +26,7 @@ NOT_DONE = (Throttled, Unavailable)
 
 
 class Written(Struct, frozen=True):
-    """It happened; the items as they now are, where the table says so."""
+    """The write happened; has the items as they are now, where the table says so."""
 
     items: tuple[Item | None, ...] | None
 
@@ -39,7 +39,7 @@ class Refused(Struct, frozen=True):
 
 
 class Unanswered(Struct, frozen=True):
-    """Sent, and no answer: it may have happened, or may happen yet."""
+    """The write was sent and had no answer: it may have happened, or may happen yet."""
 
 
 Outcome: TypeAlias = Written | Refused | Unanswered
@@ -65,7 +65,7 @@ def persist(
     on: type[Exception] | tuple[type[Exception], ...] = (Throttled, TimedOut, Unavailable),
     patience: float = PATIENCE,
 ) -> Steps[T]:
-    """Ask again, with pauses, while the answer is one of `on`; `Unavailable` when patience runs out."""
+    """Repeat a request, with pauses, while its answer is one of `on`; `Unavailable` when patience runs out."""
     began, attempts = None, 0
     while True:
         try:
@@ -85,14 +85,14 @@ def persist(
 
 
 def read(key: Key) -> Steps[Item | None]:
-    """One item; asks again when there is no answer."""
+    """Read one item, again if there is no answer."""
     return (yield from persist(lambda: calls.get(key)))
 
 
 def read_range(
     p: str, low: int = 0, high: int = LAST, *, descending: bool = False, limit: int | None = None
 ) -> Steps[Slice]:
-    """Items of one hash; asks again when there is no answer."""
+    """Read items of one hash, again if there is no answer."""
     return (yield from persist(lambda: calls.query(p, low, high, descending=descending, limit=limit)))
 
 
@@ -120,7 +120,7 @@ def truth(key: Key) -> Steps[Item | None]:
 
 
 def some(after: Key | None) -> Steps[list[Item]]:
-    """Items of all hashes behind a key, none at the end; asks again when there is no answer."""
+    """Read some items of all hashes behind a key, again if there is no answer; no items at the end."""
     return (yield from persist(lambda: calls.scan(after)))
 
 

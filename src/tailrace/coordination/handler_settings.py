@@ -15,28 +15,28 @@ from tailrace.errors import BadSetting
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HandlerSettings:
-    """What `engine.consumer` and `feed.consumer` take beside the handler."""
+    """The settings that `engine.consumer` and `feed.consumer` take besides the handler."""
 
     on_error: OnError = "stop"
-    """What becomes of a record that keeps failing: "stop" (the default), "dead_letter" or "skip"."""
+    """What happens to a record that keeps failing: "stop" (the default), "dead_letter" or "skip"."""
     attempts: int = 3
     """How often the handler may fail for a record before `on_error` decides."""
     threads: int = 4
-    """How many units are worked on at the same time."""
+    """How many units the handler works on at the same time."""
     commit_interval: float = 1.0
     """Seconds between commits while records keep coming."""
     max_handler_seconds: float | None = None
-    """Seconds that a handler may be at one record; None: as long as it likes.  Then `on_error` decides: with "stop" the
-    consumer ends with `HandlerStuck`; else the record is passed over.  The thread of a handler that hangs is left to
-    itself, an `async def` is cancelled."""
+    """Seconds that a handler may take for one record; None: as long as it likes.  Then `on_error` decides: with "stop"
+    the consumer ends with `HandlerStuck`; else the record is passed over.  The thread of a handler that hangs is
+    abandoned, an `async def` is cancelled."""
     member: str | None = None
     """A name for this member, which no other may have at the same time; None: any."""
     ttl: float = lease.TTL
-    """Seconds of silence after which this member takes another for dead."""
+    """Seconds of silence after which this member considers another one dead."""
 
     @classmethod
     def of(cls, given: Mapping[str, Any]) -> HandlerSettings:
-        """From names and values; a typo or an unusable value is refused with a hint."""
+        """Settings from names and values; a typo or an unusable value is refused with a hint."""
         made = from_names(cls, "a consumer", given)
         if made.on_error not in get_args(OnError):
             raise BadSetting.unknown("on_error", str(made.on_error), get_args(OnError))

@@ -33,7 +33,7 @@ TTL = 10.0
 
 
 def new_number(bits: Callable[[int], int] = secrets.randbits) -> int:
-    """The number of a process life: 62 random bits, so no two lives share one, whatever they are called."""
+    """The number of a process life: 62 random bits, so no two lives share one, whatever their names are."""
     return bits(62) or 1
 
 
@@ -44,12 +44,12 @@ def shown(wall: float, ttl: float) -> dict[str, Any]:
 
 
 class Beats:
-    """Which beats stand still.  Pure: the caller says what it read, and when on its own clock."""
+    """Finds beats that stand still. Pure: the caller says what it read, and when on its own clock."""
 
     def __init__(self, ttl: float = TTL) -> None:
         self.ttl = ttl
         self.silent: frozenset[Hashable] = frozenset()
-        """Those seen with the same beat for `ttl`, as of the last look."""
+        """The holders whose beat had stood still for `ttl` at the last look."""
         self._seen: dict[Hashable, tuple[Hashable, float]] = {}
 
     def look(self, beats: Mapping[Any, Hashable], before: float, after: float) -> None:
@@ -66,7 +66,7 @@ class Beats:
 
 # --- what owners hold -------------------------------------------------------------------------------------------------
 @dataclass(frozen=True, slots=True)
-class Held:
+class HeldLease:
     """A lease as its holder knows it: valid until a higher epoch is stored."""
 
     key: Key
@@ -82,7 +82,7 @@ class Held:
         return Check(self.key, self.when("check"))
 
     def stands(self, item: Item | None) -> bool:
-        """Whether a stored item still says so."""
+        """Whether a stored item still has this owner and epoch."""
         return item is not None and (item["owner"], item["epoch"]) == (self.owner, self.epoch)
 
 
@@ -93,7 +93,7 @@ def takable(item: Item, me: int, gone: bool) -> bool:
     return gone or item["owner"] in (NOBODY, me)
 
 
-def take(key: Key, me: int, seen: Item, *changes: Change) -> Steps[tuple[Held, Item] | None]:
+def take(key: Key, me: int, seen: Item, *changes: Change) -> Steps[tuple[HeldLease, Item] | None]:
     """TAKE: own a lease under the next epoch, if owner and epoch are as seen; gives the item too.
 
     None: another process was quicker, or there was no answer; then read the item, and take again a lease that this
@@ -101,12 +101,12 @@ def take(key: Key, me: int, seen: Item, *changes: Change) -> Steps[tuple[Held, I
     when = rules({"take.seen": Equals("owner", seen["owner"])}) + rules({"take.seen": Equals("epoch", seen["epoch"])})
     outcome = yield from guard.attempt(Update(key, (Set("owner", me), Add("epoch", 1), *changes), when))
     if isinstance(outcome, Written) and outcome.items and (item := outcome.items[0]) is not None:
-        return Held(key, me, item["epoch"]), item
+        return HeldLease(key, me, item["epoch"]), item
     return None
 
 
-def release(held: Held, patience: float = guard.PATIENCE) -> Steps[bool]:
-    """Give a lease back, if it is still held; whether that made it free.  `TimedOut` without an answer."""
+def release(held: HeldLease, patience: float = guard.PATIENCE) -> Steps[bool]:
+    """Give a lease back, if it is still held; says whether that made it free. `TimedOut` without an answer."""
     began = yield from calls.now()
     while True:
         give = Update(held.key, (Set("owner", NOBODY),), held.when("release"))
@@ -133,14 +133,13 @@ def waited(began: float, patience: float, what: str) -> Steps[None]:
 
 # --- one owner at a time ----------------------------------------------------------------------------------------------
 def lease_key(name: str) -> Key:
-    """Where a lease is."""
+    """The key of a lease."""
     return Key(f"$Lease-{name}")
 
 
-def acquire(name: str, me: int, beats: Beats, show: Mapping[str, Any]) -> Steps[Held | None]:
-    """Take a lease that is free or whose holder has ended or been silent for `ttl`; None: busy, for now.
-
-    To find a holder silent takes two looks, so ask again with the same `beats`."""
+def acquire(name: str, me: int, beats: Beats, show: Mapping[str, Any]) -> Steps[HeldLease | None]:
+    """Take a lease that is free, or whose holder has ended or been silent for `ttl`; None: another process has it for
+    now.  A silent holder shows only at the second look, so ask again with the same `beats`."""
     key = lease_key(name)
     while True:
         before = yield from calls.now()
@@ -159,13 +158,13 @@ def acquire(name: str, me: int, beats: Beats, show: Mapping[str, Any]) -> Steps[
             return taken[0]
 
 
-def beat(held: Held, show: Mapping[str, Any]) -> Steps[bool]:
-    """Say that the holder lives; whether it still is the holder.  A lost answer does no harm."""
+def beat(held: HeldLease, show: Mapping[str, Any]) -> Steps[bool]:
+    """Show that the holder lives; gives whether it still is the holder. A lost answer does no harm."""
     raise_it = Update(held.key, (Add("beat", 1), Set("shown", dict(show))), held.when("beat"))
     return not isinstance((yield from guard.attempt(raise_it)), Refused)
 
 
-class Beating:
+class BeatThread:
     """A thread that beats every so many seconds until it is stopped or `beat` answers False.
 
     It goes on while handlers run, and through storage that cannot be reached for a while."""
@@ -174,7 +173,7 @@ class Beating:
         self._store, self._beat, self._every = store, beat, every
         self._stop = threading.Event()
         self.lost = False
-        """Whether `beat` has answered False: the lease is another's."""
+        """Whether `beat` has answered False: another process has the lease."""
         self._thread = threading.Thread(target=self._run, name="tailrace-beat", daemon=True)
         self._thread.start()
 
@@ -188,7 +187,7 @@ class Beating:
                 return
 
     def stop(self) -> None:
-        """No more beats; returns when the last has ended."""
+        """Stop; returns when the last beat has ended."""
         self._store.check()
         self._stop.set()
         self._thread.join()
@@ -207,8 +206,8 @@ class Lease:
         self.name, self.ttl = name, ttl
         self._store, self._wall = store, wall
         self._me, self._beats = new_number(), Beats(ttl)
-        self._held: Held | None = None
-        self._beating: Beating | None = None
+        self._held: HeldLease | None = None
+        self._beating: BeatThread | None = None
 
     def acquire(self, wait: float = 0.0) -> bool:
         """Take the lease, waiting up to so many seconds; False if another process has it."""
@@ -224,41 +223,41 @@ class Lease:
         return True
 
     def holder(self) -> Mapping[str, Any]:
-        """What its holder shows of itself: host, pid, expires; empty if there is none."""
+        """What the holder shows: host, pid, expires; empty if there is no holder."""
         item = self._store.run(guard.read(lease_key(self.name)))
         return item["shown"] if item is not None and item["owner"] != NOBODY else {}
 
-    def _start(self, held: Held) -> None:
+    def _start(self, held: HeldLease) -> None:
         if self._beating is not None:
             self._beating.stop()
-        self._beating = Beating(self._store, lambda: beat(held, self._show()), self.ttl / 3)
+        self._beating = BeatThread(self._store, lambda: beat(held, self._show()), self.ttl / 3)
 
     def _show(self) -> dict[str, Any]:
         return shown(self._wall(), self.ttl)
 
     @property
     def held(self) -> bool:
-        """Whether it is held, as far as this process knows; only `check` in a write is proof."""
+        """Whether it is held, as far as this process knows; only `check` in a write proves it."""
         held = self._held is not None and self._beating is not None and not self._beating.lost
         return held and not self._store.forked
 
     @property
     def epoch(self) -> int:
-        """The epoch it is held under: higher than that of any holder before."""
+        """The epoch under which it is held: higher than that of any earlier holder."""
         return self._mine().epoch
 
     def check(self) -> Check:
         """An action that lets a write through only while this lease is held."""
         return self._mine().check()
 
-    def _mine(self) -> Held:
+    def _mine(self) -> HeldLease:
         self._store.check()
         if self._held is None:
             raise Fenced(f"the lease {self.name!r} is not held here; acquire() takes it")
         return self._held
 
     def release(self) -> None:
-        """Give it back, if it is held.  In a forked child it stays its parent's."""
+        """Give the lease back, if it is held. A forked child does nothing: the lease belongs to its parent."""
         if self._store.forked:
             return
         held, self._held = self._held, None

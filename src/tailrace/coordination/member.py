@@ -18,8 +18,8 @@ from typing import Any, Generic, Protocol, TypeVar
 from tailrace.coordination import guard, lease, position
 from tailrace.coordination.assignment import Ordered, assign
 from tailrace.coordination.guard import Refused, Unanswered
-from tailrace.coordination.lease import NOBODY, Beats, Held
-from tailrace.coordination.position import Move
+from tailrace.coordination.lease import NOBODY, Beats, HeldLease
+from tailrace.coordination.position import PositionMove
 from tailrace.errors import AlreadyThere, Fenced
 from tailrace.storage import calls
 from tailrace.storage.calls import Steps
@@ -38,7 +38,7 @@ class Shared(Protocol[U]):
 
     @property
     def kept_with_member(self) -> Mapping[str, Any]:
-        """What a member's item says in addition to its beat and its name."""
+        """What a member's item has in addition to its beat and its name."""
 
     def unit(self, unit: U) -> Key:
         """Where a unit's owner, epoch and position are."""
@@ -58,7 +58,7 @@ class Shared(Protocol[U]):
 
 @dataclass(frozen=True, slots=True)
 class Balance(Generic[U]):
-    """The result of a look at the group."""
+    """What a member found when it looked at the group."""
 
     over: frozenset[U]
     """Units over this member's share, to be released once their handled records are committed."""
@@ -69,7 +69,7 @@ class Balance(Generic[U]):
 
 
 class Member(Generic[U]):
-    """One member of a group.  `held` are its leases by unit, `positions` how far each is committed."""
+    """One member of a group. `held` are its leases by unit, `positions` has the committed position of each."""
 
     def __init__(
         self,
@@ -81,17 +81,15 @@ class Member(Generic[U]):
         wall: Callable[[], float] = time.time,
     ) -> None:
         self.shared, self.number, self.ttl = shared, number, ttl
-        self.held: dict[U, Held] = {}
+        self.held: dict[U, HeldLease] = {}
         self.positions: dict[U, int] = {}
         self._name, self._wall, self._beats = name, wall, Beats(ttl)
-        self._named: Held | None = None
+        self._named: HeldLease | None = None
         self._company: frozenset[int] = frozenset()
 
     # -- coming, living, going
     def enter(self) -> Steps[None]:
-        """Become a member of a group that is there.
-
-        `AlreadyThere` if another member goes by the same given name, and lives."""
+        """Become a member of an existing group. `AlreadyThere` if another living member has the same given name."""
         yield from self._appear()
         if self._name is not None:
             yield from self._take_name(self._name)
@@ -138,14 +136,14 @@ class Member(Generic[U]):
                 yield from calls.pause(5)
 
     def beat(self) -> Steps[bool]:
-        """MEMBER: raise the beat.  A member that was taken for dead and removed comes back."""
+        """MEMBER: raise the beat. A member that was considered dead and removed becomes a member again."""
         raise_it = Update(self.shared.member(self.number), (Add("beat", 1), Set("shown", self.shown())))
         if isinstance((yield from guard.attempt(raise_it)), Refused):
             yield from self._appear()
         return True
 
     def leave(self) -> Steps[None]:
-        """Give everything back, and be a member no more; commit first."""
+        """Release everything, and leave the group; commit first."""
         for unit in list(self.held):
             yield from self.release(unit)
         if self._named is not None:
@@ -159,8 +157,8 @@ class Member(Generic[U]):
 
     # -- sharing
     def share_out(self) -> Steps[Balance[U]]:
-        """Look at the group: drop units that another member has taken over, and take those that are this member's and
-        free."""
+        """Look at the group: drop units that another member has taken over, and take free ones that belong to this
+        member's share."""
         # Units before members: an owner of a unit was a member before that, so an owner that is no member is gone.
         units = yield from self.shared.units()
         before = yield from calls.now()
@@ -179,7 +177,7 @@ class Member(Generic[U]):
         return Balance(over, not over and share == self.held.keys(), units)
 
     def has_news(self) -> Steps[bool]:
-        """Whether members have come or gone since the last look at the group; a small part of what that costs."""
+        """Whether members have come or gone since the last look at the group; costs a small part of such a look."""
         return frozenset((yield from self.shared.members())) != self._company
 
     def _drop_lost(self, units: Mapping[U, Item]) -> None:
@@ -194,23 +192,27 @@ class Member(Generic[U]):
                 self.took(unit, taken[1])
 
     def took(self, unit: U, item: Item) -> None:
-        """A unit was taken; its item says how far it was worked on."""
+        """Called when a unit was taken; its item says how far it was worked on."""
         self.positions[unit] = item["position"]
 
     def _tidy(self, units: Mapping[U, Item], share: set[U], found: Mapping[int, Item]) -> Steps[None]:
-        """Release units that are this member's only because of a take whose answer was lost; remove members that are
+        """Release units that this member owns only because of a take whose answer was lost; remove members that are
         gone."""
         for unit, item in units.items():
             if item["owner"] == self.number and unit not in self.held and unit not in share:
-                yield from lease.release(Held(self.shared.unit(unit), self.number, item["epoch"]))
+                yield from lease.release(HeldLease(self.shared.unit(unit), self.number, item["epoch"]))
         for n in found.keys() & self._beats.silent:
             if n != self.number:
                 yield from guard.attempt(Delete(self.shared.member(n), (Equals("beat", found[n]["beat"]),)))
 
     # -- what it holds
     def commit(self, to: Mapping[U, int], patience: float = guard.PATIENCE) -> Steps[dict[U, Fenced]]:
-        """COMMIT: everything before these positions is handled.  Drops and gives the units that have a newer owner."""
-        moves = {u: Move(self.held[u], self.positions[u], at) for u, at in to.items() if at > self.positions.get(u, at)}
+        """COMMIT: everything before these positions is handled. Drops, and gives, the units that have a newer owner."""
+        moves = {
+            u: PositionMove(self.held[u], self.positions[u], at)
+            for u, at in to.items()
+            if at > self.positions.get(u, at)
+        }
         by_key = {move.held.key: unit for unit, move in moves.items()}
         refused: dict[U, Fenced] = {}
         for start in range(0, len(moves), MAX_ACTIONS):
@@ -225,7 +227,7 @@ class Member(Generic[U]):
         """COMMIT with other writes, exactly once; gives the position then stored (see position.commit_with).
 
         `Fenced`, and the unit is dropped, if it has a newer owner."""
-        move = Move(self.held[unit], self.positions[unit], to)
+        move = PositionMove(self.held[unit], self.positions[unit], to)
         try:
             self.positions[unit] = yield from position.commit_with(move, also, patience)
         except Fenced:
@@ -234,12 +236,12 @@ class Member(Generic[U]):
         return self.positions[unit]
 
     def release(self, unit: U, patience: float = guard.PATIENCE) -> Steps[None]:
-        """Give a unit back."""
+        """Release a unit."""
         held = self.held[unit]
         self.drop(unit)
         yield from lease.release(held, patience)
 
     def drop(self, unit: U) -> None:
-        """Know nothing more of a unit: it is another's, or may be."""
+        """Forget a unit: another member owns it, or may own it."""
         self.held.pop(unit, None)
         self.positions.pop(unit, None)

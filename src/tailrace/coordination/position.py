@@ -15,7 +15,7 @@ from typing import Any
 
 from tailrace.coordination import guard
 from tailrace.coordination.guard import Refused, Unanswered, Written
-from tailrace.coordination.lease import Held, stored, waited
+from tailrace.coordination.lease import HeldLease, stored, waited
 from tailrace.coordination.rules import rules
 from tailrace.errors import Conflict, Fenced
 from tailrace.storage import calls
@@ -24,10 +24,10 @@ from tailrace.storage.tables import Action, Change, Equals, Item, Key, Set, Upda
 
 
 @dataclass(frozen=True, slots=True)
-class Move:
+class PositionMove:
     """A position to be moved, from where it was last seen."""
 
-    held: Held
+    held: HeldLease
     seen: int
     to: int
     changes: tuple[Change, ...] = ()
@@ -38,7 +38,7 @@ class Move:
         when = self.held.when() + rules({"commit.position": Equals("position", self.seen)})
         return Update(self.held.key, (Set("position", self.to), *self.changes), when)
 
-    def left(self, item: Item | None) -> Move | None:
+    def left(self, item: Item | None) -> PositionMove | None:
         """What is still to be moved, judged by the stored item: an attempt without an answer may have landed.  None:
         nothing.  `Fenced` if the lease has another owner by now."""
         if item is None or not self.held.stands(item):
@@ -52,7 +52,7 @@ class Move:
         return replace(self, seen=item["position"]) if item["position"] < self.to else None
 
 
-def commit(moves: Sequence[Move], patience: float = guard.PATIENCE) -> Steps[dict[Key, Fenced]]:
+def commit(moves: Sequence[PositionMove], patience: float = guard.PATIENCE) -> Steps[dict[Key, Fenced]]:
     """COMMIT positions in one write; gives the refusals of those whose lease has a newer owner.
 
     A position never moves back, nor past the wanted one, however late an attempt lands: each attempt moves it from
@@ -69,11 +69,13 @@ def commit(moves: Sequence[Move], patience: float = guard.PATIENCE) -> Steps[dic
     return fenced
 
 
-def _compared(moves: Sequence[Move], outcome: Refused | Unanswered, fenced: dict[Key, Fenced]) -> Steps[list[Move]]:
+def _compared(
+    moves: Sequence[PositionMove], outcome: Refused | Unanswered, fenced: dict[Key, Fenced]
+) -> Steps[list[PositionMove]]:
     """What is still to be committed: a refusal shows one item; after a missing answer all items are read."""
     left = []
     for n, move in enumerate(moves):
-        again: Move | None = move
+        again: PositionMove | None = move
         if isinstance(outcome, Unanswered) or outcome.index == n:
             try:
                 again = move.left((yield from stored(move.held.key, outcome)))
@@ -84,7 +86,7 @@ def _compared(moves: Sequence[Move], outcome: Refused | Unanswered, fenced: dict
 
 
 def commit_with(
-    move: Move, also: Sequence[Action], patience: float = guard.PATIENCE, tables: Sequence[Any] = ()
+    move: PositionMove, also: Sequence[Action], patience: float = guard.PATIENCE, tables: Sequence[Any] = ()
 ) -> Steps[int]:
     """COMMIT a position and other writes together, or none of them: exactly once, whatever is repeated.
 

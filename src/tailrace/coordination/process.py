@@ -27,15 +27,14 @@ def name_driver() -> None:
 
 
 def life(pid: int | None = None) -> str:
-    """A text that distinguishes this life of a pid from every other; "" if there is no such process, or it is not
-    known."""
+    """A text that differs for every life of a pid; "" if there is no such process, or that is unknown."""
     started = _started(os.getpid() if pid is None else pid)
     machine = _machine(os.getpid())
     return f"{machine}/{started}" if machine and started else ""
 
 
 def has_ended(shown: Mapping[str, Any]) -> bool:
-    """Whether a holder, by what its item shows, ran on this machine and has ended.  False: it may be alive."""
+    """Whether a holder, by what its item shows, ran on this machine and has ended. False: it may be alive."""
     machine, _, started = str(shown.get("life", "")).rpartition("/")
     if not machine or machine != _machine(os.getpid()):
         return False
@@ -44,13 +43,13 @@ def has_ended(shown: Mapping[str, Any]) -> bool:
 
 
 def is_alive(shown: Mapping[str, Any]) -> bool:
-    """Whether a holder runs on this machine, for certain."""
+    """Whether a holder certainly runs on this machine."""
     return bool(shown.get("life")) and shown["life"] == life(shown["pid"])
 
 
 @functools.cache
 def _machine(_pid: int) -> str:
-    """This boot of this machine, and which pids are seen here."""
+    """Identifies this boot of this machine, and the pid namespace of this process."""
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
         return f"{boot}/{os.stat('/proc/self/ns/pid').st_ino}"
@@ -59,7 +58,7 @@ def _machine(_pid: int) -> str:
 
 
 def _exists(pid: int) -> bool:
-    """Whether there is a process, also one of another user's that /proc hides."""
+    """Whether a process exists, one of another user that /proc hides included."""
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
@@ -70,7 +69,8 @@ def _exists(pid: int) -> bool:
 
 
 def _started(pid: int) -> str | None:
-    """When a process began, in the kernel's ticks; "" if only its exit code is left, None if it is not to be seen."""
+    """When a process began, in the kernel's ticks; "" if only its exit code is left, None if this process may not see
+    it."""
     try:
         state, *fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:

@@ -1,4 +1,4 @@
-"""Settings that people give by name: what takes them refuses a typo with the nearest right name."""
+"""Settings that people give by name: a typo is refused with the nearest right name."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ T = TypeVar("T")
 
 
 def from_names(kind: type[T], owner: str, given: Mapping[str, Any]) -> T:
-    """Make a dataclass of settings from names and values.  `owner` is what has them: "a consumer"."""
+    """A dataclass of settings, made from names and values.  `owner` says in errors whose settings they are: "a
+    consumer"."""
     known = {field.name for field in fields(kind)}  # type: ignore[arg-type]
     for name in given:
         if name not in known:

@@ -23,8 +23,8 @@ from tailrace.coordination.dead_letters import letter_actions
 from tailrace.coordination.failure import OnError, cause_of, said, verdict
 from tailrace.coordination.lease import TTL
 from tailrace.coordination.member import Member
-from tailrace.coordination.position import Move
-from tailrace.coordination.source import Moved, UnitSource, UnitWrite
+from tailrace.coordination.position import PositionMove
+from tailrace.coordination.source import UnitMoved, UnitSource, UnitWrite
 from tailrace.coordination.task import Task
 from tailrace.coordination.units import Units
 from tailrace.errors import Conflict, Fenced, HandlerFailed, HandlerStuck, PositionLost, StorageError, TailraceError
@@ -35,11 +35,11 @@ from tailrace.storage.tables import Change, Item, Set
 R = TypeVar("R")
 
 TURN_RECORDS, TURN_SECONDS = 1000, 1.0
-"""How much of one unit is handled before the others have their turn."""
+"""How much of one unit is handled before other units have their turn: records, and seconds."""
 MAX_SHOWN_UNITS, MAX_SHOWN_ERROR_CHARACTERS = 500, 500
-"""Units that a member shows with its beat, and characters of the error of each."""
+"""The most units that a member shows with its beat, and the most characters of the error of each."""
 MAX_RETRY_SECONDS = 30.0
-"""Seconds, at the most, before a unit that could not be read is tried again."""
+"""The most seconds before a unit that could not be read is tried again."""
 
 log = logging.getLogger("tailrace")
 
@@ -58,11 +58,11 @@ class Policy:
 
 
 class _UnitLost(Exception):
-    """The unit is another's by now, or may be: nothing more of it is handled here."""
+    """Another member owns the unit by now, or may: this member handles no more of it."""
 
 
 class _Left(Exception):
-    """The current record waits for something while the unit is to be released: it stays unhandled."""
+    """The handler waits for something while the unit is to be released: the current record stays unhandled."""
 
 
 class UnitMember(Member[str]):
@@ -79,12 +79,12 @@ class UnitMember(Member[str]):
         self.items[unit] = item
 
     def shown(self) -> dict[str, Any]:
-        """Where it runs, and how its units fare."""
+        """What people see of this member: where it runs, and the state of its units."""
         return {**super().shown(), "units": self.fares()}
 
 
 class UnitWorker(Generic[R]):
-    """Works on a member's units.  `tasks` are those it holds."""
+    """Works on a member's units. `tasks` has those that the member holds."""
 
     def __init__(
         self,
@@ -122,7 +122,7 @@ class UnitWorker(Generic[R]):
 
     # -- which units
     def look(self, find: bool = True) -> Steps[None]:
-        """Find units and share them.  If new ones cannot be found just now, those that are known are shared."""
+        """Find units and share them. If new ones cannot be found at the moment, the known ones are shared."""
         losses = self._losses
         try:
             if find:
@@ -153,8 +153,8 @@ class UnitWorker(Generic[R]):
         return self.source.units.title
 
     def _lose(self, task: Task[R]) -> None:
-        """Forget a unit.  The lease may still say that it is this member's: then it is taken again under a higher
-        epoch, so that a commit without an answer has landed by then or never will."""
+        """Forget a unit.  The lease may still name this member as the owner; then the member takes it again under a
+        higher epoch, so that a commit without an answer has landed by then or never will."""
         self._losses, self.settled = self._losses + 1, False  # before it is gone: else all would seem to be handled
         if self.tasks.get(task.unit) is task:
             del self.tasks[task.unit]
@@ -177,7 +177,7 @@ class UnitWorker(Generic[R]):
 
     # -- one unit's turn
     def turn(self, task: Task[R]) -> Steps[bool]:
-        """Handle the next records of a unit; whether there were any.  `HandlerFailed` if its policy is to stop."""
+        """Handle the next records of a unit; gives whether there were any. `HandlerFailed` if its policy is to stop."""
         try:
             return (yield from self._turn(task))
         except _UnitLost:
@@ -212,13 +212,13 @@ class UnitWorker(Generic[R]):
         return handled > 0
 
     def _fill(self, task: Task[R]) -> Steps[None]:
-        """Read the next records.  A unit that cannot be read is tried again after a pause, longer each time."""
+        """Read the next records. A unit that cannot be read is tried again after a pause, which grows each time."""
         task.asked = yield from calls.now()
         try:
             if task.reader is None:
                 task.reader = yield from self.source.open(task.unit, task.item)
             task.queue.extend(task.reader.read())
-        except Moved as error:
+        except UnitMoved as error:
             self._lose(task)
             raise _UnitLost from error
         except self.source.fatal:
@@ -282,7 +282,7 @@ class UnitWorker(Generic[R]):
         task.records += 1
 
     def _is_tried_again(self, task: Task[R], record: R, error: Exception, failed: int) -> Steps[bool]:
-        """What follows from a failure: True if the record is to be tried again, False if it is done with."""
+        """What follows from a failure: True if the record is to be tried again, False if it was passed over."""
         cause = cause_of(error)
         what = verdict(cause, self.policy.on_error)
         task.error = said(error)
@@ -314,10 +314,10 @@ class UnitWorker(Generic[R]):
         self.dead += 1
 
     def give_up(self, task: Task[R], error: HandlerStuck) -> Steps[None]:
-        """Pass over the record whose handler hangs, and give the unit up: it is taken again behind that record.
+        """Pass over the record whose handler hangs, and give the unit up: a member takes it again behind that record.
 
         Called from another thread than the handler's, on a copy of the task as it was when the handler began.  So this
-        is refused if the handler's thread has committed since; and what that thread commits later is refused."""
+        commit is refused if the handler's thread has committed since, and what that thread commits later is refused."""
         if task.handling is None:
             return
         _, record, seen = task.handling
@@ -342,7 +342,7 @@ class UnitWorker(Generic[R]):
         assert task.reader is not None
         more = len(writes) > 0
         counted = Set("records", task.records + more)
-        move = Move(task.held, task.seen, task.seen + 1, (*task.reader.kept(last), counted, *changes))
+        move = PositionMove(task.held, task.seen, task.seen + 1, (*task.reader.kept(last), counted, *changes))
         try:
             also = yield from task.reader.also(last)
             tables = [*(None for _ in also), *(write.table for write in writes)]

@@ -12,8 +12,8 @@ from tailrace.storage.tables import Action, Change, Item
 R = TypeVar("R")
 
 
-class Moved(Exception):
-    """An operator has put the unit to another place: it is taken again, from there."""
+class UnitMoved(Exception):
+    """An operator has moved the unit to another place: it must be taken again, from there."""
 
 
 class UnitWrite(NamedTuple):
@@ -26,14 +26,14 @@ class UnitWrite(NamedTuple):
 
 
 class UnitReader(Protocol[R]):
-    """One unit, from a place on.  Used by one thread at a time."""
+    """Reads one unit, from some place on. Used by one thread at a time."""
 
     def read(self) -> Sequence[R]:
-        """The next records; none: nothing new right now.  May block while the service answers."""
+        """The next records; none: there are none at the moment. May block while the service answers."""
 
     @property
     def ended(self) -> bool:
-        """Whether nothing comes after the records read."""
+        """Whether nothing comes after the records read so far."""
 
     def kept(self, last: R | None) -> tuple[Change, ...]:
         """What the unit's item stores once a record, and all before it, is handled; None: nothing new."""
@@ -47,7 +47,7 @@ class UnitReader(Protocol[R]):
         was read is handled and committed."""
 
     def committed(self) -> None:
-        """What `kept` and `also` gave last is stored."""
+        """Called when what `kept` and `also` gave last is stored."""
 
     def close(self) -> None:
         """Give up its resources."""
@@ -58,13 +58,13 @@ class UnitSource(Protocol[R]):
 
     units: Units
     fatal: tuple[type[Exception], ...]
-    """Errors in reading a unit that end the consumer, since waiting does not help and there is little else to do."""
+    """Errors in reading a unit that end the consumer, since waiting does not help."""
 
     def look(self) -> Steps[None]:
         """Create the units that can be begun, and drop those that are gone."""
 
     def open(self, unit: str, item: Item) -> Steps[UnitReader[R]]:
-        """A unit, from where its item says."""
+        """Open a unit at the place that its item says."""
 
     def value(self, record: R) -> Any:
         """The record as handlers get it."""

@@ -1,4 +1,4 @@
-"""Tasks: what a member remembers of a unit that it holds, until it lets go of it."""
+"""Tasks: what a member remembers of a unit from when it takes the unit until it releases it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
-from tailrace.coordination.lease import Held
+from tailrace.coordination.lease import HeldLease
 from tailrace.coordination.source import UnitReader
 from tailrace.errors import PositionLost
 from tailrace.storage.tables import Item
@@ -19,7 +19,7 @@ class Task(Generic[R]):
     """A unit that this member holds."""
 
     unit: str
-    held: Held
+    held: HeldLease
     item: Item
     seen: int
     reader: UnitReader[R] | None = None
@@ -28,19 +28,19 @@ class Task(Generic[R]):
     """The last record that was handled and is not committed yet."""
     records: int = 0
     leaving: bool = False
-    """Whether it is over this member's share: to be released once what was handled is committed."""
+    """Whether the unit is over this member's share: it is released once what was handled is committed."""
     caught_up: bool = False
     asked: float = -1.0
     """When it was last read, on the monotonic clock."""
     progress: float = 0.0
-    """When it last came forward, or was found to be at its end, by this host's clock."""
+    """When the unit last made progress, or was found to be at its end, by this host's clock."""
     handling: tuple[float, R, int] | None = None
-    """A record that a handler is at work on: since when, on the monotonic clock; the record; `seen` at that time."""
+    """The record that a handler is working on: since when, on the monotonic clock; the record; `seen` at that time."""
     error: str = ""
     lost: PositionLost | None = None
-    """Why it cannot be read on, until an operator decides where to go on."""
+    """Why the unit cannot be read on, until an operator decides where to go on."""
     failures: int = 0
     not_before: float = 0.0
-    """On the monotonic clock: when it may be tried again after a failure."""
+    """When the unit may be tried again after a failure, on the monotonic clock."""
     due: float = 0.0
     pause: float = 0.0

@@ -32,11 +32,11 @@ ERA_BITS = 32
 """Epochs of an era are above those of every era before it: a unit would have to be taken 2^32 times to break that."""
 MAX_UNITS_PER_WRITE = 90
 MAX_NAMED = 10
-"""Groups that an error names, where the one that was asked for is not there."""
+"""The most groups that an error names when the one that was asked for does not exist."""
 
 
 def number_of(name: str) -> int:
-    """The number that stands for a name in a key."""
+    """The number that stands for a unit's name in a key."""
     return int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], "big") >> 2
 
 
@@ -48,7 +48,7 @@ class Units:
     """The id of what is shared: letters and digits, different for each table's stream."""
     group: str
     what: str
-    """What people call it: "table 'User'"."""
+    """How people call it: "table 'User'"."""
 
     @property
     def title(self) -> str:
@@ -57,7 +57,7 @@ class Units:
 
     @property
     def kept_with_member(self) -> Mapping[str, Any]:
-        """Nothing: members of one group are in one place."""
+        """Nothing: the members of one group are listed together anyway."""
         return {}
 
     @property
@@ -67,7 +67,7 @@ class Units:
 
     @property
     def key(self) -> Key:
-        """Where the group says that it exists."""
+        """The key of the item that says the group exists."""
         return Key(self.p, LAST)
 
     def unit(self, unit: str) -> Key:
@@ -88,12 +88,12 @@ class Units:
 
     # -- the group
     def there(self) -> Steps[Item | None]:
-        """The group's own item; None if there is no such group."""
+        """The group's own item; None if the group does not exist."""
         item = yield from guard.read(self.key)
         return None if item is None or item.get("gone") else item
 
     def found(self) -> Steps[Item]:
-        """The group's own item; `UnknownGroup` if there is no such group."""
+        """The group's own item; `UnknownGroup` if the group does not exist."""
         item = yield from self.there()
         if item is None:
             others = [one.group for one in (yield from groups()) if one.of == self.of]
@@ -102,7 +102,7 @@ class Units:
         return item
 
     def make(self, kept: Callable[[], Steps[Mapping[str, Any]]]) -> Steps[Item]:
-        """The group's own item, made if it is not there; `kept` says where a new group begins."""
+        """The group's own item, made if it is missing; `kept` says where a new group begins."""
         fresh: Mapping[str, Any] | None = None
         while (item := (yield from self.there())) is None:
             fresh = (yield from kept()) if fresh is None else fresh
@@ -132,7 +132,7 @@ class Units:
         return Key(GROUPS, number_of(f"{self.of}_{self.group}"))
 
     def delete(self) -> Steps[None]:
-        """Remove the group and how far it came; its item stays, so that no commit on its way can find a new one."""
+        """Remove the group and its progress; its item stays, so that no commit under way can find a new one."""
         while (item := (yield from self.there())) is not None:
             gone = Put(self.key, {"era": item["era"] + 1, "gone": True}, (Equals("era", item["era"]),))
             yield from guard.attempt(gone, Delete(self._listing, (Regardless(),)))
@@ -166,21 +166,21 @@ class Units:
         }
 
     def add(self, era: int, unit: str, kept: Mapping[str, Any], *also: Action) -> Steps[bool]:
-        """Make a unit, if the group is still of this era and the other actions can be done; False: not now."""
+        """Make a unit, if the group is still of this era and the other actions can be done; False if not."""
         fresh = {"unit": unit, "era": era, "owner": NOBODY, "epoch": era << ERA_BITS, "position": 0, **kept}
         here = Check(self.key, (Equals("era", era),))
         outcome = yield from guard.attempt(Put(self.unit(unit), fresh, (Absent(),)), here, *also)
         return not isinstance(outcome, Refused)
 
     def remove(self, item: Item) -> Steps[None]:
-        """Remove a unit that has ended and is gone for good, unless its position has moved since."""
+        """Remove a unit that has ended for good, unless its position has moved since."""
         when = (Equals("epoch", item["epoch"]), Equals("position", item["position"]))
         yield from guard.attempt(Delete(Key(self.p, item["i"]), when))
 
     # -- operators
     def refuse_active(self, ttl: float = TTL) -> Steps[None]:
-        """`Conflict` while a member lives.  Waits up to `ttl` for a beat to move, since clocks of other hosts cannot be
-        trusted."""
+        """Raise `Conflict` while a member lives.  Waits up to `ttl` for a beat to move, since clocks of other hosts
+        cannot be trusted."""
         beats, first = Beats(ttl), dict[int, int]()
         while True:
             before = yield from calls.now()
@@ -196,7 +196,7 @@ class Units:
 
 
 def groups() -> Steps[list[Units]]:
-    """Every group there is."""
+    """Every group that exists."""
     items = yield from guard.read_all(GROUPS)
     found = [Units(item["of"], item["group"], item["what"]) for item in items]
     return sorted(found, key=lambda one: (one.what, one.group))

@@ -25,7 +25,7 @@ _watches_lock = threading.Lock()
 
 
 def watch(store: Store) -> Watch:
-    """The watch of a store: one for all users of its table in this process."""
+    """The watch of a store, shared by all users of its table in this process."""
     with _watches_lock:
         if store.table not in _watches:
             _watches[store.table] = Watch(_version_of(store.table))
@@ -33,7 +33,8 @@ def watch(store: Store) -> Watch:
 
 
 def _version_of(table: Any) -> Callable[[], int | None] | None:
-    """What asks a table for its version without keeping it: else the table, and so its watch, would stay for ever."""
+    """A function that asks a table for its version without keeping the table: else the table, and so its watch, would
+    stay for ever."""
     if not hasattr(table, "data_version"):
         return None
     known = weakref.ref(table)
@@ -52,7 +53,7 @@ class Signal(Protocol):
         """Wake the waiting readers."""
 
     def clear(self) -> None:
-        """Wait from now on."""
+        """Make the next `wait` block."""
 
 
 class Watch:
@@ -64,7 +65,7 @@ class Watch:
         self._lock = threading.Lock()
 
     def signal(self, topic_id: str) -> None:
-        """Something was appended here."""
+        """Tell the listeners that this process has appended something."""
         for listener in self._listeners.get(topic_id, ()):
             listener()
 

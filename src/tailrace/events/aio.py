@@ -1,4 +1,4 @@
-"""The event store for asyncio: the same steps, awaited; blocking calls go to threads."""
+"""The event store for asyncio: it awaits the same steps; blocking calls go to threads."""
 
 from __future__ import annotations
 

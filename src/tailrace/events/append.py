@@ -42,7 +42,7 @@ def random_id() -> str:
 
 @dataclass(frozen=True, slots=True)
 class AppendSettings:
-    """How an event store writes: when Tips calve, how data is compressed; where ids and times come from."""
+    """How an event store writes: when Tips calve, how data is compressed, and where ids and times come from."""
 
     limits: TipLimits = field(default_factory=TipLimits)
     compression: Compression = "deflate"
@@ -55,7 +55,7 @@ class AppendSettings:
 
 @dataclass(slots=True)
 class StreamAppend:
-    """One stream's part of an append: a batch for it, or (None) only the condition that it is as expected.
+    """One stream's part of an append: a batch for it, or (None) only the condition that the stream is as expected.
 
     `expected` is a version.  `seen` is a Tip that the caller knows already; with `strict`, the stored one must be the
     same."""
@@ -69,7 +69,7 @@ class StreamAppend:
     """Whether the caller gave ids, so that an earlier process may have stored them."""
 
     def action(self, tip: Tip, settings: AppendSettings, etag: str) -> tuple[tuple[Action, ...], Tip]:
-        """What to write on a stream as seen, and the Tip that makes."""
+        """The writes on a stream as it was seen, and the Tip that they make."""
         if self.batch is not None:
             return plan(tip, self.batch, settings.limits, etag)
         if not tip.exists:
@@ -77,7 +77,7 @@ class StreamAppend:
         return (Check(tip_key(self.stream), as_seen(tip) if self.strict else (Equals("n", tip.version),)),), tip
 
     def wrong(self, tip: Tip) -> bool:
-        """Whether a stream is not as expected."""
+        """Whether a stream differs from what the caller expects."""
         if self.strict and self.seen is not None:
             return (tip.version, tip.etag) != (self.seen.version, self.seen.etag)
         return self.expected is not None and tip.version != self.expected
@@ -93,7 +93,7 @@ def part(
     seen: Tip | None = None,
     strict: bool = False,
 ) -> StreamAppend:
-    """Events for a stream, checked and encoded."""
+    """Check and encode events for a stream."""
     new, derived = checked(stream, events, unfolds)
     if expected is not None:
         check_version(stream, expected)
@@ -135,7 +135,7 @@ class _Attempts:
 
     def run(self) -> Steps[list[StreamAppended]]:
         """Try until it is written, or cannot be."""
-        if any(p.given for p in self.parts) and (yield from self._stands([p.expected for p in self.parts])):
+        if any(p.given for p in self.parts) and (yield from self._is_stored([p.expected for p in self.parts])):
             return self._answer([p.expected or 0 for p in self.parts])
         attempts = 0
         while True:
@@ -164,7 +164,8 @@ class _Attempts:
         ]
 
     def _check(self) -> Steps[None]:
-        """Raise unless every stream is as expected.  A cached or plainly read Tip may be old, so this reads first."""
+        """Raise unless every stream is as expected.  A Tip from the cache or from a plain read may be old, so this
+        reads first."""
         for n, p in enumerate(self.parts):
             if p.wrong(self.tips[n]) and not p.strict:
                 self.tips[n] = yield from true_tip(p.stream)
@@ -172,21 +173,21 @@ class _Attempts:
                 raise conflict(p, self.tips[n])
 
     def _landed(self, outcome: Outcome, actions: Sequence[Action]) -> Steps[bool]:
-        """Look at the streams again, and whether this append is in them."""
+        """Read the streams again; gives whether this append is in them."""
         before, self.doubt = list(self.tips), self.doubt or isinstance(outcome, Unanswered)
         for n, p in enumerate(self.parts):
             told = isinstance(outcome, Refused) and actions[outcome.index].key == tip_key(p.stream)
             # A refusal shows the committed item, where a plain read may still show the one before a transaction.
             item = outcome.item if isinstance(outcome, Refused) and told else (yield from guard.read(tip_key(p.stream)))
             self.tips[n] = Tip.of(p.stream, item)
-        stands = yield from self._stands([tip.version for tip in before])
+        stands = yield from self._is_stored([tip.version for tip in before])
         moved = any((a.version, a.etag) != (b.version, b.etag) for a, b in zip(before, self.tips, strict=True))
         if moved and self.doubt and not stands:
             self._give_up_if_gone(stands)
             self.doubt = False  # the write was refused by another state, and can never land
         return bool(stands)
 
-    def _stands(self, starts: Sequence[int | None]) -> Steps[bool | None]:
+    def _is_stored(self, starts: Sequence[int | None]) -> Steps[bool | None]:
         """Whether this append is stored, beginning at these versions; None where it would leave no trace."""
         if any(p.batch is not None and tip.etag == self.etag for p, tip in zip(self.parts, self.tips, strict=True)):
             return True
@@ -199,7 +200,8 @@ class _Attempts:
         return None
 
     def _give_up_if_gone(self, stands: bool | None) -> None:
-        """An append without an answer whose trace may be gone: its events pruned, its unfolds replaced."""
+        """Raise `OutcomeUnknown` if an append had no answer and its trace may be gone: its events pruned, its unfolds
+        replaced."""
         if stands is None:
             names = ", ".join(repr(p.stream) for p in self.parts)
             raise OutcomeUnknown(

@@ -20,9 +20,8 @@ def mark_archive() -> Steps[None]:
 
 
 class WithArchive:
-    """Keeps `Table`: writes and Tips are the first table's; calves that are no longer there come from the archive.
-
-    The archive is asked only where the first table has nothing more, so a read that stays above pays nothing."""
+    """Keeps `Table`: writes and Tips go to the first table; calves that it no longer has come from the archive.  Only a
+    read that goes beyond the first table's items asks the archive, so all others cost nothing more."""
 
     def __init__(self, table: Table, archive: Table) -> None:
         self._table, self._archive = table, archive
@@ -44,7 +43,7 @@ class WithArchive:
     def query(
         self, p: str, low: int = 0, high: int = LAST, *, descending: bool = False, limit: int | None = None
     ) -> Slice:
-        """Items of one hash: in an ascending order the archive's first, in a descending one last."""
+        """Items of one hash: in ascending order the archive's first, in descending order the archive's last."""
         items, more = self._table.query(p, low, high, descending=descending, limit=limit)
         if descending and items:
             below = items[-1]["i"]
@@ -59,17 +58,17 @@ class WithArchive:
         return Slice(older, older[-1]["i"])
 
     def close(self) -> None:
-        """Close the store's own table.  The caller that opened the archive's table closes that."""
+        """Close the store's own table. The caller that opened the archive's table closes that one."""
         self._table.close()
 
     @property
     def filling(self) -> ArchivingTable:
-        """The same for pruning."""
+        """The table that pruning writes to."""
         return ArchivingTable(self._table, self._archive)
 
 
 class ArchivingTable(WithArchive):
-    """Keeps `Table`: reads and writes the first table; before it deletes an item there, the archive has it."""
+    """Keeps `Table`: reads and writes the first table; an item that is deleted there goes to the archive before."""
 
     def query(
         self, p: str, low: int = 0, high: int = LAST, *, descending: bool = False, limit: int | None = None
@@ -78,7 +77,8 @@ class ArchivingTable(WithArchive):
         return self._table.query(p, low, high, descending=descending, limit=limit)
 
     def write(self, *actions: Action) -> tuple[Item | None, ...] | None:
-        """Write to the first table; a deleted item goes to the archive first.  No answer from there is none at all."""
+        """Write to the first table; a deleted item goes to the archive first.  If the archive does not answer, the
+        write has no answer."""
         for action in actions:
             if isinstance(action, Delete) and (item := self._table.get(action.key)) is not None:
                 self._keep(action.key, item)

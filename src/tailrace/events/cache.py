@@ -20,12 +20,12 @@ class RequireLatest:
 
 @dataclass(frozen=True, slots=True)
 class AnyCachedValue:
-    """Take the cached state, however old; a decision on a stale state ends in a conflict and is made again."""
+    """Take the cached state, however old it is; a decision on a stale state ends in a conflict and is made again."""
 
 
 @dataclass(frozen=True, slots=True)
 class AllowStale:
-    """Take the cached state if it was the latest at most so many seconds ago."""
+    """Take the cached state if it was the latest one at most so many seconds ago."""
 
     seconds: float
 
@@ -60,7 +60,7 @@ class Cache:
         return len(self._entries)
 
     def get(self, key: Hashable, load: Load) -> Cached | None:
-        """The cached state; `fresh` says whether it can be taken as it is."""
+        """The cached state; `fresh` says whether the caller can take it as it is."""
         if isinstance(load, AssumeEmpty):
             return None
         with self._lock:
@@ -70,13 +70,13 @@ class Cache:
             return found
 
     def fresh(self, cached: Cached, load: Load) -> bool:
-        """Whether a state can be taken without a look at the stream."""
+        """Whether the caller can take a state without a look at the stream."""
         if isinstance(load, AllowStale):
             return self._clock() - cached.at <= load.seconds
         return isinstance(load, AnyCachedValue)
 
     def put(self, key: Hashable, tip: Tip, state: Any) -> None:
-        """Keep a state, unless a later one is there."""
+        """Keep a state, unless a later one is cached."""
         with self._lock:
             found = self._entries.get(key)
             if found is None or found.tip.version <= tip.version:

@@ -13,11 +13,11 @@ from tailrace.events.event import Event, check_event
 
 E = TypeVar("E")
 Upcaster = Callable[[dict[str, Any]], tuple[str, dict[str, Any]]]
-"""From the fields of an event of an old type to a newer type's name and fields."""
+"""Turns the fields of an event of an old type into a newer type's name and fields."""
 
 
 class Codec(Protocol[E]):
-    """Between objects and events.  `decode` gives None for events to skip."""
+    """Converts between objects and events. `decode` gives None for events to skip."""
 
     def encode(self, stream: str, value: E) -> Event:
         """An object as an event."""

@@ -19,15 +19,15 @@ S = TypeVar("S")
 R = TypeVar("R")
 LATEST = RequireLatest()
 ATTEMPTS = 20
-"""How often a decision is made again where others write to the same stream; some seconds, with the pauses."""
+"""How often a decision is made again while other writers are quicker; with the pauses, that takes some seconds."""
 LAST_GROWING_PAUSE = 5
 """Pauses grow up to this attempt, to a third of a second, and no further: a writer that has waited long must get a
 turn."""
 
 
 @dataclass(frozen=True, slots=True)
-class Deciding(Generic[E, S]):
-    """The steps of a decider, for any way of carrying them out."""
+class DeciderSteps(Generic[E, S]):
+    """The steps of a decider, which threads and asyncio carry out alike."""
 
     loading: Loading[E, S]
     settings: AppendSettings
@@ -39,7 +39,7 @@ class Deciding(Generic[E, S]):
             raise BadSetting(f"a decider makes at least one attempt, not {self.attempts!r}")
 
     def load(self, load: Load) -> Steps[Loaded[S]]:
-        """The state, as new as is asked for."""
+        """The state, as recent as the caller asks for."""
         if isinstance(load, AssumeEmpty):
             return Loaded(Tip(self.loading.stream), self.loading.initial)
         cached = self.cache.get(self._key, load) if self.cache is not None else None
@@ -53,7 +53,8 @@ class Deciding(Generic[E, S]):
         return loaded
 
     def part(self, loaded: Loaded[S], events: Iterable[E]) -> tuple[StreamAppend, S]:
-        """What to write for a decision, and the state after it; for no events, that the stream is as it was."""
+        """What to write for a decision, and the state after it; without events, the condition that the stream is
+        unchanged."""
         stream = self.loading.stream
         new, codec = list(decided(stream, events)), self.loading.codec
         made = {id(one): codec.encode(stream, one) for one in new}  # before a wrong one is folded, which fails somehow
@@ -79,7 +80,9 @@ class Deciding(Generic[E, S]):
 
 
 def transact(
-    deciders: Sequence[Deciding[Any, Any]], decide: Callable[[list[Any]], tuple[R, Sequence[Iterable[Any]]]], load: Load
+    deciders: Sequence[DeciderSteps[Any, Any]],
+    decide: Callable[[list[Any]], tuple[R, Sequence[Iterable[Any]]]],
+    load: Load,
 ) -> Steps[tuple[R, list[Any]]]:
     """One decision over some streams, written in one transaction; gives its result and the states after it.
 
@@ -119,7 +122,7 @@ class Decider(Generic[E, S]):
 
     `decide` may be called more than once, so it only decides: it has no other effect."""
 
-    def __init__(self, store: Store, deciding: Deciding[E, S]) -> None:
+    def __init__(self, store: Store, deciding: DeciderSteps[E, S]) -> None:
         self._store, self.deciding = store, deciding
 
     def state(self, load: Load = LATEST) -> S:
@@ -137,12 +140,12 @@ class Decider(Generic[E, S]):
         return state
 
     def answer(self, decide: Callable[[S], tuple[R, Iterable[E]]], load: Load = LATEST) -> R:
-        """The same for a `decide` that gives an answer and the events; gives the answer."""
+        """As `transact`, for a `decide` that gives an answer and the events; gives the answer."""
         return self._store.run(transact([self.deciding], lambda states: paired(decide(states[0])), load))[0]
 
 
 def paired(decision: tuple[R, Iterable[Any]]) -> tuple[R, list[Iterable[Any]]]:
-    """An answer and the events of one stream, as of several."""
+    """The result of a decision on one stream, in the form of one on several."""
     if not isinstance(decision, tuple) or len(decision) != 2:
         raise BadEvent(f"`answer` takes a decision that gives (answer, [event, …]), not a {type(decision).__name__}")
     return decision[0], [decision[1]]

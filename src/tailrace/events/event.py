@@ -24,11 +24,11 @@ class Event(msgspec.Struct, frozen=True, gc=False):
     correlation: str = ""
     """The id of the conversation that this event is part of."""
     causation: str = ""
-    """The id of what brought this event about."""
+    """The id of what caused this event."""
     time: str = ""
     """When it was written, in ISO 8601."""
     index: int = -1
-    """Its place in the stream, from 0; of an unfold, the version that it was derived from."""
+    """Its place in the stream, from 0; for an unfold, the version from which it was derived."""
     unfold: bool = False
 
 
@@ -95,7 +95,7 @@ def split_name(name: str) -> tuple[str, tuple[str, ...]]:
 
 
 def check_name(name: str) -> str:
-    """Refuse a name that is not one, or that tailrace keeps for itself."""
+    """Refuse a name that is no stream's, or that tailrace reserves."""
     split_name(name)
     if name.startswith("$"):
         raise BadName(f"{name!r} begins with '$', as only tailrace's own items do")

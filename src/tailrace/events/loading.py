@@ -26,7 +26,7 @@ class Loaded(NamedTuple, Generic[S]):
 
 @dataclass(frozen=True, slots=True)
 class Loading(Generic[E, S]):
-    """What is needed to fold a stream into a state."""
+    """What it takes to fold a stream into a state."""
 
     stream: str
     codec: Codec[E]
@@ -35,13 +35,13 @@ class Loading(Generic[E, S]):
     strategy: Strategy[E, S]
 
     def load(self) -> Steps[Loaded[S]]:
-        """The state, from nothing."""
+        """The state, folded without an earlier one."""
         if self.strategy.is_origin is None:
             return (yield from self._forward(Tip(self.stream), self.initial))
         return (yield from self._back((yield from read_tip(self.stream)), None))
 
     def reload(self, known: Loaded[S]) -> Steps[Loaded[S]]:
-        """The state, from an earlier one: if nothing is new, nothing more than the Tip is read."""
+        """The state, folded from an earlier one: if there are no new events, only the Tip is read."""
         tip = yield from read_tip(self.stream)
         if tip.version < known.tip.version or (tip.version, tip.etag) == (known.tip.version, known.tip.etag):
             return known
@@ -52,7 +52,7 @@ class Loading(Generic[E, S]):
         return (yield from self._forward(known.tip, known.state))
 
     def folded(self, state: S, events: Sequence[E]) -> S:
-        """A state and what happened then."""
+        """An earlier state with later events folded in."""
         for event in events:
             state = self.fold(state, event)
         return state
@@ -64,7 +64,7 @@ class Loading(Generic[E, S]):
         return Loaded(reader.tip or tip, state)
 
     def _back(self, tip: Tip, known: Loaded[S] | None) -> Steps[Loaded[S]]:
-        """Newest first, back to the origin or to the known state."""
+        """Read newest first, back to the origin or to the known state."""
         newest = [*tip.events(), *(tip.unfolds() if self.strategy.unfolds else ())]
         newest.sort(key=lambda event: (event.index, event.unfold))
         since, found = known.tip.version if known is not None else 0, list[E]()
@@ -78,7 +78,7 @@ class Loading(Generic[E, S]):
         return Loaded(tip, self.folded(known.state if known is not None else self.initial, found[::-1]))
 
     def _collect(self, newest: Sequence[Event], since: int, found: list[E]) -> bool:
-        """Take events that are new, newest first; whether the origin is among them."""
+        """Collect new events, newest first; gives whether the origin is among them."""
         assert self.strategy.is_origin is not None
         for event in newest:
             if event.index < since and not event.unfold:

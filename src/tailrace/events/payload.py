@@ -26,7 +26,7 @@ def check_compression(given: str) -> Compression:
 
 
 def squeeze(data: bytes, how: Compression) -> tuple[int, bytes]:
-    """The encoding's number and the bytes to store."""
+    """The number of the encoding, and the bytes to store."""
     if len(data) < MIN_COMPRESSED_BYTES or how == "none":
         return RAW, data
     smaller = zlib.compress(data, wbits=-15) if how == "deflate" else _brotli().compress(data, quality=5)

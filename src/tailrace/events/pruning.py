@@ -19,7 +19,8 @@ from tailrace.storage.tables import Absent, Action, Delete, Item, Key, Less, Set
 
 
 class Pruned(NamedTuple):
-    """What a prune did: events deleted; events it left because their calf has later ones; the lowest index left."""
+    """The result of a prune: how many events it deleted; how many it left because their calf has later ones too; the
+    lowest index left."""
 
     deleted: int
     deferred: int
@@ -51,7 +52,7 @@ def prune(stream: str, until: int, new_id: Callable[[], str], *, calves_only: bo
 
 
 def _finish(stream: str, floor: int) -> Steps[int]:
-    """Delete what an interrupted prune has left below the floor."""
+    """Delete what an interrupted prune left below the floor."""
     deleted = 0
     while floor and (items := (yield from guard.read_range(stream, 0, floor - 1)).items):
         for item in items:
@@ -61,7 +62,7 @@ def _finish(stream: str, floor: int) -> Steps[int]:
 
 
 def _calves(stream: str, tip: Tip, until: int) -> Steps[tuple[list[Item], int]]:
-    """The next calves that are wholly to go; and of the one after, if there is none, how many events would be."""
+    """The next calves to be deleted as a whole; if there are none, how many events of the next calf would be."""
     last = min(until, tip.first - 1)
     items = (yield from guard.read_range(stream, tip.floor, last)).items
     firsts = [check_batch(stream, item) for item in items]
@@ -76,7 +77,7 @@ def _calves(stream: str, tip: Tip, until: int) -> Steps[tuple[list[Item], int]]:
 
 
 def raise_floor(stream: str, floor: int) -> Steps[None]:
-    """Say that everything below an index is pruned."""
+    """Note that everything below an index is pruned."""
 
     def plan(item: Item | None) -> tuple[Action, ...] | None:
         if item is None or item.get("floor", 0) >= floor:
@@ -102,7 +103,7 @@ def _delete(stream: str, item: Item) -> Steps[int]:
 
 
 def _trim(tip: Tip, last: int, etag: str) -> Steps[tuple[int, Tip]]:
-    """Remove the Tip's first events, under its etag; gives how many, and the Tip."""
+    """Remove the Tip's first events, under its etag; gives their number, and the Tip."""
     outcome = yield from guard.attempt(*trim(tip, last, etag))
     told = outcome.item if isinstance(outcome, Refused) else (yield from guard.read(tip_key(tip.stream)))
     now = Tip.of(tip.stream, told)

@@ -23,12 +23,13 @@ def read_tip(stream: str) -> Steps[Tip]:
 
 
 def true_tip(stream: str) -> Steps[Tip]:
-    """A stream's Tip, as conditions see it."""
+    """A stream's Tip, by a linearizable read."""
     return Tip.of(stream, (yield from guard.truth(tip_key(stream))))
 
 
 def bridge(stream: str, low: int, high: int) -> Steps[list[Item]]:
-    """The calves from index low to high, which a plain read did not show; if some were pruned, only those above."""
+    """The calves from index low to high, which a plain read did not show; if some were pruned, only those above
+    them."""
     found: list[Item] = []
     while low < high:
         item = yield from guard.truth(Key(stream, low))
@@ -74,7 +75,7 @@ class Forward:
         return []
 
     def _seek(self) -> Steps[None]:
-        """Find the item to begin with: the last one at or before the index wanted."""
+        """Find the item to begin with: the last one at or before the wanted index."""
         items, _ = yield from guard.read_range(self.stream, 0, min(self.at, TIP - 1), descending=True, limit=1)
         if items:
             first = check_batch(self.stream, items[0])
@@ -151,7 +152,7 @@ class Backward:
         return events
 
     def _hidden(self, low: int, high: int) -> Steps[tuple[list[Event], bool]]:
-        """The items that a plain read did not show; and whether everything older was pruned."""
+        """The items that a plain read did not show, and whether everything older was pruned."""
         items = yield from bridge(self.stream, low, high)
         events: list[Event] = []
         for item in items:

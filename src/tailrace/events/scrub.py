@@ -10,8 +10,9 @@ from tailrace.storage.calls import Steps
 from tailrace.storage.tables import Item
 
 
-class Suspicion:
-    """Takes the items of streams in the order of a scan; gives the names of streams to be read again as a whole.
+class StreamCheck:
+    """Checks the items of streams in the order of a scan; gives the names of streams that must be read again as a
+    whole.
 
     A scan shows items as of different moments, so a stream that looks wrong in it may be right."""
 
@@ -20,7 +21,7 @@ class Suspicion:
         self._stream, self._due = "", -1
 
     def take(self, item: Item) -> str | None:
-        """One item; the stream that does not look whole with it."""
+        """Check one item; gives the name of the stream that looks damaged with it."""
         stream: str = item["p"]
         before, due = self._stream, self._due
         if stream != before:
@@ -40,7 +41,7 @@ class Suspicion:
         return stream if due not in (-1, first) else ended
 
     def end(self) -> str | None:
-        """After the last item: the stream whose Tip did not come."""
+        """After the last item: the name of the stream whose Tip did not come."""
         return self._stream if self._due >= 0 else None
 
 

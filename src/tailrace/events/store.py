@@ -20,7 +20,7 @@ from tailrace.events.append import AppendSettings, StreamAppend, commit, part
 from tailrace.events.archive import WithArchive
 from tailrace.events.cache import Cache, Load
 from tailrace.events.codec import Codec
-from tailrace.events.decider import ATTEMPTS, LATEST, Decider, Deciding, transact
+from tailrace.events.decider import ATTEMPTS, LATEST, Decider, DeciderSteps, transact
 from tailrace.events.event import Event, check_name, check_version, split_name
 from tailrace.events.loading import Loading
 from tailrace.events.payload import check_compression
@@ -101,7 +101,7 @@ class Events:
     ) -> Decider[E, S]:
         """Decisions on one stream: its state is `fold(state, event)` over its events, from `initial`."""
         loading = Loading(check_name(stream), codec, fold, initial, strategy or unoptimized())
-        return Decider(self.store, Deciding(loading, self.settings, cache, attempts))
+        return Decider(self.store, DeciderSteps(loading, self.settings, cache, attempts))
 
     def transact(
         self, *deciders: Decider[Any, Any], decide: Callable[..., Sequence[Iterable[Any]]], load: Load = LATEST
@@ -150,7 +150,7 @@ class StreamChange:
         self.stream, self._events, self._unfolds, self._expected = stream, events, unfolds, expected
 
     def part(self, settings: AppendSettings) -> StreamAppend:
-        """Checked and encoded."""
+        """The part, checked and encoded."""
         if self._events or self._unfolds or self._expected is None:
             return part(self.stream, self._events, self._unfolds, settings, expected=self._expected)
         return StreamAppend(self.stream, None, check_version(self.stream, self._expected))
@@ -168,7 +168,7 @@ class Stream:
 
     @property
     def category(self) -> str:
-        """What comes before the first '-'."""
+        """The part of its name before the first '-'."""
         return split_name(self.name)[0]
 
     def append(
@@ -191,7 +191,7 @@ class Stream:
     def change(
         self, events: Sequence[Event] = (), *, expected: int | None = None, unfolds: Sequence[Event] = ()
     ) -> StreamChange:
-        """The same, as a part of an append to several streams."""
+        """What `append` would write, as a part of an append to several streams."""
         return StreamChange(self.name, events, unfolds, expected)
 
     def expect(self, version: int) -> StreamChange:
@@ -218,7 +218,7 @@ class Stream:
         return islice(chain.from_iterable(pages), check_limit(limit))
 
     def pages(self, start: int = 0, stop: int | None = None, *, backwards: bool = False) -> Iterator[list[Event]]:
-        """The same, page by page."""
+        """What `read` gives, page by page."""
         return self._pages(pager(self.name, start, stop, backwards))
 
     def _pages(self, reader: Forward | Backward) -> Iterator[list[Event]]:
@@ -240,7 +240,7 @@ class Stream:
 
 
 def pager(name: str, start: int, stop: int | None, backwards: bool) -> Forward | Backward:
-    """What reads a range of a stream."""
+    """The reader of a range of a stream."""
     for bound in start, TIP if stop is None else stop:
         if isinstance(bound, bool) or not isinstance(bound, int) or bound < 0:
             raise BadInput(f"an index of stream {name!r} is a number from 0, not {bound!r}")

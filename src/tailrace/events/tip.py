@@ -56,7 +56,7 @@ class TipLimits:
                 raise BadSetting(f"{name} of an event store is a number from 1, not {value!r}")
 
     def exceeded(self, events: int, event_bytes: int, unfold_bytes: int) -> bool:
-        """Whether a Tip with this much has too much."""
+        """Whether a Tip with this much must calve."""
         return (
             (self.max_events is not None and events > self.max_events)
             or event_bytes > self.max_event_bytes
@@ -65,7 +65,7 @@ class TipLimits:
 
 
 class NewEvents(Struct, frozen=True):
-    """What one append brings, as it will be stored."""
+    """The events and unfolds of one append, as they will be stored."""
 
     events: list[dict[str, Any]]
     types: list[str]
@@ -77,7 +77,7 @@ class NewEvents(Struct, frozen=True):
     def of(
         cls, events: Sequence[Event], unfolds: Sequence[Event], how: Compression, time: str, new_id: Callable[[], str]
     ) -> NewEvents:
-        """Events and unfolds, encoded."""
+        """Encode events and unfolds."""
         id = new_id()
         new = [stored_event(event, event.id or f"{id}.{n}", time, how) for n, event in enumerate(events)]
         types = [event.type for event in events]
@@ -133,7 +133,7 @@ class Tip(Struct, frozen=True):
 
     @classmethod
     def of(cls, stream: str, item: Item | None) -> Tip:
-        """A stored Tip (None: there is none), with its checksum looked at."""
+        """A Tip as it was stored (None: there is none), its checksum verified."""
         if item is None:
             return cls(stream)
         if check_batch(stream, item) < 0 or item["i"] != TIP:
@@ -176,12 +176,12 @@ def check_batch(stream: str, item: Item) -> int:
 
 
 def tip_key(stream: str) -> Key:
-    """Where a stream's Tip is."""
+    """The key of a stream's Tip."""
     return Key(stream, TIP)
 
 
 def as_seen(tip: Tip) -> tuple[Condition, ...]:
-    """The condition that the stream has not been written since."""
+    """The condition that no process has written the stream since it was seen."""
     if not tip.exists:
         return (Absent(),)
     etag = Equals("etag", tip.etag) if tip.etag is not None else Absent("etag")
@@ -189,7 +189,7 @@ def as_seen(tip: Tip) -> tuple[Condition, ...]:
 
 
 def plan(tip: Tip, batch: NewEvents, limits: TipLimits, etag: str) -> tuple[tuple[Action, ...], Tip]:
-    """The write that appends a batch to a stream as seen, and the Tip it makes.  With the Tip's action first."""
+    """The writes that append a batch to a stream as seen, the Tip's first; and the Tip that they make."""
     n = tip.version + len(batch.events)
     if n >= TIP:
         raise TooLarge(f"stream {tip.stream!r} would have {n:,} events; a stream has at most {TIP - 1:,}")
@@ -222,7 +222,7 @@ def _joined(tip: Tip, batch: NewEvents, u: list[dict[str, Any]], n: int, etag: s
 
 
 def _calve(tip: Tip, batch: NewEvents, u: list[dict[str, Any]], n: int, etag: str) -> tuple[tuple[Action, ...], Tip]:
-    """All that is in the Tip goes to a calf, all that is new to the Tip, in one transaction."""
+    """One transaction: everything in the Tip moves into a calf, and everything new goes to the Tip."""
     k = chained(seed(tip.stream, tip.version), batch.types, batch.events)
     after = Tip(
         tip.stream, n, etag, tip.calved_bytes + tip.bytes, batch.events, batch.types, u, k, tip.floor, True, batch.bytes

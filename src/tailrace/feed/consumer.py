@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from tailrace.coordination.source import Moved, UnitWrite
+from tailrace.coordination.source import UnitMoved, UnitWrite
 from tailrace.coordination.units import Units
 from tailrace.errors import BadInput, Damaged, OutOfRange, TailraceError
 from tailrace.events.append import StreamAppend, conflict, part
@@ -220,7 +220,7 @@ class FeedUnit:
         """At the tail no commit notices that an operator has overridden the checkpoint, so it is looked at."""
         now = self._events.store.run(read_tip(checkpoint_stream(self._group, self._partition)))
         if now.etag != self._tip.etag:
-            raise Moved
+            raise UnitMoved
 
     def _rows(self, entry: SpanBatch) -> list[Row]:
         before, done = self._read.checkpoint, self._within

@@ -30,7 +30,7 @@ from tailrace.feed.span import Span, spans_of
 from tailrace.feed.state import KEY, partitions_of, settled
 from tailrace.storage.calls import Steps, Store
 from tailrace.storage.changes import Change, Changes
-from tailrace.storage.sqlite.capture import Only
+from tailrace.storage.sqlite.capture import CaptureFilter
 from tailrace.storage.tables import Item, Key, Set, Update
 from tailrace.streams.stream import Stream
 
@@ -46,7 +46,7 @@ log = logging.getLogger(__name__)
 def captured(store: Store) -> Changes:
     """The changes of a home's event store; switches their capture on, if it is off."""
     table: Any = store.table
-    changes: Changes = table.capture("new", only=Only(TIP, "$"))
+    changes: Changes = table.capture("new", only=CaptureFilter(TIP, "$"))
     return changes
 
 

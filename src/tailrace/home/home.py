@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from tailrace.admin.report import Report
     from tailrace.feed.indexing import Indexing
     from tailrace.feed.store import FedEvents
-    from tailrace.log.upkeep.scheduler import Background
-    from tailrace.log.upkeep.topic_upkeep import Tended
+    from tailrace.log.upkeep.scheduler import BackgroundUpkeep
+    from tailrace.log.upkeep.topic_upkeep import UpkeepResult
     from tailrace.queue.envelope import Codec
     from tailrace.queue.queue import Queue
     from tailrace.queue.transaction import Transaction
@@ -40,7 +40,7 @@ class Home:
     def __init__(self, url: str, store: Store) -> None:
         self.url, self.store = url, store
         self._closed = False
-        self._keeping: list[Background] = []
+        self._keeping: list[BackgroundUpkeep] = []
         self._archives: dict[str, Home] = {}
         self._indexing: Indexing | None = None
         self._lock = threading.Lock()
@@ -235,25 +235,25 @@ class Home:
                 target.close()
 
     # -- upkeep
-    def upkeep(self, *topics: str, rate: float | None = None, wait: float = 15.0) -> list[Tended]:
+    def upkeep(self, *topics: str, rate: float | None = None, wait: float = 15.0) -> list[UpkeepResult]:
         """Upkeep of these topics, or of all: retention, compaction, merging, cleaning; gives what was done to each.
 
         `rate`: bytes a second that it may write.  `Busy` if another process does it for longer than `wait`."""
-        from tailrace.log.upkeep.scheduler import Keeper, Pace
+        from tailrace.log.upkeep.scheduler import HomeUpkeep, UpkeepPace
 
         self._check_open()
-        done = Keeper(self.store, Pace(rate)).run(topics, wait=wait)
+        done = HomeUpkeep(self.store, UpkeepPace(rate)).run(topics, wait=wait)
         for name in self.queues():
             if not topics or name in topics:
                 self.queue(name).upkeep()
         return done
 
-    def start_upkeep(self, every: float = 3600.0, rate: float | None = None) -> Background:
+    def start_upkeep(self, every: float = 3600.0, rate: float | None = None) -> BackgroundUpkeep:
         """Upkeep of all topics in the background, every so many seconds, until it is stopped or the home is closed."""
-        from tailrace.log.upkeep.scheduler import Background, Keeper, Pace
+        from tailrace.log.upkeep.scheduler import BackgroundUpkeep, HomeUpkeep, UpkeepPace
 
         self._check_open()
-        self._keeping.append(Background(Keeper(self.store, Pace(rate)), every))
+        self._keeping.append(BackgroundUpkeep(HomeUpkeep(self.store, UpkeepPace(rate)), every))
         return self._keeping[-1]
 
     # -- life

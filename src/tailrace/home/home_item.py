@@ -44,6 +44,7 @@ def open_home_item(url: str) -> Steps[Item]:
 
 
 def _reach_objects() -> Steps[None]:
-    """Read an object before a home is created: a missing bucket is an error now, not when the first record is large."""
+    """Read an object before a home is created: a missing bucket must be an error now, not when the first large record
+    comes."""
     with suppress(ObjectMissing):
         yield from guard.persist(lambda: calls.get_object("home"), patience=5)

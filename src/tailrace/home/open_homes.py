@@ -8,7 +8,7 @@ import os
 from tailrace.home.home import Home, open
 
 MAX_OPEN_HOMES = 8
-"""A process keeps so many homes open.  A driver that visits hundreds would run out of file descriptors."""
+"""How many homes a process keeps open. A driver that visits hundreds would run out of file descriptors."""
 _open: dict[tuple[int, str], Home] = {}
 
 
@@ -20,8 +20,7 @@ def is_open(url: str) -> bool:
 def open_once(url: str) -> Home:
     """The home of this URL, opened once in this process.
 
-    When too many are open, the one that was used longest ago is let go; it closes when its last reader ends.
-    """
+    When too many are open, the one that was used longest ago is released; it closes when its last reader ends."""
     key = (os.getpid(), url)
     home = _open.pop(key, None)
     if home is None:

@@ -13,7 +13,7 @@ _memories: dict[str, Store] = {}
 
 
 def store_of(url: str) -> Store:
-    """The table and the objects of a home, whether it is one already or not."""
+    """The table and the objects behind a home's URL; the home need not exist yet."""
     kind, _, _ = url.partition("://")
     if (folder := folder_of(url)) is not None:
         return _on_disk(folder)
@@ -28,7 +28,7 @@ def _on_disk(folder: Path) -> Store:
     from tailrace.storage.local.disk import DiskObjects
     from tailrace.storage.local.mounts import check_local
     from tailrace.storage.local.os_errors import FULL, NO_DESCRIPTOR, explained
-    from tailrace.storage.sqlite.database import Database
+    from tailrace.storage.sqlite.database import SqliteDatabase
     from tailrace.storage.sqlite.table import SqliteTable
 
     try:
@@ -48,7 +48,7 @@ def _on_disk(folder: Path) -> Store:
         raise HomeError(
             f"the folder {folder} is not writable by this user; `chmod u+wx {folder}`, or choose another home"
         )
-    return Store(SqliteTable(Database(folder / DATABASE)), DiskObjects(folder / "objects"))
+    return Store(SqliteTable(SqliteDatabase(folder / DATABASE)), DiskObjects(folder / "objects"))
 
 
 def _in_memory(url: str) -> Store:

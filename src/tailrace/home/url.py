@@ -21,7 +21,7 @@ _S3_OPTIONS = ("table", "region", "endpoint", "table_endpoint")
 
 
 def shown(url: str) -> str:
-    """A home's URL without anything that could be a secret."""
+    """A home's URL without anything that could be secret."""
     parts = _split(url)
     known = [(name, _bare(value)) for name, value in parse_qsl(parts.query) if name in _S3_OPTIONS]
     query = "&".join(f"{name}={value}" for name, value in known)
@@ -61,7 +61,7 @@ def folder_of(url: str) -> Path | None:
 
 
 def is_there(url: str) -> bool:
-    """Whether a folder is a home already, without making it one; homes elsewhere are asked when they are opened."""
+    """Whether a folder is a home already, without making it one. Homes elsewhere are checked when they are opened."""
     folder = folder_of(url)
     return folder is None or (folder / DATABASE).is_file()
 

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from tailrace.log.groups.async_consumer import AsyncConsumer
 from tailrace.log.groups.group import offsets
-from tailrace.log.groups.prefetch import Consuming
+from tailrace.log.groups.prefetch import ConsumerSettings
 from tailrace.log.read.fetched import Fetched
 from tailrace.log.read.reader import POLL_BYTES, Reader
 from tailrace.log.record import Record
@@ -35,7 +35,7 @@ class AsyncTopic:
 
     def consumer(self, group: str, **settings: Any) -> AsyncConsumer:
         """A member of a consumer group: `async for record in topic.aio.consumer("billing")`.  See `topic.consumer`."""
-        return AsyncConsumer(self._store, self._topic, group, Consuming.of(settings), wall=self._wall)
+        return AsyncConsumer(self._store, self._topic, group, ConsumerSettings.of(settings), wall=self._wall)
 
     async def read(
         self,

@@ -64,7 +64,7 @@ class Described:
 
     @classmethod
     def of(cls, name: str, item: Item) -> Described:
-        """A stored one."""
+        """What a catalog item says."""
         stored = msgspec.convert(item["settings"], TopicSettings)
         return cls(name, item["id"], item["partitions"], stored, item["version"], item["created"])
 
@@ -89,7 +89,8 @@ def bucket_key(catalog: str, name: str) -> Key:
 def create(
     name: str, partitions: int, given: dict[str, Any], wall: int, also: Sequence[Check] = ()
 ) -> Steps[Described]:
-    """Make a topic, or raise `AlreadyThere`; `Conflict` if one of the checks `also` made does not hold."""
+    """Make a topic, or raise `AlreadyThere`; `Conflict` if the condition of one of the checks in `also` does not
+    hold."""
     check_name("topic", name)
     check_partitions(partitions)
     made = msgspec.to_builtins(settings(given))
@@ -139,18 +140,18 @@ def describe(name: str) -> Steps[Described]:
 
 
 def listing(catalog: str) -> Steps[list[str]]:
-    """All names on a listing, in order."""
+    """All names that a listing has, in order."""
     return sorted((yield from ids(catalog)))
 
 
 def ids(catalog: str) -> Steps[dict[str, str]]:
-    """The names on a listing, and the ids they stand for."""
+    """The names that a listing has, each with the id it stands for."""
     items = yield from guard.read_all(catalog)
     return {name: id for item in items for name, id in item["names"].items()}
 
 
 def overview() -> Steps[list[tuple[str, Head]]]:
-    """Every topic and its head, in order of their names: one read for each, and a few for all."""
+    """Every topic and its head, in order of their names: one read for each topic, and a few for the names."""
     out = []
     for name, id in sorted((yield from ids("$Topics")).items()):
         item = yield from guard.read(heads.head_key(id))
@@ -219,7 +220,7 @@ def changed_at(topic: Described) -> Steps[int]:
 
 
 def delete(name: str) -> Steps[str]:
-    """Delete a topic.  No process finds it any more; `purge` removes its records.  Gives its id."""
+    """Delete a topic; gives its id. From now on no process finds it; `purge` removes its records."""
     now = yield from describe(name)
     grave = secrets.randbits(62)
     while True:
@@ -230,7 +231,7 @@ def delete(name: str) -> Steps[str]:
 
 
 def removal(topic: Described, grave: int, **held: Any) -> tuple[Action, ...]:
-    """The writes that delete a topic; `held` says what else `purge` is to know of it."""
+    """The writes that delete a topic; `held` has what `purge` must know of it besides its id."""
     return (
         Delete(topic_key(topic.name), (Equals("id", topic.id), Equals("partitions", topic.partitions))),
         Update(bucket_key("$Topics", topic.name), (Remove(("names", topic.name)),), (Exists(("names", topic.name)),)),
@@ -249,10 +250,10 @@ SHARD_KINDS = ("Owners", "Failures")
 
 
 def purge() -> Steps[int]:
-    """Remove the records of deleted topics; can be cut off anywhere and called again.  Gives how many topics it
-    finished.
+    """Remove the records of deleted topics; gives how many topics it finished.  It can be cut off anywhere and called
+    again.
 
-    A topic's first settings stay: they keep a `create` without an answer from landing after this."""
+    A topic's first settings stay: they keep a `create` that had no answer from landing later."""
     graves = yield from guard.read_all("$Deleted")
     for grave in graves:
         id = grave["id"]

@@ -80,7 +80,7 @@ def attributes(mode: int = Mode.COPY, op: int = Op.INSERT) -> int:
 
 
 def partition_of(key: bytes, partitions: int) -> int:
-    """The partition of a key: its sha256, read as a big-endian number, modulo the partition count."""
+    """The partition of a key: its sha256 as a big-endian number, modulo the partition count."""
     return _remembered(key, partitions) if len(key) <= MAX_CACHED_KEY_BYTES else hashed((key,), partitions)[0]
 
 
@@ -90,7 +90,7 @@ def _remembered(key: bytes, partitions: int) -> int:
 
 
 def hashed(keys: Sequence[bytes], partitions: int) -> list[int]:
-    """The partition of each of many different keys."""
+    """The partitions of many different keys."""
     if partitions & (partitions - 1):
         return [int.from_bytes(sha256(key).digest(), "big") % partitions for key in keys]
     mask = partitions - 1  # a power of two, at most 128: the last byte decides
@@ -118,7 +118,7 @@ def check_bytes(what: str, data: Any) -> None:
 
 
 def header_pairs(headers: Any) -> tuple[tuple[str, bytes], ...]:
-    """A copy of a record's headers; refuses what is not a name and bytes."""
+    """A copy of a record's headers; anything but names and bytes is refused."""
     try:
         pairs = tuple((name, value) for name, value in (headers.items() if isinstance(headers, Mapping) else headers))
         "".join(name for name, _ in pairs).encode()

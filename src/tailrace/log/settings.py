@@ -11,7 +11,7 @@ from tailrace.log.format.chunk import CompactBy, Compression
 
 
 class TopicSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Settings of one topic, given now or later; a change never touches records that are already stored."""
+    """Settings of one topic. A change never touches records that are already stored."""
 
     compression: Compression = "none"
     """How chunks are compressed: "none", "lz4" or "zstd"."""
@@ -26,9 +26,9 @@ class TopicSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
     compact: bool = False
     """Whether upkeep keeps only the last record of each key."""
     compact_by: CompactBy = "key"
-    """What compaction keeps the last record of: each "key", or, of a pipeline's rows, each "namespace"."""
+    """Of what compaction keeps the last record: of each "key", or, for a pipeline's rows, of each "namespace"."""
     tombstone_ms: int = 24 * 3600 * 1000
-    """How long a compacted topic keeps the marks of deleted keys."""
+    """Milliseconds for which a compacted topic keeps the marks of deleted keys."""
 
 
 LOWEST = {"max_record_bytes": 1, "retention_ms": 1, "retention_bytes": 1, "merge_bytes": 1 << 16, "tombstone_ms": 0}

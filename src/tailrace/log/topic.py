@@ -17,7 +17,7 @@ from tailrace.errors import Lost, OutOfRange, UnknownPartition
 from tailrace.log import catalog
 from tailrace.log.catalog import Described
 from tailrace.log.groups.group import offsets
-from tailrace.log.integrity.quarantine import Passed, lift, passes, quarantine
+from tailrace.log.integrity.quarantine import PassedOffsets, lift, passes, quarantine
 from tailrace.log.read.fetched import Fetched
 from tailrace.log.read.reader import POLL_BYTES, Reader
 from tailrace.log.read.watch import Notifier, TopicFollower
@@ -25,7 +25,7 @@ from tailrace.log.record import Record
 from tailrace.log.settings import TopicSettings
 from tailrace.log.topic_log import TopicLog
 from tailrace.log.transaction import TopicTransaction
-from tailrace.log.write.acknowledgement import Span
+from tailrace.log.write.acknowledgement import OffsetSpan
 from tailrace.log.write.group_commit import GroupSettings
 from tailrace.log.write.input import Records
 from tailrace.log.write.linger import Linger
@@ -108,7 +108,7 @@ class Topic:
         """A producer whose numbered batches are stored once, however often and by whichever life they are sent."""
         return NamedProducer(self.store, self.log, self.described, name)
 
-    def append(self, records: Records, *, expected: Mapping[int, int] | None = None) -> list[Span]:
+    def append(self, records: Records, *, expected: Mapping[int, int] | None = None) -> list[OffsetSpan]:
         """Append some records as one atomic write, durable when this returns.
 
         `expected` = {partition: next offset}: append only if these are still the next offsets; else `Expected` is
@@ -130,7 +130,7 @@ class Topic:
         return {q: (head.floor[q], head.next[q]) for q in range(head.partitions)}
 
     def offset_at(self, partition: int, position: Position) -> int:
-        """The offset that a position stands for in a partition, now."""
+        """The offset that a position stands for in a partition at this moment."""
         return self._offsets(partition, position)[partition]
 
     def _offsets(self, partition: int | None, position: Position) -> dict[int, int]:
@@ -191,22 +191,22 @@ class Topic:
         wall = int(time.time() * 1000)
         return self.store.run(quarantine(self.log, list(lost), where, why, who or user(), wall))
 
-    def quarantined(self) -> list[Passed]:
+    def quarantined(self) -> list[PassedOffsets]:
         """The offsets that readers pass over where they are damaged, and the user that decided so."""
         return self.store.run(passes(self.log))
 
-    def lift(self, partition: int | None = None) -> list[Passed]:
-        """Take back such decisions, all of them or those of one partition; gives them."""
+    def lift(self, partition: int | None = None) -> list[PassedOffsets]:
+        """Take back decisions of `quarantine`, all of them or those of one partition; gives them."""
         return self.store.run(lift(self.log, partition))
 
     # -- following
     def consumer(self, group: str, **settings: Any) -> Consumer:
-        """A member of a consumer group, to iterate over: see `Consumer` for what it does, `Consuming` for its settings:
+        """A member of a consumer group, to iterate over: `Consumer` says what it does, `ConsumerSettings` its settings:
         member, start, auto_commit, commit_interval, max_seconds, ttl, prefetch, from_floor."""
         from tailrace.log.groups.consumer import Consumer
-        from tailrace.log.groups.prefetch import Consuming
+        from tailrace.log.groups.prefetch import ConsumerSettings
 
-        return Consumer(self.store, self, group, Consuming.of(settings))
+        return Consumer(self.store, self, group, ConsumerSettings.of(settings))
 
     def follow(
         self, partition: int | None = None, start: Position = "latest", *, from_floor: bool = False
@@ -256,7 +256,7 @@ def as_records(topic: str, fetched: Fetched) -> Iterator[Record]:
 
 
 _record: Callable[[tuple[Any, ...]], Record] = partial(tuple.__new__, Record)
-"""A record of a tuple with all its fields, without a call of Python's for each."""
+"""A record made of a tuple that has all its fields, without a Python call for each."""
 
 
 def _numbers(data: pa.RecordBatch, column: int, kind: Literal["q", "B"]) -> list[int]:

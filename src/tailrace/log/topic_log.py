@@ -1,4 +1,4 @@
-"""The handle of a topic's log: what readers, producers and upkeep of this process know of its head."""
+"""TopicLog: the handle of a topic's log, with what readers, producers and upkeep of this process know of its head."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class TopicLog:
         return self.turn
 
     def head(self) -> Steps[Head]:
-        """The newest head, read now."""
+        """Read the newest head."""
         item = yield from guard.read(heads.head_key(self.id))
         return self.saw(item)
 
@@ -52,6 +52,6 @@ class TopicLog:
 
     @property
     def newest(self) -> Head:
-        """The newest head seen so far."""
+        """The newest head that this process has seen."""
         assert self.seen is not None, "no head was read yet"
         return self.seen

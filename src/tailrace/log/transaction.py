@@ -11,7 +11,7 @@ from tailrace.errors import BadInput, Closed, OutcomeUnknown, UnknownTopic
 from tailrace.log.catalog import Described
 from tailrace.log.record import attributes, milliseconds
 from tailrace.log.topic_log import TopicLog
-from tailrace.log.write.acknowledgement import Ack, BatchAck, CommitBatch, Span
+from tailrace.log.write.acknowledgement import Ack, BatchAck, CommitBatch, OffsetSpan
 from tailrace.log.write.append import commit
 from tailrace.log.write.buffer import Headers
 from tailrace.log.write.input import Records, pieces, rows
@@ -67,7 +67,7 @@ class TopicTransaction:
         return ack
 
     @property
-    def spans(self) -> list[Span]:
+    def spans(self) -> list[OffsetSpan]:
         """Where the records of `send_batch` are, once committed."""
         return [span for ack in self._acks for span in ack.result()]
 

@@ -14,7 +14,7 @@ from tailrace.coordination.rules import in_force
 from tailrace.errors import Fenced, StorageError, UnknownTopic
 from tailrace.log.topic_log import TopicLog
 from tailrace.log.write.append import commit
-from tailrace.log.write.attempt import Others
+from tailrace.log.write.attempt import FurtherWrites
 from tailrace.log.write.placement import Placed
 from tailrace.queue.dead_letters import bury
 from tailrace.queue.desk import Desk, Desks, Outcome
@@ -148,7 +148,7 @@ class Acknowledgements:
             self._desks.lanes.finish(entry)
 
     def _transact(
-        self, desk: Desk, done: list[Outcome], placed: Sequence[Placed], others: Others | None
+        self, desk: Desk, done: list[Outcome], placed: Sequence[Placed], others: FurtherWrites | None
     ) -> Steps[None]:
         """WRITE a shard with other things: `done` are its outcomes that become true with them."""
         while True:

@@ -15,7 +15,7 @@ from tailrace.coordination import guard
 from tailrace.coordination.rules import rules
 from tailrace.errors import AlreadyThere, BadInput
 from tailrace.log.topic_log import TopicLog
-from tailrace.log.write.attempt import Certain
+from tailrace.log.write.attempt import FinalRefusal
 from tailrace.storage.calls import Steps
 from tailrace.storage.limits import MAX_ACTIONS
 from tailrace.storage.tables import Absent, Action, Delete, Equals, Item, Key, Put, Regardless
@@ -67,7 +67,7 @@ class Once:
         """Another push of the same id was first; this push's own earlier attempt is found in the log."""
         yield from ()
         if item is not None and item["token"] != self._token:
-            raise Certain(Duplicate(self._ids[index]))
+            raise FinalRefusal(Duplicate(self._ids[index]))
 
 
 def sweep(log: TopicLog) -> Steps[int]:

@@ -20,13 +20,13 @@ from typing import Any
 
 from tailrace.coordination import guard
 from tailrace.coordination.guard import Unanswered, Written
-from tailrace.coordination.lease import Held, waited
+from tailrace.coordination.lease import HeldLease, waited
 from tailrace.coordination.rules import in_force, rules
 from tailrace.errors import BadInput, OutcomeUnknown, TooLarge, UnknownQueue
 from tailrace.log.record import MAX_TIMESTAMP, milliseconds
 from tailrace.log.topic_log import TopicLog
 from tailrace.log.write.append import commit
-from tailrace.log.write.attempt import Certain
+from tailrace.log.write.attempt import FinalRefusal
 from tailrace.log.write.buffer import Buffer
 from tailrace.log.write.placement import place
 from tailrace.queue.dedup import Duplicate, dedup_key
@@ -149,7 +149,7 @@ def first_due(topic_id: str, since: int = 0) -> Steps[int | None]:
 class _Moves:
     """The marks of some delayed messages: further writes of the transaction that appends them."""
 
-    def __init__(self, log: TopicLog, items: Sequence[Item], fence: Held | None) -> None:
+    def __init__(self, log: TopicLog, items: Sequence[Item], fence: HeldLease | None) -> None:
         self._log, self._items, self._fence = log, items, fence
 
     def actions(self, page: int) -> Sequence[Action]:
@@ -166,14 +166,14 @@ class _Moves:
     def refused(self, index: int, item: Item | None) -> Steps[None]:
         """Another holder has moved one of them, or owns the clock: look again."""
         yield from ()
-        raise Certain(_MovedMeanwhile("moved by another"))
+        raise FinalRefusal(_MovedMeanwhile("moved by another"))
 
 
 class _MovedMeanwhile(Exception):
     """A message that was to be moved is in the log already."""
 
 
-def move_due(log: TopicLog, now: int, fence: Held | None = None, since: int = 0) -> Steps[int]:
+def move_due(log: TopicLog, now: int, fence: HeldLease | None = None, since: int = 0) -> Steps[int]:
     """MOVE: messages that are due, between `since` and now, go into the log; gives how many."""
     low, count = since << RANDOM_BITS, 0
     while True:
@@ -191,7 +191,7 @@ def move_due(log: TopicLog, now: int, fence: Held | None = None, since: int = 0)
         low = more + 1
 
 
-def _move(log: TopicLog, due: Sequence[Item], now: int, fence: Held | None) -> Steps[None]:
+def _move(log: TopicLog, due: Sequence[Item], now: int, fence: HeldLease | None) -> Steps[None]:
     yield from log.head()
     buffer = Buffer(log.partitions, 1 << 30, log.next_turn())
     for item in due:
@@ -235,7 +235,7 @@ class Clock:
         """Look at every delayed message next: the clock has come into this consumer's hands."""
         self._next_scan = 0.0
 
-    def move_due(self, now: float, fence: Held) -> Steps[None]:
+    def move_due(self, now: float, fence: HeldLease) -> Steps[None]:
         """Move what is due, if it is time to look."""
         if now < self.next_look:
             return

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 from tailrace.coordination import guard
 from tailrace.coordination.guard import Refused, Written
-from tailrace.coordination.lease import Held, waited
+from tailrace.coordination.lease import HeldLease, waited
 from tailrace.coordination.rules import in_force, rules
 from tailrace.log.groups.group import QUEUE
 from tailrace.queue.window import Window
@@ -34,7 +34,7 @@ AT_ONCE = 90
 class Shard:
     """A shard as its owner knows it: the lease, and the window as last written."""
 
-    def __init__(self, partition: int, held: Held, item: Item) -> None:
+    def __init__(self, partition: int, held: HeldLease, item: Item) -> None:
         self.partition, self.held = partition, held
         self.stored = Window.of(item["position"], item.get("queue"))
         """The window as it is stored."""

@@ -28,7 +28,7 @@ from tailrace.log.topic_log import TopicLog
 from tailrace.log.transaction import TopicTransaction as LogTransaction
 from tailrace.log.write.acknowledgement import CommitBatch
 from tailrace.log.write.append import commit
-from tailrace.log.write.attempt import Certain, Others
+from tailrace.log.write.attempt import FinalRefusal, FurtherWrites
 from tailrace.log.write.guarded_append import commit_guarded
 from tailrace.log.write.placement import Placed, place
 from tailrace.queue.dedup import Once
@@ -66,7 +66,7 @@ class Appends:
         self._of = []
         for n, (p, tip) in enumerate(zip(self._parts, self._tips, strict=True)):
             if p.wrong(tip):
-                raise Certain(conflict(p, tip))
+                raise FinalRefusal(conflict(p, tip))
             actions, _ = p.action(tip, self._settings, self._etag)
             out += actions
             self._of += [n] * len(actions)
@@ -100,7 +100,7 @@ class Writes:
 class Together:
     """Several kinds of further writes as one."""
 
-    def __init__(self, parts: Sequence[Others]) -> None:
+    def __init__(self, parts: Sequence[FurtherWrites]) -> None:
         self._parts = parts
         self._counts: list[int] = []
 
@@ -241,7 +241,7 @@ class Transaction(LogTransaction):
         return placed
 
     def _others(self) -> Steps[Together | None]:
-        parts: list[Others] = [
+        parts: list[FurtherWrites] = [
             Once(self._topics[name][0], ids, secrets.token_hex(12)) for name, ids in self._ids.items()
         ]
         if self._streams:
@@ -255,7 +255,7 @@ class Transaction(LogTransaction):
         return Together(parts) if parts else None
 
 
-def write_alone(others: Others) -> Steps[None]:
+def write_alone(others: FurtherWrites) -> Steps[None]:
     """Events and items without any record: exact through the events' etag; items alone are written once."""
     attempts = 0
     while True:
@@ -267,7 +267,7 @@ def write_alone(others: Others) -> Steps[None]:
                 raise OutcomeUnknown("a transaction had no answer; read what it writes, and decide again")
             assert isinstance(outcome, Refused)
             yield from others.refused(outcome.index, outcome.item)
-        except Certain as refusal:
+        except FinalRefusal as refusal:
             raise refusal.error from None
         yield from calls.pause(attempts)
         attempts += 1
@@ -307,16 +307,16 @@ class Fence:
     def refused(self, index: int, item: Item | None) -> Steps[None]:
         """It is another's: no attempt can land any more."""
         yield from ()
-        raise Certain(Fenced(f"shard {self._shard.partition} has a newer owner: nothing is stored", item=item))
+        raise FinalRefusal(Fenced(f"shard {self._shard.partition} has a newer owner: nothing is stored", item=item))
 
 
-def commit_acked(acked: Acked, placed: Sequence[Placed], others: Others | None) -> Steps[None]:
+def commit_acked(acked: Acked, placed: Sequence[Placed], others: FurtherWrites | None) -> Steps[None]:
     """Store everything and the acknowledgement; `Fenced` if the shard has a newer owner, and nothing is stored."""
     if isinstance(acked.shard, ReplayShard):
         others = Together([Fence(acked.shard), *([others] if others is not None else [])])
     try:
         won, _ = yield from commit_guarded(placed, acked, others)
-    except Certain as refusal:
+    except FinalRefusal as refusal:
         raise refusal.error from None
     if not won and in_force("queue.transaction"):
         shard = acked.shard

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tailrace.coordination.bell import Bell
-from tailrace.coordination.lease import Beating, new_number
+from tailrace.coordination.lease import BeatThread, new_number
 from tailrace.coordination.watch import watch
 from tailrace.errors import (
     BadSetting,
@@ -82,7 +82,7 @@ class Worker:
         """Why it has ended by itself; None if `shutdown` ended it."""
         forks.watch(self)
         self._store.run(self._member.join("earliest"))
-        self._beating = Beating(self._store, self._member.beat, min(BEAT, working.ttl / 2.5))
+        self._beating = BeatThread(self._store, self._member.beat, min(BEAT, working.ttl / 2.5))
         self._engine = threading.Thread(target=self._run, name=f"tailrace-queue-{queue}", daemon=True)
         self._engine.start()
         self._pool.start()

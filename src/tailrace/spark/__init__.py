@@ -12,6 +12,6 @@ check_pyspark()
 from tailrace.spark.format import Tailrace  # noqa: E402
 from tailrace.spark.messages import messages  # noqa: E402
 from tailrace.spark.session import register, session  # noqa: E402
-from tailrace.spark.source.lag import Lag, lag  # noqa: E402
+from tailrace.spark.source.lag import QueryLag, lag  # noqa: E402
 
-__all__ = ["Lag", "Tailrace", "lag", "messages", "register", "session"]
+__all__ = ["QueryLag", "Tailrace", "lag", "messages", "register", "session"]

@@ -65,7 +65,7 @@ def check_schema(schema: StructType) -> StructType:
 
 
 def arrow_schema(schema: StructType) -> pa.Schema:
-    """The Arrow schema that Spark expects for it, to the letter."""
+    """The Arrow schema that Spark expects for this one, to the letter."""
     return to_arrow_schema(schema, timezone="UTC")
 
 
@@ -78,7 +78,7 @@ def as_batch(topic: str, some: Sequence[Fetched], schema: pa.Schema) -> pa.Recor
 
 
 def stored(names: Iterable[str]) -> frozenset[str]:
-    """The columns of a chunk that these are made of."""
+    """The columns of a chunk that these are made from."""
     return frozenset(column for name in names for column in _STORED[name])
 
 
@@ -105,7 +105,7 @@ def _timestamp(topic: str, some: Sequence[Fetched], rows: int, kind: pa.DataType
 
 
 def _named(names: pa.Array[Any], shift: int, mask: int) -> Callable[..., pa.Array[Any]]:
-    """The name that some bits of the attributes stand for; most topics have one and the same in all records."""
+    """The names that some bits of the attributes stand for; in most topics all records have the same."""
 
     def make(topic: str, some: Sequence[Fetched], rows: int, kind: pa.DataType) -> pa.Array[Any]:
         marks = _joined([f.data.column("attributes") for f in some])

@@ -11,7 +11,7 @@ from pyspark.sql.types import StructType
 from tailrace.errors import BadSetting
 from tailrace.log.catalog import check_name
 from tailrace.spark.columns import check_schema, schema_of
-from tailrace.spark.options import BATCH_ONLY, STREAM_ONLY, ReadOptions, Writing, parse
+from tailrace.spark.options import BATCH_ONLY, STREAM_ONLY, ReadOptions, WriteOptions, parse
 from tailrace.spark.runtime.homes import check_reach, home_at, settled
 from tailrace.spark.short_errors import short_errors
 from tailrace.spark.sink.rows import check_columns
@@ -62,7 +62,8 @@ class Tailrace(DataSource):
         return TopicStreamReader(self.home, reading, check_schema(schema))
 
     def _other(self) -> tuple[StructType, Any, Any, Any] | None:
-        """What reads a table's changes or the feed, if the options name one: schema, batch and streaming reader."""
+        """The readers of a table's changes or of the feed, if the options name one: schema, batch and streaming
+        reader."""
         given = {name.lower() for name in self.options}
         kinds: tuple[StructType, Any, Any, Any]
         if "feed" in given:
@@ -91,7 +92,7 @@ class Tailrace(DataSource):
     # -- writing
     def writer(self, schema: StructType, overwrite: bool) -> BatchSink:
         """For `df.write`."""
-        writing = parse(self.options, Writing)
+        writing = parse(self.options, WriteOptions)
         if writing.write_id is not None:
             check_name("writeId", writing.write_id)
         self._check_writing(writing, schema, overwrite)
@@ -100,11 +101,11 @@ class Tailrace(DataSource):
     def streamWriter(self, schema: StructType, overwrite: bool) -> StreamSink:
         """For `df.writeStream`."""
         why = "is for df.write; a streaming query has an id and numbers of its own"
-        writing = parse(self.options, Writing, refused=("writeId",), why=why)
+        writing = parse(self.options, WriteOptions, refused=("writeId",), why=why)
         self._check_writing(writing, schema, overwrite)
         return StreamSink(self.home, writing)
 
-    def _check_writing(self, writing: Writing, schema: StructType, overwrite: bool) -> None:
+    def _check_writing(self, writing: WriteOptions, schema: StructType, overwrite: bool) -> None:
         if overwrite:
             raise BadSetting("a topic is only ever appended to; say mode('append'), or outputMode('append')")
         check_reach(self.home, self.one_host or writing.shared_home)

@@ -40,7 +40,7 @@ class ReadOptions(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     push_filters: bool = False
 
 
-class Writing(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+class WriteOptions(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """How to write into topics."""
 
     home: str | None = None
@@ -62,7 +62,7 @@ def parse(given: Mapping[str, str], kind: type[Kind], *, refused: tuple[str, ...
         if name.lower() in SPARKS_OWN:
             continue
         if name.lower() not in names:
-            what = "writing" if kind is Writing else "reading"
+            what = "writing" if kind is WriteOptions else "reading"
             raise BadSetting.unknown(f"{what} the format tailrace", name, names.values())
         made[names[name.lower()]] = text
     for name in refused:

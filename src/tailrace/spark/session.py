@@ -62,7 +62,7 @@ ON_ONE_HOST = {
 
 
 PROTECTED = {"spark.authenticate": "true", "spark.network.crypto.enabled": "true"}
-"""On clusters that share out a secret by themselves: tasks carry the addresses and passwords of databases."""
+"""For clusters that distribute a secret by themselves: tasks carry the addresses and passwords of databases."""
 
 
 def warn_of_exposure(context: SparkContext) -> None:
@@ -114,10 +114,10 @@ def context(
 
     Such a Java only hands out tasks, so its options make it start quickly and compile little.  What it has to say goes
     to `said`, a file; None: to where this process says things."""
-    quick = () if frames else class_archive.QUICK
+    quick = () if frames else class_archive.START_FAST_OPTIONS
     java = {JAVA: " ".join([LOGGING, *quick, *class_archive.used(java_home())])}
     conf = SparkConf().setAll(list(_settings(master, app, {**java, **(config or {})}).items()))
-    with _worker_environment(SPARK_LAUNCHER_OPTS=" ".join(class_archive.QUICK)):
+    with _worker_environment(SPARK_LAUNCHER_OPTS=" ".join(class_archive.START_FAST_OPTIONS)):
         gateway = launch_gateway(conf, {"stdout": said, "stderr": said})
     made = SparkContext(conf=conf, gateway=gateway)
     warn_of_exposure(made)

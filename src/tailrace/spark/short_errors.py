@@ -1,5 +1,5 @@
-"""Short errors: Spark prints the whole traceback of what fails in its Python workers, twice; of ours only the sentence
-is of use."""
+"""Short errors: of tailrace's own errors Spark prints only the sentence, not the whole traceback in its Python workers,
+twice."""
 
 from __future__ import annotations
 

@@ -25,17 +25,18 @@ from tailrace.storage.tables import LAST, Action, Item, Key, Slice, Table
 T = TypeVar("T")
 
 PATIENCE = 60.0
-"""Seconds that a request is repeated while the storage does not answer or refuses, before the caller gets an error."""
+"""Seconds for which a request is repeated while the storage refuses it or does not answer, before the caller gets an
+error."""
 
 
 class Get(Struct, frozen=True):
-    """One item, consistently."""
+    """Read one item, consistently."""
 
     key: Key
 
 
 class Query(Struct, frozen=True):
-    """Items of one hash, in order of their range keys."""
+    """Read items of one hash, in order of their range keys."""
 
     p: str
     low: int = 0
@@ -45,7 +46,7 @@ class Query(Struct, frozen=True):
 
 
 class Scan(Struct, frozen=True):
-    """Items of all hashes, behind this key."""
+    """Read items of all hashes, behind this key."""
 
     after: Key | None = None
 
@@ -59,21 +60,21 @@ class Write(Struct, frozen=True):
 
 
 class PutObject(Struct, frozen=True):
-    """Bytes under a new name."""
+    """Store bytes under a new name."""
 
     name: str
     parts: Sequence[Bytes]
 
 
 class GetObject(Struct, frozen=True):
-    """Some ranges of an object, or all of it."""
+    """Read some ranges of an object, or all of it."""
 
     name: str
     ranges: tuple[tuple[int, int], ...] | None = None
 
 
 class ListObjects(Struct, frozen=True):
-    """Names below a prefix."""
+    """List the names below a prefix."""
 
     prefix: str
 
@@ -85,13 +86,13 @@ class DeleteObjects(Struct, frozen=True):
 
 
 class Pause(Struct, frozen=True):
-    """Wait before trying again, longer with each attempt."""
+    """Wait before the next attempt, longer each time."""
 
     attempt: int
 
 
 class Now(Struct, frozen=True):
-    """This process's monotonic clock, in seconds."""
+    """Read this process's monotonic clock, in seconds."""
 
 
 Call: TypeAlias = Get | Query | Scan | Write | PutObject | GetObject | ListObjects | DeleteObjects | Pause | Now
@@ -99,59 +100,59 @@ Steps: TypeAlias = Generator[Call, Any, T]
 
 
 def get(key: Key) -> Steps[Item | None]:
-    """Ask for one item."""
+    """Reads one item."""
     return (yield Get(key))  # type: ignore[no-any-return]
 
 
 def query(
     p: str, low: int = 0, high: int = LAST, *, descending: bool = False, limit: int | None = None
 ) -> Steps[Slice]:
-    """Ask for one page of items."""
+    """Reads one page of items."""
     return (yield Query(p, low, high, descending, limit))  # type: ignore[no-any-return]
 
 
 def scan(after: Key | None = None) -> Steps[list[Item]]:
-    """Ask for some items of all hashes."""
+    """Reads some items of all hashes."""
     return (yield Scan(after))  # type: ignore[no-any-return]
 
 
 def write(*actions: Action, tables: tuple[Any, ...] = ()) -> Steps[tuple[Item | None, ...] | None]:
-    """Ask for one guarded write; `tables` says where each action goes if not all go to the store's own table."""
+    """Does one guarded write; `tables` says where each action goes if not all go to the store's own table."""
     return (yield Write(actions, tables))  # type: ignore[no-any-return]
 
 
 def put_object(name: str, parts: Sequence[Bytes]) -> Steps[None]:
-    """Ask for bytes to be stored."""
+    """Stores bytes."""
     yield PutObject(name, parts)
 
 
 def get_object(name: str, ranges: tuple[tuple[int, int], ...] | None = None) -> Steps[list[memoryview]]:
-    """Ask for ranges of an object, or for all of it."""
+    """Reads ranges of an object, or all of it."""
     return (yield GetObject(name, ranges))  # type: ignore[no-any-return]
 
 
 def get_whole(name: str) -> Steps[list[memoryview]]:
-    """Ask for all of an object."""
+    """Reads all of an object."""
     return (yield GetObject(name))  # type: ignore[no-any-return]
 
 
 def list_objects(prefix: str) -> Steps[list[ObjectInfo]]:
-    """Ask for names below a prefix."""
+    """Lists the names below a prefix."""
     return (yield ListObjects(prefix))  # type: ignore[no-any-return]
 
 
 def delete_objects(names: Sequence[str]) -> Steps[None]:
-    """Ask for objects to be removed."""
+    """Removes objects."""
     yield DeleteObjects(tuple(names))
 
 
 def pause(attempt: int) -> Steps[None]:
-    """Wait a little, longer with each attempt."""
+    """Waits a little, longer with each attempt."""
     yield Pause(attempt)
 
 
 def now() -> Steps[float]:
-    """The monotonic clock."""
+    """Reads the monotonic clock."""
     return (yield Now())  # type: ignore[no-any-return]
 
 
@@ -198,7 +199,8 @@ class ProtocolRun(Generic[T]):
             self._unanswered_since.pop(_items(self._call), None)
 
     def _judged(self) -> Exception:
-        """The error that the steps get.  It is no longer kept here: with its traceback it would refer to itself."""
+        """The error that the steps get.  This run keeps no reference to it: the error's traceback would refer to the
+        run."""
         call, error, self.error = self._call, self.error, None
         assert error is not None
         if isinstance(error, Conflict):
@@ -224,7 +226,7 @@ def _items(call: Write) -> tuple[Key, ...]:
 
 @dataclass(slots=True, weakref_slot=True, eq=False)
 class Store:
-    """A table and objects, and the means to carry out steps on them."""
+    """A table and objects, and the loops that carry out steps on them."""
 
     table: Table
     objects: Objects
@@ -307,7 +309,7 @@ class Store:
         return await loop.run_in_executor(executor, self.answer, call)
 
     def close(self) -> None:
-        """Close both; in a forked child nothing, since they are its parent's."""
+        """Close the table and the objects. A forked child does nothing: they belong to its parent."""
         if self.forked:
             return
         self.table.close()

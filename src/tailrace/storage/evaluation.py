@@ -48,7 +48,7 @@ def look_up(item: Item, path: Path) -> Value:
 
 
 def holds(item: Item | None, when: Sequence[Condition]) -> bool:
-    """Whether a stored item (None: there is none) meets all conditions and the rule about existing."""
+    """Whether a stored item (None: there is none) meets all conditions, the rule about existing items included."""
     if item is None:
         return any((isinstance(c, Absent) and c.path is None) or type(c) is Regardless for c in when)
     return all(_JUDGES[type(c)](item, c) for c in when)
@@ -81,7 +81,7 @@ def _is_number(value: Value) -> bool:
 
 
 def changed(item: Item | None, action: Action, schema: KeySchema = HOME) -> dict[str, Value] | None:
-    """The item after an action whose condition holds (None: it is gone, or there is still none)."""
+    """The item after an action whose condition holds (None: the action removed it, or there still is none)."""
     if isinstance(action, Update):
         out = dict(item) if item is not None else schema.attributes(action.key)
         for change in action.changes:

@@ -41,11 +41,11 @@ MAX_EXPRESSION_BYTES = 4096
 MAX_OPERATORS = 300
 """Operators and functions in one expression."""
 SURELY_FIT, SURELY_FIT_SHORT = 8, 80
-"""Conditions and changes of one action that fit into its expressions whatever their paths; and if no path has more than
-two steps."""
+"""How many conditions or changes of one action always fit into its expression: whatever their paths are, and if no path
+has more than two steps."""
 _IN_CONDITIONS = (" AND ", "NOT ", "(", " = ", "<")
 _IN_CHANGES = ("+", "(")
-"""What DynamoDB counts as an operator or a function; the `=` of a SET is none."""
+"""What DynamoDB counts as an operator or a function; it does not count the `=` of a SET."""
 
 Kind: TypeAlias = Literal["Put", "Update", "Delete", "ConditionCheck"]
 
@@ -67,7 +67,7 @@ def request_of(action: Action, schema: KeySchema = HOME) -> tuple[Kind, dict[str
 
 def key_condition(hash: Value, bounds: Bounds, schema: KeySchema) -> dict[str, Any]:
     """A query's parameters for the items of one hash with range keys within bounds."""
-    words = Words(schema)
+    words = Placeholders(schema)
     wanted = [f"{words.path(schema.hash)} = {words.value(hash)}"]
     if schema.range is not None and bounds != ALL:
         wanted.append(_within(words, words.path(schema.range), bounds))
@@ -78,8 +78,8 @@ def key_condition(hash: Value, bounds: Bounds, schema: KeySchema) -> dict[str, A
     }
 
 
-def _within(words: Words, name: str, bounds: Bounds) -> str:
-    """The one condition on a range key that a query can have."""
+def _within(words: Placeholders, name: str, bounds: Bounds) -> str:
+    """The single condition on a range key that a query can have."""
     if bounds.prefix is not None:
         return f"begins_with({name}, {words.value(bounds.prefix)})"
     if bounds.low is not None and bounds.high is not None:
@@ -90,7 +90,7 @@ def _within(words: Words, name: str, bounds: Bounds) -> str:
 
 
 def _guarded(schema: KeySchema, when: Sequence[Condition], changes: Sequence[Change] = ()) -> dict[str, Any]:
-    words = Words(schema)
+    words = Placeholders(schema)
     out: dict[str, Any] = {}
     if changes:
         out["UpdateExpression"] = _sized(words.update(changes), "changes", _IN_CHANGES)
@@ -112,7 +112,7 @@ def check_expressions(action: Action, schema: KeySchema = HOME) -> None:
 
 
 def _deep(terms: Sequence[Condition | Change]) -> bool:
-    """Whether a path among these has more than two steps."""
+    """Whether one of these paths has more than two steps."""
     return any(type(path := getattr(term, "path", None)) is tuple and len(path) > 2 for term in terms)
 
 
@@ -125,7 +125,7 @@ def _sized(expression: str, what: str, operators: Sequence[str]) -> str:
     return expression
 
 
-class Words:
+class Placeholders:
     """The placeholders of one request, and expressions written with them."""
 
     def __init__(self, schema: KeySchema = HOME) -> None:
@@ -135,7 +135,7 @@ class Words:
         self.values: dict[str, Wire] = {}
 
     def path(self, path: Path) -> str:
-        """A way to an attribute, in placeholders."""
+        """A path to an attribute, in placeholders."""
         return ".".join(self.names.setdefault(step, f"#{len(self.names)}") for step in steps_of(path))
 
     def key(self) -> str:
@@ -149,7 +149,7 @@ class Words:
         return placeholder
 
     def condition(self, when: Sequence[Condition]) -> str:
-        """What must hold, the rule about existing included."""
+        """All conditions as one expression, the rule about existing items included."""
         if Absent() in when:
             return f"attribute_not_exists({self.key()})"
         return " AND ".join([f"attribute_exists({self.key()})", *map(self._condition, when)])

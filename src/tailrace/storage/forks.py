@@ -16,7 +16,7 @@ from tailrace.errors import HomeError, TailraceError
 
 
 class Inherited(Protocol):
-    """Something a child gets a copy of, and must not use."""
+    """Something that a child gets a copy of and must not use."""
 
     def left_behind(self) -> None:
         """Called in the child, which has one thread.  Must not wait for a lock: its holder may not exist any more."""
@@ -27,7 +27,7 @@ _databases: weakref.WeakKeyDictionary[Any, tuple[int, int]] = weakref.WeakKeyDic
 _kept: list[Any] = []
 _forbidden: set[tuple[int, int]] = set()
 _threads_of: set[int] = set()
-"""The process that has started a library's threads."""
+"""The process that started a library's threads."""
 
 
 def watch(inherited: Inherited) -> None:
@@ -42,7 +42,7 @@ def watch_database(database: Inherited, path: Path) -> None:
 
 
 def forget(database: Inherited) -> None:
-    """The database was closed: children may open it."""
+    """Note that the database was closed: children may open it."""
     _watched.discard(database)
     _databases.pop(database, None)
 
@@ -74,7 +74,7 @@ def refusal() -> TailraceError:
 
 
 def identity(path: Path) -> tuple[int, int]:
-    """Which file it is, whatever its name."""
+    """Identifies a file, whatever its name is."""
     status = os.stat(path)
     return status.st_dev, status.st_ino
 

@@ -53,13 +53,13 @@ class KeySchema(NamedTuple):
             _check("range", self.range, self.range_kind, key.i, MAX_RANGE_BYTES)
 
     def columns(self, key: Key) -> tuple[Any, Any]:
-        """A key as two values that SQLite compares as DynamoDB compares keys."""
+        """A key as two values that compare in SQLite as keys compare in DynamoDB."""
         if self == HOME:
             return key.p, key.i
         return sortable(key.p), b"" if self.range is None else sortable(key.i)
 
     def from_columns(self, p: Any, i: Any) -> Key:
-        """The key that `columns` made these of."""
+        """The key that `columns` turned into these values."""
         if self == HOME:
             return Key(p, i)
         return Key(_sorted(self.hash_kind, p), 0 if self.range is None else _sorted(self.range_kind, i))
@@ -106,7 +106,7 @@ def _sortable_number(number: Decimal) -> bytes:
 
 
 def _sorted(kind: KeyKind, column: bytes) -> Any:
-    """The value that `sortable` made these bytes of."""
+    """The value that `sortable` turned into these bytes."""
     if kind == "B":
         return column
     return column.decode() if kind == "S" else _number(column)
@@ -166,7 +166,7 @@ ALL = Bounds()
 
 
 def _successor(prefix: bytes) -> bytes | None:
-    """The least bytes that come after all that begin so; None if there are none."""
+    """The least bytes that come after all that begin with these; None if there are none."""
     stem = prefix.rstrip(b"\xff")
     return stem[:-1] + bytes([stem[-1] + 1]) if stem else None
 

@@ -1,4 +1,4 @@
-"""Limits: what no table may hold or do, because DynamoDB does not; every backend refuses the same."""
+"""Limits: what no table may hold or do, because DynamoDB does not allow it. Every backend refuses the same."""
 
 from __future__ import annotations
 
@@ -30,16 +30,16 @@ MAX_ACTIONS = 100
 MAX_WRITE_BYTES = 4 * 1024 * 1024
 MAX_ITEM_BYTES = 400 * 1024
 SURELY_FIT_TOGETHER = MAX_WRITE_BYTES // MAX_ITEM_BYTES
-"""So many items never exceed the bytes that one write may touch."""
+"""How many items can never exceed the bytes that one write may touch."""
 MAX_NAME_BYTES = 64 * 1024 - 1
 MAX_DEPTH = 32
-"""Levels of an attribute's value: lists and maps inside each other, and the values in the innermost."""
+"""The most levels of an attribute's value: lists and maps inside each other, and the values in the innermost."""
 _FIRST_INT_WITH_TOO_MANY_DIGITS = 10**38
 PLAIN = frozenset({type(None), bool, int, str, bytes})
 _GIVEN = {Set: "value", Add: "value", Append: "values", Include: "members", Remove: None}
 
 Rare: TypeAlias = frozenset[str]
-"""Names of attributes whose values are not all of plain kinds."""
+"""Names of attributes that have a value of an unusual type (a set, a Decimal) in them."""
 NONE: Rare = frozenset()
 
 
@@ -84,7 +84,7 @@ def check_write(actions: Sequence[Action], schema: KeySchema = HOME) -> None:
 
 
 def check_form(actions: Sequence[Action], schema: KeySchema = HOME) -> list[Rare]:
-    """Refuse all that, except too many bytes; gives the rare attributes of each action."""
+    """Refuse what `check_write` refuses, except too many bytes; gives the rare attributes of each action."""
     if len(actions) != 1:
         if not 1 <= len(actions) <= MAX_ACTIONS:
             raise TooLarge(f"a write takes 1 to {MAX_ACTIONS} actions, not {len(actions)}")
@@ -143,7 +143,7 @@ def check_names(names: Iterable[str]) -> None:
 
 
 def given(action: Action) -> Sequence[Value]:
-    """The values that an action brings."""
+    """The values that an action has."""
     if isinstance(action, Update):
         return [_given(change) for change in action.changes]
     return (action.item,) if isinstance(action, Put) else ()
@@ -193,7 +193,7 @@ def check_values(value: Value, depth: int = 1) -> bool:
 
 
 def _is_plain(value: Value) -> bool:
-    """Whether a table holds this leaf as it is."""
+    """Whether a table stores this leaf without converting it."""
     kind = type(value)
     return kind in PLAIN and (
         kind is not int or -_FIRST_INT_WITH_TOO_MANY_DIGITS < value < _FIRST_INT_WITH_TOO_MANY_DIGITS
@@ -201,7 +201,8 @@ def _is_plain(value: Value) -> bool:
 
 
 def rare_in(item: Item) -> Rare:
-    """The rare attributes of an item, if a table can hold it: those that have a set or a Decimal in them."""
+    """The names of an item's rare attributes: those that have a set or a Decimal in them.  Refuses values that no table
+    can hold."""
     check_names(item)
     rare = [name for name, value in item.items() if not _is_plain(value) and not check_values(value)]
     return frozenset(rare) if rare else NONE

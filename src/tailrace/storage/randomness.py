@@ -1,4 +1,4 @@
-"""Random bytes for ids, fresh from the system each time.
+"""Randomness: random bytes for ids, fresh from the system each time.
 
 A generator of our own would be quicker, but a machine that is copied while it runs (a snapshot of a virtual machine, a
 function that starts from one) would then give out the same ids twice, and two appends would be taken for one.

@@ -43,7 +43,7 @@ class Absent(Struct, frozen=True):
 
 
 class Exists(Struct, frozen=True):
-    """The item has this attribute.  (That the item exists goes without saying, see the module's docstring.)"""
+    """The item has this attribute. (An item must exist in any case: see the module's docstring.)"""
 
     path: Path
 
@@ -70,14 +70,14 @@ class Less(Struct, frozen=True):
 
 
 class NotIn(Struct, frozen=True):
-    """The attribute is a set without this member, or is not there at all."""
+    """The attribute is a set without this member, or is missing."""
 
     path: Path
     member: str
 
 
 class Regardless(Struct, frozen=True):
-    """The item may exist or not: an update makes it, a put replaces it.  It stands alone, without other conditions."""
+    """The item may exist or not: an update creates it, a put replaces it. No other condition may stand beside it."""
 
 
 Condition: TypeAlias = Absent | Exists | Equals | AtMost | Less | NotIn | Regardless
@@ -99,7 +99,7 @@ class Add(Struct, frozen=True):
 
 
 class Append(Struct, frozen=True):
-    """Put these at the end of a list, which must be there."""
+    """Put these values at the end of a list, which must exist."""
 
     path: Path
     values: Sequence[Value]
@@ -113,7 +113,7 @@ class Include(Struct, frozen=True):
 
 
 class Remove(Struct, frozen=True):
-    """Take the attribute away, if it is there."""
+    """Remove the attribute, if it exists."""
 
     path: Path
 
@@ -139,7 +139,7 @@ class Update(Struct, frozen=True):
 
 
 class Delete(Struct, frozen=True):
-    """Remove the item, which must be there."""
+    """Remove the item, which must exist."""
 
     key: Key
     when: tuple[Condition, ...] = ()
@@ -171,13 +171,13 @@ class Table(Protocol):
     """
 
     inline_bytes: int
-    """Up to this size a value is better kept in an item than in an object of its own."""
+    """Up to this many bytes a value is better kept in an item than in an object of its own."""
 
     joins_inline: bool
-    """Whether an item of that size is best written in the same transaction as what refers to it."""
+    """Whether an item of that size is best written in the same transaction as the reference to it."""
 
     handy_bytes: int
-    """An item that is added to again and again is best kept below this size."""
+    """An item that grows by every write is best kept below this many bytes."""
 
     def get(self, key: Key) -> Item | None:
         """The item, or None."""

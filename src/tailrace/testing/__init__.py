@@ -1,10 +1,10 @@
-"""What tailrace is tested with, and your code can be: simulated storage, a clock moved by hand, contract test classes.
+"""What tests of tailrace, and of your code, use: simulated storage, a clock moved by hand, contract test classes.
 
 The contract classes need pytest and the stream service needs boto3, so these are loaded when they are first named.
+Only tests import this package: nothing else in tailrace may.
 
-Only tests import it: nothing else in tailrace may.  Read in this order: simulatedtable, simulatedobjects,
-simulatedchanges, faults, clock, simulation, actors, schedules, explore, then the contracts.
-"""
+Read in this order: simulatedtable, simulatedobjects, simulatedchanges, faults, clock, simulation, actors, schedules,
+explore, then the contracts."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from tailrace.testing.actors import Life
 from tailrace.testing.clock import ManualClock
-from tailrace.testing.explore import Explored, explore
+from tailrace.testing.explore import Exploration, explore
 from tailrace.testing.faults import Faults
 from tailrace.testing.schedules import Scenario, check_schedules, one_schedule, replay, shrink
 from tailrace.testing.simulatedchanges import SimulatedChanges
@@ -42,7 +42,7 @@ _LOADED_LATER = (
 
 __all__ = [
     "ChangesContract",
-    "Explored",
+    "Exploration",
     "Faults",
     "LeaseContract",
     "Life",

@@ -10,7 +10,7 @@ from tailrace.storage.calls import Call, Now, Steps
 
 
 class Life:
-    """One life of an actor, handed to its factory.  `name` is unique: "a", after a restart "a.2"."""
+    """One life of an actor; its factory gets it. `name` is unique: "a", after a restart "a.2"."""
 
     __slots__ = ("_rng", "_seed", "actor", "name", "number")
 
@@ -22,7 +22,7 @@ class Life:
 
     @property
     def rng(self) -> random.Random:
-        """Randomness of this life alone: the same in every schedule of one seed."""
+        """Randomness for this life alone: the same in every schedule of one seed."""
         if self._rng is None:
             self._rng = random.Random(f"{self._seed}/{self.name}")
         return self._rng
@@ -33,7 +33,7 @@ Factory: TypeAlias = Callable[[Life], Steps[Any]]
 
 
 class Actor:
-    """A life at work: its steps, the call it waits for, and how it may die."""
+    """A running life: its steps, the call it waits for, and how it may die."""
 
     __slots__ = ("call", "calls", "dies", "expects", "factory", "life", "name", "restarts", "speed", "steps", "wake")
 

@@ -1,6 +1,6 @@
 """The contracts of adaptors, in one place: ReaderContract for sources, WriterContract for sinks."""
 
-from tailrace.testing.readercontract import Changing, ReaderContract, Source
-from tailrace.testing.writercontract import Sink, WriterContract
+from tailrace.testing.readercontract import ChangingSource, ReaderContract, SourceUnderTest
+from tailrace.testing.writercontract import SinkUnderTest, WriterContract
 
-__all__ = ["Changing", "ReaderContract", "Sink", "Source", "WriterContract"]
+__all__ = ["ChangingSource", "ReaderContract", "SinkUnderTest", "SourceUnderTest", "WriterContract"]

@@ -13,8 +13,8 @@ from tailrace.testing.simulation import Move, Simulation, Violation
 FAULTS = {"timeout": 1, "torn": 1, "crash": 1}
 
 
-class Explored(NamedTuple):
-    """What was found.  `complete`: every state was seen; `moves` lead to the violation, if there is one."""
+class Exploration(NamedTuple):
+    """The result. `complete`: every state was seen; `moves` lead to the violation, if there is one."""
 
     states: int
     complete: bool
@@ -24,7 +24,7 @@ class Explored(NamedTuple):
 
 def explore(
     scenario: Scenario, faults: Mapping[str, int] = FAULTS, *, states: int = 100_000, depth: int = 60, **settings: Any
-) -> Explored:
+) -> Exploration:
     """Every schedule with at most these faults, up to a number of states and of moves.
 
     A life cannot be copied, so a state is reached again by making its moves again.  Two states are the same when
@@ -43,11 +43,11 @@ def explore(
             try:
                 sim.apply(move)
             except Violation as violation:
-                return Explored(len(seen), False, violation, (*path, move))
+                return Exploration(len(seen), False, violation, (*path, move))
             if (state := fingerprint(sim)) not in seen:
                 seen.add(state)
                 queue.append((*path, move))
-    return Explored(len(seen), whole and not queue, None, ())
+    return Exploration(len(seen), whole and not queue, None, ())
 
 
 def _reach(scenario: Scenario, faults: Mapping[str, int], path: Sequence[Move], settings: dict[str, Any]) -> Simulation:

@@ -30,7 +30,7 @@ class Faults:
         self._late: list[tuple[int, Callable[[], object]]] = []
 
     def read(self) -> None:
-        """Called before a read: raises its fault, if it has one."""
+        """Called before a read: raises the fault that this read is to have, if any."""
         self._pass()
         if self._drawn("throttled"):
             raise Throttled("simulated: too many requests; nothing happened, ask again")
@@ -38,8 +38,8 @@ class Faults:
             raise TimedOut("simulated: a read had no answer; ask again")
 
     def write(self, land: Callable[[], object]) -> None:
-        """Called before a write, which `land` does: raises its fault, having landed the write now, later or never; else
-        the caller does the write."""
+        """Called before a write, which `land` does.  If this write is to have a fault, it raises the fault, and the
+        write has landed, lands later or never does; else the caller does the write."""
         self._pass()
         if self._drawn("throttled"):
             raise Throttled("simulated: too many requests; nothing happened, ask again")
@@ -51,7 +51,7 @@ class Faults:
                 raise TimedOut("simulated: sent, no answer; it may have happened, or may happen yet")
 
     def settle(self) -> None:
-        """Let everything still in flight land now."""
+        """Let all writes under way land now."""
         late, self._late = self._late, []
         for _, land in late:
             self._land(land)

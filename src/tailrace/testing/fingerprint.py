@@ -1,4 +1,4 @@
-"""Fingerprint: the state of a simulation as one number, to know it again."""
+"""Fingerprint: the state of a simulation as one number, by which an equal state is recognised."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def fingerprint(sim: Simulation) -> int:
 
 
 def _frozen(value: Any, met: dict[int, int]) -> Any:
-    """A value that can be hashed, of the same content.  A reference to a containing object stands as a number."""
+    """A value with the same content that can be hashed. A reference to a containing object becomes a number."""
     if isinstance(value, _PLAIN):
         return value
     if isinstance(value, float):
@@ -62,7 +62,7 @@ def _content(value: Any, frozen: Callable[[Any], Any]) -> Any:
 
 
 def _position(steps: Generator[Any, Any, Any], frozen: Callable[[Any], Any]) -> Any:
-    """Where a generator stands and what its variables hold, and so on in the one it waits for."""
+    """Where a generator stands and what its variables hold, and the same of the generator it waits for."""
     frame = steps.gi_frame  # type: ignore[attr-defined]
     if frame is None:
         return "ended"
@@ -71,7 +71,7 @@ def _position(steps: Generator[Any, Any, Any], frozen: Callable[[Any], Any]) -> 
 
 
 def _attributes(value: Any) -> Mapping[str, Any]:
-    """The attributes of an object; one without any equals no other."""
+    """The attributes of an object; an object without attributes equals no other."""
     if is_dataclass(value):
         return {f.name: getattr(value, f.name) for f in fields(value)}
     if isinstance(value, Struct):

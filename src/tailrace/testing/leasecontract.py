@@ -21,8 +21,8 @@ from typing import Any, TypeVar
 import pytest
 
 from tailrace.coordination import guard, lease
-from tailrace.coordination.lease import NOBODY, Beats, Held, Lease, take
-from tailrace.coordination.position import Move, commit, commit_with
+from tailrace.coordination.lease import NOBODY, Beats, HeldLease, Lease, take
+from tailrace.coordination.position import PositionMove, commit, commit_with
 from tailrace.errors import Conflict, Fenced, TimedOut
 from tailrace.storage.calls import Steps, Store, Write
 from tailrace.storage.tables import Absent, Add, Item, Key, Put, Update
@@ -33,8 +33,8 @@ TTL = 10.0
 ANN, BOB = 11, 22
 
 
-class Line:
-    """Carries out steps; the writes of the given numbers get no answer: "landed", "lost", or "late" (see `land`)."""
+class FaultyStore:
+    """Carries out steps; the writes with the given numbers get no answer: "landed", "lost", or "late" (see `land`)."""
 
     def __init__(self, store: Store) -> None:
         self.clock = ManualClock()
@@ -42,7 +42,7 @@ class Line:
         self.late: list[Write] = []
 
     def run(self, steps: Steps[T], faults: Mapping[int, str] | None = None) -> T:
-        """Like `Store.run`, with faults by number of write, from 0."""
+        """Carry out steps as `Store.run` does, with faults by number of write, from 0."""
         faults, number, send, answer = faults or {}, 0, steps.send, None
         try:
             while True:
@@ -74,7 +74,7 @@ class Line:
                 continue
 
     def item(self, key: Key) -> Item:
-        """What is stored."""
+        """The stored item."""
         item = self.run(guard.read(key))
         assert item is not None
         return item
@@ -84,12 +84,12 @@ class LeaseContract:
     """Every storage must pass these."""
 
     @pytest.fixture
-    def line(self, store: Store) -> Line:
-        """The store under test, on a line that can be cut."""
-        return Line(store)
+    def line(self, store: Store) -> FaultyStore:
+        """The store under test, with faults on demand."""
+        return FaultyStore(store)
 
     @pytest.fixture
-    def shard(self, line: Line) -> Key:
+    def shard(self, line: FaultyStore) -> Key:
         """A lease with a position and without an owner."""
         key = Key(f"$Group-{uuid.uuid4().hex}", 3)
         line.run(guard.attempt(Put(key, {"owner": NOBODY, "epoch": 0, "position": 5}, (Absent(),))))
@@ -100,151 +100,157 @@ class LeaseContract:
         """A lease's name that no other test uses."""
         return uuid.uuid4().hex
 
-    def taken(self, line: Line, key: Key, me: int) -> Held:
+    def taken(self, line: FaultyStore, key: Key, me: int) -> HeldLease:
         """Take the lease as it is stored, from any owner."""
         got = line.run(take(key, me, line.item(key)))
         assert got is not None
         return got[0]
 
     # -- taking
-    def test_a_free_lease_is_taken(self, line: Line, shard: Key) -> None:
+    def test_a_free_lease_is_taken(self, line: FaultyStore, shard: Key) -> None:
         got = line.run(take(shard, ANN, line.item(shard)))
         assert got is not None
-        assert got[0] == Held(shard, ANN, 1)
+        assert got[0] == HeldLease(shard, ANN, 1)
         assert (got[1]["owner"], got[1]["epoch"], got[1]["position"]) == (ANN, 1, 5)
 
-    def test_of_two_who_saw_the_same_one_gets_it(self, line: Line, shard: Key) -> None:
+    def test_of_two_who_saw_the_same_one_gets_it(self, line: FaultyStore, shard: Key) -> None:
         seen = line.item(shard)
         assert line.run(take(shard, ANN, seen)) is not None
         assert line.run(take(shard, BOB, seen)) is None
         assert line.item(shard)["owner"] == ANN
 
-    def test_a_lease_given_back_and_taken_meanwhile_is_not_taken_as_seen(self, line: Line, shard: Key) -> None:
+    def test_a_lease_given_back_and_taken_meanwhile_is_not_taken_as_seen(self, line: FaultyStore, shard: Key) -> None:
         seen = line.item(shard)
         line.run(lease.release(self.taken(line, shard, ANN)))
         assert line.run(take(shard, BOB, seen)) is None
 
-    def test_a_take_without_an_answer_can_be_taken_again(self, line: Line, shard: Key) -> None:
+    def test_a_take_without_an_answer_can_be_taken_again(self, line: FaultyStore, shard: Key) -> None:
         assert line.run(take(shard, ANN, line.item(shard)), {0: "landed"}) is None
         item = line.item(shard)
         assert lease.takable(item, ANN, gone=False)
         assert not lease.takable(item, BOB, gone=False)
-        assert line.run(take(shard, ANN, item)) == (Held(shard, ANN, 2), line.item(shard))
+        assert line.run(take(shard, ANN, item)) == (HeldLease(shard, ANN, 2), line.item(shard))
 
-    def test_a_take_that_comes_late_takes_nothing(self, line: Line, shard: Key) -> None:
+    def test_a_take_that_comes_late_takes_nothing(self, line: FaultyStore, shard: Key) -> None:
         line.run(take(shard, ANN, line.item(shard)), {0: "late"})
         held = self.taken(line, shard, BOB)
         line.land()
         assert held.stands(line.item(shard))
 
     # -- giving back
-    def test_release_makes_it_free_and_the_next_epoch_is_higher(self, line: Line, shard: Key) -> None:
+    def test_release_makes_it_free_and_the_next_epoch_is_higher(self, line: FaultyStore, shard: Key) -> None:
         assert line.run(lease.release(self.taken(line, shard, ANN)))
         assert line.item(shard)["owner"] == NOBODY
         assert self.taken(line, shard, BOB).epoch == 2
 
     @pytest.mark.parametrize("fault", ["landed", "lost", "late"])
-    def test_a_release_without_an_answer(self, line: Line, shard: Key, fault: str) -> None:
+    def test_a_release_without_an_answer(self, line: FaultyStore, shard: Key, fault: str) -> None:
         held = self.taken(line, shard, ANN)
         assert line.run(lease.release(held), {0: fault})
         again = self.taken(line, shard, ANN)
         line.land()
         assert again.stands(line.item(shard))
 
-    def test_who_is_not_the_holder_cannot_release(self, line: Line, shard: Key) -> None:
+    def test_who_is_not_the_holder_cannot_release(self, line: FaultyStore, shard: Key) -> None:
         past = self.taken(line, shard, ANN)
         now = self.taken(line, shard, BOB)
         assert not line.run(lease.release(past))
-        assert not line.run(lease.release(Held(shard, ANN, now.epoch)))
-        assert not line.run(lease.release(Held(shard, BOB, past.epoch)))
+        assert not line.run(lease.release(HeldLease(shard, ANN, now.epoch)))
+        assert not line.run(lease.release(HeldLease(shard, BOB, past.epoch)))
         assert now.stands(line.item(shard))
 
     # -- positions
-    def test_the_holder_moves_the_position(self, line: Line, shard: Key) -> None:
-        assert line.run(commit([Move(self.taken(line, shard, ANN), 5, 9)])) == {}
+    def test_the_holder_moves_the_position(self, line: FaultyStore, shard: Key) -> None:
+        assert line.run(commit([PositionMove(self.taken(line, shard, ANN), 5, 9)])) == {}
         assert line.item(shard)["position"] == 9
 
-    def test_a_past_owner_moves_nothing(self, line: Line, shard: Key) -> None:
+    def test_a_past_owner_moves_nothing(self, line: FaultyStore, shard: Key) -> None:
         past = self.taken(line, shard, ANN)
         self.taken(line, shard, BOB)
-        assert line.run(commit([Move(past, 5, 9)])).keys() == {shard}
+        assert line.run(commit([PositionMove(past, 5, 9)])).keys() == {shard}
         with pytest.raises(Fenced):
-            line.run(commit_with(Move(past, 5, 9), []))
+            line.run(commit_with(PositionMove(past, 5, 9), []))
         assert line.item(shard)["position"] == 5
 
-    def test_the_same_owner_under_an_older_epoch_moves_nothing(self, line: Line, shard: Key) -> None:
+    def test_the_same_owner_under_an_older_epoch_moves_nothing(self, line: FaultyStore, shard: Key) -> None:
         past = self.taken(line, shard, ANN)
         self.taken(line, shard, ANN)
-        assert line.run(commit([Move(past, 5, 9)])).keys() == {shard}
+        assert line.run(commit([PositionMove(past, 5, 9)])).keys() == {shard}
         assert line.item(shard)["position"] == 5
 
-    def test_who_has_given_it_back_moves_nothing(self, line: Line, shard: Key) -> None:
+    def test_who_has_given_it_back_moves_nothing(self, line: FaultyStore, shard: Key) -> None:
         held = self.taken(line, shard, ANN)
         line.run(lease.release(held))
-        assert line.run(commit([Move(held, 5, 9)])).keys() == {shard}
+        assert line.run(commit([PositionMove(held, 5, 9)])).keys() == {shard}
         assert line.item(shard)["position"] == 5
 
     @pytest.mark.parametrize("fault", ["landed", "lost", "late"])
-    def test_a_commit_without_an_answer_is_compared(self, line: Line, shard: Key, fault: str) -> None:
+    def test_a_commit_without_an_answer_is_compared(self, line: FaultyStore, shard: Key, fault: str) -> None:
         held = self.taken(line, shard, ANN)
-        assert line.run(commit([Move(held, 5, 9)]), {0: fault}) == {}
+        assert line.run(commit([PositionMove(held, 5, 9)]), {0: fault}) == {}
         assert line.item(shard)["position"] == 9
-        line.run(commit([Move(held, 9, 12)]))
+        line.run(commit([PositionMove(held, 9, 12)]))
         line.land()
         assert line.item(shard)["position"] == 12
 
-    def test_an_earlier_commit_that_landed_after_all_is_gone_on_from(self, line: Line, shard: Key) -> None:
+    def test_an_earlier_commit_that_landed_after_all_is_gone_on_from(self, line: FaultyStore, shard: Key) -> None:
         held = self.taken(line, shard, ANN)
         with pytest.raises(TimedOut):
-            line.run(commit([Move(held, 5, 7)], patience=0), {0: "late"})
+            line.run(commit([PositionMove(held, 5, 7)], patience=0), {0: "late"})
         line.land()
-        assert line.run(commit([Move(held, 5, 9)])) == {}
+        assert line.run(commit([PositionMove(held, 5, 9)])) == {}
         assert line.item(shard)["position"] == 9
 
-    def test_a_position_never_goes_back(self, line: Line, shard: Key) -> None:
+    def test_a_position_never_goes_back(self, line: FaultyStore, shard: Key) -> None:
         held = self.taken(line, shard, ANN)
-        line.run(commit([Move(held, 5, 9)]))
-        assert line.run(commit([Move(held, 5, 7)])) == {}
+        line.run(commit([PositionMove(held, 5, 9)]))
+        assert line.run(commit([PositionMove(held, 5, 7)])) == {}
         assert line.item(shard)["position"] == 9
 
-    def test_one_of_several_is_fenced_and_the_others_are_committed(self, line: Line, shard: Key) -> None:
+    def test_one_of_several_is_fenced_and_the_others_are_committed(self, line: FaultyStore, shard: Key) -> None:
         other = Key(shard.p, 4)
         line.run(guard.attempt(Put(other, {"owner": NOBODY, "epoch": 0, "position": 0}, (Absent(),))))
-        moves = [Move(self.taken(line, shard, ANN), 5, 6), Move(self.taken(line, other, ANN), 0, 1)]
+        moves = [PositionMove(self.taken(line, shard, ANN), 5, 6), PositionMove(self.taken(line, other, ANN), 0, 1)]
         self.taken(line, shard, BOB)
         assert line.run(commit(moves), {1: "landed"}).keys() == {shard}
         assert (line.item(shard)["position"], line.item(other)["position"]) == (5, 1)
 
     @pytest.mark.parametrize("fault", ["landed", "lost", "late"])
-    def test_what_goes_with_a_commit_happens_once(self, line: Line, shard: Key, fault: str) -> None:
+    def test_what_goes_with_a_commit_happens_once(self, line: FaultyStore, shard: Key, fault: str) -> None:
         effect = Key(shard.p, 99)
         line.run(guard.attempt(Put(effect, {"n": 0}, (Absent(),))))
-        line.run(commit_with(Move(self.taken(line, shard, ANN), 5, 6), [Update(effect, (Add("n", 1),))]), {0: fault})
+        line.run(
+            commit_with(PositionMove(self.taken(line, shard, ANN), 5, 6), [Update(effect, (Add("n", 1),))]), {0: fault}
+        )
         line.land()
         assert (line.item(shard)["position"], line.item(effect)["n"]) == (6, 1)
 
-    def test_a_refused_companion_refuses_the_commit(self, line: Line, shard: Key) -> None:
+    def test_a_refused_companion_refuses_the_commit(self, line: FaultyStore, shard: Key) -> None:
         with pytest.raises(Conflict) as caught:
-            line.run(commit_with(Move(self.taken(line, shard, ANN), 5, 6), [Update(Key(shard.p, 99), (Add("n", 1),))]))
+            line.run(
+                commit_with(
+                    PositionMove(self.taken(line, shard, ANN), 5, 6), [Update(Key(shard.p, 99), (Add("n", 1),))]
+                )
+            )
         assert caught.value.index == 0
         assert line.item(shard)["position"] == 5
 
     # -- one owner at a time
-    def test_a_held_lease_is_busy_which_is_an_answer(self, line: Line, name: str) -> None:
+    def test_a_held_lease_is_busy_which_is_an_answer(self, line: FaultyStore, name: str) -> None:
         beats = Beats(TTL)
-        assert line.run(lease.acquire(name, ANN, beats, {})) == Held(lease.lease_key(name), ANN, 1)
+        assert line.run(lease.acquire(name, ANN, beats, {})) == HeldLease(lease.lease_key(name), ANN, 1)
         assert line.run(lease.acquire(name, BOB, Beats(TTL), {})) is None
 
-    def test_a_silent_holder_is_relieved_after_ttl_and_not_before(self, line: Line, name: str) -> None:
+    def test_a_silent_holder_is_relieved_after_ttl_and_not_before(self, line: FaultyStore, name: str) -> None:
         line.run(lease.acquire(name, ANN, Beats(TTL), {}))
         beats = Beats(TTL)
         for _ in range(3):
             assert line.run(lease.acquire(name, BOB, beats, {})) is None
             line.clock.move(TTL / 3 - 0.01)
         line.clock.move(0.1)
-        assert line.run(lease.acquire(name, BOB, beats, {})) == Held(lease.lease_key(name), BOB, 2)
+        assert line.run(lease.acquire(name, BOB, beats, {})) == HeldLease(lease.lease_key(name), BOB, 2)
 
-    def test_a_holder_that_beats_is_left_alone(self, line: Line, name: str) -> None:
+    def test_a_holder_that_beats_is_left_alone(self, line: FaultyStore, name: str) -> None:
         held = line.run(lease.acquire(name, ANN, Beats(TTL), {}))
         assert held is not None
         beats = Beats(TTL)
@@ -253,7 +259,7 @@ class LeaseContract:
             assert line.run(lease.beat(held, {}))
             line.clock.move(TTL / 2)
 
-    def test_a_past_holder_learns_so_from_its_beat(self, line: Line, name: str) -> None:
+    def test_a_past_holder_learns_so_from_its_beat(self, line: FaultyStore, name: str) -> None:
         held, beats = line.run(lease.acquire(name, ANN, Beats(TTL), {})), Beats(TTL)
         assert held is not None
         line.run(lease.acquire(name, BOB, beats, {}))
@@ -262,13 +268,13 @@ class LeaseContract:
         assert not line.run(lease.beat(held, {}))
 
     @pytest.mark.parametrize("fault", ["landed", "lost", "late"])
-    def test_acquiring_without_an_answer_is_settled_at_once(self, line: Line, name: str, fault: str) -> None:
+    def test_acquiring_without_an_answer_is_settled_at_once(self, line: FaultyStore, name: str, fault: str) -> None:
         held = line.run(lease.acquire(name, ANN, Beats(TTL), {}), {1: fault})
         line.land()
         assert held is not None
         assert held.stands(line.item(held.key))
 
-    def test_a_write_with_a_check_is_fenced(self, line: Line, name: str) -> None:
+    def test_a_write_with_a_check_is_fenced(self, line: FaultyStore, name: str) -> None:
         target = Key(f"target-{name}")
         with Lease(line.store, name, ttl=TTL) as first:
             assert first.acquire()

@@ -1,4 +1,4 @@
-"""Story: a schedule in words."""
+"""Narrative: a schedule in words."""
 
 from __future__ import annotations
 
@@ -90,6 +90,6 @@ def place(key: Key) -> str:
 
 
 def short(value: object) -> str:
-    """A value, cut."""
+    """A value as text, cut off if it is long."""
     text = repr(value)
     return text if len(text) <= 100 else text[:99] + "…"

@@ -5,11 +5,11 @@ Subclass it in a test module and give one fixture, `source`, that talks to the o
     class TestMyReader(ReaderContract):
         @pytest.fixture
         def source(self):
-            return MySource(…)             # a Source: makes readers, adds and removes documents
+            return MySource(…)             # a SourceUnderTest: makes readers, adds and removes documents
 
-A source whose documents change has `change` and `remove`, too (`Changing`), one that can be emptied as a whole has
-`truncate` (`Emptied`).  A reader with several splits is followed as a pipeline does it, each split by a reader of its
-own.  Documents are {"id": number, "text": text}; each test gets a fresh, empty namespace.
+A source whose documents change also has `change` and `remove` (`ChangingSource`).  One that can be emptied as a whole
+has `truncate` (`EmptiableSource`).  A reader with several splits is followed as a pipeline does it, each split by a
+reader of its own.  Documents are {"id": number, "text": text}; each test gets a fresh, empty namespace.
 """
 
 from __future__ import annotations
@@ -31,8 +31,9 @@ PATIENCE = 20.0
 """Seconds to wait for changes that must come."""
 
 
-class Source(Protocol):
-    """What a test does to the system a reader reads; `namespace` is there, with no documents, when the test begins."""
+class SourceUnderTest(Protocol):
+    """What a test asks of the system that a reader reads.  The namespace `namespace` exists, without documents, when
+    the test begins."""
 
     namespace: str
 
@@ -43,21 +44,21 @@ class Source(Protocol):
         """Insert these, in one transaction where there is one."""
 
 
-class Changing(Source, Protocol):
-    """A source whose documents change and go."""
+class ChangingSource(SourceUnderTest, Protocol):
+    """A source whose documents change and are deleted."""
 
     def change(self, documents: Sequence[Document]) -> None:
-        """Give documents that are there a new text."""
+        """Give existing documents a new text."""
 
     def remove(self, ids: Sequence[int]) -> None:
         """Delete documents."""
 
 
-class Emptied(Source, Protocol):
-    """A source whose reader says it by a command when all documents go at once."""
+class EmptiableSource(SourceUnderTest, Protocol):
+    """A source whose reader reports by a command when all documents are removed at once."""
 
     def truncate(self) -> None:
-        """Remove all documents, as one statement does it."""
+        """Remove all documents by one statement."""
 
 
 def some(ids: Iterable[int], text: str = "text") -> list[Document]:
@@ -83,7 +84,7 @@ def copied(reader: Reader, pieces: Iterable[Piece]) -> list[Message]:
 
 
 class FollowedReader:
-    """A reader that follows, from a position on, one namespace; `make` makes another one for each further split."""
+    """A reader that follows one namespace from a position on; `make` makes another reader for each further split."""
 
     def __init__(
         self, reader: Reader, position: Position, namespace: str, make: Callable[[], Reader] | None = None
@@ -163,14 +164,14 @@ class FollowedReader:
 class ReaderContract:
     """Subclass with a fixture `source`; see the module."""
 
-    def test_it_says_what_can_be_read(self, source: Source) -> None:
+    def test_it_says_what_can_be_read(self, source: SourceUnderTest) -> None:
         reader = source.reader()
         reader.check()
         assert source.namespace in [namespace.name for namespace in reader.namespaces()]
         reader.close()
 
     @pytest.mark.parametrize("size", [1, 7, 1000])
-    def test_pieces_make_up_the_whole(self, source: Source, size: int) -> None:
+    def test_pieces_make_up_the_whole(self, source: SourceUnderTest, size: int) -> None:
         source.add(some(range(50)))
         reader = _copying(source)
         pieces = reader.pieces(source.namespace, size)
@@ -179,7 +180,7 @@ class ReaderContract:
         assert state(messages) == {n: f"text {n}" for n in range(50)}
         reader.close()
 
-    def test_copied_rows(self, source: Source) -> None:
+    def test_copied_rows(self, source: SourceUnderTest) -> None:
         source.add(some(range(3)))
         reader = _copying(source)
         batches = [b for piece in reader.pieces(source.namespace, 100) for b in reader.copy(piece) if b.num_rows]
@@ -192,13 +193,13 @@ class ReaderContract:
         assert len({m.id for m in messages}) == 3
         reader.close()
 
-    def test_an_empty_namespace_is_one_piece(self, source: Source) -> None:
+    def test_an_empty_namespace_is_one_piece(self, source: SourceUnderTest) -> None:
         reader = _copying(source)
         (piece,) = reader.pieces(source.namespace, 100)
         assert copied(reader, [piece]) == []
         reader.close()
 
-    def test_a_piece_can_go_elsewhere_and_be_read_again(self, source: Source) -> None:
+    def test_a_piece_can_go_elsewhere_and_be_read_again(self, source: SourceUnderTest) -> None:
         source.add(some(range(20)))
         planner = _copying(source)
         pieces = planner.pieces(source.namespace, 5)
@@ -209,7 +210,7 @@ class ReaderContract:
             assert len(copied(reader, sent)) == 20
             reader.close()
 
-    def test_following(self, source: Source) -> None:
+    def test_following(self, source: SourceUnderTest) -> None:
         follower = _begun(source)
         source.add(some(range(5)))
         source.add(some(range(5, 8)))
@@ -218,7 +219,7 @@ class ReaderContract:
         assert {m.mode for m in messages} == {Mode.SYNC}
         follower.close()
 
-    def test_nothing_happens_is_said_too(self, source: Source) -> None:
+    def test_nothing_happens_is_said_too(self, source: SourceUnderTest) -> None:
         follower = _begun(source)
         follower.step()
         for _ in range(3):
@@ -227,7 +228,7 @@ class ReaderContract:
             assert time.monotonic() - begin < 5
         follower.close()
 
-    def test_a_second_begin_loses_nothing(self, source: Source) -> None:
+    def test_a_second_begin_loses_nothing(self, source: SourceUnderTest) -> None:
         reader = _copying(source)
         _needs_following(reader)
         reader.begin([source.namespace])
@@ -241,7 +242,7 @@ class ReaderContract:
         assert held | state(follower.messages) == {n: f"text {n}" for n in range(4)}
         follower.close()
 
-    def test_any_position_can_be_gone_on_from(self, source: Source) -> None:
+    def test_any_position_can_be_gone_on_from(self, source: SourceUnderTest) -> None:
         first = _begun(source)
         source.add(some(range(3)))
         first.until(lambda found: len(found) >= 3)
@@ -254,7 +255,7 @@ class ReaderContract:
             assert sorted(int(m.data["id"]) for m in messages) == [3, 4, 5]
             again.close()
 
-    def test_what_is_not_acknowledged_comes_again(self, source: Source) -> None:
+    def test_what_is_not_acknowledged_comes_again(self, source: SourceUnderTest) -> None:
         first = _begun(source)
         start = json.loads(json.dumps(first.position))
         source.add(some(range(3)))
@@ -264,7 +265,7 @@ class ReaderContract:
         assert state(again.until(lambda found: len(found) >= 3)) == {n: f"text {n}" for n in range(3)}
         again.close()
 
-    def test_splits_go_on_each_from_its_own_position(self, source: Source) -> None:
+    def test_splits_go_on_each_from_its_own_position(self, source: SourceUnderTest) -> None:
         follower = _begun(source)
         if "splits" not in (follower.position if isinstance(follower.position, dict) else {}):
             follower.close()
@@ -279,7 +280,7 @@ class ReaderContract:
         assert sorted(int(m.data["id"]) for m in messages) == list(range(20, 30))
         again.close()
 
-    def test_a_command_comes_after_what_was_before_it(self, source: Emptied) -> None:
+    def test_a_command_comes_after_what_was_before_it(self, source: EmptiableSource) -> None:
         if not hasattr(source, "truncate"):
             pytest.skip("this source gives no commands")
         follower = _begun(source)
@@ -292,7 +293,7 @@ class ReaderContract:
         assert [m.data["id"] for m in messages[at + 1 :]] == [7], "rows that it removed come before it, or not at all"
         follower.close()
 
-    def test_copy_then_follow(self, source: Source) -> None:
+    def test_copy_then_follow(self, source: SourceUnderTest) -> None:
         source.add(some(range(10)))
         reader = _copying(source)
         _needs_following(reader)
@@ -308,7 +309,7 @@ class ReaderContract:
         assert state([*messages, *follower.messages]) == {n: f"text {n}" for n in range(25)}
         follower.close()
 
-    def test_changes_and_removals(self, source: Changing) -> None:
+    def test_changes_and_removals(self, source: ChangingSource) -> None:
         if not hasattr(source, "change"):
             pytest.skip("documents of this source only come")
         source.add(some(range(5)))
@@ -325,7 +326,7 @@ class ReaderContract:
         assert after == {0: "text 0", 1: "other 1", 3: "again 3", 4: "text 4"}
         follower.close()
 
-    def test_ids_are_the_same_in_a_copy_and_after_it(self, source: Changing) -> None:
+    def test_ids_are_the_same_in_a_copy_and_after_it(self, source: ChangingSource) -> None:
         if not hasattr(source, "change"):
             pytest.skip("documents of this source only come")
         source.add(some([7]))
@@ -344,7 +345,7 @@ def _deleted(messages: Iterable[Message]) -> set[int]:
     return {int(m.data["id"]) for m in messages if m.op == Op.DELETE}
 
 
-def _copying(source: Source) -> Reader:
+def _copying(source: SourceUnderTest) -> Reader:
     reader = source.reader()
     if not reader.copies:
         reader.close()
@@ -367,7 +368,7 @@ def _needs_following(reader: Reader) -> None:
         pytest.skip("this reader does not follow")
 
 
-def _begun(source: Source) -> FollowedReader:
+def _begun(source: SourceUnderTest) -> FollowedReader:
     reader = source.reader()
     _needs_following(reader)
     position = json.loads(json.dumps(reader.begin([source.namespace])))

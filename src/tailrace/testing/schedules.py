@@ -66,9 +66,8 @@ def shrink(
     effort: int = 200_000,
     **settings: Any,
 ) -> list[Move]:
-    """Leave moves out, many at a time and then one by one, while the same violation remains.
-
-    It stops after about `effort` moves, with the shortest schedule so far."""
+    """Leave moves out, many at a time and then one by one, while the same violation remains.  Stops after about
+    `effort` moves, with the shortest schedule so far."""
     kept, before = list(moves), len(moves) + 1
     while len(kept) < before and effort > 0:
         before = len(kept)

@@ -1,4 +1,4 @@
-"""Carrier: carries out calls on simulated storage."""
+"""Simulated calls: carries out calls on simulated storage."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from tailrace.testing.simulatedtable import SimulatedTable
 CALL_SECONDS = 0.001
 
 
-class Carrier:
+class SimulatedCalls:
     """A table, objects and a clock.  Each call takes a millisecond; nothing is copied on the way out."""
 
     __slots__ = ("clock", "objects", "table")
@@ -37,7 +37,7 @@ class Carrier:
         self.table, self.objects, self.clock = table, objects, clock
 
     def answer(self, call: Call, torn: int | None = None) -> Any:
-        """Carry out a call; of a transaction, leave what action number `torn` did unseen for now."""
+        """Carry out a call; of a transaction, plain reads do not show what action number `torn` did for now."""
         self.clock.move(CALL_SECONDS)
         if isinstance(call, Get):
             self.table.calls["get"] += 1
@@ -78,12 +78,12 @@ class Carrier:
 
 
 def pause_seconds(call: Pause) -> float:
-    """How long a pause lasts: the longest that `backoff` would draw."""
+    """How long a pause lasts: the longest time that `backoff` would draw."""
     return min(2.0, 0.01 * 2.0 ** min(call.attempt, 16))
 
 
 def parts(call: Call) -> Iterator[Call]:
-    """A request as it travels: a copy, and of a delete of several objects, each on its own."""
+    """The parts in which a request travels: a copy of it; of a delete of several objects, one for each object."""
     if isinstance(call, Write):
         yield Write(tuple(action for action, _ in admit(call.actions)))
     elif isinstance(call, DeleteObjects):

@@ -76,7 +76,7 @@ class SimulatedChanges(MemoryChanges):
         return self._sequence
 
     def every(self) -> list[Shard]:
-        """All shards, also those that listings do not show yet."""
+        """All shards, those that listings do not show yet included."""
         with self._lock:
             return [shard.shown() for shard in self._kept.values()]
 

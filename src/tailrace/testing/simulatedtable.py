@@ -45,7 +45,7 @@ class SimulatedTable(MemoryTable):
             self.faults.read()
 
     def apply(self, admitted: Admitted, torn: int | None = None) -> tuple[Item | None, ...]:
-        """Do all actions, as `admit` gives them, or none; with `torn`, plain reads do not show what that one did.
+        """Do all actions, as `admit` gives them, or none; with `torn`, plain reads do not show what that action did.
 
         A write that touches a veiled item sees its true state, and unveils it."""
         for action, _ in admitted:
@@ -63,7 +63,7 @@ class SimulatedTable(MemoryTable):
         return self.items.get(key)
 
     def show(self, key: Key | None = None) -> None:
-        """Let plain reads show the true state of an item, or of all."""
+        """Let plain reads show the true state of an item, or of all items."""
         if key is None:
             self.veil.clear()
         else:

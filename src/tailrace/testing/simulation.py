@@ -27,7 +27,7 @@ from tailrace.storage.calls import Call, DeleteObjects, Now, Pause, PutObject, S
 from tailrace.testing.actors import Actor, Factory, Life
 from tailrace.testing.clock import ManualClock
 from tailrace.testing.narrative import told
-from tailrace.testing.simulated_calls import CALL_SECONDS, Carrier, parts, pause_seconds
+from tailrace.testing.simulated_calls import CALL_SECONDS, SimulatedCalls, parts, pause_seconds
 from tailrace.testing.simulatedobjects import SimulatedObjects
 from tailrace.testing.simulatedtable import SimulatedTable
 
@@ -73,15 +73,15 @@ class Simulation:
         self.table, self.objects = table or SimulatedTable(), objects or SimulatedObjects()
         self.clock = clock or ManualClock()
         self.check: list[Callable[[Simulation], None]] = []
-        """Run after every step; each looks at `table.items` and `objects.items`, and raises `Violation`."""
+        """Run after every step; each function looks at `table.items` and `objects.items`, and raises `Violation`."""
         self.at_end: list[Callable[[Simulation], None]] = []
-        """Run once, when everything has come to its end."""
+        """Run once, when every actor has come to its end."""
         self.results: dict[str, Any] = {}
         """What ended lives returned, or the expected error they raised."""
         self.ghosts: dict[str, Any] = {}
         """What actors and checks remember of the schedule, only for checking."""
         self.finishing = False
-        """Whether faults are over and everything is to come to its end."""
+        """Whether faults are over, and every actor is to come to its end."""
         self.history: list[tuple[Move, Call | None, object]] = []
         """Every move made: (move, its call, its answer or error)."""
         self.late: dict[tuple[str, int], Call] = {}
@@ -94,7 +94,7 @@ class Simulation:
         # Drawn only where they are asked for, so that schedules without them are those they were.
         self.budget["repeat"] = rng.randint(0, repeats) if repeats else 0
         self._odd, self._landing = rng.choice((0.05, 0.2, 0.5)), rng.choice((0.02, 0.2, 1.0))
-        self._carrier = Carrier(self.table, self.objects, self.clock)
+        self._carrier = SimulatedCalls(self.table, self.objects, self.clock)
         self._actors: dict[str, Actor] = {}
         self._weight = 0.0
 
@@ -285,7 +285,7 @@ class Simulation:
 
     # --- schedules ---
     def run(self, steps: int | None = None) -> None:
-        """The random phase: so many steps (default: drawn from the seed), faults and all."""
+        """The random phase: so many steps (default: drawn from the seed), with faults."""
         for _ in range(self._rng.choice((15, 40, 100, 200)) if steps is None else steps):
             if not self._actors:
                 return
@@ -308,7 +308,8 @@ class Simulation:
         return "step", actor.name
 
     def finish(self, steps: int = 5000) -> None:
-        """No more faults, and fair turns: every actor must come to its end.  Then all that is late lands."""
+        """The fair end: no more faults, and turns for all, so that every actor must come to its end.  Then all late
+        requests land."""
         self.finishing = True
         for _ in range(steps):
             if not self._actors:

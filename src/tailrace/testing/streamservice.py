@@ -52,7 +52,7 @@ class StreamService:
         self._streams: dict[str, tuple[str, Changes]] = {}
         self._iterators: dict[str, Changes] = {}
         self._encoded: dict[tuple[str, str], msgspec.Raw] = {}
-        """Records as they are sent, by stream and id: a client is to be measured, and not this service."""
+        """Records in the form that is sent, by stream and id: benchmarks measure a client, not this service."""
         for table, changes in tables.items():
             self.serve(table, changes)
         self._server = ThreadingHTTPServer((HOST, 0), _handler(self._answer))
@@ -62,7 +62,7 @@ class StreamService:
         self._thread.start()
 
     def serve(self, table: str, changes: Changes) -> None:
-        """Serve this as the stream that a table has now."""
+        """Serve this stream as the one that a table has now."""
         self._tables[table] = changes
         self._streams[self.arn(table, changes.stream)] = table, changes
 

@@ -129,7 +129,7 @@ CHANGES: list[tuple[Change, Callable[[Item], Any], Any]] = [
     (Remove(("map", "x", "y")), lambda item: item["map"], {"x": {}}),
     (Remove("gone"), lambda item: "gone" in item, False),
 ]
-"""A change of `STORED`, where to look afterwards, and what is to be seen there."""
+"""A change of `STORED`, where to look afterwards, and what the test must find there."""
 
 BAD_CHANGES: list[Change] = [
     Set(("t", "x"), 1),
@@ -188,7 +188,7 @@ def exactly(a: Any, b: Any) -> bool:
 
 
 def insist(table: Table, *actions: Action) -> tuple[Item | None, ...] | None:
-    """Write, again where the backend refused for now, as a caller would."""
+    """Write, and write again while the backend refuses for now, as a caller would."""
     for attempt in range(200):
         try:
             return table.write(*actions)
@@ -198,7 +198,7 @@ def insist(table: Table, *actions: Action) -> tuple[Item | None, ...] | None:
 
 
 def at_once(count: int, work: Callable[[int], Any]) -> list[Any]:
-    """What `work(0)` … `work(count - 1)` answer, each in a thread, all let go together."""
+    """The answers of `work(0)` … `work(count - 1)`, each in a thread, all started together."""
     ready = threading.Barrier(count)
 
     def begin(n: int) -> Any:
@@ -210,14 +210,14 @@ def at_once(count: int, work: Callable[[int], Any]) -> list[Any]:
 
 
 def there(table: Table, key: Key) -> Item:
-    """An item that must be there."""
+    """An item, which must exist."""
     item = table.get(key)
     assert item is not None, f"{key} is gone"
     return item
 
 
 def pages(table: Table, p: str, *, descending: bool = False, limit: int | None = None) -> list[Slice]:
-    """All pages of a query, each begun where the one before stopped."""
+    """All pages of a query; each begins where the one before ended."""
     out = [table.query(p, descending=descending, limit=limit)]
     while (more := out[-1].more) is not None:
         low, high = (0, more - 1) if descending else (more + 1, LAST)

@@ -45,8 +45,8 @@ class TableLimits(TableItems):
     """How much a write, an item and a key may be."""
 
     counts_items = True
-    """Whether the backend counts the items that a write touches, and not only the bytes that it brings: DynamoDB does,
-    servers that stand in for it may not."""
+    """Whether the backend counts the items that a write touches, and not only the bytes that it adds: DynamoDB does,
+    servers that imitate it may not."""
 
     def test_a_hundred_actions_and_no_more(self, table: Table, p: str) -> None:
         puts = [Put(Key(p, i), {"a": i}, (Absent(),)) for i in range(MAX_ACTIONS + 1)]

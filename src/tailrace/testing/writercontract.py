@@ -5,7 +5,7 @@ Subclass it in a test module and give one fixture, `sink`, that talks to the oth
     class TestMyWriter(WriterContract):
         @pytest.fixture
         def sink(self):
-            return MySink(…)               # a Sink: makes writers, tells which documents are there
+            return MySink(…)               # a SinkUnderTest: makes writers, tells which documents are there
 
 Documents are {"id": number, "text": text}; each test gets a fresh, empty namespace.
 """
@@ -28,8 +28,8 @@ from tailrace.log.record import Mode, Op
 from tailrace.testing.readercontract import Document, some
 
 
-class Sink(Protocol):
-    """What a test asks of the system a writer writes."""
+class SinkUnderTest(Protocol):
+    """What a test asks of the system that a writer writes to."""
 
     namespace: str
 
@@ -48,11 +48,11 @@ class WriterContract:
     deletes = True
     """The sink can delete; else a delete is one more message, or nothing."""
 
-    def test_what_is_finished_is_there(self, sink: Sink) -> None:
+    def test_what_is_finished_is_there(self, sink: SinkUnderTest) -> None:
         _written(sink, some(range(5)))
         assert _sorted(sink) == some(range(5))
 
-    def test_what_is_only_staged_is_not(self, sink: Sink) -> None:
+    def test_what_is_only_staged_is_not(self, sink: SinkUnderTest) -> None:
         writer = sink.writer()
         staged = writer.stage([_rows(sink, some(range(5)))])
         assert staged.rows == 5
@@ -63,24 +63,24 @@ class WriterContract:
         if writer.guarantee == "exactly once":
             assert sink.documents() == []
 
-    def test_shares_of_several_tasks(self, sink: Sink) -> None:
+    def test_shares_of_several_tasks(self, sink: SinkUnderTest) -> None:
         shares = [_staged(sink, [_rows(sink, some(range(n, n + 10)))]) for n in range(0, 40, 10)]
         _finish(sink, shares, {"0": 40})
         assert _sorted(sink) == some(range(40))
 
-    def test_a_share_of_nothing(self, sink: Sink) -> None:
+    def test_a_share_of_nothing(self, sink: SinkUnderTest) -> None:
         empty = _staged(sink, [])
         assert empty.rows == 0
         _finish(sink, [empty, _staged(sink, [_rows(sink, some([1]))])], {"0": 1})
         _finish(sink, [], {"0": 2})
         assert _sorted(sink) == some([1])
 
-    def test_many_rows(self, sink: Sink) -> None:
+    def test_many_rows(self, sink: SinkUnderTest) -> None:
         batches = [_rows(sink, some(range(n, n + 5000))) for n in range(0, 40_000, 5000)]
         _finish(sink, [_staged(sink, batches)], {"0": 40_000})
         assert _sorted(sink) == some(range(40_000))
 
-    def test_the_last_state_counts(self, sink: Sink) -> None:
+    def test_the_last_state_counts(self, sink: SinkUnderTest) -> None:
         if not self.upserts:
             pytest.skip("this sink keeps every message")
         _written(sink, some(range(4)))
@@ -93,7 +93,7 @@ class WriterContract:
         expected = [*some([0]), *some([1], "second"), *some([2], "third"), *some([3]), *some([8], "twice")]
         assert _sorted(sink) == expected
 
-    def test_deletes(self, sink: Sink) -> None:
+    def test_deletes(self, sink: SinkUnderTest) -> None:
         if not (self.upserts and self.deletes):
             pytest.skip("this sink deletes nothing")
         _written(sink, some(range(4)))
@@ -106,7 +106,7 @@ class WriterContract:
         _finish(sink, [_staged(sink, rows)], {"0": 10})
         assert _sorted(sink) == [*some([0]), *some([2], "again"), *some([3])]
 
-    def test_unset_is_not_null(self, sink: Sink) -> None:
+    def test_unset_is_not_null(self, sink: SinkUnderTest) -> None:
         if not self.upserts:
             pytest.skip("this sink keeps every message")
         _written(sink, some(range(3)))
@@ -118,7 +118,7 @@ class WriterContract:
         _finish(sink, [_staged(sink, [rows])], {"0": 10})
         assert _sorted(sink) == [*some([0, 1]), {"id": 2, "text": None}]
 
-    def test_a_whole_document_has_no_field_that_it_does_not_have(self, sink: Sink) -> None:
+    def test_a_whole_document_has_no_field_that_it_does_not_have(self, sink: SinkUnderTest) -> None:
         if not self.upserts:
             pytest.skip("this sink keeps every message")
         _written(sink, some(range(3)))
@@ -131,15 +131,15 @@ class WriterContract:
         found = {document["id"]: document.get("text") for document in sink.documents()}
         assert found == {0: "text 0", 1: None, 2: "set", 7: None}
 
-    def test_rows_have_their_places(self, sink: Sink) -> None:
-        """As a pipeline gives them: each with its partition and offset in the commit log."""
+    def test_rows_have_their_places(self, sink: SinkUnderTest) -> None:
+        """Rows come as from a pipeline: each with its partition and offset in the commit log."""
         rows = [
             placed(_rows(sink, some(range(n, n + 3))), n % 2, pa.array(range(10, 13), pa.int64())) for n in (0, 3, 6)
         ]
         _finish(sink, [_staged(sink, rows)], {"0": 13, "1": 13})
         assert _sorted(sink) == some(range(9))
 
-    def test_finishing_again_changes_nothing(self, sink: Sink) -> None:
+    def test_finishing_again_changes_nothing(self, sink: SinkUnderTest) -> None:
         writer = sink.writer()
         if writer.guarantee == "at least once":
             pytest.skip("this sink may write a batch again")
@@ -149,11 +149,11 @@ class WriterContract:
         assert _sorted(sink) == some(range(5))
         writer.close()
 
-    def test_commands_are_known_by_name(self, sink: Sink) -> None:
+    def test_commands_are_known_by_name(self, sink: SinkUnderTest) -> None:
         with contextlib.closing(sink.writer()) as writer:
             assert writer.commands <= {TRUNCATE, DROP, RENAME}
 
-    def test_truncate(self, sink: Sink) -> None:
+    def test_truncate(self, sink: SinkUnderTest) -> None:
         if not self.upserts:
             pytest.skip("this sink keeps every message")
         self._truncates(sink)
@@ -164,7 +164,7 @@ class WriterContract:
         writer.close()
         assert sink.documents() == []
 
-    def test_a_truncate_of_a_run_that_was_followed_is_refused(self, sink: Sink) -> None:
+    def test_a_truncate_of_a_run_that_was_followed_is_refused(self, sink: SinkUnderTest) -> None:
         self._exactly(sink)
         self._truncates(sink)
         old, new = sink.writer(), sink.writer()
@@ -178,7 +178,7 @@ class WriterContract:
         assert _sorted(sink) == some(range(5))
 
     # -- offsets in the sink
-    def test_offsets_are_restored(self, sink: Sink) -> None:
+    def test_offsets_are_restored(self, sink: SinkUnderTest) -> None:
         self._exactly(sink)
         writer = sink.writer()
         assert writer.restore("pipeline", "writer") is None
@@ -187,7 +187,7 @@ class WriterContract:
         assert writer.restore("pipeline", "other") is None
         writer.close()
 
-    def test_a_lower_epoch_is_refused(self, sink: Sink) -> None:
+    def test_a_lower_epoch_is_refused(self, sink: SinkUnderTest) -> None:
         self._exactly(sink)
         old = _staged(sink, [_rows(sink, some([1], "old"))])
         _written(sink, some([1], "new"), epoch=2, offsets={"0": 5})
@@ -195,7 +195,7 @@ class WriterContract:
             _finish(sink, [old], {"0": 9}, epoch=1)
         assert _sorted(sink) == some([1], "new")
 
-    def test_a_lower_offset_of_the_same_epoch_is_refused(self, sink: Sink) -> None:
+    def test_a_lower_offset_of_the_same_epoch_is_refused(self, sink: SinkUnderTest) -> None:
         self._exactly(sink)
         old = _staged(sink, [_rows(sink, some([1], "old"))])
         _written(sink, some([1], "new"), offsets={"0": 9, "1": 4})
@@ -203,13 +203,13 @@ class WriterContract:
             _finish(sink, [old], {"0": 5, "1": 4})
         assert _sorted(sink) == some([1], "new")
 
-    def test_a_higher_epoch_may_go_back(self, sink: Sink) -> None:
+    def test_a_higher_epoch_may_go_back(self, sink: SinkUnderTest) -> None:
         self._exactly(sink)
         _written(sink, some([1], "first"), epoch=1, offsets={"0": 9})
         _written(sink, some([1], "replayed"), epoch=2, offsets={"0": 3})
         assert _sorted(sink) == some([1], "replayed")
 
-    def test_a_claim_shuts_out_earlier_epochs(self, sink: Sink) -> None:
+    def test_a_claim_shuts_out_earlier_epochs(self, sink: SinkUnderTest) -> None:
         self._exactly(sink)
         with contextlib.closing(sink.writer()) as writer:
             assert writer.claim(Who("pipeline", "writer", 1)) is None
@@ -225,19 +225,19 @@ class WriterContract:
         _written(sink, some([3], "replayed"), epoch=2, offsets={"0": 3})
         assert _sorted(sink) == [*some([1], "first"), *some([3], "replayed")]
 
-    def _truncates(self, sink: Sink) -> None:
+    def _truncates(self, sink: SinkUnderTest) -> None:
         with contextlib.closing(sink.writer()) as writer:
             if TRUNCATE not in writer.commands:
                 pytest.skip("this sink cannot truncate; a pipeline passes it")
 
-    def _exactly(self, sink: Sink) -> None:
+    def _exactly(self, sink: SinkUnderTest) -> None:
         writer = sink.writer()
         writer.close()
         if writer.guarantee != "exactly once":
             pytest.skip("this sink keeps no offsets")
 
 
-def _rows(sink: Sink, documents: Sequence[Document], op: Op = Op.INSERT) -> pa.RecordBatch:
+def _rows(sink: SinkUnderTest, documents: Sequence[Document], op: Op = Op.INSERT) -> pa.RecordBatch:
     columns = pa.RecordBatch.from_pydict(
         {
             "id": pa.array([d["id"] for d in documents], pa.int64()),
@@ -247,8 +247,8 @@ def _rows(sink: Sink, documents: Sequence[Document], op: Op = Op.INSERT) -> pa.R
     return make_rows(sink.namespace, columns, ["id"], op=op, mode=Mode.SYNC, timestamp=1)
 
 
-def _staged(sink: Sink, rows: Iterable[pa.RecordBatch]) -> Staged:
-    """Staged by a writer of its own, as a task does, and sent to the driver."""
+def _staged(sink: SinkUnderTest, rows: Iterable[pa.RecordBatch]) -> Staged:
+    """Rows that another writer staged, as in a task, and that were sent to the driver."""
     writer = sink.writer()
     staged = writer.stage(rows)
     writer.close()
@@ -256,17 +256,17 @@ def _staged(sink: Sink, rows: Iterable[pa.RecordBatch]) -> Staged:
     return sent
 
 
-def _finish(sink: Sink, staged: Sequence[Staged], offsets: dict[str, Any], *, epoch: int = 1) -> None:
+def _finish(sink: SinkUnderTest, staged: Sequence[Staged], offsets: dict[str, Any], *, epoch: int = 1) -> None:
     with contextlib.closing(sink.writer()) as writer:
         writer.check()
         writer.finish(staged, Who("pipeline", "writer", epoch), offsets)
 
 
 def _written(
-    sink: Sink, documents: Sequence[Document], *, epoch: int = 1, offsets: dict[str, Any] | None = None
+    sink: SinkUnderTest, documents: Sequence[Document], *, epoch: int = 1, offsets: dict[str, Any] | None = None
 ) -> None:
     _finish(sink, [_staged(sink, [_rows(sink, documents)])], offsets or {"0": 1}, epoch=epoch)
 
 
-def _sorted(sink: Sink) -> list[Document]:
+def _sorted(sink: SinkUnderTest) -> list[Document]:
     return sorted(sink.documents(), key=lambda document: int(document["id"]))

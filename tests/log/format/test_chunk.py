@@ -15,7 +15,7 @@ from tailrace.log.format.chunk import (
     TYPED,
     Chunk,
     Compression,
-    Run,
+    PartitionRun,
     _cut,
     batches_of,
     decode,
@@ -37,7 +37,7 @@ def filled(partitions: int = 3, count: int = 10, headers: bool = False) -> Buffe
     return buffer
 
 
-def piece(chunk: Chunk, run: Run) -> memoryview:
+def piece(chunk: Chunk, run: PartitionRun) -> memoryview:
     return memoryview(b"".join(chunk.parts))[run.position : run.position + run.length]
 
 

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from tailrace.errors import Conflict
 from tailrace.log.format import head as heads
-from tailrace.log.format.chunk import Run
+from tailrace.log.format.chunk import PartitionRun
 from tailrace.log.format.head import ChunkEntry, Head, Page, pack, unpack
 from tailrace.storage.tables import LAST, Key
 from tailrace.testing import SimulatedTable
@@ -19,7 +19,9 @@ def entry(
     id: str = IDS[1], counts: dict[int, int] | None = None, gen: int = 0, latest: int = 5, **more: object
 ) -> ChunkEntry:
     counts = {0: 1} if counts is None else counts
-    return ChunkEntry(id, False, gen, 0, tuple(Run(q, n, 10 * q, 9, 7, latest, 2) for q, n in counts.items()), **more)  # type: ignore[arg-type]
+    return ChunkEntry(
+        id, False, gen, 0, tuple(PartitionRun(q, n, 10 * q, 9, 7, latest, 2) for q, n in counts.items()), **more
+    )  # type: ignore[arg-type]
 
 
 def a_table(partitions: int = 2) -> SimulatedTable:
@@ -43,7 +45,7 @@ def refused(table: SimulatedTable, *actions: object) -> bool:
 
 
 runs = st.builds(
-    Run,
+    PartitionRun,
     st.integers(0, 127),
     st.integers(1, 10**6),
     st.integers(0, 2**40),
@@ -61,7 +63,9 @@ runs = st.builds(
     st.lists(runs, max_size=5),
     st.lists(st.tuples(st.sampled_from(IDS), st.lists(st.tuples(st.integers(0, 127), st.integers(1, 99))))),
 )
-def test_an_entry_is_stored_and_read_back(id: str, inline: bool, gen: int, some: list[Run], made: list) -> None:  # type: ignore[type-arg]
+def test_an_entry_is_stored_and_read_back(
+    id: str, inline: bool, gen: int, some: list[PartitionRun], made: list
+) -> None:  # type: ignore[type-arg]
     made_of = tuple((i, tuple(counts)) for i, counts in made)
     one = ChunkEntry(id, inline, gen, 0, tuple(some), made_of)
     assert unpack(pack(one)) == one
@@ -164,7 +168,7 @@ def test_a_page_of_the_largest_topic_fits_its_item() -> None:
             False,
             2**20,
             0,
-            tuple(Run(q, 2**20, 2**31, 2**31, 2**32 - 1, 2**47, 2**40) for q in range(128)),
+            tuple(PartitionRun(q, 2**20, 2**31, 2**31, 2**32 - 1, 2**47, 2**40) for q in range(128)),
         )
         table.write(heads.append("t", 0, [big]))
     table.write(*heads.roll("t", head_of(table)))

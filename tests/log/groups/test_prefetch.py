@@ -11,7 +11,7 @@ from tailrace.errors import Fenced, Unavailable
 from tailrace.log import catalog
 from tailrace.log.groups import group as groups
 from tailrace.log.groups.member import PartitionMember
-from tailrace.log.groups.prefetch import Consuming, Inbox
+from tailrace.log.groups.prefetch import ConsumerSettings, Inbox
 from tailrace.log.read.fetched import Fetched
 from tailrace.log.topic import as_records
 from tailrace.log.topic_log import TopicLog
@@ -36,7 +36,7 @@ class Bench:
         member = PartitionMember(shared(), number, ttl=TTL, wall=lambda: 0.0)
         self.sim.do(member.join("earliest"))
         self.sim.do(member.balance())
-        consuming = Consuming.of({"ttl": TTL, "commit_interval": 1000, **settings})
+        consuming = ConsumerSettings.of({"ttl": TTL, "commit_interval": 1000, **settings})
         inbox = Inbox(member, consuming, threading.Event(), threading.Event(), threading.Event())
         self.look(inbox)
         return inbox
@@ -63,7 +63,7 @@ class Bench:
     def free(self, partition: int) -> None:
         """… and gives it back."""
         key = shared().shard(partition)
-        self.sim.do(lease.release(lease.Held(key, 99, self.sim.table.items[key]["epoch"])))
+        self.sim.do(lease.release(lease.HeldLease(key, 99, self.sim.table.items[key]["epoch"])))
 
 
 @pytest.fixture
@@ -280,7 +280,7 @@ def test_a_member_without_its_share_looks_often_at_first_and_then_less(bench: Be
     two = PartitionMember(shared(), 2, ttl=TTL, wall=lambda: 0.0)
     bench.sim.do(two.join("earliest"))
     waiting = Inbox(
-        two, Consuming(ttl=TTL, commit_interval=1000), threading.Event(), threading.Event(), threading.Event()
+        two, ConsumerSettings(ttl=TTL, commit_interval=1000), threading.Event(), threading.Event(), threading.Event()
     )
     pauses = []
     for _ in range(7):
@@ -302,7 +302,7 @@ def test_a_second_member_soon_has_its_share(kept: str, seconds: float):
     def joined(number: int) -> Inbox:
         member = PartitionMember(groups.Group("g", log, 4), number, ttl=TTL, wall=lambda: 0.0)
         store.run(member.join("earliest"))
-        settings = Consuming.of({"ttl": TTL})
+        settings = ConsumerSettings.of({"ttl": TTL})
         return Inbox(member, settings, threading.Event(), threading.Event(), threading.Event())
 
     def run(*inboxes: Inbox) -> None:

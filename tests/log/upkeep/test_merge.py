@@ -91,13 +91,15 @@ def test_records_with_and_without_headers_are_merged(home: Home) -> None:
 def test_typed_rows_are_merged_where_their_schemas_are_alike(home: Home) -> None:
     from tailrace.adaptors.rows.rows import make_rows
     from tailrace.log.write.append import commit
-    from tailrace.log.write.staged_chunk import pack_up, unpack_parcels
+    from tailrace.log.write.staged_chunk import place_staged, stage_chunks
 
     topic = home.topic("t", partitions=1)
     for n in range(24):
         columns = {"id": [n]} if n % 8 else {"id": [n], "other": ["x"]}
         rows = make_rows(f"shop.{n // 12}", pa.RecordBatch.from_pydict(columns), ["id"])
-        placed = unpack_parcels(topic.log, [pack_up(topic.store, topic.log, topic.described, [rows])])
+        placed = topic.store.run(
+            place_staged(topic.log, [stage_chunks(topic.store, topic.log, topic.described, [rows])])
+        )
         assert placed is not None
         run(topic, commit([placed]))
     told = [(f.offset + n, row, f.data.schema.metadata) for f in topic.fetch() for n, row in enumerate(_rows(f.data))]

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tailrace.coordination.rules import without
 from tailrace.log.format import head as heads
-from tailrace.log.format.chunk import MANIFEST, Run
+from tailrace.log.format.chunk import MANIFEST, PartitionRun
 from tailrace.log.format.head import ChunkEntry, Page
 from tailrace.log.upkeep.merge_plan import (
     MAX_PAGES_PER_MERGE,
@@ -27,7 +27,7 @@ SIZE = 6400
 
 
 def entry(size: int, id: str = "x", gen: int = 0, kind: int = 0, made_of: tuple = (), latest: int = 0) -> ChunkEntry:
-    return ChunkEntry(id, False, gen, kind, (Run(0, 1, 0, size, 0, latest, 0),), made_of)
+    return ChunkEntry(id, False, gen, kind, (PartitionRun(0, 1, 0, size, 0, latest, 0),), made_of)
 
 
 def page(number: int, *entries: ChunkEntry, last: int | None = None) -> Page:
@@ -71,7 +71,7 @@ def test_ids_behind_the_fence_are_forgotten_and_it_is_said() -> None:
 
 
 def test_a_merged_entry_is_forgotten_as_a_whole() -> None:
-    merged = ChunkEntry("m", False, 2, 0, (Run(0, 5, 0, 1, 0, 0, 0),), (("a", ((0, 2),)), ("b", ((0, 3),))))
+    merged = ChunkEntry("m", False, 2, 0, (PartitionRun(0, 5, 0, 1, 0, 0, 0),), (("a", ((0, 2),)), ("b", ((0, 3),))))
     assert remembered([merged], 3) == (("", ((0, 5),)),)
     assert remembered([merged], 2) == merged.made_of
 

@@ -12,8 +12,8 @@ from tailrace.home import Home
 from tailrace.log.format import head as heads
 from tailrace.log.topic import Topic
 from tailrace.log.upkeep.retention_clock import DAY_MS, counted
-from tailrace.log.upkeep.scheduler import Keeper
-from tailrace.log.upkeep.topic_upkeep import Tended
+from tailrace.log.upkeep.scheduler import HomeUpkeep
+from tailrace.log.upkeep.topic_upkeep import UpkeepResult
 from tests.log.driving import simulated_home
 
 HOUR_MS = DAY_MS // 24
@@ -39,9 +39,9 @@ def filled(home: Home, *ages: int, **settings: object) -> Topic:
     return topic
 
 
-def upkeep(home: Home, wall: int) -> Tended:
+def upkeep(home: Home, wall: int) -> UpkeepResult:
     """One upkeep on a host whose clock says so."""
-    return Keeper(home.store, wall=lambda: wall / 1000).run()[0]
+    return HomeUpkeep(home.store, wall=lambda: wall / 1000).run()[0]
 
 
 def left(topic: Topic) -> int:

@@ -15,7 +15,7 @@ from tailrace.coordination.lease import Lease, lease_key
 from tailrace.errors import Busy, Fenced, UnknownTopic
 from tailrace.home import Home
 from tailrace.log.format import head as heads
-from tailrace.log.upkeep.scheduler import LEASE, Keeper, Pace
+from tailrace.log.upkeep.scheduler import LEASE, HomeUpkeep, UpkeepPace
 from tests.log.driving import simulated_home
 from tests.log.homes import EVERYWHERE, opened, until
 
@@ -87,7 +87,7 @@ def test_who_loses_the_lease_stops(monkeypatch: pytest.MonkeyPatch) -> None:
     written: list[int] = []
     monkeypatch.setattr(Lease, "held", property(lambda lease: lease._held is not None and not written))
     with pytest.raises(Fenced, match="taken over"):
-        Keeper(home.store, Pace(told=lambda topic, bytes: written.append(bytes))).run()
+        HomeUpkeep(home.store, UpkeepPace(told=lambda topic, bytes: written.append(bytes))).run()
     assert len(written) == 1
 
 
@@ -104,7 +104,7 @@ def test_who_loses_the_lease_while_it_holds_its_rate_stops(monkeypatch: pytest.M
             threading.Timer(0.1, lost.set).start()
 
     with pytest.raises(Fenced, match="taken over"):
-        Keeper(home.store, Pace(10, told)).run()
+        HomeUpkeep(home.store, UpkeepPace(10, told)).run()
     assert len(written) == 1
     assert time.monotonic() - written[0] < 30, "not only once it may write again"
 
@@ -114,7 +114,7 @@ def test_it_writes_no_faster_than_it_may(tmp_path: Path) -> None:
         filled(home)
         began = time.monotonic()
         written: list[int] = []
-        done = Keeper(home.store, Pace(5_000, lambda topic, bytes: written.append(bytes))).run()
+        done = HomeUpkeep(home.store, UpkeepPace(5_000, lambda topic, bytes: written.append(bytes))).run()
         assert sum(written) == done[0].written_bytes > 1000
         assert time.monotonic() - began >= sum(written) / 5_000
 
@@ -149,7 +149,7 @@ def test_what_deleted_topics_left_is_removed(monkeypatch: pytest.MonkeyPatch) ->
 def test_it_can_be_stopped_in_the_middle(tmp_path: Path) -> None:
     with tailrace.open(tmp_path) as home:
         filled(home)
-        keeper = Keeper(home.store, Pace(1.0, lambda topic, bytes: keeper.stop()))
+        keeper = HomeUpkeep(home.store, UpkeepPace(1.0, lambda topic, bytes: keeper.stop()))
         (done,) = keeper.run()
         assert done.error == "stopped before it was finished"
         assert len(list(home.topic("t").records())) == 60
@@ -178,11 +178,11 @@ def test_what_fails_in_the_background_is_logged_and_tried_again(
 ) -> None:
     calls: list[int] = []
 
-    def fail(self: Keeper) -> list[Any]:
+    def fail(self: HomeUpkeep) -> list[Any]:
         calls.append(1)
         raise ZeroDivisionError("not today")
 
-    monkeypatch.setattr(Keeper, "run", fail)
+    monkeypatch.setattr(HomeUpkeep, "run", fail)
     with tailrace.open(tmp_path) as home:
         home.start_upkeep(every=0.02)
         until(lambda: len(calls) > 2)

@@ -10,7 +10,7 @@ import pytest
 
 from tailrace.coordination import guard
 from tailrace.coordination.rules import without
-from tailrace.errors import Unavailable
+from tailrace.errors import ObjectMissing
 from tailrace.log.format import head as heads
 from tailrace.log.format import manifest
 from tailrace.log.format.chunk import MANIFEST
@@ -44,7 +44,7 @@ def driver(sim: Simulation) -> Factory:
                 try:
                     yield from _batch(sim, life, seq, records)
                     break
-                except Unavailable:  # cleaned away while it was slow: the tasks run again
+                except ObjectMissing:  # cleaned away while it was slow: the tasks run again
                     must(ghost_of(sim).head(sim).fence > 0, "cleaned away, and nobody has cleaned")
             for record in records:
                 ghost_of(sim).ack(sim, 0, record, None)

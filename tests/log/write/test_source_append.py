@@ -8,7 +8,7 @@ import pytest
 
 from tailrace.log.topic_log import TopicLog
 from tailrace.log.write.placement import place
-from tailrace.log.write.source_append import SourceProgress, open_reader, reader_key, take_in
+from tailrace.log.write.source_append import SourceGuard, open_reader, reader_key, take_in
 from tailrace.storage.calls import Store, Write
 from tailrace.storage.tables import Item
 from tests.log.driving import TABLES, Driven, chunk, land, new_log, simulated, stored, view
@@ -17,7 +17,7 @@ from tests.log.driving import TABLES, Driven, chunk, land, new_log, simulated, s
 def batch(store: Store, log: TopicLog, item: Item, value: bytes, position: Any, **others: Any) -> Driven:
     """A life that takes in one record and moves to a position."""
     placed = store.run(place(log, chunk((0, value))))
-    return Driven(store, take_in([placed], SourceProgress(reader_key("s"), item, position, others)))
+    return Driven(store, take_in([placed], SourceGuard(reader_key("s"), item, position, others)))
 
 
 @pytest.mark.parametrize("kept", TABLES)

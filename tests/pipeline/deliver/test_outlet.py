@@ -18,7 +18,7 @@ from tailrace.adaptors.rows.rows import make_rows
 from tailrace.errors import Fenced, NotReady, NotThere, TailraceError
 from tailrace.home import Home
 from tailrace.log.write.append import commit
-from tailrace.log.write.staged_chunk import pack_up, unpack_parcels
+from tailrace.log.write.staged_chunk import place_staged, stage_chunks
 from tailrace.pipeline.deliver import batch, delivery_jobs
 from tailrace.pipeline.deliver.offsets import Mark
 from tailrace.pipeline.functions import each
@@ -264,7 +264,7 @@ def more(path: Path) -> None:
     """One more message in the log, by another process."""
     with tailrace.open(path / "home") as home:
         topic, one = home.topic("shop-log"), make_rows("A", pa.record_batch({"id": pa.array([99])}), ["id"])
-        placed = unpack_parcels(topic.log, [pack_up(home.store, topic.log, topic.described, [one])])
+        placed = home.store.run(place_staged(topic.log, [stage_chunks(home.store, topic.log, topic.described, [one])]))
         assert placed is not None
         home.store.run(commit([placed]))
 

@@ -12,7 +12,7 @@ from tailrace.adaptors.contract import Piece
 from tailrace.adaptors.rows.rows import make_rows
 from tailrace.errors import Fenced
 from tailrace.home import Home
-from tailrace.log.write.staged_chunk import Parcel, pack_up
+from tailrace.log.write.staged_chunk import StagedChunks, stage_chunks
 from tailrace.pipeline.ingest.commit_log import CommitLog
 
 TABLE = "shop.orders"
@@ -28,8 +28,8 @@ def rows(*ids: int) -> pa.RecordBatch:
     return make_rows(TABLE, pa.RecordBatch.from_pydict({"id": list(ids)}), ["id"])
 
 
-def packed(home: Home, log: CommitLog, *ids: int) -> Parcel:
-    return pack_up(home.store, log.topic.log, log.topic.described, [rows(*ids)] if ids else [])
+def packed(home: Home, log: CommitLog, *ids: int) -> StagedChunks:
+    return stage_chunks(home.store, log.topic.log, log.topic.described, [rows(*ids)] if ids else [])
 
 
 def records(log: CommitLog) -> int:

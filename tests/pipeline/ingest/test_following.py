@@ -20,7 +20,7 @@ from tailrace.adaptors.rows.rows import make_rows, messages_of
 from tailrace.errors import Fenced, Unavailable
 from tailrace.log.record import Mode, Op
 from tailrace.log.write.placement import Placed
-from tailrace.log.write.source_append import SourceProgress, take_in
+from tailrace.log.write.source_append import SourceGuard, take_in
 from tailrace.pipeline.ingest.commit_log import CommitLog, last_message
 from tailrace.pipeline.ingest.committer import MAX_WAITING
 from tailrace.pipeline.ingest.copying import Copying
@@ -124,7 +124,7 @@ def test_a_table_that_appears_is_not_copied_beside_a_commit(tmp_path: Path) -> N
             log.plan(found.appeared[0], [])
             copied.set()
 
-        def slow(placed: list[Placed], progress: SourceProgress) -> Steps[tuple[bool, Item]]:
+        def slow(placed: list[Placed], progress: SourceGuard) -> Steps[tuple[bool, Item]]:
             if progress.position == "1":
                 copied.wait(0.5)
             return take_in(placed, progress)

@@ -18,7 +18,10 @@ from tailrace.spark.runtime.java import java_home
 @pytest.fixture(autouse=True)
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    for name in (class_archive.OFF, "SPARK_SUBMIT_OPTS"):  # by which the other tests' Javas use one that is there
+    for name in (
+        class_archive.SWITCH_VARIABLE,
+        "SPARK_SUBMIT_OPTS",
+    ):  # by which the other tests' Javas use one that is there
         monkeypatch.delenv(name, raising=False)
     return tmp_path / "tailrace"
 
@@ -41,9 +44,9 @@ def test_it_is_used_once_it_is_there(tmp_path: Path, cache: Path, monkeypatch: p
     cache.mkdir()
     path = whole(java)
     assert f"-XX:SharedArchiveFile={path}" in class_archive.used(java)
-    monkeypatch.setenv(class_archive.OFF, "off")
+    monkeypatch.setenv(class_archive.SWITCH_VARIABLE, "off")
     assert class_archive.used(java) == ()
-    monkeypatch.delenv(class_archive.OFF)
+    monkeypatch.delenv(class_archive.SWITCH_VARIABLE)
     assert class_archive.used(a_java(tmp_path / "java", "17.0.2")) == (), "another Java has another one"
 
 
@@ -60,9 +63,9 @@ def test_a_folder_that_java_would_misread_is_not_used(tmp_path: Path, monkeypatc
 def test_it_is_not_made_if_there_or_unwanted(tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(subprocess, "Popen", lambda *_, **__: pytest.fail("it was made"))
     java = a_java(tmp_path / "java", "17.0.1")
-    monkeypatch.setenv(class_archive.OFF, "off")
+    monkeypatch.setenv(class_archive.SWITCH_VARIABLE, "off")
     assert class_archive.made_later(java) is None
-    monkeypatch.delenv(class_archive.OFF)
+    monkeypatch.delenv(class_archive.SWITCH_VARIABLE)
     cache.mkdir()
     whole(java)
     assert class_archive.made_later(java) is None

@@ -284,7 +284,7 @@ def test_many_chunks_go_through_a_manifest(home: Home) -> None:
 def test_a_commit_of_very_many_chunks_is_one_small_write(home: Home) -> None:
     topic = home.topic("orders", partitions=1)
     tasks = 1000
-    with patch.object(writing, "SMALL", 0):  # each task puts an object
+    with patch.object(writing, "MAX_BYTES_HANDED_TO_DRIVER", 0):  # each task puts an object
         writer = source(home, topic="orders", writeId="w").writer(VALUE, False)
         messages = [writer.write(iter([numbered(n, 1)])) for n in range(tasks)]
     table = home_at(home.url).store.table

@@ -21,13 +21,13 @@ from pyspark.sql.datasource import (
 
 from tailrace.spark.source.filters import wanted
 from tailrace.spark.source.offsets import shared, to_json
-from tailrace.spark.source.ranges import Range, grouped, slices
+from tailrace.spark.source.ranges import OffsetRange, grouped, slices
 
 COUNTS = some.lists(some.integers(0, 300), min_size=1, max_size=12)
 
 
-def ranges(counts: list[int]) -> list[Range]:
-    return [Range(f"t{n % 2}", "id", n, 5, 5 + count) for n, count in enumerate(counts)]
+def ranges(counts: list[int]) -> list[OffsetRange]:
+    return [OffsetRange(f"t{n % 2}", "id", n, 5, 5 + count) for n, count in enumerate(counts)]
 
 
 @given(COUNTS, some.none() | some.integers(1, 20), some.none() | some.integers(1, 200))
@@ -44,9 +44,9 @@ def test_every_record_is_in_one_task(counts: list[int], tasks: int | None, most:
 
 
 def test_small_neighbours_share_a_task() -> None:
-    made = grouped([Range("a", "", q, 0, n) for q, n in enumerate((10, 20, 90, 5, 5))], 100)
+    made = grouped([OffsetRange("a", "", q, 0, n) for q, n in enumerate((10, 20, 90, 5, 5))], 100)
     assert [[r.partition for r in group] for group in made] == [[0, 1], [2, 3, 4]]
-    assert len(grouped([Range("a", "", 0, 0, 1), Range("b", "", 1, 0, 1)])) == 2  # a task reads one topic
+    assert len(grouped([OffsetRange("a", "", 0, 0, 1), OffsetRange("b", "", 1, 0, 1)])) == 2  # a task reads one topic
 
 
 @given(some.lists(some.integers(0, 1000), min_size=1, max_size=10), some.integers(1, 2000))
@@ -95,7 +95,7 @@ def holds(filter: Filter, row: dict[str, int]) -> bool:
 def test_no_record_that_filters_let_through_is_left_out(chosen: list[Filter]) -> None:
     found = wanted(chosen)
     for q in range(12):
-        cut = found.of(Range("t", "", q, 0, 12))
+        cut = found.of(OffsetRange("t", "", q, 0, 12))
         kept = set(range(cut.start, cut.end)) if cut else set()
         assert {n for n in range(12) if all(holds(f, {"partition": q, "offset": n}) for f in chosen)} <= kept
 

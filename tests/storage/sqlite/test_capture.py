@@ -15,7 +15,7 @@ import pytest
 from tailrace.errors import BadInput, BadSetting, NotThere
 from tailrace.storage.changes import View
 from tailrace.storage.sqlite.capture import Capture
-from tailrace.storage.sqlite.database import Database
+from tailrace.storage.sqlite.database import SqliteDatabase
 from tailrace.storage.sqlite.table import SqliteTable
 from tailrace.storage.tables import Absent, Add, Delete, Key, Put, Update
 from tailrace.testing.changescontract import ChangesContract, all_of
@@ -36,7 +36,7 @@ class Clock:
 class TestContract(ChangesContract):
     @pytest.fixture
     def table(self, tmp_path: Path) -> Iterator[SqliteTable]:
-        table = SqliteTable(Database(tmp_path / "home.db"))
+        table = SqliteTable(SqliteDatabase(tmp_path / "home.db"))
         table.capture("both")
         yield table
         table.close()
@@ -49,7 +49,7 @@ class TestContract(ChangesContract):
 class TestContractInSmallShards(TestContract):
     @pytest.fixture
     def table(self, tmp_path: Path) -> Iterator[SqliteTable]:
-        table = SqliteTable(Database(tmp_path / "home.db"))
+        table = SqliteTable(SqliteDatabase(tmp_path / "home.db"))
         table.capture("both", roll_records=7)
         yield table
         table.close()
@@ -67,7 +67,7 @@ def path(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def table(path: Path, clock: Clock) -> Iterator[SqliteTable]:
-    table = SqliteTable(Database(path, clock=clock))
+    table = SqliteTable(SqliteDatabase(path, clock=clock))
     yield table
     table.close()
 
@@ -113,7 +113,7 @@ def test_only_what_happens_after_it_was_switched_on(table: SqliteTable) -> None:
 def test_it_stays_on_and_keeps_its_view(path: Path, table: SqliteTable, clock: Clock) -> None:
     changes = table.capture("new")
     put(table, 1)
-    other = SqliteTable(Database(path, clock=clock))
+    other = SqliteTable(SqliteDatabase(path, clock=clock))
     put(other, 2)
     again = other.capture("new")
     assert again.shards() == changes.shards()
@@ -127,14 +127,14 @@ def test_it_stays_on_and_keeps_its_view(path: Path, table: SqliteTable, clock: C
 
 def test_a_writer_that_never_heard_of_it_is_captured(path: Path, table: SqliteTable, clock: Clock) -> None:
     put(table, 1)
-    other = SqliteTable(Database(path, clock=clock))
+    other = SqliteTable(SqliteDatabase(path, clock=clock))
     changes = other.capture("both")
     put(table, 2)
     script = (
-        "import sys; from tailrace.storage.sqlite.database import Database;"
+        "import sys; from tailrace.storage.sqlite.database import SqliteDatabase;"
         "from tailrace.storage.sqlite.table import SqliteTable;"
         "from tailrace.storage.tables import *;"
-        "SqliteTable(Database(sys.argv[1])).write(Put(Key('p', 3), {}, (Absent(),)))"
+        "SqliteTable(SqliteDatabase(sys.argv[1])).write(Put(Key('p', 3), {}, (Absent(),)))"
     )
     subprocess.run([sys.executable, "-c", script, str(path)], check=True, timeout=60)
     assert numbers(changes) == [[2, 3]]
@@ -142,7 +142,7 @@ def test_a_writer_that_never_heard_of_it_is_captured(path: Path, table: SqliteTa
 
 
 def test_tables_of_one_database_are_captured_apart(path: Path) -> None:
-    database = Database(path)
+    database = SqliteDatabase(path)
     one, two, three = (SqliteTable(database, name) for name in ("one", "two", "three"))
     first, second = one.capture("both"), two.capture("keys")
     put(one, 1)

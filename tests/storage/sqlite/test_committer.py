@@ -13,8 +13,8 @@ import apsw
 import pytest
 
 from tailrace.errors import Broken, Conflict, DiskFull, TimedOut
-from tailrace.storage.sqlite.committer import Committer
-from tailrace.storage.sqlite.database import Database
+from tailrace.storage.sqlite.committer import SqliteCommitter
+from tailrace.storage.sqlite.database import SqliteDatabase
 from tailrace.storage.sqlite.table import SqliteTable
 from tailrace.storage.tables import Absent, Add, Equals, Key, Put, Set, Update
 from tailrace.testing.tablecases import at_once
@@ -45,7 +45,7 @@ def disk() -> Disk:
 @pytest.fixture
 def table(tmp_path: Path, disk: Disk) -> Iterator[SqliteTable]:
     vfs = WatchedVFS(disk.told)
-    table = SqliteTable(Database(tmp_path / "home.db", vfs=vfs.name))
+    table = SqliteTable(SqliteDatabase(tmp_path / "home.db", vfs=vfs.name))
     table.write(*(Put(Key("p", i), {"n": 0}, (Absent(),)) for i in range(20)))
     disk.syncs = 0
     yield table
@@ -186,7 +186,7 @@ def test_an_interrupted_leader_leaves_nobody_waiting(table: SqliteTable) -> None
 def test_who_waits_too_long_gives_up_and_the_others_go_on(tmp_path: Path) -> None:
     connection = apsw.Connection(str(tmp_path / "x.db"))
     connection.execute("CREATE TABLE t (n)")
-    committer = Committer(connection, lambda error: error, lambda: None, 0.2)
+    committer = SqliteCommitter(connection, lambda error: error, lambda: None, 0.2)
     go = threading.Event()
 
     def add(n: int) -> Callable[[apsw.Cursor], None]:

@@ -12,7 +12,7 @@ import pytest
 
 from tailrace.errors import Conflict, TailraceError
 from tailrace.storage.sqlite.codec import pack
-from tailrace.storage.sqlite.database import Database
+from tailrace.storage.sqlite.database import SqliteDatabase
 from tailrace.storage.sqlite.recent_items import MAX_RECENT_ITEM_BYTES, MAX_RECENT_ITEMS
 from tailrace.storage.sqlite.table import SqliteTable
 from tailrace.storage.tables import Absent, Add, Check, Delete, Equals, Key, Put, Set, Update
@@ -23,7 +23,7 @@ ONE_MORE = Update(KEY, (Add("n", 1),))
 
 @pytest.fixture
 def table(tmp_path: Path) -> Iterator[SqliteTable]:
-    with closing(SqliteTable(Database(tmp_path / "home.db"))) as table:
+    with closing(SqliteTable(SqliteDatabase(tmp_path / "home.db"))) as table:
         table.write(Put(KEY, {"n": 0}, (Absent(),)))
         table.write(ONE_MORE)
         yield table
@@ -49,7 +49,7 @@ def test_a_conflict_forgets_nothing(table: SqliteTable) -> None:
 
 
 def test_another_connection_s_change_is_seen(table: SqliteTable) -> None:
-    with closing(SqliteTable(Database(table.database.path))) as other:
+    with closing(SqliteTable(SqliteDatabase(table.database.path))) as other:
         for n in range(2, 20, 2):
             assert table.write(ONE_MORE)[0] == {"p": "p", "i": 1, "n": n}
             assert other.write(ONE_MORE)[0] == {"p": "p", "i": 1, "n": n + 1}

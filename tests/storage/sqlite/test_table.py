@@ -16,7 +16,7 @@ import apsw
 import pytest
 
 from tailrace.errors import BadName, Closed, Conflict
-from tailrace.storage.sqlite.database import Database
+from tailrace.storage.sqlite.database import SqliteDatabase
 from tailrace.storage.sqlite.table import SqliteTable
 from tailrace.storage.tables import Absent, Add, Check, Key, Put, Set, Update
 from tailrace.testing.tablecases import at_once
@@ -25,11 +25,11 @@ from tests.faults.vfs import WatchedVFS
 
 COUNT = """
 import sys
-from tailrace.storage.sqlite.database import Database
+from tailrace.storage.sqlite.database import SqliteDatabase
 from tailrace.storage.sqlite.table import SqliteTable
 from tailrace.storage.tables import Add, Key, Update
 
-table = SqliteTable(Database(sys.argv[1]))
+table = SqliteTable(SqliteDatabase(sys.argv[1]))
 me, times = int(sys.argv[2]), int(sys.argv[3])
 for _ in range(times):
     table.write(Update(Key("shared"), (Add("n", 1),)), Update(Key("own", me), (Add("n", 1),)))
@@ -40,7 +40,7 @@ for _ in range(times):
 class TestContract(TableContract):
     @pytest.fixture
     def table(self, tmp_path: Path) -> Iterator[SqliteTable]:
-        table = SqliteTable(Database(tmp_path / "home.db"))
+        table = SqliteTable(SqliteDatabase(tmp_path / "home.db"))
         yield table
         table.close()
 
@@ -48,7 +48,7 @@ class TestContract(TableContract):
 class TestContractWithCapture(TableContract):
     @pytest.fixture
     def table(self, tmp_path: Path) -> Iterator[SqliteTable]:
-        table = SqliteTable(Database(tmp_path / "home.db"), "captured")
+        table = SqliteTable(SqliteDatabase(tmp_path / "home.db"), "captured")
         table.capture("both")
         yield table
         table.close()
@@ -61,7 +61,7 @@ def path(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def table(path: Path) -> Iterator[SqliteTable]:
-    table = SqliteTable(Database(path))
+    table = SqliteTable(SqliteDatabase(path))
     yield table
     table.close()
 
@@ -103,7 +103,7 @@ def integrity(path: Path) -> object:
 def test_what_it_makes_is_for_its_owner_alone(path: Path) -> None:
     before = os.umask(0)
     try:
-        table = SqliteTable(Database(path))
+        table = SqliteTable(SqliteDatabase(path))
         table.write(Put(Key("p"), {}, (Absent(),)))
     finally:
         os.umask(before)
@@ -116,14 +116,14 @@ def test_what_it_makes_is_for_its_owner_alone(path: Path) -> None:
 
 def test_items_are_there_when_it_is_opened_again(path: Path) -> None:
     for n in range(3):
-        table = SqliteTable(Database(path))
+        table = SqliteTable(SqliteDatabase(path))
         assert len(table.query("p").items) == n
         table.write(Put(Key("p", n), {"n": n}, (Absent(),)))
         table.close()
 
 
 def test_tables_share_a_database_until_the_last_is_closed(path: Path) -> None:
-    database = Database(path)
+    database = SqliteDatabase(path)
     one, two = SqliteTable(database, "one"), SqliteTable(database, "two")
     one.write(Put(Key("p"), {"of": "one"}, (Absent(),)))
     two.write(Put(Key("p"), {"of": "two"}, (Absent(),)))
@@ -140,7 +140,7 @@ def test_tables_share_a_database_until_the_last_is_closed(path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["", "Items", "a-b", "sqlite_x", "a;drop", "1a", "a" * 64, "items_key"])
 def test_names_of_tables(path: Path, name: str) -> None:
-    database = Database(path)
+    database = SqliteDatabase(path)
     with pytest.raises(BadName):
         SqliteTable(database, name)
     database.close()
@@ -162,7 +162,7 @@ def test_the_data_version_tells_of_any_commit(table: SqliteTable, path: Path) ->
     assert table.data_version() == seen[0]
     table.write(Put(Key("p"), {"n": 0}, (Absent(),)))
     seen.append(table.data_version())
-    other = SqliteTable(Database(path))
+    other = SqliteTable(SqliteDatabase(path))
     other.write(Update(Key("p"), (Add("n", 1),)))
     other.close()
     seen.append(table.data_version())
@@ -174,12 +174,12 @@ def test_the_data_version_tells_of_any_commit(table: SqliteTable, path: Path) ->
 
 def test_many_open_a_new_database_at_once(path: Path) -> None:
     def work(worker: int) -> None:
-        table = SqliteTable(Database(path))
+        table = SqliteTable(SqliteDatabase(path))
         table.write(Put(Key("p", worker), {}, (Absent(),)))
         table.close()
 
     at_once(8, work)
-    table = SqliteTable(Database(path))
+    table = SqliteTable(SqliteDatabase(path))
     assert [item["i"] for item in table.query("p").items] == list(range(8))
     table.close()
 
@@ -195,14 +195,14 @@ def test_many_processes_open_a_new_database_and_count(path: Path) -> None:
     arguments = [[sys.executable, "-c", script, str(path), str(worker), "50"] for worker in range(4)]
     processes = [subprocess.Popen(a, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for a in arguments]
     assert [finished(process) for process in processes] == [50] * 4
-    table = SqliteTable(Database(path))
+    table = SqliteTable(SqliteDatabase(path))
     assert table.get(Key("shared")) == {"p": "shared", "i": 0, "n": 200}
     assert [item["n"] for item in table.query("own").items] == [50] * 4
     table.close()
 
 
 def test_killed_processes_lose_nothing_they_were_answered(path: Path) -> None:
-    table = SqliteTable(Database(path))
+    table = SqliteTable(SqliteDatabase(path))
     table.write(*(Put(key, {"n": 0}, (Absent(),)) for key in (Key("shared"), *(Key("own", i) for i in range(4)))))
     processes = [counter(path, worker, 1_000_000 if worker < 3 else 300) for worker in range(4)]
     answered = [killed_after(process, 30) for process in processes[:3]] + [finished(processes[3])]
@@ -218,13 +218,13 @@ def test_killed_processes_lose_nothing_they_were_answered(path: Path) -> None:
 FORK = """
 import os, sys
 from tailrace.errors import HomeError
-from tailrace.storage.sqlite.database import Database
+from tailrace.storage.sqlite.database import SqliteDatabase
 from tailrace.storage.sqlite.table import SqliteTable
 from tailrace.storage.tables import Absent, Add, Key, Put, Update
 
-table = SqliteTable(Database(sys.argv[1]))
+table = SqliteTable(SqliteDatabase(sys.argv[1]))
 table.write(Put(Key("p"), {"n": 0}, (Absent(),)))
-closed = Database(sys.argv[1] + "-closed")
+closed = SqliteDatabase(sys.argv[1] + "-closed")
 closed.close()
 child = os.fork()
 if child == 0:
@@ -234,9 +234,9 @@ if child == 0:
         except HomeError as error:
             return "fork" in str(error)
     ok = refused(lambda: table.get(Key("p"))) and refused(lambda: table.write(Update(Key("p"), (Add("n", 1),))))
-    ok = ok and refused(lambda: Database(sys.argv[1])) and refused(lambda: table.data_version())
+    ok = ok and refused(lambda: SqliteDatabase(sys.argv[1])) and refused(lambda: table.data_version())
     table.close()
-    Database(sys.argv[1] + "-closed").close()
+    SqliteDatabase(sys.argv[1] + "-closed").close()
     sys.exit(0 if ok else 3)
 assert os.waitpid(child, 0)[1] == 0
 table.write(Update(Key("p"), (Add("n", 1),)))
@@ -267,7 +267,7 @@ def test_the_wal_stays_short_under_writers_that_never_pause(path: Path, monkeypa
         finishing = False
 
     vfs = WatchedVFS(one_more)
-    table = SqliteTable(Database(path, vfs=vfs.name))
+    table = SqliteTable(SqliteDatabase(path, vfs=vfs.name))
     between = table.database._checkpointer._between
     monkeypatch.setattr(table.database._checkpointer, "_between", finish)
     table.write(Put(Key("p", 1), {}, (Absent(),)), Put(Key("p", 2), {"n": 0}, (Absent(),)))

@@ -20,7 +20,7 @@ import pytest
 from tailrace.errors import Broken, Conflict, Damaged, DiskFull, HomeError, TooManyFiles, Unavailable
 from tailrace.storage.local.files import Files, SyncFailed
 from tailrace.storage.sqlite import watermark
-from tailrace.storage.sqlite.database import Database
+from tailrace.storage.sqlite.database import SqliteDatabase
 from tailrace.storage.sqlite.database_file import check_sqlite
 from tailrace.storage.sqlite.journal import PAGE_BYTES
 from tailrace.storage.sqlite.table import SqliteTable
@@ -61,7 +61,7 @@ def path(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def table(path: Path, vfs: str, disk: Disk) -> Iterator[SqliteTable]:
-    table = SqliteTable(Database(path, vfs=vfs))
+    table = SqliteTable(SqliteDatabase(path, vfs=vfs))
     table.write(Put(Key("p"), {"n": 0}, (Absent(),)))
     yield table
     disk.fail = {}
@@ -69,7 +69,7 @@ def table(path: Path, vfs: str, disk: Disk) -> Iterator[SqliteTable]:
 
 
 def counted(path: Path) -> int:
-    table = SqliteTable(Database(path))
+    table = SqliteTable(SqliteDatabase(path))
     item = table.get(Key("p"))
     table.close()
     assert item is not None
@@ -84,14 +84,14 @@ def test_an_old_sqlite_is_refused(path: Path, monkeypatch: pytest.MonkeyPatch) -
             check_sqlite(version)
     monkeypatch.setattr(apsw, "sqlite_lib_version", lambda: "3.46.0")
     with pytest.raises(HomeError, match=r"pip install 'apsw>=3\.51\.3'"):
-        Database(path)
+        SqliteDatabase(path)
     assert not path.exists()
 
 
 def test_a_file_that_is_no_database(path: Path) -> None:
     path.write_bytes(b"dear diary, " * 1000)
     with pytest.raises(HomeError, match=re.escape(f"{path} is not a database")):
-        Database(path)
+        SqliteDatabase(path)
     assert path.read_bytes() == b"dear diary, " * 1000
 
 
@@ -100,32 +100,32 @@ def test_a_database_of_another_application(path: Path) -> None:
     connection.execute("CREATE TABLE diary (entry)")
     connection.close()
     with pytest.raises(HomeError, match="another application"):
-        Database(path)
+        SqliteDatabase(path)
 
 
 def test_a_database_of_a_newer_tailrace(path: Path) -> None:
-    Database(path).close()
+    SqliteDatabase(path).close()
     connection = apsw.Connection(str(path))
     connection.execute("PRAGMA user_version=3")
     connection.close()
     with pytest.raises(HomeError, match="newer tailrace"):
-        Database(path)
+        SqliteDatabase(path)
 
 
 def test_a_database_with_checksums_is_not_opened_by_who_cannot_keep_them(path: Path) -> None:
     """As with an apsw that was built without them: what it wrote would be damage to all others."""
-    table = SqliteTable(Database(path))
+    table = SqliteTable(SqliteDatabase(path))
     table.write(Put(Key("p"), {"n": 7}, (Absent(),)))
     table.close()
     with pytest.raises(HomeError, match="has checksums, which this installation of apsw cannot keep"):
-        Database(path, vfs="unix")
+        SqliteDatabase(path, vfs="unix")
     assert counted(path) == 7
 
 
 def test_a_last_commit_that_is_missing_after_a_kill_is_told_though_it_is_one_page(path: Path, tmp_path: Path) -> None:
     """The shared memory, which outlives a killed process, says how much of the WAL was committed."""
     wal, image = path.with_name(path.name + "-wal"), tmp_path / "image"
-    table = SqliteTable(Database(path))
+    table = SqliteTable(SqliteDatabase(path))
     table.write(Put(Key("p"), {"n": 0}, (Absent(),)))
     before = wal.stat().st_size
     table.write(Update(Key("p"), (Add("n", 1),)))
@@ -137,22 +137,22 @@ def test_a_last_commit_that_is_missing_after_a_kill_is_told_though_it_is_one_pag
     assert counted(shutil.copytree(image, tmp_path / "whole") / path.name) == 1
     os.truncate(image / wal.name, before)
     with pytest.raises(Damaged, match="1 pages of commits that were acknowledged"):
-        Database(image / path.name)
+        SqliteDatabase(image / path.name)
 
 
 def test_a_folder_that_cannot_be_made(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"")
     with pytest.raises(HomeError, match=re.escape(str(tmp_path / "file"))):
-        Database(tmp_path / "file" / "home.db")
+        SqliteDatabase(tmp_path / "file" / "home.db")
 
 
 def test_a_path_that_is_a_folder(tmp_path: Path) -> None:
     with pytest.raises(HomeError, match=re.escape(str(tmp_path))):
-        Database(tmp_path)
+        SqliteDatabase(tmp_path)
 
 
 def test_a_damaged_file(path: Path) -> None:
-    table = SqliteTable(Database(path))
+    table = SqliteTable(SqliteDatabase(path))
     for i in range(50):
         table.write(Put(Key("p", i), {"a": os.urandom(3000)}, (Absent(),)))
     table.close()
@@ -160,7 +160,7 @@ def test_a_damaged_file(path: Path) -> None:
     with path.open("r+b") as file:
         file.seek(8192)
         file.write(os.urandom(size - 8192))
-    table = SqliteTable(Database(path))
+    table = SqliteTable(SqliteDatabase(path))
     for call in (lambda: table.query("p"), lambda: table.write(Update(Key("p", 3), (Set("a", 1),)))):
         with pytest.raises(Damaged, match=re.escape(str(path))) as caught:
             call()
@@ -169,7 +169,7 @@ def test_a_damaged_file(path: Path) -> None:
 
 
 def test_a_lock_that_another_process_keeps(path: Path) -> None:
-    table = SqliteTable(Database(path, patience=0.2))
+    table = SqliteTable(SqliteDatabase(path, patience=0.2))
     other = apsw.Connection(str(path))
     other.execute("BEGIN IMMEDIATE")
     began = time.monotonic()
@@ -226,7 +226,7 @@ def test_a_checkpoint_that_fails_breaks_the_handle(
     path: Path, vfs: str, disk: Disk, monkeypatch: pytest.MonkeyPatch, half: str
 ) -> None:
     monkeypatch.setattr("tailrace.storage.sqlite.checkpointer.CHECKPOINT_BYTES", 64 * 1024)
-    table = SqliteTable(Database(path, vfs=vfs))
+    table = SqliteTable(SqliteDatabase(path, vfs=vfs))
     if half == "beside commits":
         monkeypatch.setattr(table.database._checkpointer, "_between", lambda work: None)
     table.write(Put(Key("p"), {"n": 0}, (Absent(),)))
@@ -246,7 +246,7 @@ def test_a_checkpoint_on_a_full_disk_is_tried_again(
     path: Path, vfs: str, disk: Disk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("tailrace.storage.sqlite.checkpointer.CHECKPOINT_BYTES", 64 * 1024)
-    table = SqliteTable(Database(path, vfs=vfs))
+    table = SqliteTable(SqliteDatabase(path, vfs=vfs))
     table.write(Put(Key("p"), {"n": 0}, (Absent(),)))
     disk.fail = {("write", ".db"): apsw.FullError("injected")}
     for n in range(60):
@@ -273,7 +273,7 @@ class NamesLost(Files):
 def test_a_wal_whose_name_could_not_be_made_durable(path: Path, disk: Disk) -> None:
     """SQLite syncs the folder of a new WAL with the first commit, and does not look at the answer."""
     files, vfs = NamesLost(path.parent), WatchedVFS(disk.told)
-    SqliteTable(Database(path, files=files)).close()
+    SqliteTable(SqliteDatabase(path, files=files)).close()
 
     def told(what: str, file: Path, _details: Any) -> None:
         if what == "create" and file.name.endswith("-wal"):
@@ -283,8 +283,8 @@ def test_a_wal_whose_name_could_not_be_made_durable(path: Path, disk: Disk) -> N
 
     vfs.told = told
     with pytest.raises(Broken, match=r"Input/output error.*open the home again"):
-        SqliteTable(Database(path, files=files, vfs=vfs.name)).write(Put(Key("p"), {"n": 1}, (Absent(),)))
-    table = SqliteTable(Database(path))
+        SqliteTable(SqliteDatabase(path, files=files, vfs=vfs.name)).write(Put(Key("p"), {"n": 1}, (Absent(),)))
+    table = SqliteTable(SqliteDatabase(path))
     assert table.get(Key("p")) is None
     table.close()
     vfs.unregister()
@@ -311,17 +311,17 @@ def test_a_database_opened_on_a_full_disk(small_disk: Callable[[str], Path], pag
     """However many pages are free, it is the disk that is full: the database is neither broken nor away."""
     folder = small_disk("size=1m")
     path = folder / "home.db"
-    SqliteTable(Database(path)).close()
+    SqliteTable(SqliteDatabase(path)).close()
     with (folder / "filling").open("wb", buffering=0) as file:
         with suppress(OSError):
             while file.write(bytes(4096)):
                 pass
         file.truncate(file.tell() - pages * 4096)
-    with pytest.raises(DiskFull, match="free some space"), closing(SqliteTable(Database(path))) as table:
+    with pytest.raises(DiskFull, match="free some space"), closing(SqliteTable(SqliteDatabase(path))) as table:
         for n in range(10):
             table.write(Put(Key("p", n), {"a": os.urandom(60_000)}, (Absent(),)))
     (folder / "filling").unlink()
-    table = SqliteTable(Database(path))
+    table = SqliteTable(SqliteDatabase(path))
     table.write(Put(Key("q"), {}, (Absent(),)))
     table.close()
 
@@ -331,7 +331,7 @@ def test_a_database_opened_where_no_inode_is_left(small_disk: Callable[[str], Pa
     """The folder has one; the database, its journal and the shared memory need three."""
     folder = small_disk(f"size=1m,nr_inodes={inodes}")
     with pytest.raises(DiskFull, match="free some space"):
-        Database(folder / "home.db")
+        SqliteDatabase(folder / "home.db")
 
 
 @pytest.fixture
@@ -356,14 +356,14 @@ def few_descriptors() -> Iterator[Callable[[int], None]]:
 
 @pytest.mark.parametrize("left", range(3))
 def test_no_descriptor_left_to_open_a_database(path: Path, few_descriptors: Callable[[int], None], left: int) -> None:
-    SqliteTable(Database(path)).close()
+    SqliteTable(SqliteDatabase(path)).close()
     few_descriptors(left)
     with pytest.raises(TooManyFiles, match="ulimit -n"):
-        Database(path)
+        SqliteDatabase(path)
 
 
 def test_no_descriptor_left_to_read_with(path: Path, few_descriptors: Callable[[int], None]) -> None:
-    table = SqliteTable(Database(path))
+    table = SqliteTable(SqliteDatabase(path))
     table.database._drain()
     few_descriptors(0)
     with pytest.raises(TooManyFiles):
@@ -399,7 +399,7 @@ def cut_images(path: Path, sizes: list[int], folder: Path) -> Iterator[Path]:
 @pytest.mark.parametrize("writers", [1, 2])
 def test_a_cut_wal_is_told_though_its_shared_memory_is_gone(path: Path, tmp_path: Path, writers: int) -> None:
     """Wherever it is cut, also where a commit ends; with two writers each notes the commits of its own."""
-    tables = [SqliteTable(Database(path)) for _ in range(writers)]
+    tables = [SqliteTable(SqliteDatabase(path)) for _ in range(writers)]
     tables[0].write(Put(Key("p"), {"n": 0}, (Absent(),)))
     sizes = [0, 10, 32]
     for n in range(6):
@@ -408,7 +408,7 @@ def test_a_cut_wal_is_told_though_its_shared_memory_is_gone(path: Path, tmp_path
     assert counted(image_of(path, tmp_path / "whole")) == 6
     for image in cut_images(path, [*sizes, sizes[-1] + 1, wal_size(path) - 1], tmp_path):
         with pytest.raises(Damaged, match=r"pages of commits that were acknowledged.*rm -f .*-mark"):
-            Database(image)
+            SqliteDatabase(image)
     for table in tables:
         table.close()
     assert counted(path) == 6
@@ -417,7 +417,7 @@ def test_a_cut_wal_is_told_though_its_shared_memory_is_gone(path: Path, tmp_path
 def test_a_wal_that_has_begun_again(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of the first commit after that nothing is noted; with the second both are."""
     monkeypatch.setattr("tailrace.storage.sqlite.checkpointer.CHECKPOINT_BYTES", 128 * 1024)
-    table = SqliteTable(Database(path))
+    table = SqliteTable(SqliteDatabase(path))
     table.write(Put(Key("p"), {"n": 0}, (Absent(),)))
     done, noted = 0, watermark.read(path)
     deadline = time.monotonic() + 60
@@ -429,17 +429,17 @@ def test_a_wal_that_has_begun_again(path: Path, tmp_path: Path, monkeypatch: pyt
     first = (32, 32 + now.frames // 2 * (FRAME_HEADER_BYTES + PAGE_BYTES))
     for image in cut_images(path, [*first], tmp_path):
         with pytest.raises(Damaged):
-            Database(image)
+            SqliteDatabase(image)
     table.close()
 
 
 def test_what_was_noted_of_a_wal_that_is_gone_is_forgotten(path: Path, tmp_path: Path) -> None:
-    table = SqliteTable(Database(path))
+    table = SqliteTable(SqliteDatabase(path))
     table.write(Put(Key("p"), {"n": 0}, (Absent(),)))
     add(table)
     assert watermark.read(path) is not None
     table.close()
-    table = SqliteTable(Database(path))
+    table = SqliteTable(SqliteDatabase(path))
     assert watermark.read(path) is None
     image = image_of(path, tmp_path / "killed before its first commit")
     assert wal_size(image) == 0
@@ -448,7 +448,7 @@ def test_what_was_noted_of_a_wal_that_is_gone_is_forgotten(path: Path, tmp_path:
 
 
 def test_a_damaged_watermark_says_nothing(path: Path) -> None:
-    table = SqliteTable(Database(path))
+    table = SqliteTable(SqliteDatabase(path))
     table.write(Put(Key("p"), {"n": 0}, (Absent(),)))
     table.close()
     mark = watermark.path_of(path)
@@ -463,14 +463,14 @@ def test_a_damaged_watermark_says_nothing(path: Path) -> None:
 def test_a_database_that_was_taken_away_is_not_written(tmp_path: Path, how: str) -> None:
     path = tmp_path / "home" / "home.db"
     path.parent.mkdir()
-    table = SqliteTable(Database(path))
+    table = SqliteTable(SqliteDatabase(path))
     table.write(Put(Key("p"), {"n": 0}, (Absent(),)))
     path.parent.rename(tmp_path / "elsewhere")
     if how == "removed":
         shutil.rmtree(tmp_path / "elsewhere")
     elif how == "replaced":
         path.parent.mkdir()
-        another = SqliteTable(Database(path))
+        another = SqliteTable(SqliteDatabase(path))
         another.write(Put(Key("p"), {"n": 7}, (Absent(),)))
     with pytest.raises(Broken, match=r"home\.db was removed, moved or replaced while it was open.*restore"):
         table.write(Update(Key("p"), (Add("n", 1),)))

@@ -31,7 +31,7 @@ from tailrace.errors import BadInput, BadRecord, Broken, Closed, OutcomeUnknown,
 from tailrace.log.read.reader import Reader
 from tailrace.log.record import milliseconds
 from tailrace.log.topic import Topic
-from tailrace.log.write.acknowledgement import Span
+from tailrace.log.write.acknowledgement import OffsetSpan
 from tailrace.log.write.named_producer import last_batch
 
 operations = Operations()
@@ -170,13 +170,13 @@ async def _append_one(call: Call, topic: Topic, record: NewRecord, partition: in
     return Appended(1, [AppendedSpan(ack.partition, offset, 1)])
 
 
-def _transact(topic: Topic, table: Any, partition: int | None, expected: dict[int, int]) -> list[Span]:
+def _transact(topic: Topic, table: Any, partition: int | None, expected: dict[int, int]) -> list[OffsetSpan]:
     with topic.transaction(expected=expected or None) as transaction:
         transaction.send_batch(table, partition=partition)
     return transaction.spans
 
 
-def _appended(spans: list[Span] | None, records: int = 0) -> Appended:
+def _appended(spans: list[OffsetSpan] | None, records: int = 0) -> Appended:
     if spans is None:
         return Appended(records, None)
     return Appended(sum(one.records for one in spans), [AppendedSpan(*one) for one in spans])

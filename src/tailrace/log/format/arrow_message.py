@@ -23,7 +23,7 @@ _DICTIONARY, _RECORDS = 2, 3
 
 
 class About(NamedTuple):
-    """What a message declares: its rows (0 unless it has records), the bytes of its body, the bytes that its buffers
+    """What a message declares: its rows (0 if it has no records), the bytes of its body, and the bytes that its buffers
     need once they are uncompressed (0: they are not compressed)."""
 
     rows: int
@@ -33,19 +33,19 @@ class About(NamedTuple):
 
     @property
     def compressed(self) -> bool:
-        """Whether decoding it takes memory of its own."""
+        """Whether decoding the message takes more memory than the message itself."""
         return self.inflated > 0
 
 
 def body_length(metadata: Buffer) -> int:
-    """The bytes that follow a message's metadata.  `struct.error` if it is no metadata of a message."""
+    """The bytes that follow a message's metadata. `struct.error` if these bytes are no metadata of a message."""
     message = _follow(metadata, 0)
     at = _field(metadata, message, 3)
     return _long(metadata, at) if at != message else 0
 
 
 def about(metadata: Buffer, body: Buffer | None) -> About:
-    """What a message declares.  `struct.error` if it is no message."""
+    """What a message declares. `struct.error` if these bytes are no message."""
     message, length = _follow(metadata, 0), body_length(metadata)
     kind = metadata[_field(metadata, message, 1)]
     if kind not in (_DICTIONARY, _RECORDS):
@@ -61,7 +61,7 @@ def about(metadata: Buffer, body: Buffer | None) -> About:
 
 
 def _inflated(metadata: Buffer, batch: int, body: memoryview) -> list[int]:
-    """The bytes of each buffer of a compressed batch once it is uncompressed."""
+    """The bytes of each buffer of a compressed batch after decompression."""
     vector = _follow(metadata, _field(metadata, batch, 2))
     out = []
     for n in range(int(struct.unpack_from("<I", metadata, vector)[0])):
@@ -76,7 +76,7 @@ def _long(data: Buffer, at: int) -> int:
 
 
 def _field(data: Buffer, table: int, number: int) -> int:
-    """The place of a field of a table; the table's own if it has no such field."""
+    """Where a field of a table is stored; the table's own place if the field is missing."""
     vtable = table - int(struct.unpack_from("<i", data, table)[0])
     slot = 4 + 2 * number
     return table + (int(struct.unpack_from("<H", data, vtable + slot)[0]) if slot < _size(data, vtable) else 0)
@@ -87,5 +87,5 @@ def _size(data: Buffer, vtable: int) -> int:
 
 
 def _follow(data: Buffer, at: int) -> int:
-    """Where a reference at a place points to."""
+    """The place that the reference at this place points to."""
     return at + int(struct.unpack_from("<I", data, at)[0])

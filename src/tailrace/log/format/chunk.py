@@ -28,15 +28,16 @@ Compression: TypeAlias = Literal["none", "lz4", "zstd"]
 CompactBy: TypeAlias = Literal["key", "namespace"]
 
 HEADERS, OFFSETS, MANIFEST, TYPED = 1, 2, 4, 8
-"""Bits of a chunk's kind: its batches have headers; have offsets (a compacted one); it is a list of other chunks (see
-manifest); its batches have schemas of their own."""
+"""Bits of a chunk's kind.  HEADERS: its batches have headers.  OFFSETS: its batches have offsets, as compaction writes
+them.  MANIFEST: it lists other chunks.  TYPED: each of its batches has a schema of its own."""
 
 BATCH_ROWS, BATCH_BYTES = 65536, 16 * 1024 * 1024
-"""A record batch has at most so many rows and about so many bytes: they bound the memory to decode a compressed one."""
+"""The most rows, and about the most bytes, of a record batch: they bound the memory that decoding a compressed batch
+takes."""
 MAX_COPIED_BATCH_BYTES = 64 * 1024
 """Batches of fewer bytes are copied rather than written part by part."""
 MAX_NUMBERS_COMPARED_IN_PYTHON = 64
-"""Up to so many numbers are compared faster in Python than by Arrow."""
+"""The most numbers that Python compares faster than Arrow does."""
 
 END = b"\xff\xff\xff\xff\x00\x00\x00\x00"
 
@@ -63,9 +64,9 @@ SCHEMAS = tuple(_schema(kind) for kind in range(4))
 SCHEMA_BYTES = tuple(schema.serialize().to_pybytes() for schema in SCHEMAS)
 
 
-class Run(Struct, frozen=True, array_like=True):
-    """One partition's records in a chunk: how many, where, their checksum, their latest timestamp, and how many
-    milliseconds before that the earliest is."""
+class PartitionRun(Struct, frozen=True, array_like=True):
+    """One partition's records in a chunk: how many there are, where they lie, their checksum, their latest timestamp,
+    and how many milliseconds before it the earliest one is."""
 
     partition: int
     count: int
@@ -80,7 +81,7 @@ class Chunk(Struct, frozen=True):
     """Encoded records, not stored yet."""
 
     kind: int
-    runs: tuple[Run, ...]
+    runs: tuple[PartitionRun, ...]
     parts: tuple[Bytes, ...]
     size: int
     compression: Compression = "none"
@@ -95,17 +96,19 @@ class Chunk(Struct, frozen=True):
         return {run.partition: run.count for run in self.runs}
 
     def batches(self) -> dict[int, list[pa.RecordBatch]]:
-        """Its records again, by partition."""
+        """The chunk's records again, by partition."""
         pieces = self.parts if self.kind & TYPED else self.parts[1:-1]
         runs = zip(self.runs, pieces, strict=True)
         return {run.partition: decode(self.kind, run, memoryview(piece), "a chunk") for run, piece in runs}
 
-    def inline(self) -> tuple[bytes, tuple[Run, ...]]:
-        """The runs alone, for an item of their own, and where they lie there."""
+    def inline(self) -> tuple[bytes, tuple[PartitionRun, ...]]:
+        """The runs alone, as an item of the table has them, and where each lies there."""
         if self.kind & TYPED:
             return b"".join(self.parts), self.runs
         skip = len(SCHEMA_BYTES[self.kind])
-        runs = tuple(Run(r.partition, r.count, r.position - skip, r.length, r.crc, r.latest, r.span) for r in self.runs)
+        runs = tuple(
+            PartitionRun(r.partition, r.count, r.position - skip, r.length, r.crc, r.latest, r.span) for r in self.runs
+        )
         return b"".join(self.parts[1:-1]), runs
 
 
@@ -122,7 +125,7 @@ def encode(
     partitions: int = 0,
     pinned: Sequence[tuple[int, int, int]] = (),
 ) -> Chunk:
-    """Records by partition → a chunk.  Plain batches all have the same one of `SCHEMAS`."""
+    """Encode records, given by partition, as a chunk. All plain batches have the same one of `SCHEMAS`."""
     kinds = {kind_of(batch.schema) for some in batches.values() for batch in some}
     kind = kinds.pop() if len(kinds) == 1 else TYPED
     schema = None if kind == TYPED else SCHEMAS[kind]
@@ -133,7 +136,9 @@ def encode(
         piece = memoryview(streams(some, compression) if schema is None else messages(some, schema, compression))
         earliest, latest = _times(some)
         count = sum(batch.num_rows for batch in some)
-        runs.append(Run(partition, count, position, len(piece), crc32c.crc32c(piece), latest, latest - earliest))
+        runs.append(
+            PartitionRun(partition, count, position, len(piece), crc32c.crc32c(piece), latest, latest - earliest)
+        )
         parts.append(piece)
         position += len(piece)
     if kind != TYPED:
@@ -143,7 +148,7 @@ def encode(
 
 
 def streams(batches: Sequence[pa.RecordBatch], compression: Compression) -> pa.Buffer:
-    """Batches of any schemas as IPC streams, a new one where the schema changes."""
+    """Batches of any schemas as IPC streams; a new stream begins where the schema changes."""
     options = pa.ipc.IpcWriteOptions(compression=None if compression == "none" else compression)
     sink = pa.BufferOutputStream()
     writer: Any = None
@@ -180,7 +185,7 @@ def _bounded(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
 
 
 class _Parts:
-    """A file that keeps the buffers written to it; Arrow hands them over without a copy."""
+    """A file that keeps the buffers which Arrow writes to it, without a copy."""
 
     closed = False
 
@@ -189,7 +194,7 @@ class _Parts:
         self._size = 0
 
     def write(self, data: bytes | pa.Buffer) -> int:
-        """The next part."""
+        """Keep the next buffer."""
         self.parts.append(memoryview(data))
         self._size += len(self.parts[-1])
         return len(self.parts[-1])
@@ -199,15 +204,15 @@ class _Parts:
         return self._size
 
     def flush(self) -> None:
-        """Nothing waits."""
+        """Do nothing: no buffer waits."""
 
     def close(self) -> None:
-        """No more comes."""
+        """Do nothing: the buffers are needed after the end of the stream."""
         self.closed = True
 
 
 def in_parts(batch: pa.RecordBatch, schema: pa.Schema, compression: Compression) -> list[Bytes]:
-    """The same as `messages` of a large batch, which is not copied."""
+    """What `messages` gives, for a large batch, whose buffers are not copied."""
     if batch.nbytes < MAX_COPIED_BATCH_BYTES:
         return [memoryview(messages([batch], schema, compression))]
     sink = _Parts()
@@ -219,7 +224,7 @@ def in_parts(batch: pa.RecordBatch, schema: pa.Schema, compression: Compression)
 
 
 def _cut(parts: list[memoryview], before: int, after: int) -> list[Bytes]:
-    """Parts, without so many bytes at their beginning and end."""
+    """These parts without so many bytes at their beginning and at their end."""
     while before >= len(parts[0]):
         before -= len(parts.pop(0))
     while after >= len(parts[-1]):
@@ -243,8 +248,8 @@ def _ends(column: pa.Array[Any]) -> tuple[int, int]:
     return min(numbers), max(numbers)
 
 
-def verify(run: Run, data: memoryview, where: str) -> None:
-    """`Damaged` unless these are exactly the bytes of a run that were written."""
+def verify(run: PartitionRun, data: memoryview, where: str) -> None:
+    """Raise `Damaged` unless these bytes of a run are exactly those that were written."""
     if len(data) != run.length or crc32c.crc32c(data) != run.crc:
         raise Damaged(
             f"{where}: the {run.length} bytes at {run.position} are not the ones written "
@@ -256,28 +261,27 @@ def verify(run: Run, data: memoryview, where: str) -> None:
 
 
 def decode(
-    kind: int, run: Run, data: memoryview, where: str, columns: frozenset[str] | None = None
+    kind: int, run: PartitionRun, data: memoryview, where: str, columns: frozenset[str] | None = None
 ) -> list[pa.RecordBatch]:
-    """All record batches of a run at once: see `batches_of`, which needs the memory of one at a time."""
+    """All record batches of a run, decoded at once. `batches_of` needs the memory of only one at a time."""
     return list(batches_of(kind, run, data, where, columns))
 
 
 def batches_of(
-    kind: int, run: Run, data: memoryview, where: str, columns: frozenset[str] | None = None, skip: int = 0
+    kind: int, run: PartitionRun, data: memoryview, where: str, columns: frozenset[str] | None = None, skip: int = 0
 ) -> Iterator[pa.RecordBatch]:
-    """The record batches of a run, without a copy; raises `Damaged` before the first batch unless the bytes are exactly
-    those written.
+    """The record batches of a run, without a copy.  Raises `Damaged` before the first batch unless the bytes are
+    exactly those that were written.  Each compressed batch is uncompressed when the caller asks for it.
 
-    Compressed batches are uncompressed one by one, as the caller asks for them.  `columns`: decode only these, and a
-    compacted chunk's offsets.  `skip`: of a batch that lies among so many first rows only the count may be given,
-    without columns."""
+    `columns`: decode only these columns, and a compacted chunk's offsets.  `skip`: the caller needs only the number of
+    so many first rows, so a batch that lies wholly among them may come without columns."""
     verify(run, data, where)
     source = pa.BufferReader(pa.py_buffer(data))
     return _streamed(source, run, where, columns) if kind & TYPED else _plain(source, kind, run, where, columns, skip)
 
 
 def _streamed(
-    source: pa.BufferReader, run: Run, where: str, columns: frozenset[str] | None
+    source: pa.BufferReader, run: PartitionRun, where: str, columns: frozenset[str] | None
 ) -> Iterator[pa.RecordBatch]:
     while source.tell() < run.length:
         reader = pa.ipc.open_stream(source, options=picking(_next_schema(source), columns))
@@ -292,7 +296,7 @@ def _streamed(
 
 
 def _plain(
-    source: pa.BufferReader, kind: int, run: Run, where: str, columns: frozenset[str] | None, skip: int
+    source: pa.BufferReader, kind: int, run: PartitionRun, where: str, columns: frozenset[str] | None, skip: int
 ) -> Iterator[pa.RecordBatch]:
     while source.tell() < run.length:
         message = pa.ipc.read_message(source)
@@ -311,7 +315,7 @@ def _plain(
         yield batch
 
 
-def _whole(message: pa.Message, kind: int, run: Run, where: str) -> pa.RecordBatch:
+def _whole(message: pa.Message, kind: int, run: PartitionRun, where: str) -> pa.RecordBatch:
     try:
         return pa.ipc.read_record_batch(message, SCHEMAS[kind])
     except MemoryError as error:
@@ -324,7 +328,7 @@ def bare(count: int) -> pa.RecordBatch:
     return pa.record_batch({"": pa.nulls(count)}).remove_column(0)
 
 
-def _no_memory(where: str, run: Run, why: str) -> OutOfMemory:
+def _no_memory(where: str, run: PartitionRun, why: str) -> OutOfMemory:
     return OutOfMemory(
         f"{where}: there is not enough memory for the records at {run.position}: {why}; they are not damaged: "
         "read them in a process that has more memory"
@@ -339,8 +343,8 @@ def _next_schema(source: pa.BufferReader) -> pa.Schema:
 
 
 def _inflated(message: pa.Message, kind: int, columns: frozenset[str]) -> pa.RecordBatch:
-    """Some columns of a compressed batch.  Arrow can leave out columns only of a stream, so this makes a stream of the
-    batch."""
+    """Some columns of a compressed batch.  Arrow leaves out columns only when it reads a stream, so this wraps the
+    batch in a stream."""
     sink = pa.BufferOutputStream()
     sink.write(SCHEMA_BYTES[kind])
     message.serialize_to(sink)

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from tailrace.coordination.rules import rules
-from tailrace.log.format.chunk import Run
+from tailrace.log.format.chunk import PartitionRun
 from tailrace.storage.randomness import random_bytes
 from tailrace.storage.tables import (
     LAST,
@@ -45,23 +45,24 @@ from tailrace.storage.tables import (
 )
 
 MAX_ENTRY_BYTES = 4096
-"""A head whose entries have this many bytes is rolled."""
+"""A writer rolls a head whose entries have so many bytes."""
 
 _OBJECT = re.compile(r"topics/([^/]+)/([0-9]+)/([0-9a-f]+)")
 
 ID_BITS = 43
-"""Bits of a chunk's id in the range key of its item; the bits above are its gen."""
+"""Bits of a chunk's id in the range key of its item; the bits above them are its gen."""
 
 
 class Offsets(dict[int, int]):
-    """Offsets by partition; a partition that did not exist yet is at 0."""
+    """Offsets by partition; 0 for a partition that did not exist yet."""
 
     def __missing__(self, partition: int) -> int:
         return 0
 
 
 class Growth(NamedTuple):
-    """Where a topic got more partitions: the first page since, and the next offsets of those there were."""
+    """When a topic got more partitions: the first page after that, and the next offsets of the partitions that existed
+    before."""
 
     page: int
     at: Offsets
@@ -76,36 +77,36 @@ class ChunkEntry(msgspec.Struct, frozen=True, array_like=True):
     inline: bool
     gen: int
     kind: int
-    runs: tuple[Run, ...]
+    runs: tuple[PartitionRun, ...]
     made_of: tuple[tuple[str, tuple[tuple[int, int], ...]], ...] = ()
 
     @property
     def counts(self) -> dict[int, int]:
-        """How many records of each partition it holds."""
+        """How many records of each partition the chunk holds."""
         return {run.partition: run.count for run in self.runs}
 
     @property
     def latest(self) -> int:
-        """The latest timestamp in it."""
+        """The latest timestamp in the chunk."""
         return max((run.latest for run in self.runs), default=0)
 
     @property
     def size(self) -> int:
-        """The bytes of its runs."""
+        """The bytes of the chunk's runs."""
         return sum(run.length for run in self.runs)
 
 
 pack = msgspec.msgpack.Encoder().encode
-"""An entry as it is stored."""
+"""Packs an entry as it is stored."""
 
 unpack = msgspec.msgpack.Decoder(ChunkEntry).decode
-"""A stored entry."""
+"""Unpacks a stored entry."""
 
 
 def new_id() -> str:
-    """A new chunk's id: random, except for the bits in its item's key.  These grow with time, in steps of 36 us, so
-    that items made one after the other are neighbours in the table.  A process never makes two equal ones, since one
-    write can have several."""
+    """A new chunk's id: random, except for the bits in its item's key.  These bits grow with time, in steps of 36 us,
+    so that items made one after the other are neighbours in the table.  A process never makes the same id twice: one
+    write can hold several chunks."""
     with _ticking:
         _tick[0] = max(time.time_ns() // 36_000, _tick[0] + 1)
         low = _tick[0] & (1 << ID_BITS) - 1
@@ -142,7 +143,7 @@ def parts_of(name: str) -> tuple[str, int, str] | None:
 
 
 def plus(base: Mapping[int, int], counts: Mapping[int, int], sign: int = 1) -> Offsets:
-    """Offsets moved over counts."""
+    """Offsets after so many more records."""
     out = Offsets(base)
     for partition, count in counts.items():
         out[partition] = out.get(partition, 0) + sign * count
@@ -150,7 +151,8 @@ def plus(base: Mapping[int, int], counts: Mapping[int, int], sign: int = 1) -> O
 
 
 def joins(end: Mapping[int, int], base: Mapping[int, int]) -> bool:
-    """Whether one page begins where another ends; a partition that did not exist yet is at 0."""
+    """Whether one page begins at the offsets at which another ends; a partition that did not exist yet counts as at
+    0."""
     return all(end.get(q, 0) == base.get(q, 0) for q in end.keys() | base.keys())
 
 
@@ -173,9 +175,9 @@ def by_text(offsets: Mapping[int, int]) -> dict[str, int]:
 
 
 class Page:
-    """A run of entries, and the offsets they begin at.  It stands for all page numbers from `first` to `last`.
-
-    `revision` (stored as `v`) rises with every change; `latest_so_far` (`t`) is the latest timestamp up to its end."""
+    """A run of entries, and the offsets at which they begin.  It stands for all page numbers from `first` to `last`.
+    `revision` (stored as `v`) rises with every change; `latest_so_far` (`t`) is the latest timestamp up to the page's
+    end."""
 
     def __init__(
         self,
@@ -191,24 +193,24 @@ class Page:
 
     @classmethod
     def of(cls, item: Item) -> Page:
-        """A stored page."""
+        """A page as it was stored."""
         return cls(item["first"], item["last"], by_number(item["base"]), item["e"], item["v"], item["t"])
 
     @cached_property
     def entries(self) -> tuple[ChunkEntry, ...]:
-        """Its entries, decoded once."""
+        """The page's entries, decoded once."""
         return tuple(unpack(e) for e in self.packed)
 
     @cached_property
     def end(self) -> dict[int, int]:
-        """The offsets after its last records."""
+        """The offsets after the page's last records."""
         end = Offsets(self.base)
         for entry in self.entries:
             end = plus(end, entry.counts)
         return end
 
     def offsets_of(self, id: str) -> dict[int, int] | None:
-        """The offsets at which a chunk on this page begins, also when it was merged; None if it is not there."""
+        """The offsets at which a chunk on this page begins, merged or not; None if the page does not have it."""
         at = Offsets(self.base)
         for entry in self.entries:
             made_of: Iterable[tuple[str, Mapping[int, int]]]
@@ -223,12 +225,12 @@ class Page:
 
     @property
     def latest(self) -> int:
-        """The latest timestamp in it."""
+        """The latest timestamp on the page."""
         return max((entry.latest for entry in self.entries), default=0)
 
     @property
     def forgot(self) -> bool:
-        """Whether merging has forgotten ids of chunks that were on this page."""
+        """Whether merging has forgotten the ids of some chunks that were on this page."""
         return any(id == "" for entry in self.entries for id, _ in entry.made_of)
 
 
@@ -246,9 +248,9 @@ class Head:
         self.closed_latest: int = item["t"]
         """The latest timestamp in all closed pages."""
         self.gen: int = item["gen"]
-        """New chunks are named after it."""
+        """The gen that new chunks have in their names."""
         self.fence: int = item["gc"]
-        """Chunks of an older gen may no longer be committed."""
+        """The fence: chunks of an older gen can no longer be committed."""
         self.ids: frozenset[str] = item.get("ids", frozenset())
 
     @property
@@ -258,11 +260,11 @@ class Head:
 
     @cached_property
     def grown(self) -> tuple[Growth, ...]:
-        """Each time it got more, oldest first."""
+        """Every growth of the topic, oldest first."""
         return tuple(Growth(one["page"], by_number(one["at"])) for one in self.item.get("grown", ()))
 
     def partitions_at(self, page: int) -> int:
-        """How many partitions it had when it was at this page."""
+        """How many partitions the topic had when its head was at this page."""
         return next((len(one.at) for one in self.grown if page < one.page), self.partitions)
 
     @cached_property
@@ -299,7 +301,7 @@ def new_head(topic_id: str, partitions: int) -> Put:
 def append(
     topic_id: str, page: int, entries: Sequence[ChunkEntry], expected: Mapping[int, int] | None = None
 ) -> Update:
-    """APPEND: more entries, and their counts on the next offsets; the table does the adding."""
+    """APPEND: adds entries, and adds their counts to the next offsets; the table does the adding."""
     packed, counts = [pack(entry) for entry in entries], counts_of(entries)
     when = rules(
         {
@@ -321,7 +323,7 @@ def append(
 
 
 def roll(topic_id: str, head: Head) -> tuple[Action, ...]:
-    """ROLL: the head's entries become a page, and the head goes on with none."""
+    """ROLL: the head's entries become a page, and the head goes on without entries."""
     t = max([head.closed_latest, *(entry.latest for entry in head.own.entries)])
     page = {
         "first": head.page, "last": head.page, "base": by_text(head.own.base), "e": head.item["e"], "t": t, "v": 1,
@@ -342,9 +344,8 @@ def roll(topic_id: str, head: Head) -> tuple[Action, ...]:
 
 
 def grow(topic_id: str, head: Head, partitions: int) -> tuple[Action, ...]:
-    """GROW: a roll that also adds partitions, and says where those before it were.
-
-    It rolls even when there is nothing to roll: appends in flight, made for fewer partitions, die with their page."""
+    """GROW: a roll that also adds partitions and notes the next offsets of those before.  It rolls even without
+    entries: appends under way, made for fewer partitions, can then no longer land."""
     page, update = roll(topic_id, head)
     assert isinstance(update, Update)
     new = [str(q) for q in range(head.partitions, partitions)]
@@ -358,10 +359,10 @@ def grow(topic_id: str, head: Head, partitions: int) -> tuple[Action, ...]:
 
 
 def chunk_item(topic_id: str, entry: ChunkEntry, data: bytes) -> Put:
-    """A small chunk's own item."""
+    """The item of a small chunk."""
     return Put(chunk_key(topic_id, entry.gen, entry.id), {"id": entry.id, "d": data}, (Absent(),))
 
 
 def drop_chunk(topic_id: str, entry: ChunkEntry) -> Delete:
-    """Remove a small chunk's item, if it is still that chunk's."""
+    """The removal of a small chunk's item, unless another chunk has taken its key."""
     return Delete(chunk_key(topic_id, entry.gen, entry.id), (Equals("id", entry.id),))

@@ -15,7 +15,7 @@ import msgspec
 from tailrace.coordination import guard
 from tailrace.errors import Damaged, TimedOut
 from tailrace.log.format import head as heads
-from tailrace.log.format.chunk import MANIFEST, Run
+from tailrace.log.format.chunk import MANIFEST, PartitionRun
 from tailrace.log.format.head import ChunkEntry
 from tailrace.storage import calls
 from tailrace.storage.calls import Steps
@@ -30,7 +30,8 @@ _decode = msgspec.msgpack.Decoder(list[bytes]).decode
 def put_manifest(
     topic_id: str, entries: Sequence[ChunkEntry], new_id: Callable[[], str], gen: int | None = None
 ) -> Steps[ChunkEntry]:
-    """Store the list; gives the entry that stands for these.  `gen`: that of chunks which the log refers to already."""
+    """Store the list of these entries; gives the entry that stands for all of them.  `gen` is given when the log refers
+    to these chunks already."""
     data = _encode([heads.pack(entry) for entry in entries])
     gen, runs = min(entry.gen for entry in entries) if gen is None else gen, _totals(entries, data)
 
@@ -42,15 +43,15 @@ def put_manifest(
     return (yield from guard.persist(put, (*guard.NOT_DONE, TimedOut)))
 
 
-def _totals(entries: Sequence[ChunkEntry], data: bytes) -> tuple[Run, ...]:
-    found: dict[int, list[Run]] = {}
+def _totals(entries: Sequence[ChunkEntry], data: bytes) -> tuple[PartitionRun, ...]:
+    found: dict[int, list[PartitionRun]] = {}
     for entry in entries:
         for run in entry.runs:
             found.setdefault(run.partition, []).append(run)
     crc, out = crc32c.crc32c(data), []
     for q, runs in sorted(found.items()):
         latest, earliest = max(r.latest for r in runs), min(r.latest - r.span for r in runs)
-        out.append(Run(q, sum(r.count for r in runs), 0, len(data), crc, latest, latest - earliest))
+        out.append(PartitionRun(q, sum(r.count for r in runs), 0, len(data), crc, latest, latest - earliest))
     return tuple(out)
 
 

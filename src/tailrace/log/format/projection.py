@@ -1,4 +1,4 @@
-"""Picking: which columns of a stored batch to decode, when not all are wanted.  Pure."""
+"""Projection: which columns of a stored batch to decode, when a reader does not want all of them. Pure."""
 
 from __future__ import annotations
 
@@ -7,15 +7,16 @@ from collections.abc import Set
 import pyarrow as pa
 
 SMALLEST_COLUMN = "attributes"
-"""Decoded when nothing else is, since a batch without columns has no rows: one byte a record."""
+"""The column that is decoded when a reader wants none: a batch without columns has no rows, and this one has one byte a
+record."""
 
 
 def picked(schema: pa.Schema, columns: Set[str]) -> list[int]:
-    """The places of these columns, as far as there are such; a compacted chunk's offsets are always among them."""
+    """The places of these columns, as far as the batch has them; a compacted chunk's offsets are always among them."""
     found = [n for n, name in enumerate(schema.names) if name in columns or name == "offset"]
     return found or [schema.get_field_index(SMALLEST_COLUMN)]
 
 
 def picking(schema: pa.Schema, columns: Set[str] | None) -> pa.ipc.IpcReadOptions:
-    """What to tell Arrow to get them; None: all."""
+    """The option that makes Arrow decode only these columns; None: Arrow decodes all."""
     return pa.ipc.IpcReadOptions(included_fields=None if columns is None else picked(schema, columns))

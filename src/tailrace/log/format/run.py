@@ -7,42 +7,42 @@ from collections.abc import Iterable, Mapping, Sequence
 from tailrace.coordination import guard
 from tailrace.errors import Damaged, Lost, ObjectMissing
 from tailrace.log.format import head as heads
-from tailrace.log.format.chunk import Run
+from tailrace.log.format.chunk import PartitionRun
 from tailrace.log.format.head import ChunkEntry
 from tailrace.storage import calls
 from tailrace.storage.calls import Steps
 
 
 def named(error: Damaged, topic: str, lost: Sequence[Lost]) -> Damaged:
-    """The same error with the records that are lost by it."""
+    """The error, with the offsets of the records that are lost by it."""
     text = f"{error}; lost: {placed(topic, lost)}; {passing(topic)}"
     return Damaged(text, where=error.where, position=error.position, topic=topic, lost=lost)
 
 
 def passing(topic: str) -> str:
-    """How to go on where no backup has what is lost: for readers of any kind, pipelines among them."""
+    """The advice on how readers, pipelines among them, go on where no backup has what is lost."""
     return f"to go on without: `tailrace scrub {topic} --quarantine --why …`"
 
 
-def lost_with(runs: Iterable[Run], at: Mapping[int, int]) -> list[Lost]:
-    """The offsets that these runs cover, from the given first offset of each partition on."""
+def lost_with(runs: Iterable[PartitionRun], at: Mapping[int, int]) -> list[Lost]:
+    """The offsets that these runs cover, given the first offset of each partition."""
     return [Lost(r.partition, at[r.partition], at[r.partition] + r.count) for r in runs]
 
 
 def placed(name: str, lost: Iterable[Lost]) -> str:
-    """Offsets of a topic, for people."""
+    """Offsets of a topic, in words for people."""
     return f"{', '.join(map(str, lost))} of {name!r}"
 
 
 def where_is(topic_id: str, entry: ChunkEntry) -> str:
-    """A chunk's place, for people."""
+    """A chunk's place, in words for people."""
     if entry.inline:
         key = heads.chunk_key(topic_id, entry.gen, entry.id)
         return f"item {key.p}/{key.i}"
     return heads.object_name(topic_id, entry.gen, entry.id)
 
 
-def read_runs(topic_id: str, entry: ChunkEntry, runs: Iterable[Run]) -> Steps[list[memoryview]]:
+def read_runs(topic_id: str, entry: ChunkEntry, runs: Iterable[PartitionRun]) -> Steps[list[memoryview]]:
     """The bytes of some runs of a chunk; `ObjectMissing` if it is gone."""
     ranges = tuple((r.position, r.length) for r in runs)
     if not entry.inline:

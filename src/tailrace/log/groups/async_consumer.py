@@ -1,4 +1,4 @@
-"""Consumers for asyncio: the same members and inboxes as in consumer.py, kept by tasks."""
+"""Consumers for asyncio: tasks drive the same members and inboxes as the threads of consumer.py."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from contextlib import suppress
 
 import pyarrow as pa
 
-from tailrace.coordination.lease import Beating
+from tailrace.coordination.lease import BeatThread
 from tailrace.coordination.watch import Wait, watch
 from tailrace.errors import Closed
 from tailrace.log.groups import lag as groupstate
 from tailrace.log.groups.consumer import RETRIED_ERRORS, new_member
 from tailrace.log.groups.lag import Lag
-from tailrace.log.groups.prefetch import Consuming, Inbox
+from tailrace.log.groups.prefetch import ConsumerSettings, Inbox
 from tailrace.log.read.fetched import Fetched
 from tailrace.log.record import Record
 from tailrace.log.topic import Topic, as_arrow, as_records
@@ -24,13 +24,18 @@ from tailrace.storage.calls import Store
 
 
 class AsyncConsumer:
-    """A member of a consumer group: `async for record in consumer`, best within `async with`.
-
-    What `Consumer` says of handling and committing holds here too.  Beats come from a thread, so a handler that keeps
-    the event loop busy does not cost the member its partitions."""
+    """A member of a consumer group: `async for record in consumer`, best within `async with`.  Records are handled and
+    committed as `Consumer` says.  A thread sends the beats, so a handler that keeps the event loop busy does not cost
+    the member its partitions."""
 
     def __init__(
-        self, store: Store, topic: Topic, group: str, settings: Consuming, *, wall: Callable[[], float] = time.time
+        self,
+        store: Store,
+        topic: Topic,
+        group: str,
+        settings: ConsumerSettings,
+        *,
+        wall: Callable[[], float] = time.time,
     ) -> None:
         self._store, self._topic, self._settings, self._wall = store, topic, settings, wall
         self._member = new_member(topic, group, settings, wall)
@@ -38,7 +43,7 @@ class AsyncConsumer:
         self._inbox = Inbox(self._member, settings, self._ready, self._due, self._more)
         self._protocol = asyncio.Lock()
         self._tasks: list[asyncio.Task[None]] = []
-        self._beating: Beating | None = None
+        self._beating: BeatThread | None = None
         self._entered = self._closing = False
         forks.watch(self)
 
@@ -52,7 +57,7 @@ class AsyncConsumer:
             raise Closed(f"this consumer of {self._topic.name!r} is closed; `async with` keeps it open between loops")
         if not self._tasks:
             await self._store.arun(self._member.join(self._settings.start))
-            self._beating = Beating(self._store, self._member.beat, self._settings.ttl / 3)
+            self._beating = BeatThread(self._store, self._member.beat, self._settings.ttl / 3)
             self._tasks = [asyncio.create_task(self._keep()), asyncio.create_task(self._fetch())]
 
     # -- handing out
@@ -198,7 +203,7 @@ class AsyncConsumer:
 
 
 async def _set(event: asyncio.Event, seconds: float | None) -> bool:
-    """Wait for a signal, at most so many seconds; whether it was set."""
+    """Wait for a signal, at most so many seconds; gives whether it was set."""
     try:
         async with asyncio.timeout(seconds):
             return await event.wait()

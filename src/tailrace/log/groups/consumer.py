@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
-from tailrace.coordination.lease import Beating, new_number
+from tailrace.coordination.lease import BeatThread, new_number
 from tailrace.coordination.watch import Wait, block, watch
 from tailrace.errors import Closed, Throttled, TimedOut, Unavailable
 from tailrace.log.catalog import check_name
@@ -17,7 +17,7 @@ from tailrace.log.groups import lag as groupstate
 from tailrace.log.groups.group import Group
 from tailrace.log.groups.lag import Lag
 from tailrace.log.groups.member import PartitionMember
-from tailrace.log.groups.prefetch import Consuming, Inbox
+from tailrace.log.groups.prefetch import ConsumerSettings, Inbox
 from tailrace.log.read.fetched import Fetched
 from tailrace.log.record import Record
 from tailrace.log.topic import Topic, as_arrow, as_records
@@ -25,7 +25,7 @@ from tailrace.storage import forks
 from tailrace.storage.calls import Store
 
 RETRIED_ERRORS = (Throttled, TimedOut, Unavailable)
-"""Errors that the background thread waits out: it tries leases and positions again in the next round."""
+"""Errors after which the background thread goes on: it tries leases and positions again in the next round."""
 
 
 class Ran(NamedTuple):
@@ -36,7 +36,7 @@ class Ran(NamedTuple):
     seconds: float
 
 
-def new_member(topic: Topic, group: str, settings: Consuming, wall: Callable[[], float]) -> PartitionMember:
+def new_member(topic: Topic, group: str, settings: ConsumerSettings, wall: Callable[[], float]) -> PartitionMember:
     """A member that has not joined yet."""
     shared = Group(check_name("group", group), topic.log, topic.partitions)
     return PartitionMember(shared, new_number(), name=settings.member, ttl=settings.ttl, wall=wall)
@@ -59,7 +59,7 @@ class Consumer:
         store: Store,
         topic: Topic,
         group: str,
-        settings: Consuming,
+        settings: ConsumerSettings,
         *,
         wall: Callable[[], float] = time.time,
     ) -> None:
@@ -72,7 +72,7 @@ class Consumer:
         self._entered = self._left = False
         forks.watch(self)
         store.run(self._member.join(settings.start))
-        self._beating = Beating(store, self._member.beat, settings.ttl / 3)
+        self._beating = BeatThread(store, self._member.beat, settings.ttl / 3)
         self._threads = [
             threading.Thread(target=work, name=f"tailrace-{what}-{group}", daemon=True)
             for what, work in (("keep", self._keep), ("fetch", self._fetch))

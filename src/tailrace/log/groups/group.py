@@ -75,41 +75,41 @@ class Group:
 
     @property
     def key(self) -> Key:
-        """Where it says that it exists."""
+        """The key of the item that says the group exists."""
         return Key(self.p, LAST)
 
     @property
     def entry(self) -> str:
-        """Its name on the listing."""
+        """The group's name on the listing."""
         return f"{self.name}/{self.log.name}"
 
     @property
     def title(self) -> str:
-        """What errors call it."""
+        """The group, as errors name it."""
         return f"group {self.name!r} of {self.log.name!r}"
 
     @property
     def kept_with_member(self) -> Mapping[str, Any]:
-        """The topic that a member reads: members of a group's topics are listed together."""
+        """The topic, which the item of each member says: members of all of a group's topics are listed together."""
         return {"topic": self.log.id}
 
     def shard(self, partition: int) -> Key:
-        """Where a partition's owner and position are."""
+        """The key of the item with a partition's owner and position."""
         return Key(self.p, partition)
 
     unit = shard
 
     def member(self, number: int) -> Key:
-        """Where a member's beat is."""
+        """The key of the item with a member's beat."""
         return Key(f"$Member-{self.name}", number)
 
     def named(self, name: str) -> Key:
-        """Where the member that goes by a name is."""
+        """The key of the item that says which member has a name."""
         number = int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], "big") >> 2
         return Key(f"$Name-{self.name}_{self.log.id}", number)
 
     def units(self) -> Steps[Mapping[int, Item]]:
-        """Every partition's shard; creates those of partitions that the topic got meanwhile."""
+        """Every partition's shard; creates those of partitions that the topic has got meanwhile."""
         if self.log.seen is None:
             yield from self.log.head()
         there = yield from shards(self)
@@ -126,7 +126,7 @@ class Group:
 
 # --- making and reading -----------------------------------------------------------------------------------------------
 def offsets(log: TopicLog, partitions: Iterable[int], position: Position) -> Steps[dict[int, int]]:
-    """The offsets that a position stands for now in these partitions."""
+    """The offsets that a position stands for at this moment, in these partitions."""
     head = yield from log.head()
     if position == "earliest":
         return {q: head.floor[q] for q in partitions}
@@ -143,7 +143,7 @@ def offsets(log: TopicLog, partitions: Iterable[int], position: Position) -> Ste
 
 
 def make(group: Group, start: Position) -> Steps[None]:
-    """Make a group that begins at a position, unless it is there already, with all its shards."""
+    """Make a group that begins at a position, with all its shards, unless it exists."""
     made = secrets.token_hex(8)
     while (item := (yield from guard.read(group.key))) is None:
         there = (yield from group.log.head()).partitions
@@ -186,7 +186,7 @@ def shards(group: Group) -> Steps[dict[int, Item]]:
 
 
 def all_shards(group: Group) -> Steps[dict[int, Item]]:
-    """Every partition's shard; that of a partition without one yet is as the next member will create it."""
+    """Every partition's shard; one that is not stored yet is given as the next member will create it."""
     head, item = (yield from group.log.head()), (yield from guard.read(group.key))
     start = heads.by_number(item["start"] if item is not None else {})
     there = yield from shards(group)
@@ -195,7 +195,8 @@ def all_shards(group: Group) -> Steps[dict[int, Item]]:
 
 
 def passed(head: Head, positions: Mapping[int, int]) -> int:
-    """How many of a topic's growths a group has passed: it has committed every partition up to there."""
+    """How many of a topic's growths a group has passed.  It passes one when it has committed every partition up to
+    there."""
     for n, growth in enumerate(head.grown):
         if any(positions.get(q, 0) < at for q, at in growth.at.items()):
             return n
@@ -203,13 +204,13 @@ def passed(head: Head, positions: Mapping[int, int]) -> int:
 
 
 def members(group: Group) -> Steps[dict[int, Item]]:
-    """Every member's item, by number; the group may have members on other topics, which are left out."""
+    """Every member's item, by number; members that read other topics for the group are left out."""
     items = yield from guard.read_all(group.member(0).p)
     return {item["i"]: item for item in items if item["topic"] == group.log.id}
 
 
 def check_there(group: Group) -> Steps[None]:
-    """`UnknownGroup` unless the group exists, with the nearest name; `UnknownTopic` if it went with its topic."""
+    """Raise `UnknownGroup`, with the nearest name, unless the group exists; `UnknownTopic` if its topic was deleted."""
     if (yield from guard.read(group.key)) is not None:
         return
     yield from group.log.head()  # a topic is gone before its groups are
@@ -219,12 +220,12 @@ def check_there(group: Group) -> Steps[None]:
 
 
 QUEUE = "queue"
-"""The group of a queue's consumers; on a queue's topic no other consumer or command may read as it, move it or delete
-it."""
+"""The name of the group of a queue's consumers.  On a queue's topic no other consumer or command may read for this
+group, move it or delete it."""
 
 
 def refuse_queue(group: Group, what: str) -> Steps[None]:
-    """Refuse to do something to a group that belongs to a queue, whose windows it would break."""
+    """Refuse a change to a group that belongs to a queue: it would break the queue's windows."""
     if group.name == QUEUE and (yield from guard.read(Key(f"$Queue-{group.log.id}"))) is not None:
         name = group.log.name
         raise BadInput(
@@ -283,8 +284,8 @@ def refuse_active(group: Group, ttl: float) -> Steps[None]:
 
 
 def reset(group: Group, position: Position, *, force: bool = False, ttl: float = TTL) -> Steps[dict[int, int]]:
-    """Move a whole group, back or forward; gives its new positions.  Epochs rise, so that a member that is reading for
-    the group (`force`) is fenced and starts again from there."""
+    """Move a whole group, back or forward; gives its new positions.  Epochs rise: with `force`, a member that reads for
+    the group is fenced, and starts again from there."""
     yield from check_there(group)
     yield from refuse_queue(group, "cannot be reset")
     if not force:
@@ -340,7 +341,7 @@ def _clear(group: Group) -> Steps[None]:
 
 
 def _remove(p: str, made: str | None = None) -> Steps[None]:
-    """Items of one hash, except those of a group that was created again under the same name."""
+    """Remove the items under one hash key, except those of a group that was made again under the same name."""
     while True:
         items = yield from guard.read_all(p, 0, LAST - 1)
         doomed = [item for item in items if made in (None, item.get("made"))][:MAX_SHARDS_PER_WRITE]

@@ -1,4 +1,4 @@
-"""How far behind a reader is, and a consumer group as people see it."""
+"""Lag: how far a reader is behind, and a consumer group as people see it."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ class Lag:
     records: int
     seconds: float
     partitions: Mapping[int, Lag] = field(default_factory=dict)
-    """The same for each partition."""
+    """The lag of each partition."""
 
 
 def lag(log: TopicLog, positions: Mapping[int, int], wall: float) -> Steps[Lag]:
-    """How far these positions are behind the end, at this time in seconds since 1970."""
+    """How far these positions are behind the topic's end, at this time in seconds since 1970."""
     head = yield from log.head()
     parts = {}
     for q, position in positions.items():
@@ -54,7 +54,7 @@ class MemberState:
 
 @dataclass(frozen=True, slots=True)
 class PartitionState:
-    """How far a group has come in a partition, and the number of the member that reads it (0: none does)."""
+    """How far a group has come in a partition, and the number of the member that reads it (0: no member does)."""
 
     partition: int
     owner: int

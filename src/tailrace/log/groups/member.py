@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class PartitionBalance(member.Balance[int]):
-    """The result of a look at the group."""
+    """What a member found when it looked at the group."""
 
     passed: int = 0
     """How many of the topic's growths the group has passed, so that members may read past them."""
@@ -40,20 +40,19 @@ class PartitionMember(member.Member[int]):
         self.group = group
 
     def join(self, start: Position) -> Steps[None]:
-        """Become a member; the first one makes the group, which begins at `start`.
-
-        `AlreadyThere` if another member goes by the same given name, and lives."""
+        """Become a member; the first one makes the group, which begins at `start`.  `AlreadyThere` if another living
+        member has the same given name."""
         yield from self.refuse_group()
         yield from groups.make(self.group, start)
         yield from self.enter()
 
     def refuse_group(self) -> Steps[None]:
-        """Refuse a group that this kind of member must not read for."""
+        """Refuse to be a member of a queue's group."""
         yield from groups.refuse_queue(self.group, "cannot be read for; choose another group")
 
     def balance(self) -> Steps[PartitionBalance]:
-        """Look at the group: drop partitions that another member has taken over, and take those that are this member's
-        and free."""
+        """Look at the group: drop partitions that another member has taken over, and take free ones that belong to this
+        member's share."""
         look = yield from self.share_out()
         passed = groups.passed(self.group.log.newest, {q: item["position"] for q, item in look.units.items()})
         return PartitionBalance(look.over, look.settled, look.units, passed)

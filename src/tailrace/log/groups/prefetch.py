@@ -1,4 +1,4 @@
-"""Inboxes: what one member has fetched ahead, handed out, finished and committed.
+"""Prefetch: a member's inbox, with the records it has fetched ahead, and what was handled, finished and committed.
 
 Three threads or tasks work on an inbox: the fetcher, the keeper, which keeps the leases and commits, and the handler.
 Each waits for its own signal. The lock guards the state; nothing holds it during a storage call.
@@ -39,8 +39,8 @@ look costs money, it looks each `NOT_LATE_IN_TTLS`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Consuming:
-    """How a consumer reads; what `topic.consumer` can be given."""
+class ConsumerSettings:
+    """How a consumer reads: the settings of `topic.consumer`."""
 
     member: str | None = None
     """A name for this member, which no other may have at the same time; None: any."""
@@ -49,19 +49,19 @@ class Consuming:
     auto_commit: bool = True
     """Whether the consumer commits handled records by itself; else only `commit` does."""
     commit_interval: float = 1.0
-    """Seconds between such commits, at most one for each."""
+    """At most one such commit in so many seconds."""
     max_seconds: float | None = None
     """How long a loop goes on; None: for ever."""
     ttl: float = lease.TTL
-    """Seconds of silence after which this member takes another for dead."""
+    """Seconds of silence after which this member considers another one dead."""
     prefetch: int = 16 * 1024 * 1024
     """Bytes fetched ahead."""
     from_floor: bool = False
-    """Whether to go on at the floor if records not yet read were removed; else that is an error."""
+    """Whether to go on at the floor if records that were not yet read have been removed; else that is an error."""
 
     @classmethod
-    def of(cls, given: Mapping[str, Any]) -> Consuming:
-        """From names and values; a typo or an unusable value is refused with a hint."""
+    def of(cls, given: Mapping[str, Any]) -> ConsumerSettings:
+        """Settings from names and values; a typo or an unusable value is refused with a hint."""
         made = from_names(cls, "a consumer", given)
         for name, lowest in (("ttl", 0.001), ("commit_interval", 0.01), ("max_seconds", 0), ("prefetch", 1)):
             value = getattr(made, name)
@@ -75,16 +75,18 @@ class Consuming:
 class Inbox:
     """The records of a member's partitions, on their way to a handler."""
 
-    def __init__(self, member: PartitionMember, settings: Consuming, ready: Signal, due: Signal, more: Signal) -> None:
+    def __init__(
+        self, member: PartitionMember, settings: ConsumerSettings, ready: Signal, due: Signal, more: Signal
+    ) -> None:
         self.member = member
         self.ready, self.due, self.more = ready, due, more
-        """Set when there is something to do for the handler, the keeper, the fetcher."""
+        """Signals that there is something to do: for the handler, for the keeper, for the fetcher."""
         self.current: Record | Fetched | None = None
-        """What is being handled; the handler sets it without the lock."""
+        """The record or batch in the handler's hand; the handler sets it without the lock."""
         self.interrupted = False
-        """Set when the rest of the current batch must not be handed out any more: `finish`, and `take` again."""
+        """Set when the handler must not get the rest of the current batch; it calls `finish`, and `take` again."""
         self.error: Exception | None = None
-        """Why nothing more will come."""
+        """Why the handler gets nothing more."""
         self._auto, self._interval = settings.auto_commit, settings.commit_interval
         self._prefetch = settings.prefetch
         self._reader = Reader(member.group.log, {}, from_floor=settings.from_floor, passed=0)
@@ -107,7 +109,7 @@ class Inbox:
         self._waits = False
 
     def fail(self, error: Exception) -> None:
-        """End the inbox: nothing more comes, and the handler gets this error."""
+        """End the inbox: the handler gets this error instead of more records."""
         self.error = self.error or error
         self.ready.set()
 
@@ -143,7 +145,8 @@ class Inbox:
         return bool(fetched)
 
     def _hurry(self) -> None:
-        """The topic has grown, and the group is not past that: commit and look at it often until it is."""
+        """The topic has grown, and the group has not passed the growth: commit often, and look at the group often,
+        until it has."""
         if not self._waits:
             self._waits = True
             self._next_look = self._next_commit = 0.0
@@ -165,7 +168,7 @@ class Inbox:
 
     # -- for the handler
     def take(self) -> Fetched | None:
-        """What to handle next; None if there is nothing yet.  Call `finish` first."""
+        """What the handler handles next; None if there is nothing yet. It calls `finish` first."""
         with self._lock:
             while self._queue and self._hand is None:
                 fetched = self._pop()
@@ -175,7 +178,7 @@ class Inbox:
             return self._hand[1] if self._hand else None
 
     def finish(self) -> None:
-        """Note that the current batch has been handled up to `current`; the rest of it is handed out again."""
+        """Note that the current batch has been handled up to `current`; the handler gets the rest again."""
         with self._lock:
             self.interrupted = False
             if self._hand is None:
@@ -192,7 +195,7 @@ class Inbox:
             self.due.set()
 
     def _given(self, fetched: Fetched) -> int:
-        """The offset after the records of it that were handed out."""
+        """The offset after the records of the current batch that the handler has got."""
         current = self.current
         if current is None:
             return fetched.offset
@@ -200,13 +203,14 @@ class Inbox:
 
     @property
     def caught_up(self) -> bool:
-        """Whether this member has its share of the partitions, and all there was at the last look was handed out."""
+        """Whether this member has its share of the partitions, and the handler has got all that there was at the last
+        look."""
         with self._lock:
             given = self._positions(given=True)
             return self._settled and all(q in self._ends and at >= self._ends[q] for q, at in given.items())
 
     def positions(self) -> dict[int, int]:
-        """How far each partition has been finished."""
+        """Up to where each partition has been finished."""
         with self._lock:
             return self._positions(given=False)
 
@@ -220,8 +224,8 @@ class Inbox:
 
     # -- for the keeper
     def keep(self) -> Steps[float]:
-        """One round: share the partitions, release those over the share, commit what is finished; gives seconds to the
-        next."""
+        """One round of the keeper: it shares the partitions, releases those over the share and commits what is
+        finished.  Gives the seconds until the next round."""
         now = yield from calls.now()
         due = now >= self._next_look
         if not due and now >= self._next_glance:
@@ -291,13 +295,13 @@ class Inbox:
             self._next_look = now
 
     def _may_go(self, partition: int, now: float) -> bool:
-        """With manual commits, the handler gets some time to commit."""
+        """Whether a partition may be released: with manual commits, the handler gets some time to commit first."""
         done = self._auto or self._committed[partition] >= self._finished[partition]
         return done or now - self._revoked[partition] >= self.member.ttl
 
     def commit(self, to: Mapping[int, int] | None = None) -> Steps[dict[int, Fenced]]:
-        """Commit what is finished (default: all that was handed out); drops and gives the partitions that have a newer
-        owner."""
+        """Commit what is finished (by default all that the handler has got); drops, and gives, the partitions that have
+        a newer owner."""
         with self._lock:
             to = self._positions(given=True) if to is None else to
         mine = {q: at for q, at in to.items() if q in self.member.held}
@@ -310,7 +314,7 @@ class Inbox:
         return fenced
 
     def leave(self) -> Steps[None]:
-        """Commit what is finished, give everything back, and leave the group."""
+        """Commit what is finished, release all partitions, and leave the group."""
         try:
             if self._auto:
                 yield from self.commit(self.positions())

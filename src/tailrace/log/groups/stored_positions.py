@@ -26,7 +26,7 @@ def positions(group: Group) -> Steps[dict[int, int]]:
 
 
 def store(group: Group, wanted: Mapping[int, int], *, ttl: float = TTL) -> Steps[dict[int, int]]:
-    """Store positions of some partitions; gives those of all.  Can be repeated: a position that is reached stays."""
+    """Store the positions of some partitions; gives those of all. A repeated call changes nothing."""
     yield from refuse_queue(group, "its positions cannot be stored")
     yield from check_there(group)
     yield from make(group, "earliest")

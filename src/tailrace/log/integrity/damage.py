@@ -30,8 +30,8 @@ never been; producer: what it has stored is not in the log; event: of a stream; 
 
 @dataclass(frozen=True, slots=True)
 class Damage:
-    """One thing that is not as it was written: of which topic, in which object, item or file, at which byte, and the
-    records that are lost with it."""
+    """One thing that is not as it was written: its topic, its object, item or file, the byte where the damage begins,
+    and the records that are lost with it."""
 
     kind: Kind
     text: str
@@ -48,7 +48,7 @@ class Damage:
 
 
 def check_head(log: TopicLog, head: Head) -> list[Damage]:
-    """What cannot be so in a head."""
+    """What contradicts itself in a head."""
     key = heads.head_key(log.id)
     where = f"item {key.p}/{key.i}"
     wrong = [
@@ -63,7 +63,7 @@ def check_head(log: TopicLog, head: Head) -> list[Damage]:
     return [Damage("head", text, log.name, where) for true, text in wrong if true]
 
 
-class Walk:
+class PageWalk:
     """The pages of a topic from its first on, the open one last; pages that do not join go to `found`."""
 
     def __init__(self, log: TopicLog) -> None:
@@ -76,7 +76,7 @@ class Walk:
         self._ended = False
 
     def next(self) -> Steps[Page | None]:
-        """The next page; None after the last."""
+        """The next page; None after the last one."""
         if self._ended:
             return None
         if self.head is None:
@@ -92,7 +92,7 @@ class Walk:
         page, _ = yield from self._plain()
         seen = None
         while page is None or not self._joins(page):
-            now = yield from self._true()
+            now = yield from self._linearizable()
             page = now[0]
             if seen is not None and seen[1] == now[1]:
                 return (yield from self._gap(page))
@@ -118,9 +118,9 @@ class Walk:
         if head.first > self._number:
             self._number, self._due = head.first, None
 
-    def _true(self) -> Steps[tuple[Page | None, object]]:
-        """The same by linearizable reads, which no transaction under way can hide; and the head that it was judged
-        by."""
+    def _linearizable(self) -> Steps[tuple[Page | None, object]]:
+        """The page and the head that it is judged by, from linearizable reads, which see what plain reads may not show
+        yet."""
         head = self.log.saw((yield from guard.truth(heads.head_key(self.log.id))))
         self._rise(head)
         self._ended = self._number >= head.page
@@ -135,7 +135,7 @@ class Walk:
         return plain, (plain.first if plain else None, plain.revision if plain else None, head.first)
 
     def _gap(self, page: Page | None) -> Steps[Page]:
-        """It is so: name it, and go on behind it."""
+        """A page is lost for certain: note it, and continue behind the gap."""
         p, name = heads.head_key(self.log.id).p, self.log.name
         where = f"item {p}/{self._number}"
         if page is not None:
@@ -158,5 +158,5 @@ def _shown(offsets: Mapping[int, int]) -> str:
 
 
 def distinct(damages: Sequence[Damage]) -> list[Damage]:
-    """Each once, in the order of the first."""
+    """Each element once, in the order of the first occurrences."""
     return list(dict.fromkeys(damages))

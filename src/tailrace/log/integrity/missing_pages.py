@@ -24,10 +24,12 @@ class Gap(NamedTuple):
 
 
 def gap_at(log: TopicLog, number: int) -> Steps[Gap | None]:
-    """The gap that the page of this number is in, or begins behind; None if there is none, or it is moving.
+    """The gap that the page of this number is in, or begins behind; None if there is no gap, or the pages are being
+    changed.
 
-    It looks for the page by a linearizable read, and only then reads the pages around it.  If the page was merged after
-    that, the page before has it by then, and is read last; if it was removed, the head shows it."""
+    It looks for the page by a linearizable read, and only then reads the pages around it.  If the page has been merged
+    since, the page before it, which is read last, stands for it by then; if it has been removed, the head shows
+    that."""
     p = heads.head_key(log.id).p
     here = yield from guard.truth(heads.page_key(log.id, number))
     items, _ = yield from guard.read_range(p, 0, max(number - 1, 0), descending=True, limit=1)
@@ -50,12 +52,12 @@ def gap_at(log: TopicLog, number: int) -> Steps[Gap | None]:
 
 
 def between(due: Mapping[int, int], base: Mapping[int, int]) -> tuple[Lost, ...]:
-    """The offsets between where one page ends and another begins; partitions that came between begin at 0."""
+    """The offsets between the end of one page and the beginning of another; partitions added in between begin at 0."""
     return tuple(Lost(q, due.get(q, 0), base[q]) for q in sorted(base) if base[q] > due.get(q, 0))
 
 
 def pages_of(gap: Gap) -> str:
-    """The pages of a gap, for people."""
+    """The pages of a gap, in words for people."""
     last = gap.after.first - 1
     if last < gap.number:
         return f"what should be before page {gap.number}"
@@ -63,7 +65,7 @@ def pages_of(gap: Gap) -> str:
 
 
 def damage(log: TopicLog, gap: Gap) -> Damaged:
-    """A gap as an error."""
+    """The error that names a gap."""
     lost = f", and with it {', '.join(map(str, gap.lost))}" if gap.lost else ""
     return Damaged(
         f"{pages_of(gap)} of the references of {log.name!r} is missing{lost}; restore it from a backup",

@@ -22,8 +22,8 @@ FIRST_BITS = 55
 """Bits of the first offset in the range key; those above are the partition."""
 
 
-class Passed(msgspec.Struct, frozen=True, forbid_unknown_fields=False):
-    """Offsets of a partition that readers pass over, and the user that decided so, when and why."""
+class PassedOffsets(msgspec.Struct, frozen=True, forbid_unknown_fields=False):
+    """Offsets of a partition that readers pass over, with the user who decided so, when and why."""
 
     partition: int
     first: int
@@ -35,7 +35,7 @@ class Passed(msgspec.Struct, frozen=True, forbid_unknown_fields=False):
 
     @property
     def lost(self) -> Lost:
-        """The offsets."""
+        """The offsets, as damage names them."""
         return Lost(self.partition, self.first, self.end)
 
 
@@ -47,14 +47,14 @@ def _key(log: TopicLog, lost: Lost) -> Key:
     return Key(_hash(log), lost.partition << FIRST_BITS | lost.first)
 
 
-def passes(log: TopicLog) -> Steps[list[Passed]]:
-    """What readers of a topic pass over."""
+def passes(log: TopicLog) -> Steps[list[PassedOffsets]]:
+    """All offsets that readers of a topic pass over."""
     items = yield from guard.read_all(_hash(log))
-    return [msgspec.convert({k: v for k, v in item.items() if k not in ("p", "i")}, Passed) for item in items]
+    return [msgspec.convert({k: v for k, v in item.items() if k not in ("p", "i")}, PassedOffsets) for item in items]
 
 
-def covering(log: TopicLog, lost: Iterable[Lost]) -> Steps[list[Passed] | None]:
-    """The decisions that cover these offsets, one for each; None unless all are covered."""
+def covering(log: TopicLog, lost: Iterable[Lost]) -> Steps[list[PassedOffsets] | None]:
+    """The decisions that cover these offsets, one for each; None unless all offsets are covered."""
     decided = yield from passes(log)
     found = []
     for q, first, end in lost:
@@ -87,7 +87,7 @@ def _wider(key: Key, item: Item) -> Callable[[Item | None], tuple[Action, ...] |
     return plan
 
 
-def lift(log: TopicLog, partition: int | None = None) -> Steps[list[Passed]]:
+def lift(log: TopicLog, partition: int | None = None) -> Steps[list[PassedOffsets]]:
     """Take back decisions, all of them or those of one partition; gives them."""
     gone = []
     for one in (yield from passes(log)):

@@ -1,9 +1,8 @@
-"""Scrub: the bytes of a topic read again, and compared with what its table says of them.
+"""Scrub: reads the bytes of a topic again and compares them with what its table says of them.
 
-Every run of every chunk is read, its checksum computed, its records counted.  Bytes that are gone are damage only if
-a fresh look at their page still refers to them: else they were merged or removed meanwhile, and what took their place
-is scrubbed instead.
-"""
+It reads every run of every chunk, computes its checksum and counts its records.  Missing bytes are damage only if a
+fresh look at their page still refers to them.  Otherwise upkeep has merged or removed them meanwhile, and scrub reads
+what took their place."""
 
 from __future__ import annotations
 
@@ -16,32 +15,33 @@ import pyarrow as pa
 from tailrace.coordination import guard
 from tailrace.errors import Damaged, Lost, ObjectMissing
 from tailrace.log.format import head as heads
-from tailrace.log.format.chunk import MANIFEST, OFFSETS, Run, batches_of
+from tailrace.log.format.chunk import MANIFEST, OFFSETS, PartitionRun, batches_of
 from tailrace.log.format.head import ChunkEntry, Page
 from tailrace.log.format.manifest import listed
 from tailrace.log.format.run import lost_with, read_runs, where_is
-from tailrace.log.integrity.damage import Damage, Kind, Walk
+from tailrace.log.integrity.damage import Damage, Kind, PageWalk
 from tailrace.log.topic_log import TopicLog
 from tailrace.storage.calls import Steps
 
 MAX_BYTES_PER_READ = 16 * 1024 * 1024
-"""A run longer than this is read in pieces, so that memory stays bounded; its records are then not counted."""
+"""Bytes of a run above which it is read in pieces, so that memory stays bounded; its records are then not counted."""
 
 
 @dataclass(slots=True)
 class ScrubResult:
-    """What came of some scrubbing."""
+    """What some scrubbing has found."""
 
     damages: list[Damage] = field(default_factory=list)
     bytes: int = 0
     runs: int = 0
     records: int = 0
     at_most: bool = False
-    """Whether there may be fewer: of a long run of a compacted chunk it is known how many there were."""
+    """Whether there may be fewer records: for a long run of a compacted chunk only the number before compaction is
+    known."""
     chunks: int = 0
 
     def add(self, other: ScrubResult) -> None:
-        """Count another's with these."""
+        """Add another result to this one."""
         self.damages += other.damages
         self.bytes, self.runs = self.bytes + other.bytes, self.runs + other.runs
         self.records, self.chunks = self.records + other.records, self.chunks + other.chunks
@@ -50,7 +50,7 @@ class ScrubResult:
 
 @dataclass(frozen=True, slots=True)
 class ChunkToScrub:
-    """One chunk to look at: on which page, and the offsets at which its records begin."""
+    """One chunk to scrub: its page, and the offsets at which its records begin."""
 
     page: Page
     entry: ChunkEntry
@@ -67,7 +67,7 @@ def pieces(page: Page) -> Iterator[ChunkToScrub]:
 
 def scrub_topic(log: TopicLog) -> Steps[ScrubResult]:
     """A whole topic, one chunk after the other."""
-    walk, found = Walk(log), ScrubResult()
+    walk, found = PageWalk(log), ScrubResult()
     while (page := (yield from walk.next())) is not None:
         for piece in pieces(page):
             found.add((yield from scrub_piece(log, piece)))
@@ -76,7 +76,7 @@ def scrub_topic(log: TopicLog) -> Steps[ScrubResult]:
 
 
 def scrub_piece(log: TopicLog, piece: ChunkToScrub) -> Steps[ScrubResult]:
-    """One chunk, wherever its records are by now."""
+    """Scrub one chunk, wherever its records are by now."""
     try:
         return (yield from _scrub_chunk(log, piece.entry, piece.at))
     except Damaged as error:  # the storage itself cannot read it
@@ -105,7 +105,7 @@ def _overlap(one: ChunkToScrub, other: ChunkToScrub) -> bool:
 
 
 def _fresh(log: TopicLog, page: Page) -> Steps[Page | None]:
-    """The page that has these records now, as conditions see it; None if retention has removed it."""
+    """The page that has these records now, from linearizable reads; None if retention has removed it."""
     while True:
         head = log.saw((yield from guard.truth(heads.head_key(log.id))))
         if page.first < head.first:
@@ -122,7 +122,7 @@ def _fresh(log: TopicLog, page: Page) -> Steps[Page | None]:
 
 
 def _kept(log: TopicLog, lost: tuple[Lost, ...]) -> Steps[tuple[Lost, ...]]:
-    """The damage without offsets below the floors, which no reader may read."""
+    """The damage, without offsets below the floors, which no reader may read."""
     floor = (yield from log.head()).floor
     return tuple(Lost(q, max(first, floor[q]), end) for q, first, end in lost if end > floor[q])
 
@@ -144,7 +144,7 @@ def _scrub_chunk(log: TopicLog, entry: ChunkEntry, at: Mapping[int, int]) -> Ste
 
 
 def _scrub_runs(
-    log: TopicLog, entry: ChunkEntry, group: list[Run], at: Mapping[int, int], found: ScrubResult
+    log: TopicLog, entry: ChunkEntry, group: list[PartitionRun], at: Mapping[int, int], found: ScrubResult
 ) -> Steps[None]:
     if len(group) == 1 and group[0].length > MAX_BYTES_PER_READ:
         yield from _scrub_slices(log, entry, group[0], at, found)
@@ -156,7 +156,9 @@ def _scrub_runs(
         found.damages += damages
 
 
-def _scrub_alone(log: TopicLog, entry: ChunkEntry, run: Run, at: Mapping[int, int], found: ScrubResult) -> Steps[None]:
+def _scrub_alone(
+    log: TopicLog, entry: ChunkEntry, run: PartitionRun, at: Mapping[int, int], found: ScrubResult
+) -> Steps[None]:
     try:
         yield from _scrub_runs(log, entry, [run], at, found)
     except Damaged as again:
@@ -168,9 +170,9 @@ def _unreadable(log: TopicLog, entry: ChunkEntry, error: Damaged, lost: tuple[Lo
     return Damage(kind, str(error), log.name, where_is(log.id, entry), error.position, lost)
 
 
-def _groups(entry: ChunkEntry) -> Iterator[list[Run]]:
-    """Runs to read together."""
-    group: list[Run] = []
+def _groups(entry: ChunkEntry) -> Iterator[list[PartitionRun]]:
+    """Runs that are read together."""
+    group: list[PartitionRun] = []
     for run in entry.runs:
         if group and sum(r.length for r in group) + run.length > MAX_BYTES_PER_READ:
             yield group
@@ -181,9 +183,9 @@ def _groups(entry: ChunkEntry) -> Iterator[list[Run]]:
 
 
 def _judge(
-    log: TopicLog, entry: ChunkEntry, run: Run, at: Mapping[int, int], data: memoryview
+    log: TopicLog, entry: ChunkEntry, run: PartitionRun, at: Mapping[int, int], data: memoryview
 ) -> tuple[int, list[Damage]]:
-    """How many records of a run can be read, and what is damaged."""
+    """How many records of a run can be read, and what is damaged in it."""
     where, lost = where_is(log.id, entry), tuple(lost_with([run], at))
     rows = 0
     try:
@@ -201,7 +203,7 @@ def _judge(
     return rows, []
 
 
-def _wrong(log: TopicLog, where: str, run: Run, lost: tuple[Lost, ...], length: int) -> Damage:
+def _wrong(log: TopicLog, where: str, run: PartitionRun, lost: tuple[Lost, ...], length: int) -> Damage:
     if length < run.length:
         text = f"it is cut {run.length - length:,} bytes before the end of the records at {run.position:,}"
         return Damage("bytes", text, log.name, where, run.position + length, lost)
@@ -209,10 +211,14 @@ def _wrong(log: TopicLog, where: str, run: Run, lost: tuple[Lost, ...], length: 
     return Damage("bytes", text, log.name, where, run.position, lost)
 
 
-def _scrub_slices(log: TopicLog, entry: ChunkEntry, run: Run, at: Mapping[int, int], found: ScrubResult) -> Steps[None]:
+def _scrub_slices(
+    log: TopicLog, entry: ChunkEntry, run: PartitionRun, at: Mapping[int, int], found: ScrubResult
+) -> Steps[None]:
     crc = done = 0
     while done < run.length:
-        part = Run(run.partition, run.count, run.position + done, min(MAX_BYTES_PER_READ, run.length - done), 0, 0, 0)
+        part = PartitionRun(
+            run.partition, run.count, run.position + done, min(MAX_BYTES_PER_READ, run.length - done), 0, 0, 0
+        )
         (data,) = yield from read_runs(log.id, entry, [part])
         crc, done = crc32c.crc32c(data, crc), done + len(data)
         if len(data) < part.length:
@@ -251,8 +257,8 @@ def _scrub_manifest(log: TopicLog, entry: ChunkEntry, at: Mapping[int, int]) -> 
 
 
 def _still_there(log: TopicLog, manifest: ChunkEntry) -> Steps[bool]:
-    """Cleaning removes the chunks of a manifest before the manifest: if it is gone, all of them were removed on
-    purpose."""
+    """Whether a chunk in a manifest is still referred to: cleaning removes the chunks of a manifest before the
+    manifest, so if the manifest is gone, cleaning removed all of them."""
     try:
         yield from read_runs(log.id, manifest, manifest.runs[:1])
     except ObjectMissing:

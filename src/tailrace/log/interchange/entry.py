@@ -24,7 +24,7 @@ from tailrace.log.record import MAX_TIMESTAMP
 NULL_KEY, NULL_DATA = 0x20, 0x40
 LAST_OFFSET = 2**63 - 1
 FIXED_ENTRY_BYTES = 29
-"""Bytes of an entry in addition to its key and data."""
+"""Bytes of an entry besides its key and data."""
 
 BATCH_BYTES = 4 * 1024 * 1024
 ENTRIES = pa.schema([pa.field("offset", pa.int64(), nullable=False), *SCHEMAS[0]])
@@ -37,7 +37,7 @@ _CODES = {1: "B", 4: "I", 8: "Q"}
 
 
 def encode(batch: pa.RecordBatch) -> pa.Array[Any]:
-    """Records with their offsets (columns as in ENTRIES) → one entry each; their bytes lie one behind the other."""
+    """Encode records with their offsets (columns as in ENTRIES) as one entry each, one behind the other."""
     key, data = batch.column("key"), batch.column("value")
     k, d = (pc.fill_null(pc.binary_length(column), 0).cast(pa.uint32()) for column in (key, data))
     marks = pc.bit_wise_or(batch.column("attributes"), _nulls(key, NULL_KEY))
@@ -88,8 +88,8 @@ def decode(
 ) -> tuple[pa.RecordBatch, int]:
     """The whole entries from position `at` on, about `most` bytes of them, and the position after the last.
 
-    No entries, and the position not at the end: the rest is a torn end, or, if there is `more` than these bytes, the
-    next entry is not whole in them.  `last` is the offset of the entry before, `base` the position of these bytes in
+    No entries, and a position before the end: the rest is a torn end; or, if there is `more` than these bytes, they
+    hold only part of the next entry.  `last` is the offset of the entry before, `base` the position of these bytes in
     `where`.  `Damaged` where bytes cannot be an entry; its message names `where`, position and offset."""
     offsets: list[int] = []
     stamps, marks, keys, values = [], [], [], []
@@ -124,7 +124,8 @@ def declared(data: bytes, at: int = 0) -> tuple[int, int]:
 
 
 def _check_torn(data: bytes, at: int, last: int, where: str, base: int) -> None:
-    """Whether bytes that are not a whole entry are the beginning of one, or room that was never written."""
+    """Raise `Damaged` unless bytes that hold no whole entry are the beginning of one, or room that was never
+    written."""
     offset, length, stamp, mark, k = _HEAD.unpack_from(data, at)
     if is_zero(data[at:]):
         return

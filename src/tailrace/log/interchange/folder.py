@@ -37,7 +37,7 @@ from tailrace.log.write.placement import place
 COLUMNS = ["timestamp", "attributes", "key", "value"]
 
 Told = Callable[[int], None]
-"""Called with how many more records are done, for a progress bar."""
+"""Called with the number of further records that are done, for a progress bar."""
 
 
 def export_topic(
@@ -75,7 +75,7 @@ def export_topic(
 
 
 def plain(fetched: Fetched) -> Fetched:
-    """Records with bytes for a value: the columns of a pipeline's rows become JSON."""
+    """Records whose value is bytes: the columns of a pipeline's rows become JSON."""
     data = fetched.data
     if "data" not in data.schema.names:
         return fetched
@@ -169,7 +169,7 @@ def _import(topic: Topic, partition: int, paths: list[Path], renumber: bool, tol
 
 
 def _known(topic: Topic, partition: int, batch: pa.RecordBatch, floor: int, end: int) -> int:
-    """How many records of a batch the topic has already; `BadInput` if those it has there are others."""
+    """How many records of a batch the topic has already; `BadInput` if it has other records at these offsets."""
     offsets = batch.column("offset").to_pylist()
     known: int = sum(offset < end for offset in offsets)
     gone: int = sum(offset < floor for offset in offsets)
@@ -198,8 +198,8 @@ def _stored(topic: Topic, partition: int, low: int, high: int) -> pa.Table:
 
 
 def _append_with_gaps(topic: Topic, partition: int, batch: pa.RecordBatch, at: int, end: int) -> None:
-    """Append records under their own offsets, which are not consecutive: as a chunk like those that compaction makes,
-    which stands for all offsets from the partition's next one on."""
+    """Append records under their own offsets, which are not consecutive.  They go into a chunk like those that
+    compaction makes, which stands for all offsets from the partition's next one on."""
     given = rows(batch.select(COLUMNS), 0, topic.settings.max_record_bytes)
     run = RunWriter(OFFSETS, topic.settings.compression)
     run.add(with_offsets(given, batch.column("offset")), 0)
@@ -216,7 +216,7 @@ def _append(topic: Topic, partition: int, batch: pa.RecordBatch, expected: dict[
 
 @contextmanager
 def _alone(topic: Topic, partition: int) -> Iterator[None]:
-    """Explain what to do if another producer appends meanwhile."""
+    """Run an append; if another producer interferes, the error says what to do."""
     try:
         yield
     except Expected as error:

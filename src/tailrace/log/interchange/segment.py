@@ -121,7 +121,7 @@ class SegmentWriter:
         self._size += len(data)
 
     def close(self) -> None:
-        """End the segment that is being written: durable, and under its own name."""
+        """Complete the segment that is being written: make it durable, and give it its own name."""
         if self._descriptor is None:
             return
         with explained(f"cannot write {self._part}"):
@@ -135,7 +135,7 @@ class SegmentWriter:
 
 
 def read_segments(paths: list[Path], torn: list[str], max_entry_bytes: int = SEGMENT_BYTES) -> Iterator[pa.RecordBatch]:
-    """The entries of a partition's segments, in order; a torn end of the last is cut, and noted in `torn`.
+    """The entries of a partition's segments, in order.  A torn end of the last segment is cut, and noted in `torn`.
 
     `TooLarge` where an entry claims more bytes than are allowed: no memory is allocated for it."""
     last = -1
@@ -194,7 +194,7 @@ class _SegmentSource:
         return size
 
     def _check_zero(self, at: int, last: int) -> None:
-        """Room that was never written has only zeros, up to the end; anything else there is damage."""
+        """Room that was never written holds only zeros up to the end; anything else there is damage."""
         here = at
         while data := self._read(here, BATCH_BYTES):
             if not is_zero(data):

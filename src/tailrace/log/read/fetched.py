@@ -33,7 +33,7 @@ class Fetched:
         return pa.arange(self.offset, self.offset + self.data.num_rows) if self.gaps is None else self.gaps
 
     def offset_of(self, row: int) -> int:
-        """The offset of one record."""
+        """The offset of the record at this place."""
         return self.offset + row if self.gaps is None else int(self.gaps[row].as_py())
 
     def row_at(self, offset: int) -> int:
@@ -43,7 +43,7 @@ class Fetched:
         return place_of(self.gaps, offset)
 
     def rows(self, first: int, count: int) -> Fetched:
-        """Some of the records."""
+        """These records, from one place up to before another."""
         data = self.data.slice(first, count)
         if self.gaps is None:
             return Fetched(self.partition, self.offset + first, data)
@@ -57,7 +57,7 @@ class Fetched:
 
 
 def place_of(offsets: pa.Array[Any], offset: int) -> int:
-    """Binary search: the place of the first of these rising offsets that is not below the wanted one."""
+    """The place of the first of these rising offsets that is not below the wanted one, by binary search."""
     whole = memoryview(offsets.buffers()[1]).cast("B").cast("q")[offsets.offset : offsets.offset + len(offsets)]
     return bisect_left(whole, offset)
 

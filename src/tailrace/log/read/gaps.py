@@ -1,5 +1,5 @@
-"""Gaps: how far a reader gets with so many bytes, and whether records are missing on the way, judged by the entries
-alone."""
+"""Gaps: how far a reader gets with so many bytes, and whether compaction has removed records on the way, judged by
+entries alone."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ from tailrace.storage.calls import Steps
 
 
 def skim(log: TopicLog, start: Mapping[int, int], until: Mapping[int, int], max_bytes: int) -> Steps[dict[int, int]]:
-    """The offsets after the runs, from `start` on and together of at most `max_bytes`, but at least one."""
+    """How far a reader gets from `start` with at most `max_bytes`, but at least one run: the offsets after the runs it
+    takes."""
     head = yield from log.head()
     here, left = dict(start), max_bytes
     number = yield from _first_page(log, head, start)
@@ -45,7 +46,7 @@ def _first_page(log: TopicLog, head: Head, start: Mapping[int, int]) -> Steps[in
 def _runs(
     log: TopicLog, page: Page, start: Mapping[int, int], until: Mapping[int, int]
 ) -> Steps[list[tuple[int, int, int]]]:
-    """(partition, the offset after it, bytes) of each run with something between."""
+    """Each run that still has bytes: (partition, the offset after it, bytes)."""
     out, at = [], plus(page.base, {})
     for entry in page.entries:
         ends, here = plus(at, entry.counts), {q: at[q] for q in start}
@@ -60,7 +61,7 @@ def _runs(
 
 
 def thinned(log: TopicLog) -> Steps[bool]:
-    """Whether compaction has removed records: then a chunk says its records' offsets."""
+    """Whether compaction has removed records: only then does a chunk store its records' offsets."""
     head = yield from log.head()
     low = head.first
     while low < head.page:

@@ -33,7 +33,7 @@ def look(log: TopicLog, number: int) -> Steps[Page | None]:
 
 
 def look_over(log: TopicLog, number: int) -> Steps[Page | None]:
-    """LOOK for readers: if the page is lost and an operator has quarantined the loss, the page behind it."""
+    """LOOK for readers: if the page is lost, and an operator has quarantined the loss, the page behind it."""
     try:
         return (yield from look(log, number))
     except Damaged:

@@ -10,12 +10,12 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
-from tailrace.log.format.chunk import Run
+from tailrace.log.format.chunk import PartitionRun
 from tailrace.log.read.fetched import Fetched
 
 
 @dataclass(slots=True)
-class Haul:
+class PolledRecords:
     """Fetched records, up to so many decoded bytes and so many records."""
 
     max_bytes: int
@@ -25,29 +25,30 @@ class Haul:
     records: int = 0
     _limit: int = 0
     _next: int = 0
-    """The bytes of the batch that `has_room` was asked for: to count them takes long for a few records."""
+    """The bytes of the batch that `has_room` was asked about: counting them takes long compared with a few records."""
 
-    def begin(self, runs: Sequence[Run]) -> bool:
-        """Whether there is room for these runs of the next chunk as they are stored; the first always has."""
+    def begin(self, runs: Sequence[PartitionRun]) -> bool:
+        """Whether there is room for these runs of the next chunk, in their stored size; for the first chunk there
+        always is."""
         length, count = sum(run.length for run in runs), sum(run.count for run in runs)
         # as many bytes as the chunk has are taken anyway, when it is read
         self._limit = max(self.max_bytes, length)
         return not self.size or (self.size + length <= self.max_bytes and self.records + count <= self.max_records)
 
     def has_room(self, batch: pa.RecordBatch) -> bool:
-        """Whether a decoded batch of the chunk fits in; the first always does."""
+        """Whether there is room for a decoded batch of the chunk; for the first one there always is."""
         self._next = int(batch.nbytes)
         return not self.fetched or self.size + self._next <= self._limit
 
     def add(self, some: Fetched) -> None:
-        """Take in some records of the batch that there was room for."""
+        """Add some records of the batch that there was room for."""
         self.fetched.append(some)
         self.size += self._next
         self.records += some.data.num_rows
 
 
-class Batches:
-    """The batches of a run, of which the last that was given can be put back."""
+class RunBatches:
+    """The batches of a run; the last one that was taken can be put back."""
 
     __slots__ = ("_back", "_rest")
 
@@ -55,7 +56,7 @@ class Batches:
         self._rest = rest
         self._back: pa.RecordBatch | None = None
 
-    def __iter__(self) -> Batches:
+    def __iter__(self) -> RunBatches:
         return self
 
     def __next__(self) -> pa.RecordBatch:
@@ -63,32 +64,34 @@ class Batches:
         return next(self._rest) if batch is None else batch
 
     def put_back(self, batch: pa.RecordBatch) -> None:
-        """Give this batch again, first."""
+        """Give this batch first when the next one is asked for."""
         self._back = batch
 
 
 @dataclass(slots=True)
-class Begun:
-    """A chunk of which a poll has taken only a part: its bytes by partition, and the partition in whose run it stopped,
-    at which position, with the batches that are left, the first of which begins at the offset `first`."""
+class PartlyReadChunk:
+    """A chunk of which a poll has taken only a part.  `data` has its bytes by partition.  The poll stopped in the run
+    of `partition` at `position`; `left` are the batches of that run that it did not take, and `first` is the offset at
+    which they begin."""
 
     id: str
     data: Mapping[int, memoryview]
     partition: int = -1
     position: int = -1
     first: int = 0
-    left: Batches | None = None
+    left: RunBatches | None = None
 
-    def has(self, id: str, runs: Sequence[Run]) -> bool:
-        """Whether it has the bytes of these runs."""
+    def has(self, id: str, runs: Sequence[PartitionRun]) -> bool:
+        """Whether the bytes of these runs are here."""
         return self.id == id and all(run.partition in self.data for run in runs)
 
-    def rest(self, partition: int, position: int) -> tuple[int, Batches] | None:
-        """The batches that are left of a run, and the offset at which they begin; None if it stopped elsewhere."""
+    def rest(self, partition: int, position: int) -> tuple[int, RunBatches] | None:
+        """The batches that are left of a run, and the offset at which they begin; None if the poll stopped in another
+        run."""
         if self.left is None or (partition, position) != (self.partition, self.position):
             return None
         return self.first, self.left
 
-    def stopped(self, partition: int, position: int, first: int, left: Batches) -> Begun:
-        """The same chunk, left here."""
-        return Begun(self.id, self.data, partition, position, first, left)
+    def stopped(self, partition: int, position: int, first: int, left: RunBatches) -> PartlyReadChunk:
+        """The same chunk, with the place where the poll stopped."""
+        return PartlyReadChunk(self.id, self.data, partition, position, first, left)

@@ -15,14 +15,14 @@ from tailrace.coordination import guard
 from tailrace.coordination.rules import in_force
 from tailrace.errors import Damaged, Lost, ObjectMissing, OutOfRange
 from tailrace.log.format import head as heads
-from tailrace.log.format.chunk import MANIFEST, OFFSETS, Run, bare, batches_of
+from tailrace.log.format.chunk import MANIFEST, OFFSETS, PartitionRun, bare, batches_of
 from tailrace.log.format.head import ChunkEntry, Head, Page
 from tailrace.log.format.manifest import listed
 from tailrace.log.format.run import lost_with, named, passing, placed, read_runs, where_is
 from tailrace.log.integrity import missing_pages
 from tailrace.log.integrity.quarantine import covering, passes
 from tailrace.log.read.fetched import Fetched, without_offsets
-from tailrace.log.read.poll import Batches, Begun, Haul
+from tailrace.log.read.poll import PartlyReadChunk, PolledRecords, RunBatches
 from tailrace.log.read.seek import seek
 from tailrace.log.topic_log import TopicLog
 from tailrace.storage import calls
@@ -31,7 +31,8 @@ from tailrace.storage.tables import LAST
 
 _log = logging.getLogger("tailrace")
 SECONDS_UNTIL_MISSING_PAGE_IS_CHECKED = 1.0
-"""Seconds after which the reader looks for a page that does not show by a linearizable read: it may be lost."""
+"""Seconds that a reader waits for a page that does not show, before a linearizable read checks whether the page is
+lost."""
 
 POLL_BYTES = 8 * 1024 * 1024
 
@@ -72,7 +73,7 @@ class Reader:
         self._missing: tuple[str, int, int] | None = None
         self._manifests: dict[str, tuple[ChunkEntry, ...]] = {}
         self._quarantined: bool | None = None
-        self._begun: Begun | None = None
+        self._begun: PartlyReadChunk | None = None
 
     def poll(self, max_bytes: int = POLL_BYTES, max_records: int = LAST) -> Steps[list[Fetched]]:
         """The next records; an empty list when all has been read.  It returns at least one chunk, or at least one batch
@@ -105,7 +106,7 @@ class Reader:
                 yield from calls.pause(0)
 
     def _pass(self, lost: Sequence[Lost]) -> Steps[bool]:
-        """Go on behind lost offsets that are quarantined, and say so; False if they are not."""
+        """Go on behind lost offsets if they are quarantined, and log that; False if they are not."""
         decided = (yield from covering(self.log, lost)) if lost else None
         for gone, one in zip(lost, decided or (), strict=False):
             q, end = gone.partition, min(gone.end, self.ends.get(gone.partition, 0))
@@ -120,7 +121,8 @@ class Reader:
         return min(end, self.until[q]) if q in self.until else end
 
     def _stop(self, head: Head) -> dict[int, int]:
-        """Where to stop reading for now: at the end, or where the topic has grown and others are not done yet."""
+        """Where to stop reading for now: at the end, or where the topic has grown and the group has not passed the
+        growth."""
         self.waits = self.passed is not None and self.passed < len(head.grown) and in_force("grow.early")
         if not self.waits:
             return self.ends
@@ -140,7 +142,8 @@ class Reader:
                 )
 
     def _waited(self, began: float | None, head: Head, wanted: Iterable[int]) -> Steps[float | None]:
-        """When the reader began to wait for a page to become visible; a lost page may be quarantined."""
+        """When the reader began to wait for a page to show; if the page is lost, an operator may have quarantined the
+        loss."""
         at = yield from calls.now()
         if began is None or at - began <= SECONDS_UNTIL_MISSING_PAGE_IS_CHECKED:
             return at if began is None else began
@@ -148,18 +151,18 @@ class Reader:
             page = yield from seek(self.log, head, q, self.positions[q])
             gap = yield from missing_pages.gap_at(self.log, page.last + 1 if page else head.first)
             if gap is not None:
-                if not (yield from self._pass(self._mine(gap.lost))):
+                if not (yield from self._pass(self._unread_part(gap.lost))):
                     raise missing_pages.damage(self.log, gap)
                 return None
         return at
 
-    def _mine(self, lost: Iterable[Lost]) -> list[Lost]:
-        """Of lost offsets, those still to be read here."""
+    def _unread_part(self, lost: Iterable[Lost]) -> list[Lost]:
+        """The lost offsets that this reader has still to read."""
         return [one for one in lost if self.positions.get(one.partition, one.end) < one.end]
 
     # -- pages
     def _open(self, head: Head, wanted: Iterable[int]) -> Steps[Page | None]:
-        """The lowest page with something wanted; None if it does not show yet."""
+        """The lowest page that has something this reader wants; None if it does not show yet."""
         older = [q for q in wanted if self.positions[q] < head.own.base.get(q, 0)]
         if not older:
             self._page = None
@@ -191,7 +194,7 @@ class Reader:
     # -- chunks
     def _fetch(self, page: Page, max_bytes: int, max_records: int) -> Steps[list[Fetched]]:
         here, at = dict(self.positions), heads.plus(page.base, {})
-        haul = Haul(max_bytes, max_records)
+        haul = PolledRecords(max_bytes, max_records)
         for entry in (yield from self._entries(page)) or ():
             runs = self._wanted(entry, at, here)
             if runs:
@@ -210,7 +213,7 @@ class Reader:
         return haul.fetched
 
     def _entries(self, page: Page) -> Steps[Sequence[ChunkEntry] | None]:
-        """A page's entries, with manifests replaced by the entries they list; None if a manifest is gone, and so
+        """A page's entries, with each manifest replaced by the entries it lists; None if a manifest is gone, and so
         perhaps the page."""
         if not any(entry.kind & MANIFEST for entry in page.entries):
             return page.entries
@@ -236,8 +239,8 @@ class Reader:
         except Damaged as error:
             raise named(error, self.log.name, lost_with(entry.runs, at)) from error
 
-    def _wanted(self, entry: ChunkEntry, at: Mapping[int, int], here: dict[int, int]) -> list[Run]:
-        """The runs to read, without those of another time and those that compaction has emptied."""
+    def _wanted(self, entry: ChunkEntry, at: Mapping[int, int], here: dict[int, int]) -> list[PartitionRun]:
+        """The runs to read: not those of another time, nor those that compaction has emptied."""
         out = []
         for run in entry.runs:
             q = run.partition
@@ -250,18 +253,24 @@ class Reader:
         return out
 
     def _read(
-        self, page: Page, entry: ChunkEntry, runs: list[Run], at: Mapping[int, int], here: dict[int, int], haul: Haul
+        self,
+        page: Page,
+        entry: ChunkEntry,
+        runs: list[PartitionRun],
+        at: Mapping[int, int],
+        here: dict[int, int],
+        haul: PolledRecords,
     ) -> Steps[bool]:
-        """Some runs, moving `here` over them.  False: there is no room for all of them, or they are gone, and the page
-        should be read again."""
+        """Read some runs, moving `here` over them.  False: there was no room for all of them, or they are gone and the
+        page should be read again."""
         begun, self._begun = self._begun, None
-        if (yield from self._told(entry)):
+        if (yield from self._entry_suffices(entry)):
             begun = None
         elif begun is None or not begun.has(entry.id, runs):
             data = yield from self._bytes(page, entry, runs, at)
             if data is None:
                 return False
-            begun = Begun(entry.id, {run.partition: piece for run, piece in zip(runs, data, strict=True)})
+            begun = PartlyReadChunk(entry.id, {run.partition: piece for run, piece in zip(runs, data, strict=True)})
         for run in runs:
             q = run.partition
             first, batches = self._batches(entry, run, at[q], begun, here[q])
@@ -280,10 +289,9 @@ class Reader:
             here[q] = max(here[q], min(at[q] + run.count, self._stops[q]))
         return True
 
-    def _told(self, entry: ChunkEntry) -> Steps[bool]:
-        """Whether the entry says all that is wanted, how many records there are; then its chunk is not fetched.
-
-        Where offsets are quarantined it is: which of them are lost shows in the bytes alone."""
+    def _entry_suffices(self, entry: ChunkEntry) -> Steps[bool]:
+        """Whether the entry alone answers the reader, which only counts records; then the chunk is not fetched.  Where
+        offsets are quarantined it is fetched: only the bytes show which of them are lost."""
         if self.columns is None or self.columns or entry.kind & OFFSETS:
             return False
         if self._quarantined is None:
@@ -291,7 +299,7 @@ class Reader:
         return not self._quarantined
 
     def _bytes(
-        self, page: Page, entry: ChunkEntry, runs: Sequence[Run], at: Mapping[int, int]
+        self, page: Page, entry: ChunkEntry, runs: Sequence[PartitionRun], at: Mapping[int, int]
     ) -> Steps[list[memoryview] | None]:
         try:
             return (yield from read_runs(self.log.id, entry, runs))
@@ -314,9 +322,10 @@ class Reader:
             return None
 
     def _bytes_one_by_one(
-        self, page: Page, entry: ChunkEntry, runs: Sequence[Run], at: Mapping[int, int]
+        self, page: Page, entry: ChunkEntry, runs: Sequence[PartitionRun], at: Mapping[int, int]
     ) -> Steps[list[memoryview] | None]:
-        """The same, one by one, where the storage cannot read one of them: the error names only that run's records."""
+        """Fetch the runs one by one, after the storage failed to read them together: the error then names only the
+        records of one run."""
         out: list[memoryview] = []
         for run in runs:
             if (data := (yield from self._bytes(page, entry, [run], at))) is None:
@@ -325,17 +334,17 @@ class Reader:
         return out
 
     def _batches(
-        self, entry: ChunkEntry, run: Run, first: int, begun: Begun | None, position: int
-    ) -> tuple[int, Batches]:
+        self, entry: ChunkEntry, run: PartitionRun, first: int, begun: PartlyReadChunk | None, position: int
+    ) -> tuple[int, RunBatches]:
         """The batches of a run that are left to read, and the offset at which they begin."""
         q = run.partition
         if begun is None:
-            return first, Batches(iter([bare(run.count)]))
+            return first, RunBatches(iter([bare(run.count)]))
         if (rest := begun.rest(q, position)) is not None:
             return rest
         where, skip = where_is(self.log.id, entry), max(position - first, 0)
         try:
-            return first, Batches(batches_of(entry.kind, run, begun.data[q], where, self.columns, skip))
+            return first, RunBatches(batches_of(entry.kind, run, begun.data[q], where, self.columns, skip))
         except Damaged as error:
             raise named(error, self.log.name, lost_with([run], {q: first})) from error
 
@@ -348,12 +357,12 @@ class Reader:
         return Fetched(q, first + skip, batch.slice(skip, rows)) if rows > 0 else None
 
     def _cut_with_gaps(self, q: int, first: int, batch: pa.RecordBatch, here: dict[int, int]) -> Fetched | None:
-        """The same of a compacted chunk, whose records say their offsets."""
+        """What `_cut` gives, for a compacted chunk, whose records store their offsets."""
         gaps = batch.column(batch.num_columns - 1)
         found = Fetched(q, gaps[0].as_py(), without_offsets(batch), gaps).between(here[q], self._stops[q])
         here[q] = max(here[q], min(int(gaps[-1].as_py()) + 1, self._stops[q]))
         return found if found.data.num_rows else None
 
 
-def _overlaps(run: Run, times: tuple[int, int]) -> bool:
+def _overlaps(run: PartitionRun, times: tuple[int, int]) -> bool:
     return run.latest >= times[0] and run.latest - run.span <= times[1]

@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 from tailrace.coordination import guard
 from tailrace.errors import Damaged, ObjectMissing
 from tailrace.log.format import head as heads
-from tailrace.log.format.chunk import OFFSETS, Run, batches_of
+from tailrace.log.format.chunk import OFFSETS, PartitionRun, batches_of
 from tailrace.log.format.head import ChunkEntry, Head, Page
 from tailrace.log.format.manifest import expand
 from tailrace.log.format.run import lost_with, named, read_runs, where_is
@@ -28,7 +28,8 @@ def seek(log: TopicLog, head: Head, partition: int, offset: int) -> Steps[Page |
 
 
 def _search(log: TopicLog, head: Head, at_or_before: Callable[[Page], bool]) -> Steps[Page | None]:
-    """Binary search: the last page for which this holds; it must hold for the first pages, and for none behind them."""
+    """The last page for which this holds, by binary search; it must hold for all pages up to that one, and for none
+    behind it."""
     low, high, best = head.first, head.page - 1, None
     p = heads.head_key(log.id).p
     while low <= high:
@@ -99,10 +100,8 @@ def _first_at(log: TopicLog, page: Page, partition: int, timestamp: int) -> Step
 
 
 def expanded(log: TopicLog, entry: ChunkEntry, at: Mapping[int, int]) -> Steps[tuple[ChunkEntry, ...]]:
-    """The chunks that an entry stands for; the entry itself if their list cannot be read and the lost records are
-    quarantined.
-
-    `at`: the offsets at which it begins, of the partitions that matter."""
+    """The chunks that an entry stands for; the entry itself if the list of a manifest cannot be read and the lost
+    records are quarantined.  `at`: the offsets at which the entry begins, of the partitions that matter."""
     try:
         return (yield from expand(log.id, entry))
     except (Damaged, ObjectMissing) as error:
@@ -110,15 +109,17 @@ def expanded(log: TopicLog, entry: ChunkEntry, at: Mapping[int, int]) -> Steps[t
         return (entry,)
 
 
-def _pass(log: TopicLog, runs: Sequence[Run], at: Mapping[int, int], error: Damaged | ObjectMissing) -> Steps[None]:
-    """Raise the error, unless these runs are quarantined: then they are passed, as a reader would."""
+def _pass(
+    log: TopicLog, runs: Sequence[PartitionRun], at: Mapping[int, int], error: Damaged | ObjectMissing
+) -> Steps[None]:
+    """Raise the error, unless these runs are quarantined: readers pass over them."""
     lost = lost_with(runs, at)
     if (yield from covering(log, lost)) is None:
         raise named(error, log.name, lost) if isinstance(error, Damaged) else error
 
 
-def _in_run(log: TopicLog, chunk: ChunkEntry, run: Run, timestamp: int, first: int) -> Steps[int | None]:
-    """The same in one run."""
+def _in_run(log: TopicLog, chunk: ChunkEntry, run: PartitionRun, timestamp: int, first: int) -> Steps[int | None]:
+    """The offset of the first record at or after a time, in one run."""
     try:
         data = yield from read_runs(log.id, chunk, [run])
         batches = batches_of(chunk.kind, run, data[0], where_is(log.id, chunk), TIMESTAMP)

@@ -29,7 +29,7 @@ class Notifier:
         self._event, self._closing = threading.Event(), threading.Event()
         watched = watch(store)
         self._stop, self._wait = watched.listen(log.id, self._event.set), Wait(watched, self._event)
-        self._told = store.run(log.head()).next
+        self._reported = store.run(log.head()).next
         self._thread = threading.Thread(target=self._run, name=f"tailrace-watch-{log.name}", daemon=True)
         self._thread.start()
 
@@ -50,9 +50,9 @@ class Notifier:
 
     def _look(self) -> bool:
         ends = self._store.run(self._head()).next
-        if ends == self._told:
+        if ends == self._reported:
             return False
-        self._told = ends
+        self._reported = ends
         try:
             self._callback(ends)
         except Exception:

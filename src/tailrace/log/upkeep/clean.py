@@ -24,7 +24,7 @@ from tailrace.storage.tables import Add, Delete, Equals, Key, Less, Set, Update
 
 
 class Cleaned(NamedTuple):
-    """Chunks that nothing referred to, and their bytes."""
+    """What cleaning removed: chunks that nothing referred to, and their bytes."""
 
     chunks: int
     bytes: int
@@ -49,12 +49,13 @@ def _fence(log: TopicLog, g: int) -> Steps[None]:
 
 
 def _next_gen(log: TopicLog, g: int) -> Steps[None]:
-    """Any cleaner that ends a run of this gen may raise it."""
+    """Raise the gen; any cleaner that ends a run of this gen may do so."""
     yield from guard.attempt(Update(heads.head_key(log.id), (Add("gen", 1),), (Equals("gen", g),)))
 
 
 def references(log: TopicLog) -> Steps[set[str]]:
-    """The ids of all chunks that are referred to: the head first, then the pages below it, downwards, all joining."""
+    """The ids of all chunks that are referred to: those on the head first, then those on the pages below it, downwards;
+    each page must join the one above."""
     missing = ""
     while True:
         head = yield from log.head()

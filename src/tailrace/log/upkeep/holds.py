@@ -22,7 +22,7 @@ def holds_key(topic_id: str) -> Key:
 
 
 def hold(topic_id: str, by: Iterable[str]) -> Steps[None]:
-    """From now on these hold a topic, and no others."""
+    """Replace the holders of a topic by these."""
     key, wanted = holds_key(topic_id), sorted(by)
 
     def plan(item: Item | None) -> tuple[Put | Update, ...] | None:

@@ -28,11 +28,12 @@ from tailrace.storage.calls import Steps
 from tailrace.storage.tables import LAST, Action, AtMost, Check, Delete, Equals, Put
 
 Told = Callable[[int], None]
-"""Called with how many more bytes were written, often with none; may block, to hold a rate, or raise, to stop."""
+"""Called with the number of bytes written since the last call, often 0.  It may block, to hold a rate, or raise, to
+stop."""
 
 
 def unheard(_: int) -> None:
-    """Ignores the report, for callers that do not want one."""
+    """Ignores the report."""
 
 
 def merge_all(
@@ -42,9 +43,8 @@ def merge_all(
     span: int | None = None,
     told: Told = unheard,
 ) -> Steps[int]:
-    """Merge whatever is worth it in all closed pages; gives how many pages became fewer.
-
-    `span`: only pages whose times lie at most so many milliseconds apart, since a page is retained as a whole."""
+    """Merge whatever is worth it in all closed pages; gives by how many the pages became fewer.  `span`: merge only
+    pages whose times lie at most so many milliseconds apart, since retention keeps or removes a page as a whole."""
     before = after = 0
     merged = True
     while merged:  # the merged page may be worth merging with its neighbours
@@ -125,7 +125,7 @@ def _packed(
 
 
 def put_packed(log: TopicLog, head: Head, replaced: Sequence[ChunkEntry], chunk: Chunk) -> Steps[ChunkEntry]:
-    """Store a chunk that is to replace others; gives its entry."""
+    """Store a chunk that will replace others; gives its entry."""
     entry = ChunkEntry(
         log.new_id(), False, head.gen, chunk.kind, chunk.runs, merge_plan.remembered(replaced, head.fence)
     )
@@ -135,7 +135,8 @@ def put_packed(log: TopicLog, head: Head, replaced: Sequence[ChunkEntry], chunk:
 
 
 def replace(log: TopicLog, pages: Sequence[Page], entries: Sequence[ChunkEntry], gen: int) -> Steps[bool]:
-    """Let one page with these entries, whose new chunks were put under `gen`, stand for some pages, all as read."""
+    """Replace some pages, all unchanged since they were read, by one page with these entries, whose new chunks were put
+    under `gen`."""
     outcome = yield from guard.attempt(*_actions(log, pages, entries, gen))
     return (yield from _happened(log, pages, entries, outcome))
 

@@ -37,7 +37,7 @@ def small(entry: ChunkEntry, size: int) -> bool:
 
 
 def packs(entries: Sequence[ChunkEntry], size: int = MERGED_OBJECT_BYTES, *, worthwhile: bool = True) -> list[Pack]:
-    """Entries in order, those together that are to become one; `worthwhile`: only if that is worth being written."""
+    """Groups of neighbouring entries that become one entry each; `worthwhile`: only where that is worth the writing."""
     out: list[Pack] = []
     some: list[ChunkEntry] = []
     for entry in entries:
@@ -50,7 +50,7 @@ def packs(entries: Sequence[ChunkEntry], size: int = MERGED_OBJECT_BYTES, *, wor
 
 
 def _cut(some: Sequence[ChunkEntry], size: int, worthwhile: bool) -> list[Pack]:
-    """Small neighbours, in packs of at most the size wanted."""
+    """Small neighbours in groups of at most the wanted size."""
     sizes = [entry.size for entry in some]
     if len(some) < 2 or (worthwhile and not _worth(sizes, size)):
         return [(entry,) for entry in some]
@@ -83,7 +83,7 @@ def kept_ids(entry: ChunkEntry, gc: int) -> tuple[tuple[str, tuple[tuple[int, in
 
 
 def remembered(entries: Sequence[ChunkEntry], gc: int) -> tuple[tuple[str, tuple[tuple[int, int], ...]], ...]:
-    """The same of neighbouring entries; neighbours that are forgotten become one."""
+    """What merged entries remember of these neighbours; neighbours whose ids are forgotten become one."""
     out: list[tuple[str, tuple[tuple[int, int], ...]]] = []
     for entry in entries:
         for id, counts in kept_ids(entry, gc):
@@ -95,7 +95,7 @@ def remembered(entries: Sequence[ChunkEntry], gc: int) -> tuple[tuple[str, tuple
 
 
 def id_bytes(page: Page, gc: int) -> int:
-    """About the bytes of the ids that a merged page remembers of this one."""
+    """About how many bytes of ids a merged page remembers of this one."""
     return sum(30 + 7 * len(counts) for entry in page.entries for id, counts in kept_ids(entry, gc) if id)
 
 
@@ -131,14 +131,14 @@ class MergeWindow:
             self._bytes, self._items, self._ids = self._bytes + bytes, self._items + items, self._ids + ids
 
     def _too_long(self, page: Page) -> bool:
-        """Whether the times of these pages would lie further apart than they may."""
+        """Whether the times of these pages would lie further apart than is allowed."""
         if self._span is None or not self._pages:
             return False
         runs = [run for p in (*self._pages, page) for entry in p.entries for run in entry.runs if run.length]
         return max(r.latest for r in runs) - min(r.latest - r.span for r in runs) > self._span if runs else False
 
     def close(self) -> Iterator[list[Page]]:
-        """End the group, because the next page does not join it; gives it if it is to be merged."""
+        """End the group, because the next page does not join it; gives the group if it is to be merged."""
         pages, self._pages = self._pages, []
         self._bytes = self._items = self._ids = 0
         for start in range(len(pages)):

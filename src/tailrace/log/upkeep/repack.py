@@ -27,7 +27,7 @@ from tailrace.log.format.chunk import (
     TYPED,
     Chunk,
     Compression,
-    Run,
+    PartitionRun,
     batches_of,
     in_parts,
     kind_of,
@@ -41,7 +41,7 @@ from tailrace.storage.calls import Steps
 from tailrace.storage.objects import Bytes
 
 LARGE_BYTES, LARGE_ROWS = 64 * 1024, 4096
-"""A run with so many bytes or rows is taken over as it is."""
+"""Bytes or rows of a run above which it is taken over as it is."""
 BYTES_PER_WRITE = 8 * 1024 * 1024
 """Bytes of decoded records that are collected before they are written."""
 
@@ -53,7 +53,7 @@ class RunToPack:
     """One run of a chunk that is to be packed, its bytes, and the offset at which it begins."""
 
     kind: int
-    run: Run
+    run: PartitionRun
     first: int
     data: memoryview
     where: str
@@ -64,7 +64,7 @@ class RunToPack:
         return self.run.length >= LARGE_BYTES or self.run.count >= LARGE_ROWS
 
     def batches(self, columns: frozenset[str] | None = None) -> Iterator[pa.RecordBatch]:
-        """Its records, batch by batch, perhaps with an offset column; of others only these columns."""
+        """The run's records, batch by batch, perhaps with an offset column. `columns`: only these."""
         return batches_of(self.kind, self.run, self.data, self.where, columns)
 
 
@@ -93,7 +93,7 @@ def kind_for(kinds: Iterable[int]) -> int:
 
 
 def packed(pieces: Mapping[int, Sequence[RunToPack]], compression: Compression) -> Chunk:
-    """The runs of each partition as one."""
+    """The runs of each partition packed as one."""
     kind = kind_for(piece.kind for some in pieces.values() for piece in some)
     runs = {q: RunWriter(kind, compression) for q in sorted(pieces)}
     for q, writer in runs.items():
@@ -103,7 +103,7 @@ def packed(pieces: Mapping[int, Sequence[RunToPack]], compression: Compression) 
 
 
 def chunk_of(kind: int, runs: Mapping[int, RunWriter]) -> Chunk:
-    """Runs, in order of their partitions, as a chunk."""
+    """A chunk of runs that come in the order of their partitions."""
     parts: list[Bytes] = [] if kind & TYPED else [SCHEMA_BYTES[kind]]
     position, made = sum(map(len, parts)), []
     for q, writer in runs.items():
@@ -117,19 +117,19 @@ def chunk_of(kind: int, runs: Mapping[int, RunWriter]) -> Chunk:
 
 
 class RunWriter:
-    """One partition's run while it is made."""
+    """Builds one partition's run."""
 
     def __init__(self, kind: int, compression: Compression) -> None:
         self._kind, self._compression = kind, compression
         self.parts: list[Bytes] = []
         self.count = 0
-        """The offsets it stands for, also where compaction has removed the records."""
+        """How many offsets the run stands for, those of records that compaction has removed included."""
         self._waiting: list[pa.RecordBatch] = []
         self._rows = self._size = 0
         self._times: list[tuple[int, int]] = []
 
     def take_over(self, piece: RunToPack) -> None:
-        """All records of a piece."""
+        """Take over all records of a piece as they are."""
         self.count += piece.run.count
         if not piece.run.length:
             return
@@ -145,7 +145,7 @@ class RunWriter:
             at += batch.num_rows
 
     def add(self, batch: pa.RecordBatch, first: int) -> None:
-        """Some records, which have an offset column or begin at `first`; `count` is the caller's to raise."""
+        """Add some records, which have an offset column or begin at `first`; the caller raises `count`."""
         if batch.num_rows:
             ends = pc.min_max(batch.column(0))
             self._times.append((ends["min"].value, ends["max"].value))
@@ -171,14 +171,14 @@ class RunWriter:
                 self.parts += in_parts(batch, SCHEMAS[self._kind], self._compression)
         self._waiting, self._rows, self._size = [], 0, 0
 
-    def run(self, partition: int, position: int) -> Run:
+    def run(self, partition: int, position: int) -> PartitionRun:
         """The records written so far, as a run at this position."""
         self._flush()
         crc = reduce(lambda crc, part: crc32c.crc32c(part, crc), self.parts, 0)
         length = sum(len(part) for part in self.parts)
         latest = max((latest for _, latest in self._times), default=0)
         earliest = min((earliest for earliest, _ in self._times), default=0)
-        return Run(partition, self.count, position, length, crc, latest, latest - earliest)
+        return PartitionRun(partition, self.count, position, length, crc, latest, latest - earliest)
 
 
 def fitted(batch: pa.RecordBatch, kind: int, first: int) -> pa.RecordBatch:
@@ -199,7 +199,7 @@ def with_offsets(batch: pa.RecordBatch, offsets: pa.Array[Any]) -> pa.RecordBatc
 
 
 def _alike(batches: Sequence[pa.RecordBatch]) -> Iterable[list[pa.RecordBatch]]:
-    """Neighbours of the same schema."""
+    """Groups of neighbouring batches with the same schema."""
     some: list[pa.RecordBatch] = []
     for batch in batches:
         if some and not batch.schema.equals(some[0].schema, check_metadata=True):

@@ -26,8 +26,8 @@ from tailrace.storage.tables import LAST, Delete, Equals, Less, Set, Update
 
 
 @dataclass(frozen=True, slots=True)
-class Keep:
-    """What retention keeps: records since a time (milliseconds), so many bytes, and whatever is held."""
+class RetentionRule:
+    """What retention keeps: records since a time (milliseconds), so many bytes, and whatever a holder still needs."""
 
     since: int | None = None
     bytes: int | None = None
@@ -48,7 +48,7 @@ class Keep:
         return any(end > self.held.get(q, 0) for q, end in page.end.items())
 
 
-def retain(log: TopicLog, keep: Keep) -> Steps[tuple[int, int]]:
+def retain(log: TopicLog, keep: RetentionRule) -> Steps[tuple[int, int]]:
     """Remove the oldest pages that need not be kept; gives how many records and bytes that were."""
     if keep.since is None and keep.bytes is None:
         return 0, 0
@@ -82,7 +82,7 @@ def stored_bytes(log: TopicLog) -> Steps[int]:
 
 
 def page_bytes(log: TopicLog, page: Page) -> Steps[int]:
-    """The bytes of the records on a page; the chunks of a manifest count while its list can be read."""
+    """The bytes of the records on a page; those in a manifest's chunks count as long as its list can be read."""
     total = 0
     for entry in page.entries:
         try:
@@ -128,7 +128,7 @@ def drop_pages(log: TopicLog) -> Steps[int]:
 
 
 def _drop_gap(log: TopicLog, head: Head) -> Steps[bool]:
-    """Skip lost pages, once no reader may read them any more."""
+    """Skip lost pages, once all their offsets are below the floors."""
     gap = (yield from missing_pages.gap_at(log, head.first)) if head.first < head.page else None
     if gap is None or any(end > head.floor[q] for q, _, end in gap.lost):
         return False

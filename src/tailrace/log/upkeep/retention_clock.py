@@ -17,7 +17,7 @@ from tailrace.storage.tables import Absent, Equals, Item, Key, Put, Set, Update
 
 DAY_MS = 24 * 3600 * 1000
 MAX_STEP_MS = DAY_MS
-"""How far the time goes on from one upkeep to the next, at most, on the word of a host's clock alone."""
+"""The most milliseconds that the time advances from one upkeep to the next, if only a host's clock says so."""
 
 
 def clock_key(topic_id: str) -> Key:

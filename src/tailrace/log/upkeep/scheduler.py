@@ -1,6 +1,6 @@
-"""The keeper: runs upkeep over the topics of a home, one at a time, in one process at a time, no faster than its rate.
+"""Scheduler: runs upkeep over the topics of a home, one at a time, in one process at a time, no faster than its rate.
 
-$Lease-upkeep the process that does it now
+$Lease-upkeep the process that runs it now
 """
 
 from __future__ import annotations
@@ -19,31 +19,31 @@ from tailrace.log.groups import group as groups
 from tailrace.log.topic_log import TopicLog
 from tailrace.log.upkeep import retention_clock
 from tailrace.log.upkeep.holds import held
-from tailrace.log.upkeep.topic_upkeep import Tended, tend
+from tailrace.log.upkeep.topic_upkeep import UpkeepResult, tend
 from tailrace.storage.calls import Store
 
 LEASE = "upkeep"
 HOUR_SECONDS = 3600.0
 LEASE_CHECK_SECONDS = 2.0
-"""Seconds between two looks at the lease while it waits."""
+"""Seconds between two looks at the lease while upkeep waits."""
 _log = logging.getLogger("tailrace")
 
 
 @dataclass(frozen=True, slots=True)
-class Pace:
+class UpkeepPace:
     """How fast upkeep may write, and the function that it reports to."""
 
     rate: float | None = None
-    """Bytes a second, at most; None: as fast as it can."""
+    """The most bytes a second; None: as fast as possible."""
     told: Callable[[str, int], None] = lambda topic, bytes: None
-    """Called with a topic's name and how many more bytes were written; with none while it reads."""
+    """Called with a topic's name and the number of bytes written since the last call; with 0 while upkeep reads."""
 
 
-class Keeper:
-    """Runs upkeep in one home.  Any number may try; only the holder of the lease works.  Used by one thread."""
+class HomeUpkeep:
+    """Runs upkeep in one home. Several processes may try; only the holder of the lease works. One thread uses it."""
 
-    def __init__(self, store: Store, pace: Pace | None = None, *, wall: Callable[[], float] = time.time) -> None:
-        self._store, self._pace, self._wall = store, pace or Pace(), wall
+    def __init__(self, store: Store, pace: UpkeepPace | None = None, *, wall: Callable[[], float] = time.time) -> None:
+        self._store, self._pace, self._wall = store, pace or UpkeepPace(), wall
         self._stopped = threading.Event()
 
     @property
@@ -51,10 +51,9 @@ class Keeper:
         """Whether this is a forked child's copy."""
         return self._store.forked
 
-    def run(self, topics: Iterable[str] = (), *, wait: float = 1.5 * TTL) -> list[Tended]:
-        """Upkeep of these topics, or of all; `Busy` if another process does it and still does after `wait` seconds.
-
-        An error with one topic is noted, and the others have their turn."""
+    def run(self, topics: Iterable[str] = (), *, wait: float = 1.5 * TTL) -> list[UpkeepResult]:
+        """Upkeep of these topics, or of all; `Busy` if another process is still at it after `wait` seconds.  An error
+        with one topic is noted, and upkeep goes on with the next."""
         with Lease(self._store, LEASE, wall=self._wall) as lease:
             if not lease.acquire(wait):
                 raise Busy(f"upkeep of this home is under way already, {self._holder()}; wait for it, or stop it")
@@ -66,7 +65,7 @@ class Keeper:
             return [self._tend(lease, name, named) for name in names if not self._stopped.is_set()]
 
     def stop(self) -> None:
-        """End after the topic, or the object, that is being worked on."""
+        """Stop after the topic, or the object, that is being worked on."""
         self._stopped.set()
 
     def _holder(self) -> str:
@@ -74,8 +73,8 @@ class Keeper:
         shown = item["shown"] if item else {}
         return f"by process {shown.get('pid', '?')} on {shown.get('host', 'another machine')}"
 
-    def _tend(self, lease: Lease, name: str, named: bool) -> Tended:
-        began, done = self._store.clock(), Tended(name)
+    def _tend(self, lease: Lease, name: str, named: bool) -> UpkeepResult:
+        began, done = self._store.clock(), UpkeepResult(name)
         written = 0
 
         def told(bytes: int) -> None:
@@ -109,7 +108,7 @@ class Keeper:
         return done
 
     def _wait(self, lease: Lease, seconds: float) -> None:
-        """Sleep; end early when upkeep is stopped or another process has taken over."""
+        """Sleep; wake early when upkeep is stopped or another process has taken over."""
         while seconds > 0:
             self._stopped.wait(min(seconds, LEASE_CHECK_SECONDS))
             self._check(lease)
@@ -126,16 +125,16 @@ class Keeper:
 
 
 class _Stopped(Exception):
-    """Raised in the middle of a topic's upkeep, which can be cut off anywhere."""
+    """Ends a topic's upkeep, which can be cut off anywhere."""
 
 
-class Background:
-    """A thread that runs upkeep every so many seconds, until it is stopped.  It logs what fails, and tries again."""
+class BackgroundUpkeep:
+    """A thread that runs upkeep every so many seconds, until it is stopped. It logs errors, and tries again."""
 
-    def __init__(self, keeper: Keeper, every: float = HOUR_SECONDS) -> None:
-        self._keeper, self._every = keeper, every
+    def __init__(self, upkeep: HomeUpkeep, every: float = HOUR_SECONDS) -> None:
+        self._upkeep, self._every = upkeep, every
         self._stop = threading.Event()
-        self.last: list[Tended] = []
+        self.last: list[UpkeepResult] = []
         """What the last upkeep did."""
         self._thread = threading.Thread(target=self._run, name="tailrace-upkeep", daemon=True)
         self._thread.start()
@@ -143,7 +142,7 @@ class Background:
     def _run(self) -> None:
         while not self._stop.wait(self._every):
             try:
-                self.last = self._keeper.run()
+                self.last = self._upkeep.run()
             except Busy:
                 continue
             except Closed:
@@ -154,8 +153,8 @@ class Background:
     def stop(self) -> None:
         """Stop upkeep; returns when the topic under way is done.  In a forked child this does nothing: the parent's
         thread goes on."""
-        if self._keeper.forked:
+        if self._upkeep.forked:
             return
         self._stop.set()
-        self._keeper.stop()
+        self._upkeep.stop()
         self._thread.join()

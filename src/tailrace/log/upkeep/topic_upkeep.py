@@ -15,21 +15,22 @@ from tailrace.log.topic_log import TopicLog
 from tailrace.log.upkeep import merge_plan
 from tailrace.log.upkeep.clean import clean
 from tailrace.log.upkeep.compaction.compaction import compact
-from tailrace.log.upkeep.compaction.round import Compacting
+from tailrace.log.upkeep.compaction.round import CompactionSettings
 from tailrace.log.upkeep.compaction.unreadable import undecided
 from tailrace.log.upkeep.merge import Told, merge_all, unheard
-from tailrace.log.upkeep.retention import Keep, retain
+from tailrace.log.upkeep.retention import RetentionRule, retain
 from tailrace.storage.calls import Steps
 
 MERGED_PARTS_OF_RETENTION = 8
-"""A merged object or page holds at most this part of what retention keeps, since a page goes as a whole."""
+"""A merged object or page holds at most this part of what retention keeps, since retention removes a page as a
+whole."""
 MIN_MERGED_BYTES = 1024 * 1024
-"""… but objects of this size are made in any case."""
+"""Objects may become this large in any case."""
 
 
 @dataclass(slots=True)
-class Tended:
-    """What one upkeep of a topic did."""
+class UpkeepResult:
+    """What one run of upkeep did to a topic."""
 
     topic: str
     expired_records: int = 0
@@ -39,7 +40,7 @@ class Tended:
     spared_chunks: int = 0
     """Chunks that compaction could not read, and has left as they are."""
     merged_pages: int = 0
-    """By how many pages the topic has become fewer."""
+    """By how many the topic's pages became fewer."""
     written_bytes: int = 0
     """Bytes of objects that compaction and merging have made."""
     cleaned_chunks: int = 0
@@ -48,7 +49,7 @@ class Tended:
     """How far this host's clock is ahead of the time that retention and compaction went by."""
     seconds: float = 0.0
     error: str | None = None
-    """Why it could not be finished."""
+    """Why upkeep could not be finished."""
 
     @property
     def idle(self) -> bool:
@@ -59,21 +60,20 @@ class Tended:
 def tend(
     log: TopicLog,
     settings: TopicSettings,
-    done: Tended,
+    done: UpkeepResult,
     wall: int,
     held: Mapping[int, int] | None = None,
     told: Told = unheard,
 ) -> Steps[None]:
-    """One upkeep of a topic, at this time in milliseconds since 1970; what was done so far stands in `done`.
-
-    `held`: the first offset of each partition that a holder still needs; nothing from there on is removed."""
+    """Run upkeep of a topic, at this time in milliseconds since 1970; `done` gets what was done so far.  `held`: the
+    first offset of each partition that a holder still needs; nothing from there on is removed."""
 
     def wrote(bytes: int) -> None:
         done.written_bytes += bytes
         told(bytes)
 
     since = None if settings.retention_ms is None else wall - settings.retention_ms
-    keep = Keep(since, settings.retention_bytes, held)
+    keep = RetentionRule(since, settings.retention_bytes, held)
     done.expired_records, done.expired_bytes = yield from retain(log, keep)
     if settings.compact:
         compacted = yield from compact(log, compacting(settings, wall, held), wrote)
@@ -88,14 +88,16 @@ def tend(
 
 
 def object_size(settings: TopicSettings) -> int:
-    """How large an object that upkeep makes of a topic may become."""
+    """How many bytes an object that upkeep makes of a topic may have."""
     most = merge_plan.MERGED_OBJECT_BYTES if settings.merge_bytes is None else settings.merge_bytes
     if settings.retention_bytes is None:
         return most
     return min(most, max(settings.retention_bytes // MERGED_PARTS_OF_RETENTION, MIN_MERGED_BYTES))
 
 
-def compacting(settings: TopicSettings, wall: int, held: Mapping[int, int] | None) -> Compacting:
+def compacting(settings: TopicSettings, wall: int, held: Mapping[int, int] | None) -> CompactionSettings:
     """How a topic is to be compacted now."""
     delay = settings.tombstone_ms
-    return Compacting(settings.compact_by, wall - delay, delay, held, settings.compression, object_size(settings))
+    return CompactionSettings(
+        settings.compact_by, wall - delay, delay, held, settings.compression, object_size(settings)
+    )

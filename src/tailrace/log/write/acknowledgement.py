@@ -16,7 +16,7 @@ from tailrace.log.write.append import Appended
 from tailrace.log.write.buffer import Buffer
 
 
-class Span(NamedTuple):
+class OffsetSpan(NamedTuple):
     """Consecutive offsets of one partition."""
 
     partition: int
@@ -26,9 +26,7 @@ class Span(NamedTuple):
 
 class _Waiter:
     """A thread that waits for a batch, and whether it can lead: commit the batch itself instead of leaving it to
-    another.
-
-    Sixteen locks wake sixteen threads for a third of what an Event would cost."""
+    another thread.  Waking sixteen threads by sixteen locks takes a third of the time that an Event takes."""
 
     __slots__ = ("leads", "turn")
 
@@ -43,7 +41,7 @@ class CommitBatch:
     __slots__ = (
         "_encoding",
         "_finished",
-        "_told",
+        "_losses_seen",
         "_trace",
         "_waiting",
         "appended",
@@ -72,7 +70,7 @@ class CommitBatch:
         self.chunk: Chunk | None = None
         self._encoding = threading.Lock()
         self.began: float | None = None
-        """When it began to wait for company."""
+        """When the batch began to wait for more records."""
         self.waited = False
         """Whether a sender waits for it."""
         self.appended: Appended | None = None
@@ -80,13 +78,13 @@ class CommitBatch:
         """Where each record of a partition went instead, and its place there, if the topic had grown meanwhile."""
         self.error: Exception | None = None
         self._trace: TracebackType | None = None
-        self._told: dict[object, int] = {}
+        self._losses_seen: dict[object, int] = {}
         self.records = self.size = 0
         self._finished = False
         self._waiting: list[_Waiter] = []
 
     def encode(self, compression: Compression) -> Chunk:
-        """Its records as a chunk; the first thread that asks encodes it."""
+        """The batch's records as a chunk; the first thread that asks encodes it."""
         with self._encoding:
             if self.chunk is None:
                 self.chunk = self.buffer.encode(compression)
@@ -106,12 +104,13 @@ class CommitBatch:
         self._wake()
 
     def _wake(self) -> None:
-        """Wake one waiting thread, which wakes the next.  All at the same time would fight for the interpreter."""
+        """Wake one waiting thread, which wakes the next.  If all woke at the same time they would fight for the
+        interpreter."""
         with suppress(IndexError):
             self._waiting.pop().turn.release()
 
     def settle(self, timeout: float | None = None) -> bool:
-        """Block until it is committed or has failed; whether that was in time."""
+        """Block until the batch is committed or has failed; gives whether that was in time."""
         self.waited = True
         while not self._finished:
             if self.lead is not None:
@@ -132,7 +131,7 @@ class CommitBatch:
                 self._wake()
 
     def call(self) -> bool:
-        """Wake one of the waiting threads to commit the batch; whether one could be woken."""
+        """Wake one of the waiting threads to commit the batch; gives whether one could be woken."""
         for waiter in self._waiting:
             with suppress(ValueError):  # another thread has just woken it, or it has stopped waiting
                 if waiter.leads:
@@ -142,7 +141,7 @@ class CommitBatch:
         return False
 
     def wait(self, timeout: float | None = None) -> Appended:
-        """Block until it is committed, or raise why it is not."""
+        """Block until the batch is committed; raises why it could not be."""
         if not self.settle(timeout):
             raise TimedOut(
                 f"records sent to {self.topic!r} are not yet acknowledged after {timeout} s; they still may be"
@@ -156,12 +155,12 @@ class CommitBatch:
     def tell(self, sender: object, records: int = 1) -> None:
         """Note that the sender of these records has seen the error."""
         if self.error is not None:
-            self._told[sender] = records
+            self._losses_seen[sender] = records
 
     @property
     def unsaid(self) -> bool:
         """Whether it has failed and some of its senders have not seen the error."""
-        return self.error is not None and sum(self._told.values()) < self.records
+        return self.error is not None and sum(self._losses_seen.values()) < self.records
 
     @property
     def done(self) -> bool:
@@ -169,24 +168,25 @@ class CommitBatch:
         return self._finished
 
     def landed(self, partition: int, rank: int) -> tuple[int, int]:
-        """The partition of a record, once committed, and its place among this batch's records there."""
+        """The partition that a record went to, and its place among this batch's records there, once the batch is
+        committed."""
         return self.moved[partition][rank] if self.moved is not None else (partition, rank)
 
-    def spans(self, partition: int, rank: int, count: int) -> list[Span]:
-        """Where some records are, once committed."""
+    def spans(self, partition: int, rank: int, count: int) -> list[OffsetSpan]:
+        """Where some records are, once the batch is committed."""
         if self.moved is None:
-            return [Span(partition, self.offset(partition, rank), count)]
-        out: list[Span] = []
+            return [OffsetSpan(partition, self.offset(partition, rank), count)]
+        out: list[OffsetSpan] = []
         for q, place in sorted(self.moved[partition][rank : rank + count]):
             at = self.offset(q, place)
             if out and out[-1].partition == q and at == out[-1].offset + out[-1].records:
                 out[-1] = out[-1]._replace(records=out[-1].records + 1)
             else:
-                out.append(Span(q, at, 1))
+                out.append(OffsetSpan(q, at, 1))
         return out
 
     def offset(self, partition: int, rank: int) -> int:
-        """The offset of a record, once committed, from where it landed."""
+        """The offset of a record, once the batch is committed."""
         offsets = self.wait().offsets
         if offsets is None:
             raise OutcomeUnknown(
@@ -196,7 +196,7 @@ class CommitBatch:
 
 
 def unsettled(topic: str, records: int) -> OutcomeUnknown:
-    """What closing a producer raises when it has ended before everything was committed or had failed."""
+    """The error of a producer that is closed before every record was committed or had failed."""
     return OutcomeUnknown(
         f"this producer of {topic!r} has ended, and {records} of the records it took may or may not be stored; "
         "read the topic before you send them again"
@@ -240,7 +240,7 @@ class BatchAck:
     def __init__(self) -> None:
         self.parts: list[tuple[CommitBatch, int, int, int]] = []
 
-    def result(self, timeout: float | None = None) -> list[Span]:
+    def result(self, timeout: float | None = None) -> list[OffsetSpan]:
         """Where the records are, once all are durable; raises why one could not be stored."""
         out = []
         for batch, partition, rank, count in self.parts:

@@ -19,8 +19,8 @@ from tailrace.coordination.guard import Unanswered, Written
 from tailrace.coordination.rules import in_force
 from tailrace.errors import Expected, OutcomeUnknown, UnknownTopic
 from tailrace.log.write.attempt import (
-    Certain,
-    Others,
+    FinalRefusal,
+    FurtherWrites,
     has_grown,
     notify,
     plan,
@@ -47,16 +47,16 @@ class Appended:
 
 
 def commit(
-    placed: Sequence[Placed], patience: float = guard.PATIENCE, others: Others | None = None
+    placed: Sequence[Placed], patience: float = guard.PATIENCE, others: FurtherWrites | None = None
 ) -> Steps[list[Appended]]:
-    """APPEND chunks, each of another topic, and perhaps others' writes, all or none; `OutcomeUnknown` when it fails
-    while in doubt."""
+    """APPEND chunks, each of another topic, and perhaps further writes: all or nothing.  `OutcomeUnknown` if it gives
+    up in doubt."""
     placed = list(placed)
     try:
         return (yield from _commit(placed, patience, others))
     except (Expected, OutcomeUnknown, UnknownTopic):
         raise
-    except Certain as refusal:
+    except FinalRefusal as refusal:
         raise refusal.error from None
     except Exception as error:
         if not placed[0].attempt.doubts:
@@ -67,7 +67,7 @@ def commit(
         ) from error
 
 
-def _commit(placed: list[Placed], patience: float, others: Others | None = None) -> Steps[list[Appended]]:
+def _commit(placed: list[Placed], patience: float, others: FurtherWrites | None = None) -> Steps[list[Appended]]:
     began = None
     placed[:] = [p.latest for p in placed]
     if (found := (yield from _sent_before(placed))) is not None:
@@ -103,8 +103,8 @@ def _commit(placed: list[Placed], patience: float, others: Others | None = None)
 
 
 def _sent_before(placed: Sequence[Placed]) -> Steps[list[Appended] | None]:
-    """Find out what became of an attempt whose thread was interrupted; no other attempt may begin before that is
-    known."""
+    """Find out what became of an attempt whose thread was interrupted; until that is known no other attempt may
+    begin."""
     if all(p.attempt.sent is None for p in placed):
         return None
     for p in placed:

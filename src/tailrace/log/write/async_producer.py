@@ -14,7 +14,7 @@ import msgspec
 from tailrace.log.catalog import Described
 from tailrace.log.record import attributes, milliseconds
 from tailrace.log.topic_log import TopicLog
-from tailrace.log.write.acknowledgement import BatchAck, CommitBatch, Span, unsettled
+from tailrace.log.write.acknowledgement import BatchAck, CommitBatch, OffsetSpan, unsettled
 from tailrace.log.write.append import Appended, commit
 from tailrace.log.write.buffer import Headers
 from tailrace.log.write.group_commit import (
@@ -33,8 +33,8 @@ from tailrace.storage.calls import Store
 
 
 class AsyncBatch(CommitBatch):
-    """Records that are committed together; `settled` is set when they are committed or have failed, and `hurried` when
-    a task begins to wait for them."""
+    """Records that are committed together.  `settled` is set when they are committed or have failed, `hurried` when a
+    task begins to wait for them."""
 
     __slots__ = ("hurried", "settled")
 
@@ -45,7 +45,7 @@ class AsyncBatch(CommitBatch):
         self.settled, self.hurried = asyncio.Event(), hurried
 
     def settling(self) -> Generator[Any, None, object]:
-        """Wait for it."""
+        """Wait until the batch is committed or has failed."""
         if not self.waited and self.hurried is not None:
             self.waited = True
             self.hurried.set()
@@ -84,7 +84,7 @@ class AsyncBatchAck(BatchAck):
 
     __slots__ = ()
 
-    def __await__(self) -> Generator[Any, None, list[Span]]:
+    def __await__(self) -> Generator[Any, None, list[OffsetSpan]]:
         for batch, *_ in self.parts:
             assert isinstance(batch, AsyncBatch)
             yield from batch.settling()
@@ -112,7 +112,7 @@ class AsyncProducer:
         forks.watch(self)
 
     def left_behind(self) -> None:
-        """Fail everything that is not settled: this is a forked child's copy, whose parent commits it."""
+        """Fail everything that is not settled: this is a forked child's copy, and the parent commits the records."""
         self._room, self._work = asyncio.Event(), asyncio.Event()  # those before may belong to the parent's loop
         refusal = forks.refusal()
         self._group.refuse(refusal)

@@ -25,21 +25,23 @@ from tailrace.storage.tables import Action, Item
 _log = logging.getLogger("tailrace")
 
 
-class Others(Protocol):
+class FurtherWrites(Protocol):
     """Further writes of the same transaction: events, a dedup id, what a handler writes."""
 
     def actions(self, page: int) -> Sequence[Action]:
-        """The writes as they are planned now; `page` is where the first chunk is sent to (-1: there is none)."""
+        """The writes as they are planned now; `page` is the page that the first chunk is sent to (-1: there is no
+        chunk)."""
 
     def refused(self, index: int, item: Item | None) -> Steps[None]:
-        """Called when the condition of one of them did not hold; `item` is the item in the table.  Plan again, or
-        raise.
+        """Called when the condition of one of these writes did not hold; `item` is the stored item.  It plans again, or
+        raises.
 
-        `Certain` errors say that the transaction has not happened and cannot happen any more."""
+        A `FinalRefusal` says that the transaction has not happened and cannot happen any more."""
 
 
-class Certain(Exception):
-    """A refusal by one of the `Others` after which no attempt can land any more; `error` is for the caller."""
+class FinalRefusal(Exception):
+    """Raised when no attempt can land any more, because one of the `FurtherWrites` was refused; `error` is for the
+    caller."""
 
     def __init__(self, error: Exception) -> None:
         super().__init__(str(error))
@@ -74,7 +76,7 @@ def see_heads(placed: Sequence[Placed], actions: Sequence[list[Action]], outcome
 
 
 def wait_for_answer(log: TopicLog, began: float | None, patience: float) -> Steps[float]:
-    """When the waiting for an answer began; `OutcomeUnknown` once patience has run out."""
+    """When the append began to wait for an answer; `OutcomeUnknown` once its patience has run out."""
     at = yield from calls.now()
     if began is not None and at - began > patience:
         raise OutcomeUnknown(
@@ -85,7 +87,8 @@ def wait_for_answer(log: TopicLog, began: float | None, patience: float) -> Step
 
 
 def prepare(placed: list[Placed]) -> Steps[None]:
-    """Make the next attempt possible: another name behind the fence, room in the head."""
+    """Make the next attempt possible: give the chunks other names if they are behind the fence, and roll a full
+    head."""
     first = placed[0]
     assert first.attempt.head is not None
     if first.attempt.head.fence > first.gen or all(page < first.attempt.head.page for page in first.attempt.doubts):
@@ -121,8 +124,8 @@ def roll(log: TopicLog, head: Head) -> Steps[Head]:
     return (yield from log.head())
 
 
-def tell_others(others: Others | None, outcome: guard.Outcome, first: int) -> Steps[None]:
-    """Pass a refusal on to the others, if it is of one of their writes; these begin at number `first`."""
+def tell_others(others: FurtherWrites | None, outcome: guard.Outcome, first: int) -> Steps[None]:
+    """Pass a refusal on to the `FurtherWrites`, if it concerns one of them; they begin at number `first`."""
     if others is not None and isinstance(outcome, Refused) and outcome.index >= first:
         yield from others.refused(outcome.index - first, outcome.item)
 

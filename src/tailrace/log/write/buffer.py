@@ -21,17 +21,17 @@ from tailrace.log.write.repartition import destinations
 Headers: TypeAlias = Mapping[str, bytes] | Sequence[tuple[str, bytes]]
 
 MAX_ROWS_SORTED_IN_PYTHON = 64
-"""Up to so many loose rows are sorted faster in Python than by Arrow."""
+"""The most loose rows that Python sorts faster than Arrow."""
 
 KEYLESS_BYTES_PER_PARTITION = 64 * 1024
-"""Bytes of a batch without keys that stay in one partition: spread over several, they would not be read faster."""
+"""Bytes of a batch without keys that go to one partition: spread over several, they would not be read faster."""
 
 RECORD_OVERHEAD_BYTES = 24
-"""Bytes counted for a record in addition to its key and value."""
+"""Bytes counted for a record besides its key and value."""
 
 
 class Bin:
-    """The records of one partition, in order: record batches, and rows not yet made into one."""
+    """The records of one partition, in order: record batches, and rows that do not form a batch yet."""
 
     __slots__ = ("attributes", "batches", "count", "headers", "keys", "size", "stamps", "values")
 
@@ -48,14 +48,14 @@ class Bin:
         self.headers: dict[int, tuple[tuple[str, bytes], ...]] = {}
 
     def add(self, batch: pa.RecordBatch, size: int) -> None:
-        """Records that come as Arrow."""
+        """Add records that come as Arrow."""
         self.settle()
         self.batches.append(batch)
         self.count += batch.num_rows
         self.size += size
 
     def add_row(self, key: bytes | None, value: bytes | None, stamp: int, size: int) -> None:
-        """One record."""
+        """Add one record."""
         self.keys.append(key)
         self.values.append(value)
         self.stamps.append(stamp)
@@ -76,7 +76,7 @@ class Bin:
 
 
 class Segment:
-    """Rows that were placed together: where each went.  Their ranks are worked out when first asked for."""
+    """Rows that were placed together, and where each went. Their ranks are computed when first asked for."""
 
     __slots__ = ("_ranks", "before", "start", "where")
 
@@ -98,10 +98,9 @@ class Segment:
 
 
 class Buffer:
-    """Records of a topic until they become one chunk.
-
-    Most records have a key and nothing special: they wait as loose rows, and are hashed and sorted into partitions
-    together, which costs a fraction of doing it one by one."""
+    """Records of a topic until they become one chunk.  Most records have a key and nothing special: they wait as loose
+    rows, and are hashed and sorted into partitions together, which takes a fraction of the time of doing so one by
+    one."""
 
     __slots__ = (
         "_batched",
@@ -140,7 +139,7 @@ class Buffer:
         attributes: int = 0,
         partition: int | None = None,
     ) -> int:
-        """One record; gives its row number, for `place`."""
+        """Add one record; gives its row number, for `place`."""
         row = self.rows
         if key.__class__ is value.__class__ is bytes and not headers and not attributes and partition is None:
             size = len(key) + len(value)
@@ -157,7 +156,7 @@ class Buffer:
 
     @property
     def count(self) -> int:
-        """How many records there are."""
+        """How many records the buffer has."""
         return self.rows + self._batched
 
     def _add_special(
@@ -273,7 +272,8 @@ class Buffer:
         return self.segments[at].place(row)
 
     def add_batch(self, batch: pa.RecordBatch, partition: int | None = None) -> list[tuple[int, int, int]]:
-        """Records in a batch made by `rows`; gives (partition, place, count) for each partition it fell into."""
+        """Add the records of a batch made by `rows`; gives (partition, place, count) for each partition that got
+        some."""
         self.settle()
         placed = []
         for q, part in self._split(batch, partition):
@@ -314,7 +314,7 @@ class Buffer:
         return self.bins.get(partition) or self.bins.setdefault(partition, Bin())
 
     def roomiest(self) -> int:
-        """The partition with the least buffered bytes: where records without a key go."""
+        """The partition with the least buffered bytes, which gets the next record without a key."""
         sizes = {q: bin.size for q, bin in self.bins.items()}
         return min(range(self.partitions), key=lambda q: (sizes.get(q, 0), (q - self.first) % self.partitions))
 
@@ -325,7 +325,7 @@ class Buffer:
         return destinations({q: bin.batches for q, bin in self.bins.items()}, self.pinned, partitions)
 
     def encode(self, compression: Compression) -> Chunk:
-        """All of it as one chunk."""
+        """Encode all records as one chunk."""
         self.settle()
         for bin in self.bins.values():
             bin.settle()

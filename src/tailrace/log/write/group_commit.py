@@ -113,7 +113,7 @@ class GroupCommit(Generic[B, P]):
 
     # -- taking records
     def took(self, size: int) -> bool:
-        """Count bytes that were added to the open batch; whether it is full now."""
+        """Count bytes that were added to the open batch; gives whether it is full now."""
         self.outstanding += size
         return self.open.buffer.size >= CHUNK_BYTES
 

@@ -14,7 +14,16 @@ from tailrace.coordination import guard
 from tailrace.coordination.guard import Refused, Unanswered, Written
 from tailrace.coordination.rules import in_force
 from tailrace.log.format import head as heads
-from tailrace.log.write.attempt import Others, has_grown, notify, plan, prepare, see_heads, tell_others, wait_for_answer
+from tailrace.log.write.attempt import (
+    FurtherWrites,
+    has_grown,
+    notify,
+    plan,
+    prepare,
+    see_heads,
+    tell_others,
+    wait_for_answer,
+)
 from tailrace.log.write.placement import Placed
 from tailrace.storage import calls
 from tailrace.storage.calls import Steps
@@ -65,11 +74,12 @@ class SequenceGuard:
 
 
 def commit_guarded(
-    placed: Sequence[Placed], decider: Guard, others: Others | None = None
+    placed: Sequence[Placed], decider: Guard, others: FurtherWrites | None = None
 ) -> Steps[tuple[bool, Item | None]]:
-    """APPEND in one transaction with a guard item, which alone says whether it happened: (won, the item if read).
+    """APPEND in one transaction with a guard item, which alone says whether it happened: (won, the item if it was
+    read).
 
-    With others' writes there may be nothing to append."""
+    With `others` there may be no chunk to append."""
     placed, began = list(placed), None
     mine, bare = set(), "" if placed else heads.new_id()
     while True:

@@ -1,4 +1,4 @@
-"""Records as they are given: Arrow tables and batches, or (key, value) pairs; checked, and cut into pieces."""
+"""Input: records as callers pass them, Arrow tables and batches or (key, value) pairs; checked, and cut into pieces."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def pieces(records: Records) -> Iterable[pa.RecordBatch]:
 
 
 def rows(data: Any, stamp: int, max_record_bytes: int) -> pa.RecordBatch:
-    """An Arrow batch with key, value and perhaps timestamp, attributes, headers → one with a chunk's columns."""
+    """A batch with a chunk's columns, made of one with key, value and perhaps timestamp, attributes and headers."""
     names = data.schema.names
     unknown = set(names) - {"key", "value", "timestamp", "attributes", "headers"}
     if "value" not in names or unknown:

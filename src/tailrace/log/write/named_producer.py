@@ -20,7 +20,7 @@ from tailrace.coordination.rules import in_force, rules
 from tailrace.errors import BadInput, Fenced, GaveUp, OutcomeUnknown
 from tailrace.log.catalog import Described, check_name
 from tailrace.log.topic_log import TopicLog
-from tailrace.log.write.acknowledgement import BatchAck, CommitBatch, Span
+from tailrace.log.write.acknowledgement import BatchAck, CommitBatch, OffsetSpan
 from tailrace.log.write.append import Appended
 from tailrace.log.write.guarded_append import SequenceGuard, commit_guarded
 from tailrace.log.write.input import Records, pieces, rows
@@ -32,7 +32,7 @@ from tailrace.storage.tables import Absent, Add, Equals, Item, Key, Put, Set, Up
 
 
 def start(name: str) -> Steps[Item]:
-    """Take a name: the epoch one higher than any life before.  An answer that is lost only costs a number."""
+    """Take a name, at an epoch above that of every earlier life. If the answer is lost, only a number is wasted."""
     key = Key(f"$Producer-{name}")
     while True:
         if (yield from guard.read(key)) is None:
@@ -45,25 +45,26 @@ def start(name: str) -> Steps[Item]:
 
 
 def last_batch(log: TopicLog, name: str) -> Steps[int]:
-    """The number of the last batch that is stored under a name; 0 before the first.  No life of it is fenced."""
+    """The number of the last batch that is stored under a name; 0 before the first.  It fences no life of the
+    producer."""
     item = yield from guard.read(Key(f"$Producer-{log.id}_{check_name('producer', name)}"))
     return int(item["seq"]) if item is not None else 0
 
 
 @dataclass(slots=True)
-class Numbering(SequenceGuard):
+class ProducerGuard(SequenceGuard):
     """The guard of one numbered batch."""
 
     epoch: int
     seq: int
 
     def action(self, id: str, page: int) -> Update:
-        """This batch is the next one, and this life has the name."""
+        """The write whose condition is that this batch is the next one, and that no other life has taken the name."""
         when = rules({"named.epoch": Equals("epoch", self.epoch), "named.seq": Equals("seq", self.seq - 1)})
         return Update(self.key, (Set("seq", self.seq), Set("id", id), Set("page", page)), when)
 
     def moved(self, item: Item) -> bool:
-        """Whether another process has numbered a batch, or taken the name, since."""
+        """Whether another process has sent a batch under the name, or taken the name, since."""
         return (item["epoch"], item["seq"], item["id"]) != (self.seen["epoch"], self.seen["seq"], self.seen["id"])
 
 
@@ -84,7 +85,7 @@ def send(
                 f"the producer {_shown(name)} has sent batch {item['seq']}; the next is {item['seq'] + 1}, not {seq}"
             )
         placed = yield from make()
-        numbering = Numbering(Key(f"$Producer-{name}"), item, epoch, seq)
+        numbering = ProducerGuard(Key(f"$Producer-{name}"), item, epoch, seq)
         _, stored = yield from commit_guarded([placed], numbering)
         item = stored if stored is not None else (yield from numbering.read())
 
@@ -94,7 +95,8 @@ def _shown(name: str) -> str:
 
 
 def _repeated(log: TopicLog, item: Item, seq: int) -> Steps[Appended]:
-    """A batch that is in the log: its offsets while its page exists, for the last one sent."""
+    """The result for a batch that is already in the log: its offsets if it is the last one sent, and its page
+    exists."""
     if item["seq"] != seq:
         return Appended(None, {})
     while True:
@@ -130,7 +132,7 @@ class NamedProducer:
 
     def send_batch(
         self, records: Records, *, number: int | None = None, partition: int | None = None
-    ) -> list[Span] | None:
+    ) -> list[OffsetSpan] | None:
         """Store batch `number` (default: the next), once.  Gives its spans, or None if it is stored but its offsets are
         not known: later batches followed it, or its page is gone.  `Fenced` if a newer life has the name."""
         limit = self._topic.settings.max_record_bytes

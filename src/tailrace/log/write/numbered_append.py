@@ -21,7 +21,7 @@ from tailrace.storage.tables import Item, Key, Less, Set, Update
 
 
 @dataclass(slots=True)
-class Number(SequenceGuard):
+class NumberGuard(SequenceGuard):
     """The guard of one numbered append."""
 
     seq: int
@@ -34,21 +34,22 @@ class Number(SequenceGuard):
 
 
 def number_key(name: str) -> Key:
-    """Where the item of a name is."""
+    """The key of a name's item."""
     return Key(f"$Producer-{name}")
 
 
 def stored(name: str) -> Steps[Item]:
-    """The item of a name; made if it is used for the first time."""
+    """The item of a name; the first use makes it."""
     return (yield from open_guard(number_key(name), {"seq": 0, "id": "", "page": 0, "topics": []}))
 
 
 def append_once(name: str, seq: int, placed: Sequence[Placed]) -> Steps[Item | None]:
-    """Append these, unless number `seq` of the name, or a later one, is there: then its item is the answer."""
+    """Append these, unless append number `seq` of this name, or a later one, has happened: then gives the name's
+    item."""
     topics = sorted(p.log.id for p in placed)
     item = yield from stored(name)
     while item["seq"] < seq:
-        won, now = yield from commit_guarded(placed, Number(number_key(name), item, seq, topics))
+        won, now = yield from commit_guarded(placed, NumberGuard(number_key(name), item, seq, topics))
         if won:
             return None
         assert now is not None

@@ -30,9 +30,9 @@ class Attempt:
     doubts: set[int] = field(default_factory=set)
     """The pages that attempts without an answer were sent to."""
     former: tuple[tuple[Placed, frozenset[int]], ...] = ()
-    """The chunks under the names that a fence took from them, and the pages in doubt then."""
+    """The chunks under the names that they lost to a fence, each with the pages that were in doubt then."""
     became: Placed | None = None
-    """The chunks under the names that they took since."""
+    """The chunks under the names that they got since."""
 
 
 @dataclass(slots=True)
@@ -72,13 +72,13 @@ class Placed:
         return heads.counts_of(self.entries)
 
     def actions(self, page: int) -> list[Action]:
-        """The writes that make it true, the head's first."""
+        """The writes that make the log refer to these chunks, the head's first."""
         head = heads.append(self.log.id, page, self.entries, self.expected)
         return [head, *(heads.chunk_item(self.log.id, e, self.data[e.id]) for e in self.entries if e.id in self.data)]
 
 
 def place(log: TopicLog, chunk: Chunk, expected: Mapping[int, int] | None = None) -> Steps[Placed]:
-    """Store a chunk's bytes.  A put without an answer is left behind, for cleaning; the next has another name."""
+    """Store a chunk's bytes. A put that had no answer is left to cleaning; the next one has another name."""
     if log.seen is None:
         yield from log.head()
     if 0 < chunk.partitions < log.newest.partitions and in_force("grow.partitions"):

@@ -45,7 +45,7 @@ TICK_SECONDS, TICKS = 0.005, 10
 """How often, and how many times, the producer's thread looks for work by itself after another thread has committed."""
 
 BytesPut: TypeAlias = Placed | Future[Placed] | Exception
-"""Where the bytes of a batch are, or the thread that puts them, or why they could not be put."""
+"""Where the bytes of a batch are, or the thread that stores them, or why they could not be stored."""
 
 
 class Producer:
@@ -173,7 +173,7 @@ class Producer:
             raise unsettled(self._log.name, left)
 
     def left_behind(self) -> None:
-        """Fail everything that is not settled: this is a forked child's copy, whose parent commits it."""
+        """Fail everything that is not settled: this is a forked child's copy, and the parent commits the records."""
         self._lock = threading.Lock()
         self._work, self._room = threading.Condition(self._lock), threading.Condition(self._lock)
         self._led = False
@@ -195,8 +195,9 @@ class Producer:
 
     # -- committing, by a thread that waits for it
     def _lead(self, batch: CommitBatch, leads: bool) -> None:
-        """Commit the open batch in this thread, which waits for it and `leads`, unless another thread commits: so
-        nothing is handed over.  In the cloud the producer's own thread does, which looks again at how long to linger.
+        """Commit the open batch in this thread, which waits for it and `leads`, unless another thread commits.  So no
+        thread has to wake another.  In the cloud the producer's own thread commits: it decides again how long to
+        linger.
 
         If this thread is interrupted (Ctrl-C), the producer's own thread goes on where it stopped."""
         if self._store.forked:
@@ -222,7 +223,8 @@ class Producer:
         return self._group.open.buffer.size <= self._log.inline_bytes
 
     def _hand_over(self) -> None:
-        """Have what came meanwhile committed by another thread that waits for it, else by the producer's own."""
+        """Have the records that came meanwhile committed by another thread that waits for them, else by the producer's
+        own."""
         with self._lock:
             self._led, self._ticks = False, TICKS
             group = self._group
@@ -257,8 +259,8 @@ class Producer:
                 self._sleep(step.seconds)
 
     def _sleep(self, seconds: float | None) -> None:
-        """Wait for work.  Where threads commit for themselves, waking this one for each record would cost as much as
-        the commit: for a while it looks for itself."""
+        """Wait for work.  Where threads commit for themselves, waking this thread for each record would take as long as
+        the commit, so for a while it looks by itself from time to time."""
         if seconds is None and self._ticks:
             self._ticks -= 1
             self._work.wait(TICK_SECONDS)
@@ -269,7 +271,7 @@ class Producer:
 
     # -- committing, in the producer's thread or a sender's
     def _put(self, flight: Flight[CommitBatch, BytesPut]) -> None:
-        """Encode a batch, and put its bytes: in this thread when they go with the head, else in another thread."""
+        """Encode a batch, and store its bytes: in this thread if they go with the head, else in another thread."""
         try:
             chunk = flight.batch.encode(self._topic.settings.compression)
             if chunk.size <= self._log.inline_bytes and self._log.joins_inline:
@@ -308,7 +310,7 @@ class Producer:
 
 
 def _placed(put: BytesPut | None) -> Placed:
-    """Where the bytes of a batch are, once they are there; raises why they are not."""
+    """Where the bytes of a batch are, once they are stored; raises why they could not be."""
     assert put is not None, "no thread puts it"
     if isinstance(put, Exception):
         raise put

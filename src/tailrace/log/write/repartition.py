@@ -22,7 +22,7 @@ Batches = Mapping[int, Sequence[pa.RecordBatch]]
 
 
 def destinations(batches: Batches, pinned: Pinned, partitions: int) -> dict[int, list[tuple[int, int]]]:
-    """For each partition's records, in order: their new partition, and their place among its records."""
+    """For each record of each partition, in order: its new partition, and its place among the records there."""
     held: dict[int, set[int]] = {}
     for q, place, count in pinned:
         held.setdefault(q, set()).update(range(place, place + count))
@@ -39,7 +39,7 @@ def destinations(batches: Batches, pinned: Pinned, partitions: int) -> dict[int,
 
 
 def regroup(chunk: Chunk, partitions: int) -> Chunk:
-    """A chunk made for another number of partitions, as it would be with this one."""
+    """A chunk that was made for another number of partitions, made again for this number."""
     batches = chunk.batches()
     to = destinations(batches, chunk.pinned, partitions)
     if all(new == q for q, places in to.items() for new, _ in places):

@@ -1,8 +1,7 @@
-"""Stored chunks of which only the entry is at hand: spread again over the partitions of a topic that has grown, or
-copied to a new name.
+"""Stored chunks of which a process has only the entry: read back, to be spread over more partitions, or copied.
 
-The process that put a chunk says with its entry for how many partitions it was made, and which records were sent to
-their partition.
+The process that stored a chunk says with its entry for how many partitions it made the chunk, and which records were
+sent to their partition.
 """
 
 from __future__ import annotations
@@ -22,8 +21,8 @@ from tailrace.storage import calls
 from tailrace.storage.calls import Steps
 
 
-class Made(NamedTuple):
-    """For how many partitions a chunk was made (0: that does not matter), and which of its records stay where they
+class ChunkOrigin(NamedTuple):
+    """How a chunk was made: for how many partitions (0: that does not matter), and which of its records stay where they
     are: (partition, place, count)."""
 
     partitions: int = 0
@@ -31,14 +30,14 @@ class Made(NamedTuple):
     compression: Compression = "none"
 
     @classmethod
-    def of(cls, chunk: Chunk) -> Made:
-        """How a chunk was made."""
+    def of(cls, chunk: Chunk) -> ChunkOrigin:
+        """The origin of a chunk that is at hand."""
         return cls(chunk.partitions, chunk.pinned, chunk.compression)
 
 
-def is_stale(log: TopicLog, made: Made) -> bool:
+def is_stale(log: TopicLog, origin: ChunkOrigin) -> bool:
     """Whether a topic has grown since a chunk was made."""
-    return 0 < made.partitions < log.newest.partitions
+    return 0 < origin.partitions < log.newest.partitions
 
 
 def copy_chunk(log: TopicLog, entry: ChunkEntry) -> Steps[ChunkEntry]:
@@ -59,9 +58,9 @@ def _copy_chunk(log: TopicLog, entry: ChunkEntry) -> Steps[ChunkEntry]:
     return new
 
 
-def taken_back(log: TopicLog, entry: ChunkEntry, made: Made, data: bytes | None = None) -> Steps[Chunk]:
+def read_back(log: TopicLog, entry: ChunkEntry, origin: ChunkOrigin, data: bytes | None = None) -> Steps[Chunk]:
     """Read a stored chunk back as one that is not placed yet; placing it spreads it over the partitions that there are
-    by now.
+    by then.
 
     `ObjectMissing` if cleaning has removed it."""
     if data is None:
@@ -71,4 +70,4 @@ def taken_back(log: TopicLog, entry: ChunkEntry, made: Made, data: bytes | None 
     where = where_is(log.id, entry)
     runs = zip(entry.runs, pieces, strict=True)
     batches = {run.partition: decode(entry.kind, run, piece, where) for run, piece in runs}
-    return encode(batches, made.compression, made.partitions, made.pinned)
+    return encode(batches, origin.compression, origin.partitions, origin.pinned)

@@ -20,7 +20,7 @@ from tailrace.storage.tables import Add, Change, Equals, Item, Key, Path, Set, U
 
 
 def reader_key(name: str) -> Key:
-    """Where a source's position is."""
+    """The key of a source's item."""
     return Key(f"$Reader-{name}")
 
 
@@ -30,12 +30,12 @@ def log_name(name: str) -> str:
 
 
 def open_reader(name: str, position: Any) -> Steps[Item]:
-    """A source's item; made with this position if it is read for the first time."""
+    """A source's item; made with this position when it is first used."""
     return (yield from open_guard(reader_key(name), {"seq": 0, "position": position, "id": "", "page": 0}))
 
 
 @dataclass(slots=True)
-class SourceProgress(SequenceGuard):
+class SourceGuard(SequenceGuard):
     """The guard of one batch of a source: its new position, and other attributes to set with it."""
 
     position: Any
@@ -53,7 +53,7 @@ class SourceProgress(SequenceGuard):
         return Update(self.key, changes, rules({"reader.seq": Equals("seq", self.seen["seq"])}))
 
 
-def take_in(placed: list[Placed], progress: SourceProgress) -> Steps[tuple[bool, Item]]:
-    """Append a batch and its position, once.  (True, the item) if this life did; else (False, where it now is)."""
+def take_in(placed: list[Placed], progress: SourceGuard) -> Steps[tuple[bool, Item]]:
+    """Append a batch and its position, once. (True, the item) if this life did, else (False, the item as it is now)."""
     won, item = yield from commit_guarded(placed, progress)
     return won, item if item is not None else (yield from progress.read())

@@ -1,13 +1,12 @@
-"""Parcels: chunks that one process has put and another commits, as a Spark task and its driver do.
+"""Staged chunks: one process stores them and another commits them, as a Spark task and its driver do.
 
-What goes between them is small: the entries, and the bytes of chunks that are kept with the head.
+What the first hands to the second is small: the entries, and the bytes of chunks that are written with the head.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import partial
 
 import pyarrow as pa
 from msgspec.structs import replace
@@ -15,63 +14,61 @@ from msgspec.structs import replace
 from tailrace.log.catalog import Described
 from tailrace.log.format import head as heads
 from tailrace.log.format.head import ChunkEntry
-from tailrace.log.format.manifest import MAX_ENTRY_BYTES_WITHOUT_MANIFEST
 from tailrace.log.topic_log import TopicLog
 from tailrace.log.write.buffer import Buffer
-from tailrace.log.write.joint_append import EntryOrChunk, gather
+from tailrace.log.write.joint_append import gather
 from tailrace.log.write.placement import Placed, place
-from tailrace.log.write.repartition_stored import Made, copy_chunk, is_stale, taken_back
+from tailrace.log.write.repartition_stored import ChunkOrigin
 from tailrace.storage.calls import Steps, Store
 from tailrace.storage.tables import Key
 
 CHUNK_BYTES = 4 * 1024 * 1024
-MAX_INLINE_CHUNKS = 64
-"""Chunks that can be items written with the head: a transaction has at most 100 actions."""
 
 
 @dataclass(frozen=True, slots=True)
-class Parcel:
-    """Chunks of one topic that are put and not yet referred to; it can be pickled."""
+class StagedChunks:
+    """Chunks of one topic that are stored and not yet referred to; it can be pickled."""
 
     entries: tuple[bytes, ...] = ()
     data: Mapping[str, bytes] = field(default_factory=dict)
+    """The bytes of the chunks that the second process writes with the head, by id."""
     records: int = 0
-    made: Mapping[str, Made] = field(default_factory=dict)
+    origins: Mapping[str, ChunkOrigin] = field(default_factory=dict)
     """How each chunk was made, by id."""
 
 
-def pack_up(
+def stage_chunks(
     store: Store,
     log: TopicLog,
     topic: Described,
     batches: Iterable[pa.RecordBatch],
     to: Callable[[pa.RecordBatch], Iterable[int | None]] = lambda batch: (None,),
-) -> Parcel:
-    """Put records, in chunks of about 4 MiB.  The batches have a chunk's columns (see buffer.rows) or are typed.
+) -> StagedChunks:
+    """Store records in chunks of about 4 MiB.  The batches have a chunk's columns (see buffer.rows) or are typed.
 
     `to` says where a batch goes: to the partitions of its keys (None), or as a whole to each of these."""
-    return store.run(packed_up(log, topic, batches, to))
+    return store.run(stage_steps(log, topic, batches, to))
 
 
-def packed_up(
+def stage_steps(
     log: TopicLog,
     topic: Described,
     batches: Iterable[pa.RecordBatch],
     to: Callable[[pa.RecordBatch], Iterable[int | None]] = lambda batch: (None,),
-) -> Steps[Parcel]:
-    """The same, as steps."""
+) -> Steps[StagedChunks]:
+    """`stage_chunks`, as steps."""
     entries: list[bytes] = []
     data: dict[str, bytes] = {}
-    made: dict[str, Made] = {}
+    origins: dict[str, ChunkOrigin] = {}
     records = 0
     for buffer in _filled(log, topic, batches, to):
         chunk = buffer.encode(topic.settings.compression)
         placed = yield from place(log, chunk)
         entries += [heads.pack(entry) for entry in placed.entries]
         data |= placed.data
-        made[placed.id] = Made.of(chunk)._replace(partitions=placed.partitions)
+        origins[placed.id] = ChunkOrigin.of(chunk)._replace(partitions=placed.partitions)
         records += buffer.count
-    return Parcel(tuple(entries), data, records, made)
+    return StagedChunks(tuple(entries), data, records, origins)
 
 
 def _filled(
@@ -105,77 +102,23 @@ def _sliced(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         yield batch.slice(at, rows)
 
 
-def unpack_parcels(log: TopicLog, parcels: Iterable[Parcel]) -> Placed | None:
-    """All chunks of some parcels, ready to be committed together; None if they hold nothing."""
-    entries, data, made = _contents(log, parcels)
-    return _placed(log, tuple(entries), data, made) if entries else None
+def place_staged(log: TopicLog, staged: Iterable[StagedChunks]) -> Steps[Placed | None]:
+    """All staged chunks of a topic, ready to be committed together, however many there are; None if there are none.
 
-
-def _contents(log: TopicLog, parcels: Iterable[Parcel]) -> tuple[list[ChunkEntry], dict[str, bytes], dict[str, Made]]:
-    """The entries of all parcels, the bytes of those that are not stored yet, and how each was made, by id."""
+    `ObjectMissing`, then or while they are committed, if cleaning has removed one of them: only the process that staged
+    it can stage it again."""
     entries: list[ChunkEntry] = []
     data: dict[str, bytes] = {}
-    made: dict[str, Made] = {}
+    origins: dict[str, ChunkOrigin] = {}
     keys: set[Key] = set()
-    for parcel in parcels:
-        for entry in map(heads.unpack, parcel.entries):
+    for chunks in staged:
+        for entry in map(heads.unpack, chunks.entries):
             fresh = entry
-            if entry.id in parcel.data and heads.chunk_key(log.id, entry.gen, entry.id) in keys:
+            if entry.id in chunks.data and heads.chunk_key(log.id, entry.gen, entry.id) in keys:
                 fresh = replace(entry, id=log.new_id())  # another process made one at the very same time
             keys.add(heads.chunk_key(log.id, fresh.gen, fresh.id))
             entries.append(fresh)
-            made[fresh.id] = parcel.made.get(entry.id, Made())
-            if entry.id in parcel.data:
-                data[fresh.id] = parcel.data[entry.id]
-    return entries, data, made
-
-
-def unpacked(log: TopicLog, parcels: Iterable[Parcel]) -> Steps[Placed | None]:
-    """The same, however many chunks there are: those whose entries would fill the head are listed by a manifest."""
-    entries, data, made = _contents(log, parcels)
-    if (
-        sum(len(heads.pack(entry)) for entry in entries) <= MAX_ENTRY_BYTES_WITHOUT_MANIFEST
-        and len(data) <= MAX_INLINE_CHUNKS
-    ):
-        return _placed(log, tuple(entries), data, made) if entries else None
-    parts: list[EntryOrChunk] = []
-    for entry in entries:
-        if entry.inline:  # a manifest lists only objects
-            parts.append((yield from taken_back(log, entry, made[entry.id], data.get(entry.id))))
-        else:
-            parts.append(entry)
-    return (yield from gather(log, parts, inline=False, made=made))
-
-
-def _placed(
-    log: TopicLog, entries: tuple[ChunkEntry, ...], data: Mapping[str, bytes], made: Mapping[str, Made]
-) -> Placed:
-    counts = [made.get(entry.id, Made()).partitions for entry in entries]
-    again = partial(_again, log, entries, data, made)
-    return Placed(log, entries, again, data, partitions=min(filter(None, counts), default=0))
-
-
-def _again(
-    log: TopicLog, entries: tuple[ChunkEntry, ...], data: Mapping[str, bytes], made: Mapping[str, Made]
-) -> Steps[Placed]:
-    """The same records under new names at the newest gen, spread again if the topic has grown; `ObjectMissing` if
-    cleaning has already removed the old objects, and then only the process that made them can make them again."""
-    out: list[ChunkEntry] = []
-    kept: dict[str, bytes] = {}
-    how: dict[str, Made] = {}
-    for entry in entries:
-        was = made.get(entry.id, Made())
-        if is_stale(log, was):
-            chunk = yield from taken_back(log, entry, was, data.get(entry.id))
-            placed = yield from place(log, chunk)
-            out += placed.entries
-            kept |= placed.data
-            how[placed.id] = Made.of(chunk)._replace(partitions=placed.partitions)
-            continue
-        if entry.id in data:
-            out.append(replace(entry, id=log.new_id(), gen=log.newest.gen))
-            kept[out[-1].id] = data[entry.id]
-        else:
-            out.append((yield from copy_chunk(log, entry)))
-        how[out[-1].id] = was
-    return _placed(log, tuple(out), kept, how)
+            origins[fresh.id] = chunks.origins.get(entry.id, ChunkOrigin())
+            if entry.id in chunks.data:
+                data[fresh.id] = chunks.data[entry.id]
+    return (yield from gather(log, entries, origins=origins, data=data)) if entries else None

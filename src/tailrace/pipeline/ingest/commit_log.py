@@ -36,8 +36,8 @@ from tailrace.log.topic import Topic
 from tailrace.log.upkeep.holds import hold
 from tailrace.log.write.guarded_append import commit_guarded, read_guard
 from tailrace.log.write.placement import Placed
-from tailrace.log.write.source_append import SourceProgress, log_name, reader_key, take_in
-from tailrace.log.write.staged_chunk import Parcel, packed_up, unpacked
+from tailrace.log.write.source_append import SourceGuard, log_name, reader_key, take_in
+from tailrace.log.write.staged_chunk import StagedChunks, place_staged, stage_steps
 from tailrace.pipeline.define.definition import CompactBy
 from tailrace.pipeline.deliver.offsets import offsets_key
 from tailrace.pipeline.ingest.coalesce import joined_rows
@@ -336,11 +336,11 @@ class CommitLog:
         self._state.adopt(planned, item)
 
     # -- data
-    def commit_piece(self, number: int, parcels: Iterable[Parcel]) -> bool:
+    def commit_piece(self, number: int, parcels: Iterable[StagedChunks]) -> bool:
         """Append what tasks put for a piece, and that it is done; False if it was done before."""
         some = list(parcels)
         records = sum(parcel.records for parcel in some)
-        placed = self._store.run(unpacked(self.topic.log, some))
+        placed = self._store.run(place_staged(self.topic.log, some))
         done = PieceDone(self.pipeline, number, records)
         if placed is not None:
             won, _ = self._store.run(commit_guarded([placed], done))
@@ -372,7 +372,7 @@ class CommitLog:
         planned = self._state.plan(self._followed(rows, keep_last=keep_last), position)
         self._store.run(self._state.put(planned))
         others = {path: value for path, value in planned.changes.items() if path != "position"} | (noted or {})
-        progress = SourceProgress(reader_key(self.pipeline), self.item, planned.changes["position"], others)
+        progress = SourceGuard(reader_key(self.pipeline), self.item, planned.changes["position"], others)
         won, item = self._store.run(take_in([placed], progress))
         if won:
             self._state.adopt(planned, item)
@@ -382,8 +382,8 @@ class CommitLog:
         """Rows, stored.  If the log grows before they are committed they are packed again: a command goes
         everywhere."""
         log = self.topic.log
-        parcel = yield from packed_up(log, self.topic.described, joined_rows(rows), self._where)
-        placed = yield from unpacked(log, [parcel])
+        parcel = yield from stage_steps(log, self.topic.described, joined_rows(rows), self._where)
+        placed = yield from place_staged(log, [parcel])
         if placed is not None:
             placed.again = cast("Callable[[], Steps[Placed]]", partial(self._packed, rows))
         return placed

@@ -20,7 +20,7 @@ from tailrace.adaptors.contract import Piece, Reader
 from tailrace.adaptors.registry import Given, make_reader
 from tailrace.adaptors.rows.rows import definition_of, keys_of, meant_for, namespace_of
 from tailrace.errors import Closed, NotReady, NotThere, ObjectMissing, TailraceError
-from tailrace.log.write.staged_chunk import Parcel, pack_up
+from tailrace.log.write.staged_chunk import StagedChunks, stage_chunks
 from tailrace.pipeline.define.definition import Definition
 from tailrace.pipeline.deliver.trouble import Trouble, trouble_of
 from tailrace.pipeline.ingest.commit_log import CommitLog, CopyUnit
@@ -38,7 +38,7 @@ PAUSE = 1.0
 class CopiedUnit(NamedTuple):
     """What a task put of a unit, and how many rows of each namespace that was."""
 
-    parcel: Parcel
+    parcel: StagedChunks
     rows: dict[str, int]
 
 
@@ -65,7 +65,7 @@ def copy_unit(
         opened = open_topic(home, topic)
         reader = make_reader(adaptor, settings)
         try:
-            return CopiedUnit(pack_up(opened.store, opened.log, opened.described, batches(reader)), rows)
+            return CopiedUnit(stage_chunks(opened.store, opened.log, opened.described, batches(reader)), rows)
         finally:
             reader.close()
     except Exception as error:

@@ -1,4 +1,4 @@
-"""The archive: Java's classes of Spark, read and checked once and then mapped, which halves how long Spark starts.
+"""Class archive: Java's classes of Spark, read and checked once and then mapped, which halves how long Spark starts.
 
     <cache>/spark-<key>-<size>.jsa     for one Java, one Spark and these options; made whole under another name
 
@@ -23,27 +23,27 @@ from tailrace.errors import Unavailable
 from tailrace.spark.runtime.java import cache_folder
 from tailrace.storage.local.files import REAL
 
-QUICK = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
+START_FAST_OPTIONS = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
 """A Java that hands out tasks gains nothing from what takes long to pay."""
-QUIET = ("-Xshare:auto", "-XX:+VerifySharedSpaces", "-Xlog:disable", "-Xlog:all=error:stderr")
+NO_OUTPUT_OPTIONS = ("-Xshare:auto", "-XX:+VerifySharedSpaces", "-Xlog:disable", "-Xlog:all=error:stderr")
 """What Java says about archives would be taken for the program's own words."""
-OFF = "TAILRACE_SPARK_ARCHIVE"
-LONGEST = 120.0
+SWITCH_VARIABLE = "TAILRACE_SPARK_ARCHIVE"
+MAX_SECONDS_TO_MAKE = 120.0
 """Seconds that Java may take to write one."""
-UNUSED = 30 * 24 * 3600.0
+SECONDS_KEPT_UNUSED = 30 * 24 * 3600.0
 """Seconds after which an archive that no run has used goes."""
 
 
 def stem(java: str) -> Path:
-    """Where the archive for this JAVA_HOME is, or would be, but for its size."""
+    """The path of the archive for this JAVA_HOME, without its size."""
     release = Path(java) / "release"
     told = release.read_text() if release.exists() else ""
-    key = "\n".join([os.path.realpath(java), told, metadata.version("pyspark"), *QUICK])
+    key = "\n".join([os.path.realpath(java), told, metadata.version("pyspark"), *START_FAST_OPTIONS])
     return cache_folder() / f"spark-{hashlib.sha256(key.encode()).hexdigest()[:16]}"
 
 
 def found(java: str) -> Path | None:
-    """The archive for this JAVA_HOME, if there is a whole one."""
+    """The archive for this JAVA_HOME, if a whole one exists."""
     start = stem(java)
     with contextlib.suppress(OSError):  # one that is removed at this moment, or a folder that cannot be read
         for path in start.parent.glob(f"{start.name}-*.jsa"):
@@ -58,11 +58,11 @@ def used(java: str) -> tuple[str, ...]:
     if path is not None:
         with contextlib.suppress(OSError):
             os.utime(path)  # it was used today
-    return (*QUIET, f"-XX:SharedArchiveFile={path}") if path is not None and _fits(path) else ()
+    return (*NO_OUTPUT_OPTIONS, f"-XX:SharedArchiveFile={path}") if path is not None and _fits(path) else ()
 
 
 def made_later(java: str) -> subprocess.Popen[bytes] | None:
-    """Have it made beside whatever else this machine does, for the runs to come; None if that is not wanted."""
+    """Make the archive in the background, for later runs; None if the user has switched that off."""
     if not _wanted() or found(java) is not None or not _fits(stem(java)):
         return None
     command = ["nice", "-n", "19", sys.executable, "-c", f"from {__name__} import make; make({java!r})"]
@@ -74,7 +74,7 @@ def made_later(java: str) -> subprocess.Popen[bytes] | None:
 
 
 def _wanted() -> bool:
-    return os.environ.get(OFF) != "off"
+    return os.environ.get(SWITCH_VARIABLE) != "off"
 
 
 def _fits(path: Path) -> bool:
@@ -83,7 +83,7 @@ def _fits(path: Path) -> bool:
 
 
 def make(java: str) -> None:
-    """Make it, unless another process does at this moment or it is there."""
+    """Make the archive, unless it exists or another process is making it."""
     start = stem(java)
     start.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     with start.with_suffix(".lock").open("w") as lock, contextlib.suppress(BlockingIOError):
@@ -104,10 +104,10 @@ def make(java: str) -> None:
 
 
 def _forget(folder: Path) -> None:
-    """Remove those that no run uses any more: of a Java or a Spark that is no longer here."""
+    """Remove archives that no run uses any more: those for a Java or a Spark that is no longer installed."""
     for path in folder.glob("spark-*.jsa"):
         with contextlib.suppress(OSError):  # another process was first
-            if time.time() - path.stat().st_mtime > UNUSED:
+            if time.time() - path.stat().st_mtime > SECONDS_KEPT_UNUSED:
                 path.unlink()
 
 
@@ -117,12 +117,12 @@ def _write(half: Path) -> None:
 
     from tailrace.spark.session import JAVA, LOGGING, context
 
-    options = " ".join([LOGGING, *QUICK, *QUIET, f"-XX:ArchiveClassesAtExit={half}"])
+    options = " ".join([LOGGING, *START_FAST_OPTIONS, *NO_OUTPUT_OPTIONS, f"-XX:ArchiveClassesAtExit={half}"])
     spark = context("local[2]", config={JAVA: options}, frames=True, said=subprocess.DEVNULL)
     started = spark._gateway.proc
     spark.parallelize(range(2), 2).map(str).collect()
     SparkSession(spark).range(2).selectExpr("count(*)").collect()
     spark.stop()
     started.stdin.close()
-    if started.wait(LONGEST):
+    if started.wait(MAX_SECONDS_TO_MAKE):
         raise Unavailable(f"Java ended with {started.returncode} before it had written {half}")

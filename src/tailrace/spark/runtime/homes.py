@@ -31,7 +31,7 @@ def _in_worker() -> bool:
 
 
 def settled(url: str | None) -> str:
-    """The home that a job means, as every process on every host will understand it; for the driver."""
+    """The home that a job means, in a form that every process on every host understands the same; for the driver."""
     url = url or os.environ.get("TAILRACE_HOME") or homes.DEFAULT
     if url.startswith("memory:"):
         raise BadHome("a memory:// home lives in one process, and Spark has several; use a folder or s3://…")
@@ -49,7 +49,8 @@ def one_host(master: str) -> bool:
 
 
 def check_reach(url: str, everywhere: bool, driver: str | None = None) -> None:
-    """Refuse a folder that executors elsewhere would not see.  `driver` is the host of the one that knows it."""
+    """Refuse a folder that executors on other hosts would not see.  `driver` is the host on which the job was
+    planned."""
     if on_disk(url) and not everywhere and driver != socket.gethostname():
         raise BadSetting(
             f"the home {url} is a folder of one machine, and this job runs on several; use an s3:// home, or say "

@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 import pyarrow as pa
 
-from tailrace.errors import BadInput, Conflict, TooLarge
+from tailrace.errors import BadInput, Conflict, ObjectMissing, TooLarge, Unavailable
 from tailrace.home import Home
 from tailrace.log.format import head as heads
 from tailrace.log.format.chunk import Chunk, Compression, decode, encode
@@ -18,14 +18,14 @@ from tailrace.log.write.append import commit
 from tailrace.log.write.numbered_append import append_once
 from tailrace.log.write.placement import Placed
 from tailrace.log.write.record_batch import unified
-from tailrace.log.write.repartition_stored import Made
+from tailrace.log.write.repartition_stored import ChunkOrigin
 from tailrace.spark.sink.task import TaskOutput, TopicPart
 from tailrace.storage.limits import MAX_ACTIONS
 
-JOINED = 32
-"""At most so many chunks go into the same transaction as what refers to them."""
+MAX_JOINED_CHUNKS = 32
+"""Chunks that go into the same transaction as the heads that refer to them."""
 
-Small: TypeAlias = tuple[bytes, bytes, Made]
+Small: TypeAlias = tuple[bytes, bytes, ChunkOrigin]
 
 
 def settle(home: Home, messages: Iterable[TaskOutput | None], name: str | None, seq: int) -> bool:
@@ -33,6 +33,17 @@ def settle(home: Home, messages: Iterable[TaskOutput | None], name: str | None, 
     parts = _by_topic(messages)
     if not parts:
         return False
+    try:
+        return _append(home, parts, name, seq)
+    except ObjectMissing as error:
+        raise Unavailable(
+            f"{error.name}, which this write to {', '.join(map(repr, sorted(parts)))} had stored, was cleaned away "
+            "before it could be committed, since the write took longer than the time between two cleanings; nothing "
+            "was written, run it again"
+        ) from None
+
+
+def _append(home: Home, parts: dict[str, list[TopicPart]], name: str | None, seq: int) -> bool:
     placed = _placed(home, parts)
     if name is None:
         home.store.run(commit(placed))
@@ -46,7 +57,7 @@ def settle(home: Home, messages: Iterable[TaskOutput | None], name: str | None, 
 
 
 def _by_topic(messages: Iterable[TaskOutput | None]) -> dict[str, list[TopicPart]]:
-    """What all tasks have for each topic, in the order of the tasks, which is that of the rows."""
+    """The parts of all tasks by topic, in the order of the tasks, which is the order of the rows."""
     parts: dict[str, list[TopicPart]] = {}
     for message in messages:
         for name, part in message.parts.items() if message is not None else ():
@@ -60,10 +71,12 @@ def _placed(home: Home, parts: dict[str, list[TopicPart]]) -> list[Placed]:
     topics = {name: _topic(home, name, some) for name, some in parts.items()}
     pieces = {name: _pieces(some, topics[name].settings.compression) for name, some in parts.items()}
     joined = sum(isinstance(piece, Chunk) for some in pieces.values() for piece in some)
-    inline = joined <= JOINED and len(parts) + joined < MAX_ACTIONS
-    made = {name: {id: how for part in some for id, how in part.made.items()} for name, some in parts.items()}
+    inline = joined <= MAX_JOINED_CHUNKS and len(parts) + joined < MAX_ACTIONS
+    origins = {
+        name: {id: origin for part in some for id, origin in part.origins.items()} for name, some in parts.items()
+    }
     return [
-        home.store.run(joint_append.gather(topics[n].log, some, inline=inline, made=made[n]))
+        home.store.run(joint_append.gather(topics[n].log, some, inline=inline, origins=origins[n]))
         for n, some in pieces.items()
     ]
 
@@ -81,7 +94,7 @@ def _pieces(parts: Iterable[TopicPart], compression: Compression) -> list[joint_
     out: list[joint_append.EntryOrChunk] = []
     for small, some in groupby(parts, key=lambda part: part.small is not None):
         if small:
-            out += _joined([(*part.small, part.made[""]) for part in some if part.small is not None], compression)
+            out += _joined([(*part.small, part.origins[""]) for part in some if part.small is not None], compression)
         else:
             out += [heads.unpack(entry) for part in some for entry in part.entries]
     return out
@@ -93,9 +106,9 @@ def _joined(smalls: Iterable[Small], compression: Compression) -> list[Chunk]:
     for partitions, some in groupby(smalls, key=lambda small: small[2].partitions):
         batches: dict[int, list[pa.RecordBatch]] = {}
         pinned: list[tuple[int, int, int]] = []
-        for packed, data, made in some:
+        for packed, data, origin in some:
             before = {q: sum(batch.num_rows for batch in of_q) for q, of_q in batches.items()}
-            pinned += [(q, before.get(q, 0) + place, count) for q, place, count in made.pinned]
+            pinned += [(q, before.get(q, 0) + place, count) for q, place, count in origin.pinned]
             entry = heads.unpack(packed)
             for run in entry.runs:
                 piece = memoryview(data)[run.position : run.position + run.length]

@@ -15,7 +15,7 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
 from tailrace.errors import BadInput
-from tailrace.spark.options import Writing
+from tailrace.spark.options import WriteOptions
 from tailrace.spark.runtime.homes import check_reach, home_at
 from tailrace.spark.short_errors import short_errors
 from tailrace.spark.sink.commit import settle
@@ -25,10 +25,10 @@ QUERY_ID = "sql.streaming.queryId"
 
 
 @short_errors
-class Sink:
-    """What both have: where to, and the tasks' part."""
+class SparkSink:
+    """What both sinks have: their target, and the work of a task."""
 
-    def __init__(self, url: str, writing: Writing) -> None:
+    def __init__(self, url: str, writing: WriteOptions) -> None:
         self.url, self.writing, self.driver = url, writing, socket.gethostname()
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
@@ -40,7 +40,7 @@ class Sink:
 
 
 @short_errors
-class BatchSink(Sink, DataSourceArrowWriter):
+class BatchSink(SparkSink, DataSourceArrowWriter):
     """A batch write: once under its `writeId`, else once per run of the job."""
 
     def commit(self, messages: Sequence[TaskOutput | None]) -> None:
@@ -50,7 +50,7 @@ class BatchSink(Sink, DataSourceArrowWriter):
 
 
 @short_errors
-class StreamSink(Sink, DataSourceStreamArrowWriter):
+class StreamSink(SparkSink, DataSourceStreamArrowWriter):
     """A streaming write: each batch once, under the query's id and the batch's number."""
 
     def commit(self, messages: Sequence[TaskOutput | None], batchId: int) -> None:

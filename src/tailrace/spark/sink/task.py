@@ -20,22 +20,22 @@ from tailrace.log.format.head import ChunkEntry
 from tailrace.log.write.buffer import Buffer
 from tailrace.log.write.input import CHUNK_BYTES, pieces, rows
 from tailrace.log.write.placement import Placed, place
-from tailrace.log.write.repartition_stored import Made
+from tailrace.log.write.repartition_stored import ChunkOrigin
 from tailrace.spark.sink.rows import by_partition, by_topic, records
 
-SMALL = 64 * 1024
+MAX_BYTES_HANDED_TO_DRIVER = 64 * 1024
 """A task whose rows make a chunk of at most this many bytes hands it to the driver, which joins such chunks."""
 
 
 @dataclass
 class TopicPart:
-    """What a task has for one topic: packed entries of the chunks it has put, or a small one (entry and bytes)."""
+    """A task's output for one topic: packed entries of the chunks it has stored, or a small chunk (entry and bytes)."""
 
     id: str
     entries: list[bytes] = field(default_factory=list)
     small: tuple[bytes, bytes] | None = None
-    made: dict[str, Made] = field(default_factory=dict)
-    """How each chunk was made, by id; the small one has none."""
+    origins: dict[str, ChunkOrigin] = field(default_factory=dict)
+    """How each chunk was made, by id; the small one is under ""."""
 
 
 @dataclass
@@ -59,13 +59,13 @@ class TopicRows:
         self._puts: deque[tuple[Chunk, Future[Placed]]] = deque()
         self._pool: ThreadPoolExecutor | None = None
         self._entries: list[ChunkEntry] = []
-        self._made: dict[str, Made] = {}
+        self._origins: dict[str, ChunkOrigin] = {}
 
     def _empty(self) -> Buffer:
         return Buffer(self._log.partitions, self._topic.settings.max_record_bytes)
 
     def add(self, batch: pa.RecordBatch, stamp: int) -> None:
-        """More rows."""
+        """Add rows."""
         for q, part in by_partition(batch):
             for piece in pieces(records(part, stamp)):
                 where = self._turn(piece) if q is None else q
@@ -97,27 +97,27 @@ class TopicRows:
         chunk, put = self._puts.popleft()
         placed = put.result()
         self._entries += placed.entries
-        self._made[placed.id] = Made.of(chunk)._replace(partitions=placed.partitions)
+        self._origins[placed.id] = ChunkOrigin.of(chunk)._replace(partitions=placed.partitions)
 
     def finish(self) -> TopicPart:
-        """All of it, stored or small."""
+        """The output: chunks that are stored, or a small one."""
         part = TopicPart(self._topic.id)
         if self._buffer.count:
             chunk = self._buffer.encode("none")
-            if not self._puts and not self._entries and chunk.size <= SMALL:
+            if not self._puts and not self._entries and chunk.size <= MAX_BYTES_HANDED_TO_DRIVER:
                 data, runs = chunk.inline()
                 part.small = heads.pack(ChunkEntry("", True, 0, chunk.kind, runs)), data
-                part.made[""] = Made.of(chunk)
+                part.origins[""] = ChunkOrigin.of(chunk)
             else:
                 self._put(self._buffer.encode(self._topic.settings.compression))
         while self._puts:
             self._take()
         part.entries = [heads.pack(entry) for entry in self._entries]
-        part.made |= self._made
+        part.origins |= self._origins
         return part
 
     def close(self) -> None:
-        """Give up the threads."""
+        """Stop the threads."""
         if self._pool is not None:
             self._pool.shutdown()
 

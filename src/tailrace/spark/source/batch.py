@@ -16,12 +16,12 @@ from tailrace.spark.options import ReadOptions
 from tailrace.spark.runtime.homes import check_reach, home_at
 from tailrace.spark.short_errors import short_errors
 from tailrace.spark.source import topics
-from tailrace.spark.source.filters import Wanted, wanted
-from tailrace.spark.source.ranges import Range, TaskSlice, slices
+from tailrace.spark.source.filters import PushedBounds, wanted
+from tailrace.spark.source.ranges import OffsetRange, TaskSlice, slices
 from tailrace.spark.source.task import read
 
-MOST_RECORDS = 2_000_000
-"""A batch read splits a partition's range into tasks of at most so many records, unless an option says otherwise."""
+MAX_RECORDS_PER_TASK = 2_000_000
+"""The most records in a task of a batch read, unless an option says otherwise."""
 
 
 @short_errors
@@ -30,31 +30,31 @@ class TopicBatchReader(DataSourceReader):
 
     def __init__(self, url: str, reading: ReadOptions, schema: StructType) -> None:
         self.url, self.reading, self.schema = url, reading, arrow_schema(schema)
-        self.wanted, self.driver = Wanted(), socket.gethostname()
+        self.wanted, self.driver = PushedBounds(), socket.gethostname()
 
     def partitions(self) -> list[TaskSlice]:
         """The tasks."""
         reading = self.reading
-        most = reading.max_records_per_partition or MOST_RECORDS
+        most = reading.max_records_per_partition or MAX_RECORDS_PER_TASK
         return slices(self._ranges(), reading.min_partitions, most, self.wanted.times)
 
-    def _ranges(self) -> Iterator[Range]:
+    def _ranges(self) -> Iterator[OffsetRange]:
         home, reading = home_at(self.url), self.reading
         for extent in topics.extents(home, reading).values():
             start = topics.kept(extent, topics.starts(home, extent, reading, "earliest"), reading.fail_on_data_loss)
             end = topics.ends(home, extent, reading)
             for q in start:
-                found = self.wanted.of(Range(extent.name, extent.id, q, start[q], end[q]))
+                found = self.wanted.of(OffsetRange(extent.name, extent.id, q, start[q], end[q]))
                 if found is not None:
                     yield self._since(found)
 
-    def _since(self, r: Range) -> Range:
-        """Without the beginning that is before the times wanted."""
+    def _since(self, r: OffsetRange) -> OffsetRange:
+        """The range without the records that were stored before the wanted times."""
         if self.wanted.times is None or self.wanted.times[0] == 0:
             return r
         home = home_at(self.url)
         first = home.store.run(offset_at(topics.log_of(home, r.topic, r.id), r.partition, self.wanted.times[0]))
-        return Range(r.topic, r.id, r.partition, max(r.start, first), r.end)
+        return OffsetRange(r.topic, r.id, r.partition, max(r.start, first), r.end)
 
     def read(self, partition: Any) -> Iterator[pa.RecordBatch]:
         """The records of one task."""
@@ -65,12 +65,11 @@ class TopicBatchReader(DataSourceReader):
 
 
 class FilteredReader(TopicBatchReader):
-    """One that does not fetch what filters leave out.
-
-    Spark 4.3 keeps the plan of the last filters with the DataFrame that was loaded, and uses it for whatever else is
-    made of that DataFrame, other filters or none.  So this is only for callers that ask for it."""
+    """A reader that does not fetch what filters leave out.  Spark 4.3 keeps the plan of the last filters with the
+    DataFrame that was loaded, and uses it for whatever else is made of that DataFrame, with other filters or none.  So
+    this is only for callers that ask for it."""
 
     def pushFilters(self, filters: list[Filter]) -> list[Filter]:
-        """Take note of them; Spark evaluates all of them again."""
+        """Take note of the filters; Spark evaluates all of them again."""
         self.wanted = wanted(filters)
         return filters

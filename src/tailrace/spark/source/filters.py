@@ -21,15 +21,15 @@ from pyspark.sql.datasource import (
 )
 
 from tailrace.log.record import MAX_TIMESTAMP
-from tailrace.spark.source.ranges import Range
+from tailrace.spark.source.ranges import OffsetRange
 from tailrace.storage.tables import LAST
 
 LOWER, UPPER = (GreaterThan, GreaterThanOrEqual), (LessThan, LessThanOrEqual)
 
 
 @dataclass(frozen=True)
-class Wanted:
-    """What may be wanted: topics (None: any), and from where to where, both included."""
+class PushedBounds:
+    """What may be wanted: topics (None: any), and the bounds of partition, offset and timestamp, both included."""
 
     topics: frozenset[str] | None = None
     partition: tuple[int, int] = (0, LAST)
@@ -38,11 +38,11 @@ class Wanted:
 
     @property
     def times(self) -> tuple[int, int] | None:
-        """The times, if they say anything."""
+        """The bounds of the timestamp, if there are any."""
         return None if self.timestamp == (0, MAX_TIMESTAMP) else self.timestamp
 
-    def of(self, r: Range) -> Range | None:
-        """What is left of a range."""
+    def of(self, r: OffsetRange) -> OffsetRange | None:
+        """What is left of a range within these bounds."""
         if self.topics is not None and r.topic not in self.topics:
             return None
         if not self.partition[0] <= r.partition <= self.partition[1]:
@@ -51,15 +51,15 @@ class Wanted:
         return cut if cut.records else None
 
 
-def wanted(filters: Iterable[Filter]) -> Wanted:
-    """All of these hold."""
-    out = Wanted()
+def wanted(filters: Iterable[Filter]) -> PushedBounds:
+    """The bounds within which all filters hold."""
+    out = PushedBounds()
     for filter in filters:
         out = _narrowed(out, filter)
     return out
 
 
-def _narrowed(now: Wanted, filter: Filter) -> Wanted:
+def _narrowed(now: PushedBounds, filter: Filter) -> PushedBounds:
     name = ".".join(getattr(filter, "attribute", ()))
     if name not in ("topic", "partition", "offset", "timestamp"):
         return now
@@ -81,7 +81,7 @@ def _values(filter: Filter) -> list[Any] | None:
 
 
 def _between(filter: Filter) -> tuple[int, int]:
-    """The least and the greatest number that may pass."""
+    """The least and the greatest number that may pass a filter."""
     values = _values(filter)
     if values is not None:
         bounds = [_bounds(v) for v in values if v is not None]
@@ -94,7 +94,8 @@ def _between(filter: Filter) -> tuple[int, int]:
 
 
 def _bounds(value: Any) -> list[int]:
-    """A number; a time as the milliseconds around it; nothing of what cannot be compared."""
+    """The bounds of a value: a number itself; a time as the milliseconds around it; nothing for what cannot be
+    compared."""
     if isinstance(value, datetime) and value.tzinfo is not None:
         at = int(value.timestamp() * 1000)
         return [max(0, at - 1), max(0, at + 1)]

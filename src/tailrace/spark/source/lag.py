@@ -22,13 +22,14 @@ from tailrace.log.read.seek import seek
 from tailrace.log.topic_log import TopicLog
 from tailrace.spark.runtime.homes import home_at, settled
 from tailrace.spark.source.offsets import Json, numbers, to_json
-from tailrace.spark.source.topics import Extent, log_of
+from tailrace.spark.source.topics import TopicExtent, log_of
 from tailrace.storage.calls import Steps
 
 
-class Lag(NamedTuple):
-    """One partition: the rows of the last batch, the next offset to be read, and how many records and seconds behind
-    the end that is.  Seconds are those since the oldest record that is not read was written; 0 when all is read."""
+class QueryLag(NamedTuple):
+    """One partition of a query: the rows of the last batch, the next offset to be read, and how many records and
+    seconds behind the end that is.  Seconds count from when the oldest unread record was written; 0 when all is
+    read."""
 
     topic: str
     partition: int
@@ -38,7 +39,7 @@ class Lag(NamedTuple):
     seconds: float
 
 
-def lag(query: StreamingQuery, *, home: str | os.PathLike[str] | None = None) -> list[Lag]:
+def lag(query: StreamingQuery, *, home: str | os.PathLike[str] | None = None) -> list[QueryLag]:
     """How a query is doing, as of its last progress and the topics' ends now; an empty list before the first batch.
 
     `home` is the one that the query reads from."""
@@ -47,7 +48,7 @@ def lag(query: StreamingQuery, *, home: str | os.PathLike[str] | None = None) ->
     return [one for source in progress.sources for one in _of_source(here, source)] if progress else []
 
 
-def _of_source(home: Home, source: Any) -> Iterator[Lag]:
+def _of_source(home: Home, source: Any) -> Iterator[QueryLag]:
     """The partitions of one source, if it is tailrace's."""
     start, end = (_offsets(text) for text in (source.startOffset, source.endOffset))
     for topic, offsets in end.items():
@@ -57,7 +58,7 @@ def _of_source(home: Home, source: Any) -> Iterator[Lag]:
         for q, at in numbers(offsets).items():
             records = max(0, ends.get(q, at) - at)
             seconds = _age(home, Reader(log, {q: at}, from_floor=True), q) if records else 0.0
-            yield Lag(topic, q, at - before.get(q, 0), at, records, seconds)
+            yield QueryLag(topic, q, at - before.get(q, 0), at, records, seconds)
 
 
 def _offsets(text: str | None) -> Mapping[str, Any]:
@@ -70,7 +71,7 @@ def _offsets(text: str | None) -> Mapping[str, Any]:
 
 
 def _age(home: Home, reader: Reader, q: int) -> float:
-    """The seconds since the record that the reader comes to next was written."""
+    """The seconds since the next record to be read was written."""
     for fetched in home.store.run(reader.poll(1, 1)):
         if fetched.partition == q:
             written: int = fetched.data.column("timestamp")[0].value
@@ -78,15 +79,15 @@ def _age(home: Home, reader: Reader, q: int) -> float:
     return 0.0
 
 
-class Distance:
-    """How far a query is from the ends of its topics.  It remembers the page that each partition was last in, since
-    the next batch mostly begins there as well."""
+class LagReporter:
+    """Finds how far a query is from the ends of its topics.  It remembers the page that each partition was last in,
+    since the next batch mostly begins there as well."""
 
     def __init__(self, url: str) -> None:
         self.url = url
         self._pages: dict[tuple[str, int], Page] = {}
 
-    def report(self, known: Iterable[Extent], at: Json, now: float) -> Json:
+    def report(self, known: Iterable[TopicExtent], at: Json, now: float) -> Json:
         """The ends of the topics, and how far behind them a query is that has read up to `at`."""
         known = list(known)
         ids = {extent.name: extent.id for extent in known}
@@ -95,7 +96,7 @@ class Distance:
             out[extent.name]["behind"] = self._behind(extent, at.get(extent.name, {}), now)
         return out
 
-    def _behind(self, extent: Extent, read: Mapping[str, Any], now: float) -> dict[str, dict[str, float | None]]:
+    def _behind(self, extent: TopicExtent, read: Mapping[str, Any], now: float) -> dict[str, dict[str, float | None]]:
         here = numbers(read) if read.get("id") == extent.id else {}
         out: dict[str, dict[str, float | None]] = {}
         for q, end in extent.next.items():
@@ -103,7 +104,7 @@ class Distance:
             out[str(q)] = {"records": max(0, end - at), "seconds": self._seconds(extent, q, at, now)}
         return out
 
-    def _seconds(self, extent: Extent, q: int, at: int, now: float) -> float | None:
+    def _seconds(self, extent: TopicExtent, q: int, at: int, now: float) -> float | None:
         if at >= extent.next[q]:
             return 0.0
         home = home_at(self.url)

@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 Json: TypeAlias = dict[str, dict[str, Any]]
 NOT_OFFSETS = ("id", "behind")
 Spans: TypeAlias = dict[tuple[str, int], tuple[int, int]]
-"""By topic and partition: from where to where."""
+"""By topic and partition: the first offset and the end."""
 
 
 def to_json(ids: Mapping[str, str], next: Mapping[tuple[str, int], int]) -> Json:
@@ -31,7 +31,7 @@ def numbers(offsets: Mapping[str, Any]) -> dict[int, int]:
 
 
 def shared(spans: Spans, most: int) -> dict[tuple[str, int], int]:
-    """Where each ends when only `most` records are taken: one from each while that is possible, the others in
+    """Where each partition ends when only `most` records are taken: one from each while that is possible, the others in
     proportion to what each has."""
     waiting = {key: end - start for key, (start, end) in spans.items()}
     total = sum(waiting.values())

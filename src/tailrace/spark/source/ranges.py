@@ -8,12 +8,12 @@ from itertools import pairwise
 
 from pyspark.sql.datasource import InputPartition
 
-SMALL = 50_000
-"""Partitions with so few records together are read by one task: a task costs more than they do."""
+MAX_RECORDS_READ_BY_ONE_TASK = 50_000
+"""Records of some partitions up to which one task reads all of them: a task takes longer than reading them."""
 
 
 @dataclass(frozen=True)
-class Range:
+class OffsetRange:
     """Offsets of one partition, from `start` to before `end`."""
 
     topic: str
@@ -24,25 +24,25 @@ class Range:
 
     @property
     def records(self) -> int:
-        """How many."""
+        """How many records it has."""
         return max(0, self.end - self.start)
 
 
 @dataclass
 class TaskSlice(InputPartition):
-    """What one task reads: ranges of partitions of one topic.  `times` (milliseconds, both included): what else is of
-    no interest."""
+    """What one task reads: ranges of partitions of one topic.  `times` (milliseconds, both included): records outside
+    them are not wanted."""
 
-    ranges: tuple[Range, ...]
+    ranges: tuple[OffsetRange, ...]
     times: tuple[int, int] | None = None
 
     @property
     def records(self) -> int:
-        """How many, at most."""
+        """The most records that it can have."""
         return sum(r.records for r in self.ranges)
 
 
-def cut(ranges: Iterable[Range], tasks: int | None, most: int | None) -> list[Range]:
+def cut(ranges: Iterable[OffsetRange], tasks: int | None, most: int | None) -> list[OffsetRange]:
     """Cut ranges so that none has more than `most` records, and that there are at least about `tasks` of them."""
     ranges = [r for r in ranges if r.records]
     total = sum(r.records for r in ranges)
@@ -57,9 +57,9 @@ def cut(ranges: Iterable[Range], tasks: int | None, most: int | None) -> list[Ra
     return out
 
 
-def grouped(ranges: Sequence[Range], small: int = SMALL) -> list[tuple[Range, ...]]:
-    """Neighbouring small ranges, of different partitions of one topic, together."""
-    out: list[tuple[Range, ...]] = []
+def grouped(ranges: Sequence[OffsetRange], small: int = MAX_RECORDS_READ_BY_ONE_TASK) -> list[tuple[OffsetRange, ...]]:
+    """Join neighbouring small ranges, of different partitions of one topic."""
+    out: list[tuple[OffsetRange, ...]] = []
     for r in ranges:
         last = out[-1] if out else ()
         fits = last and last[0].topic == r.topic and sum(x.records for x in last) + r.records <= small
@@ -71,7 +71,7 @@ def grouped(ranges: Sequence[Range], small: int = SMALL) -> list[tuple[Range, ..
 
 
 def slices(
-    ranges: Iterable[Range], tasks: int | None, most: int | None, times: tuple[int, int] | None = None
+    ranges: Iterable[OffsetRange], tasks: int | None, most: int | None, times: tuple[int, int] | None = None
 ) -> list[TaskSlice]:
     """The tasks that read these ranges.  They are in the order of the offsets, so that a sink can keep it."""
     pieces = cut(sorted(ranges, key=lambda r: (r.topic, r.partition, r.start)), tasks, most)

@@ -27,10 +27,10 @@ from tailrace.spark.runtime.homes import home_at
 from tailrace.spark.short_errors import short_errors
 from tailrace.spark.source import topics
 from tailrace.spark.source.batch import TopicBatchReader
-from tailrace.spark.source.lag import Distance
+from tailrace.spark.source.lag import LagReporter
 from tailrace.spark.source.offsets import Json, Spans, numbers, shared, to_json
-from tailrace.spark.source.ranges import Range, TaskSlice, slices
-from tailrace.spark.source.topics import Extent
+from tailrace.spark.source.ranges import OffsetRange, TaskSlice, slices
+from tailrace.spark.source.topics import TopicExtent
 
 
 @short_errors
@@ -41,10 +41,10 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self.url, self.reading = url, reading
         self.batch = TopicBatchReader(url, reading, schema)
         self.delay = seconds(reading.max_trigger_delay)
-        self.target: dict[str, Extent] | None = None
+        self.target: dict[str, TopicExtent] | None = None
         self.waiting_since = time.monotonic()
-        self.distance = Distance(url)
-        self.chosen: tuple[dict[str, Extent], Json] | None = None
+        self.distance = LagReporter(url)
+        self.chosen: tuple[dict[str, TopicExtent], Json] | None = None
 
     # -- where it is
     def initialOffset(self) -> Json:
@@ -75,7 +75,7 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self.chosen = known, end
         return end
 
-    def _end(self, start: Json, limit: ReadLimit, known: dict[str, Extent]) -> Json:
+    def _end(self, start: Json, limit: ReadLimit, known: dict[str, TopicExtent]) -> Json:
         spans = self._spans(start, known)
         waiting = sum(end - at for at, end in spans.values())
         if not waiting or (self._may_wait(limit) and waiting < (self.reading.min_offsets_per_trigger or 0)):
@@ -85,7 +85,7 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             spans = self._limited(spans, known)
         return to_json(_ids(known), {key: end for key, (at, end) in spans.items() if end > at or key[0] in start})
 
-    def _known(self) -> dict[str, Extent]:
+    def _known(self) -> dict[str, TopicExtent]:
         """The topics as they are now; for a query that ends when all is read, as they were when it began."""
         if self.target is not None:
             return self.target
@@ -101,8 +101,8 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return False
         return time.monotonic() - self.waiting_since < self.delay
 
-    def _spans(self, start: Json, known: dict[str, Extent]) -> Spans:
-        """What there is to read.  A partition that is new begins at its beginning."""
+    def _spans(self, start: Json, known: dict[str, TopicExtent]) -> Spans:
+        """The ranges to read. A new partition is read from its beginning."""
         spans: Spans = {}
         if self.reading.fail_on_data_loss and (gone := sorted(set(start) - set(known))):
             raise UnknownTopic(
@@ -115,7 +115,7 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 spans[extent.name, q] = (before[q], max(before[q], end))
         return spans
 
-    def _before(self, start: Json, extent: Extent) -> dict[int, int]:
+    def _before(self, start: Json, extent: TopicExtent) -> dict[int, int]:
         """How far a topic was read, if it still is the same topic."""
         offsets = start.get(extent.name, {})
         if offsets.get("id", extent.id) == extent.id:
@@ -127,7 +127,7 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             )
         return {}
 
-    def _limited(self, spans: Spans, known: dict[str, Extent]) -> Spans:
+    def _limited(self, spans: Spans, known: dict[str, TopicExtent]) -> Spans:
         most = self.reading.max_offsets_per_trigger
         if most:
             ends = shared(spans, most)
@@ -136,8 +136,8 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             spans = self._light(spans, known, self.reading.max_bytes_per_trigger)
         return spans
 
-    def _light(self, spans: Spans, known: dict[str, Extent], max_bytes: int) -> Spans:
-        """As much as fits into so many stored bytes, each topic having its share of them."""
+    def _light(self, spans: Spans, known: dict[str, TopicExtent], max_bytes: int) -> Spans:
+        """As many records as fit into so many stored bytes; each topic has its share."""
         home, out = home_at(self.url), dict(spans)
         total = sum(end - at for at, end in spans.values())
         for extent in known.values():
@@ -167,7 +167,7 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         reading = self.reading
         return slices(self._ranges(start, end), reading.min_partitions, reading.max_records_per_partition)
 
-    def _ranges(self, start: Json, end: Json) -> Iterator[Range]:
+    def _ranges(self, start: Json, end: Json) -> Iterator[OffsetRange]:
         known = topics.extents(home_at(self.url), self.reading, missing_ok=not self.reading.fail_on_data_loss)
         for name, offsets in end.items():
             extent = known.get(name)
@@ -179,12 +179,12 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             begin = {q: before.get(q, extent.floor[q]) for q in numbers(offsets)}
             begin = topics.kept(extent, begin, self.reading.fail_on_data_loss)
             for q, to in numbers(offsets).items():
-                yield Range(name, extent.id, q, begin[q], to)
+                yield OffsetRange(name, extent.id, q, begin[q], to)
 
     def read(self, partition: TaskSlice) -> Iterator[pa.RecordBatch]:
         """The records of one task."""
         return self.batch.read(partition)
 
 
-def _ids(known: dict[str, Extent]) -> dict[str, str]:
+def _ids(known: dict[str, TopicExtent]) -> dict[str, str]:
     return {extent.name: extent.id for extent in known.values()}

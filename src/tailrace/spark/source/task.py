@@ -17,10 +17,10 @@ from tailrace.spark.source.topics import log_of
 
 T = TypeVar("T")
 POLL_ROWS, POLL_BYTES = 50_000, 8 * 1024 * 1024
-"""What is fetched at a time, while what came before goes to Spark."""
-ROWS, BYTES = 16_384, 1024 * 1024
-"""A batch ends when it has so many.  Spark begins with a batch when it has all of it, so meanwhile the next is made and
-the bytes are still in the processor's cache; smaller ones cost more than that gains."""
+"""Rows and bytes that are fetched at a time, while Spark works on what came before."""
+BATCH_ROWS, BATCH_BYTES = 16_384, 1024 * 1024
+"""Rows and bytes at which a batch ends.  Spark works on a whole batch while the next is made, and its bytes are still
+in the processor's cache; smaller batches cost more than that gains."""
 
 
 def read(home: Home, slice: TaskSlice, schema: pa.Schema, *, from_floor: bool) -> Iterator[pa.RecordBatch]:
@@ -46,13 +46,13 @@ def fetched(home: Home, slice: TaskSlice, from_floor: bool, columns: frozenset[s
 
 
 def gathered(polls: Iterator[list[Fetched]]) -> Iterator[list[Fetched]]:
-    """Small runs together, until they make a batch; large ones in pieces."""
+    """Join small runs until they make a batch, and cut large ones."""
     some: list[Fetched] = []
     rows = size = 0
     for one in (piece for poll in polls for f in poll for piece in cut(f)):
         some.append(one)
         rows, size = rows + one.data.num_rows, size + one.data.nbytes
-        if rows >= ROWS or size >= BYTES:
+        if rows >= BATCH_ROWS or size >= BATCH_BYTES:
             yield some
             some, rows, size = [], 0, 0
     if some:
@@ -60,16 +60,16 @@ def gathered(polls: Iterator[list[Fetched]]) -> Iterator[list[Fetched]]:
 
 
 def cut(one: Fetched) -> Iterator[Fetched]:
-    """Equal pieces of at most about twice what a batch should have."""
+    """Equal pieces of at most about twice the size of a batch."""
     count = one.data.num_rows
-    parts = max(1, count // ROWS, min(count, one.data.nbytes // BYTES))
+    parts = max(1, count // BATCH_ROWS, min(count, one.data.nbytes // BATCH_BYTES))
     for n in range(parts):
         first = count * n // parts
         yield one if parts == 1 else one.rows(first, count * (n + 1) // parts - first)
 
 
 def ahead(items: Iterator[T]) -> Iterator[T]:
-    """The same, each fetched while the one before is worked on."""
+    """Fetch each element in a thread while the caller works on the one before."""
     end = object()
     with ThreadPoolExecutor(1, "tailrace-ahead") as pool:
         coming = pool.submit(next, items, end)

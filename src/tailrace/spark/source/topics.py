@@ -17,11 +17,11 @@ from tailrace.spark.options import ReadOptions, moment
 from tailrace.spark.source.offsets import NOT_OFFSETS
 
 EARLIEST, LATEST = -2, -1
-"""What these stand for in startingOffsets and endingOffsets."""
+"""What these numbers stand for in startingOffsets and endingOffsets."""
 
 
 @dataclass(frozen=True)
-class Extent:
+class TopicExtent:
     """The present state of a topic: the lowest offset kept and the next one written, of each partition that is read."""
 
     name: str
@@ -31,8 +31,8 @@ class Extent:
     head: Head
 
     def until(self, positions: Mapping[int, int]) -> dict[int, int]:
-        """How far a query that has read all before these may go in one batch: not beyond where the topic has grown
-        before it has read everything up to there, since keys go on in other partitions."""
+        """How far a query that has read everything before these offsets may go in one batch: where the topic has grown,
+        not beyond that point before it has read everything up to there, since keys go on in other partitions."""
         for growth in self.head.grown:
             if any(positions[q] < at for q, at in growth.at.items() if q in self.next):
                 return {q: min(end, growth.at[q]) for q, end in self.next.items()}
@@ -57,7 +57,7 @@ def check_subscription(reading: ReadOptions) -> None:
             raise BadSetting(f"subscribePattern {reading.subscribe_pattern!r} is no pattern: {error}") from None
 
 
-def extents(home: Home, reading: ReadOptions, *, missing_ok: bool = False) -> dict[str, Extent]:
+def extents(home: Home, reading: ReadOptions, *, missing_ok: bool = False) -> dict[str, TopicExtent]:
     """Look up the topics that a job reads: for each its partitions with their floors and ends at this moment."""
     wanted: dict[str, list[int] | None]
     if reading.assign is not None:
@@ -81,14 +81,14 @@ def _names(text: str) -> list[str]:
     return list(dict.fromkeys(name.strip() for name in text.split(",")))
 
 
-def _extent(home: Home, name: str, partitions: list[int] | None = None) -> Extent:
+def _extent(home: Home, name: str, partitions: list[int] | None = None) -> TopicExtent:
     topic = home.topic(name)
     head = home.store.run(topic.log.head())
     chosen = sorted(head.next) if partitions is None else partitions
     for q in chosen:
         if q not in head.next:
             raise UnknownPartition(f"topic {name!r} has no partition {q!r}; it has 0 to {len(head.next) - 1}")
-    return Extent(name, topic.id, {q: head.floor[q] for q in chosen}, {q: head.next[q] for q in chosen}, head)
+    return TopicExtent(name, topic.id, {q: head.floor[q] for q in chosen}, {q: head.next[q] for q in chosen}, head)
 
 
 def _assigned(text: str) -> dict[str, list[int]]:
@@ -125,16 +125,16 @@ def parse_offsets(name: str, text: str) -> dict[str, dict[int, int]] | str:
     return out
 
 
-def starts(home: Home, extent: Extent, reading: ReadOptions, default: str) -> dict[int, int]:
-    """Where reading a topic begins, before data loss is looked at."""
+def starts(home: Home, extent: TopicExtent, reading: ReadOptions, default: str) -> dict[int, int]:
+    """The offsets at which reading a topic begins, before removed records are considered."""
     if reading.starting_timestamp is not None:
         return _at_time(home, extent, moment("startingTimestamp", reading.starting_timestamp))
     given = parse_offsets("startingOffsets", reading.starting_offsets or default)
     return _resolved(extent, given, "earliest", "startingOffsets")
 
 
-def ends(home: Home, extent: Extent, reading: ReadOptions) -> dict[int, int]:
-    """Where a batch read of a topic ends."""
+def ends(home: Home, extent: TopicExtent, reading: ReadOptions) -> dict[int, int]:
+    """The offsets at which a batch read of a topic ends."""
     if reading.ending_timestamp is not None:
         return _at_time(home, extent, moment("endingTimestamp", reading.ending_timestamp))
     given = parse_offsets("endingOffsets", reading.ending_offsets or "latest")
@@ -143,13 +143,13 @@ def ends(home: Home, extent: Extent, reading: ReadOptions) -> dict[int, int]:
     return _resolved(extent, given, "latest", "endingOffsets")
 
 
-def _at_time(home: Home, extent: Extent, when: int) -> dict[int, int]:
+def _at_time(home: Home, extent: TopicExtent, when: int) -> dict[int, int]:
     log = log_of(home, extent.name, extent.id)
     found = {q: home.store.run(offset_at(log, q, when)) for q in extent.next}
     return {q: min(n, extent.next[q]) for q, n in found.items()}
 
 
-def _resolved(extent: Extent, given: dict[str, dict[int, int]] | str, unnamed: str, option: str) -> dict[int, int]:
+def _resolved(extent: TopicExtent, given: dict[str, dict[int, int]] | str, unnamed: str, option: str) -> dict[int, int]:
     ends = {"earliest": extent.floor, "latest": extent.next}
     if isinstance(given, str):
         return dict(ends[given])
@@ -170,8 +170,9 @@ def _resolved(extent: Extent, given: dict[str, dict[int, int]] | str, unnamed: s
     return out
 
 
-def kept(extent: Extent, start: Mapping[int, int], fail: bool) -> dict[int, int]:
-    """The same, at the floor where it was below; an error instead if what is gone was to be read (`fail`)."""
+def kept(extent: TopicExtent, start: Mapping[int, int], fail: bool) -> dict[int, int]:
+    """The starts, raised to the floor where they are below it; an error instead if removed records were to be read
+    (`fail`)."""
     for q, at in start.items():
         if at < extent.floor[q] and fail:
             raise OutOfRange(
@@ -184,7 +185,7 @@ def kept(extent: Extent, start: Mapping[int, int], fail: bool) -> dict[int, int]
     return {q: max(at, extent.floor[q]) for q, at in start.items()}
 
 
-def check_settings(reading: ReadOptions, known: Mapping[str, Extent]) -> None:
+def check_settings(reading: ReadOptions, known: Mapping[str, TopicExtent]) -> None:
     """Refuse offsets of topics that are not read, and two answers to one question."""
     for offsets, time in (("starting_offsets", "starting_timestamp"), ("ending_offsets", "ending_timestamp")):
         text = getattr(reading, offsets)

@@ -28,11 +28,11 @@ REQUIRED = {
 """The fields that an answer to each of these operations always has, in the form tailrace asks for."""
 
 COMPLAINTS = frozenset({"__type", "code", "error", "errors", "message", "Message"})
-"""What gateways complain with; no answer of DynamoDB has a field of such a name."""
+"""Fields of the complaints that gateways send; no answer of DynamoDB has a field of such a name."""
 
 
 class NotWhole(BotoCoreError):
-    """An answer was cut or altered on its way, or something other than DynamoDB gave it."""
+    """An answer was cut or altered on its way, or does not come from DynamoDB."""
 
     fmt = "the answer, with status {status}, cannot be used: {why}"
 

@@ -117,7 +117,8 @@ class BucketObjects:
         self._closed = True
 
     def _own(self, parts: Sequence[Bytes]) -> Sequence[Bytes]:
-        """Parts as obstore takes them, uncopied but for memory, which would keep the caller's very buffers."""
+        """Parts in the form that obstore takes, without a copy; but copied for memory, which would keep the caller's
+        very buffers."""
         if isinstance(self._store, MemoryStore):
             return [b"".join(parts)]
         return [part if isinstance(part, bytes) else memoryview(part).cast("B") for part in parts]

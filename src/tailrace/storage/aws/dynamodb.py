@@ -41,7 +41,7 @@ ALL_OLD = {"ReturnValuesOnConditionCheckFailure": "ALL_OLD"}
 
 
 class DynamoTable:
-    """The `Table` on DynamoDB, as `open_table` opens it.  `home` is the URL that messages name."""
+    """The `Table` on DynamoDB, as `open_table` opens it. `home` is the URL that messages name."""
 
     inline_bytes = 8192
     handy_bytes = 32768
@@ -181,7 +181,7 @@ class DynamoTable:
         return changes
 
     def close(self) -> None:
-        """Give up the connections."""
+        """Close the connections."""
         self._closed = True
         self._client.close()
         if self._streams is not None:
@@ -275,7 +275,7 @@ def _conflict(action: Action, index: int, item: Item | None) -> Conflict:
 
 
 def open_table(name: str, *, home: str = "", **connection: Any) -> DynamoTable:
-    """A handle on a table that is there; `connection` is as `aws.connect` takes it."""
+    """A handle on an existing table; `connection` is as `aws.connect` takes it."""
     streams = connect("dynamodbstreams", **connection)
     return DynamoTable(connect("dynamodb", **connection), name, home=home, streams=streams)
 

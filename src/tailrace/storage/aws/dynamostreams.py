@@ -225,7 +225,7 @@ def _parents_first(shards: list[Shard]) -> list[Shard]:
     return sorted(shards, key=depth)
 
 
-class _Told(Struct, gc=False):
+class _ChangeRecord(Struct, gc=False):
     """What a record says of a change."""
 
     Keys: dict[str, dict[str, Any]]
@@ -236,11 +236,11 @@ class _Told(Struct, gc=False):
 
 
 class _Record(Struct, gc=False):
-    """A record, as far as it is used."""
+    """The fields of a record that tailrace uses."""
 
     eventID: str
     eventName: Literal["INSERT", "MODIFY", "REMOVE"]
-    dynamodb: _Told
+    dynamodb: _ChangeRecord
     eventVersion: str = "1.1"
 
     def change(self, schema: KeySchema) -> Change:
@@ -257,13 +257,13 @@ class _Record(Struct, gc=False):
         )
 
 
-class _Answer(Struct, omit_defaults=True):
+class _RecordsAnswer(Struct, omit_defaults=True):
     Records: list[_Record]
     NextShardIterator: str | None = None
 
 
 # Made here: two threads that decode a struct of structs for the first time at once can end the process (msgspec 0.22).
-_decode_answer = msgspec.json.Decoder(_Answer).decode
+_decode_answer = msgspec.json.Decoder(_RecordsAnswer).decode
 
 
 def _parse_records(response_dict: Any, customized_response_dict: Any, **_: Any) -> None:
@@ -277,7 +277,7 @@ def _parse_records(response_dict: Any, customized_response_dict: Any, **_: Any) 
     except msgspec.DecodeError:
         return
     customized_response_dict["Records"] = answer.Records
-    response_dict["body"] = msgspec.json.encode(_Answer([], answer.NextShardIterator))
+    response_dict["body"] = msgspec.json.encode(_RecordsAnswer([], answer.NextShardIterator))
 
 
 def changes_of(records: Iterable[Any], schema: KeySchema = HOME) -> list[Change]:

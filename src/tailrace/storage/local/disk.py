@@ -21,7 +21,7 @@ from tailrace.storage.local.os_errors import FULL, explained
 from tailrace.storage.objects import Bytes, ObjectInfo
 
 BYTES_PER_STEP = 1024 * 1024
-"""A large object goes to the disk in steps of so many bytes, so that commits meanwhile do not wait for it."""
+"""A large object goes to the disk in steps of so many bytes, so that commits do not wait for all of it."""
 MISSING = (FileNotFoundError, NotADirectoryError, IsADirectoryError)
 
 
@@ -71,8 +71,8 @@ class DiskObjects:
         return self._read(name, ranges)
 
     def _read(self, name: str, ranges: Sequence[tuple[int, int]] | None) -> list[memoryview]:
-        """The bytes are copied, not mapped: a mapping keeps a descriptor, and a sector that cannot be read would kill
-        the process that looks at it."""
+        """Read a file's bytes.  They are copied, not mapped: a mapping keeps a descriptor, and a sector that cannot be
+        read would kill the process that touches it."""
         path = self._path(name)
         try:
             descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
@@ -226,7 +226,7 @@ def in_steps(parts: Sequence[Bytes], step: int = BYTES_PER_STEP) -> Iterator[lis
 
 
 class SharedSync:
-    """A sync that many threads ask for and one thread does, for all that asked before it began."""
+    """A sync that many threads ask for and one thread does, on behalf of all that asked before it began."""
 
     def __init__(self, sync: Callable[[], None]) -> None:
         self._sync = sync

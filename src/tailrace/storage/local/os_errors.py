@@ -1,4 +1,4 @@
-"""The operating system's errors as tailrace says them: a full disk, no file descriptor left, and all others."""
+"""The operating system's errors as tailrace's errors: a full disk, no file descriptor left, and all others."""
 
 from __future__ import annotations
 

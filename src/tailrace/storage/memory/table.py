@@ -31,7 +31,7 @@ Admitted = Sequence[tuple[Action, int]]
 """Actions as `admit` gives them: each with an upper bound of the bytes it adds."""
 _COMPARE = {">": gt, ">=": ge, "<": lt, "<=": le}
 ITEMS_PER_SCAN = 100
-"""One scan returns at most so many items, so that a small table has several pages too."""
+"""The most items that one scan returns, so that a small table has several pages too."""
 
 
 class MemoryTable:
@@ -55,7 +55,7 @@ class MemoryTable:
         self.schema = schema
         self.inline_bytes, self.joins_inline, self.answers = inline_bytes, joins_inline, answers
         self.changes: MemoryChanges | None = None
-        """The stream that captures what happens to items, if it is switched on."""
+        """The change stream of the table, if capture is switched on."""
         self.items: dict[Key, Item] = {}
         """The items as conditions see them."""
         self.calls: Counter[str] = Counter()

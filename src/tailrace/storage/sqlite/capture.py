@@ -25,7 +25,7 @@ from tailrace.storage.changes import Change, Read, Shard, Start, View
 from tailrace.storage.keys import HOME, KeySchema
 from tailrace.storage.sqlite.codec import unpack
 from tailrace.storage.sqlite.connection import fetch
-from tailrace.storage.sqlite.database import Database
+from tailrace.storage.sqlite.database import SqliteDatabase
 from tailrace.storage.tables import PAGE_BYTES
 
 T = TypeVar("T")
@@ -36,7 +36,7 @@ KEPT_SECONDS = 24 * 3600
 ITERATOR_SECONDS = 15 * 60
 
 
-class Only(NamedTuple):
+class CaptureFilter(NamedTuple):
     """Which items of a home's table are captured: those with this range key whose hash key has no such prefix."""
 
     range: int
@@ -44,13 +44,13 @@ class Only(NamedTuple):
 
 
 def switch_on(
-    database: Database,
+    database: SqliteDatabase,
     table: str,
     view: View,
     roll_records: int,
     roll_seconds: float,
     schema: KeySchema = HOME,
-    only: Only | None = None,
+    only: CaptureFilter | None = None,
 ) -> Capture:
     """Record a table's changes from now on, of all items or of some; gives their reader."""
     if view not in get_args(View):
@@ -62,7 +62,7 @@ def switch_on(
 class Capture:
     """Keeps `Changes`, of one table."""
 
-    def __init__(self, database: Database, table: str, view: View, stream: str, schema: KeySchema = HOME) -> None:
+    def __init__(self, database: SqliteDatabase, table: str, view: View, stream: str, schema: KeySchema = HOME) -> None:
         self._database, self._table, self.view, self._stream, self._schema = database, table, view, stream, schema
 
     @property
@@ -117,7 +117,8 @@ class Capture:
 
     # --- inside one read transaction ---
     def _bounds_and_horizon(self, cursor: apsw.Cursor) -> tuple[list[tuple[Any, ...]], int]:
-        """Each shard's first, its parent's first and its child's first; and the oldest sequence still to be seen."""
+        """For each shard, its first sequence, its parent's and its child's; and the oldest sequence that can still be
+        read."""
         sql = f"SELECT first, parent, lead(first) OVER (ORDER BY first) FROM {self._table}_shards ORDER BY first"
         return fetch(cursor, sql), self._horizon(cursor)
 
@@ -207,7 +208,7 @@ class Capture:
 
 
 def _snapshot(cursor: apsw.Cursor, work: Callable[..., T], *arguments: Any) -> T:
-    """Work whose queries all see the same moment."""
+    """Run work whose queries all see the same moment."""
     cursor.execute("BEGIN")
     try:
         return work(cursor, *arguments)
@@ -219,7 +220,9 @@ def _text(sequence: int) -> str:
     return f"{sequence:020d}"
 
 
-def _switch_on(cursor: apsw.Cursor, table: str, view: View, roll_records: int, roll_ms: int, only: Only | None) -> str:
+def _switch_on(
+    cursor: apsw.Cursor, table: str, view: View, roll_records: int, roll_ms: int, only: CaptureFilter | None
+) -> str:
     if fetch(cursor, "SELECT 1 FROM sqlite_schema WHERE name = ?", (f"{table}_stream",)):
         stream, stored = fetch(cursor, f"SELECT id, view FROM {table}_stream")[0]
         if stored != view:
@@ -235,7 +238,7 @@ def _switch_on(cursor: apsw.Cursor, table: str, view: View, roll_records: int, r
     return stream
 
 
-def _wanted(row: str, only: Only | None) -> str:
+def _wanted(row: str, only: CaptureFilter | None) -> str:
     """The condition of a trigger under which a row's change is recorded."""
     if only is None:
         return "TRUE"

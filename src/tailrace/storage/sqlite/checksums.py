@@ -14,7 +14,8 @@ CHECKSUM_BYTES = 8
 
 
 def _load() -> bool:
-    """Have all databases opened from now on go through it; those without checksums are left alone by it."""
+    """Make all databases that are opened from now on use the extension, which leaves databases without checksums
+    alone."""
     if VFS in apsw.vfs_names():
         return True
     try:
@@ -34,21 +35,21 @@ AVAILABLE = _load()
 
 
 def ask_for(connection: apsw.Connection) -> None:
-    """Have a database that is still empty made with checksums."""
+    """Give an empty database checksums from its first page on."""
     if AVAILABLE:
         connection.reserve_bytes("main", CHECKSUM_BYTES)
 
 
 def are_kept(connection: apsw.Connection) -> bool:
-    """Whether this connection writes and checks them."""
+    """Whether this connection writes and checks checksums."""
     return connection.execute("PRAGMA checksum_verification").fetchall() == [("1",)]
 
 
 def reserved(connection: apsw.Connection) -> int:
-    """The bytes at the end of a page that the database's header says are not SQLite's."""
+    """The bytes at the end of each page that, by the database's header, do not belong to SQLite."""
     return int(connection.reserve_bytes("main"))
 
 
 def is_right(cursor: apsw.Cursor, page: bytes) -> bool:
-    """Whether a page's checksum is that of its bytes; a page that was never written is."""
+    """Whether a page's checksum fits its bytes; a page that was never written counts as right."""
     return cursor.execute("SELECT verify_checksum(?)", (page,)).fetchall() != [(0,)] or not any(page)

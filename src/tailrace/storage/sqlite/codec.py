@@ -22,18 +22,19 @@ from tailrace.storage.tables import Item, Value
 
 SET, DECIMAL, WIDE = 1, 2, 3
 _COUNT_BYTES = {0xDC: 3, 0xDD: 5}
-"""How long the count of a packed list is, by its first byte, if it is not in that byte itself."""
+"""The bytes that the count of a packed list takes, by the list's first byte, where that byte does not have the count in
+it."""
 
 COUNTED_PER_BYTE = 4
-"""The size a table counts for an item is below this many times its packed bytes."""
+"""The size that a table counts for an item is less than this many times its packed bytes."""
 
 _LEAVES = frozenset({type(None), bool, int, str, bytes})
 _LEAVES_BUT_INT = _LEAVES - {int}
 
 
 def pack(item: Item, rare: Container[str] | None = None) -> bytes:
-    """The bytes of an item.  `rare` are the attributes with values that msgpack does not know, if that is known: the
-    others need not be looked at."""
+    """The bytes of an item.  `rare` names the attributes with values that msgpack does not know, if the caller knows
+    them: the others need not be examined."""
     try:
         return _encode(_plain(item, _LEAVES) if rare is None else _partly(item, rare) if rare else item)
     except OverflowError:
@@ -58,7 +59,8 @@ def unpack(body: bytes) -> dict[str, Value]:
 
 
 def _plain(value: Value, leaves: frozenset[type]) -> Any:
-    """A value in types msgpack knows.  Whole numbers are looked at only if one turned out too wide: most are not."""
+    """A value in types that msgpack knows.  Whole numbers are examined only after one turned out to be too wide, which
+    is rare."""
     kind = type(value)
     if kind is list:
         return [v if type(v) in leaves else _plain(v, leaves) for v in value]

@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 import apsw
 
 from tailrace.errors import TimedOut
-from tailrace.storage.sqlite.recent_items import Recent
+from tailrace.storage.sqlite.recent_items import RecentItems
 from tailrace.storage.sqlite.watermark import Watermark
 
 T = TypeVar("T")
@@ -28,7 +28,7 @@ Statement = tuple[str, tuple[Any, ...]]
 
 
 class PendingWrite:
-    """One caller's work and, once it is settled, its answer or its error."""
+    """One caller's work and, once the commit is done, its answer or its error."""
 
     __slots__ = ("answer", "arguments", "between", "error", "judges", "leads", "settled", "turn", "work")
 
@@ -42,7 +42,8 @@ class PendingWrite:
         self.turn: threading.Lock | None = None
 
     def do(self, cursor: apsw.Cursor) -> bool:
-        """Do the work; whether its changes are to be kept.  An error of SQLite itself is not the work's own."""
+        """Do the work; gives whether its changes are to be kept.  An error of SQLite itself does not belong to this
+        work alone."""
         try:
             self.answer = self.work(cursor, *self.arguments)
         except apsw.Error:
@@ -53,7 +54,7 @@ class PendingWrite:
         return True
 
     def judge(self, cursor: apsw.Cursor) -> None:
-        """Do work that judges first.  An error while its statements are executed is that of the whole commit."""
+        """Do work that judges first. An error while its statements are executed concerns the whole commit."""
         if self.do(cursor):
             self.answer, statements = self.answer
             for sql, bindings in statements:
@@ -68,12 +69,9 @@ class PendingWrite:
         return self.answer
 
 
-class Committer:
-    """The one writer of a connection.
-
-    `explain` turns an error of SQLite's into the one that a caller gets; `refuse` makes the error for waiting callers
-    once nothing may be written any more.
-    """
+class SqliteCommitter:
+    """The only writer of a connection.  `explain` turns an error of SQLite into the one that a caller gets; `refuse`
+    makes the error for waiting callers once nothing may be written any more."""
 
     def __init__(
         self,
@@ -86,7 +84,7 @@ class Committer:
         self._connection = connection
         self._watermark = watermark
         self._cursor = connection.cursor()
-        self.recent = Recent(connection)
+        self.recent = RecentItems(connection)
         self._explain, self._refuse = explain, refuse
         self._patience = patience
         self._mutex = threading.Lock()
@@ -99,7 +97,7 @@ class Committer:
         return self._run(PendingWrite(work, arguments))  # type: ignore[no-any-return]
 
     def change(self, judge: Callable[..., tuple[T, list[Statement]]], *arguments: Any) -> T:
-        """As `run`, with work that answers the statements to execute too, and changes nothing when it raises."""
+        """As `run`, for work that returns the statements to execute, and that changes nothing when it raises."""
         return self._run(PendingWrite(judge, arguments, judges=True))  # type: ignore[no-any-return]
 
     def between(self, work: Callable[[apsw.Cursor], T]) -> T:

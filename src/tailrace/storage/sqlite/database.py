@@ -24,21 +24,21 @@ from tailrace.storage.local.files import REAL, Files, SyncFailed
 from tailrace.storage.local.os_errors import FULL, NO_DESCRIPTOR, explained, shortage
 from tailrace.storage.sqlite import checksums, watermark
 from tailrace.storage.sqlite.checkpointer import Checkpointer
-from tailrace.storage.sqlite.committer import Committer, Statement
+from tailrace.storage.sqlite.committer import SqliteCommitter, Statement
 from tailrace.storage.sqlite.connection import BusyHandler, begin_wal, fetch
 from tailrace.storage.sqlite.database_file import check_format, check_sqlite, create_file, truncation
 from tailrace.storage.sqlite.journal import PAGE_BYTES, check_journal
 from tailrace.storage.sqlite.lock_holder import holder
-from tailrace.storage.sqlite.recent_items import Known
+from tailrace.storage.sqlite.recent_items import RecentItem
 from tailrace.storage.sqlite.watermark import Watermark
 from tailrace.storage.tables import Key
 
 T = TypeVar("T")
 
 MAX_IDLE_READERS = 8
-"""Connections for reading that stay open while no thread reads."""
+"""The most connections for reading that stay open while no thread reads."""
 ATTEMPTS_TO_OPEN = 10
-"""Attempts to open a database that another process is still creating; real damage is still there after the last."""
+"""Attempts to open a database that another process is still creating; real damage still shows at the last attempt."""
 
 _HARMLESS_IO_ERRORS = {
     apsw.SQLITE_IOERR_SHMOPEN,
@@ -52,7 +52,7 @@ _HARMLESS_IO_ERRORS = {
 _opening = threading.Lock()
 
 
-class Database:
+class SqliteDatabase:
     """One SQLite file.  Any thread may call; a process made by fork may not.
 
     `patience` is how long to wait for another process's write, in seconds.  `files`, `vfs` and `durable` are for
@@ -80,7 +80,7 @@ class Database:
         with _opening:
             self._open_patiently(files)
         self._writer.create_scalar_function("tailrace_now", lambda *_: int(clock() * 1000), 0)
-        self._committer = Committer(
+        self._committer = SqliteCommitter(
             self._writer,
             lambda error: self.explain(error, self._writer),
             self._refused,
@@ -96,8 +96,8 @@ class Database:
         return self._checkpointer.after_commit(connection, name, pages)
 
     def _open_patiently(self, files: Files) -> None:
-        """Open the database, again if another process is creating it: then a page can be read before its checksum is
-        known."""
+        """Open the database; try again while another process is creating it: a page can then be read before its
+        checksum is known."""
         for tries in range(ATTEMPTS_TO_OPEN):
             try:
                 self._open(files)
@@ -140,7 +140,7 @@ class Database:
         forks.watch_database(self, self.path)
 
     def _undo(self) -> None:
-        """Undo a creation that was cut off.  Before a database has a WAL it has a rollback journal; SQLite undoes a
+        """Undo a creation that was cut off.  A database without a WAL yet has a rollback journal; SQLite applies a
         leftover one when it reads, and then the database can be created again."""
         connection = self._connect()
         with self._closed_if_failing(connection):
@@ -148,8 +148,8 @@ class Database:
         connection.close()
 
     def _make(self, prepare: Callable[[apsw.Connection], None]) -> None:
-        """Create the database.  A connection that was opened before does not know about its checksums, so it is given
-        up."""
+        """Create the database, and give up the connection: it was opened before the database had checksums, and does
+        not know of them."""
         connection = self._connect()
         with self._closed_if_failing(connection):
             prepare(connection)
@@ -159,7 +159,7 @@ class Database:
 
     @contextmanager
     def _closed_if_failing(self, connection: apsw.Connection) -> Iterator[None]:
-        """Close a connection that fails; before that, ask it whether the system was short of something."""
+        """Close a connection that fails, but first ask it whether the system was short of something."""
         try:
             yield
         except BaseException as error:
@@ -170,7 +170,7 @@ class Database:
             raise
 
     def write(self, work: Callable[..., T], *arguments: Any) -> T:
-        """Answer `work(cursor, *arguments)` when its changes are durable; other threads' may share the commit."""
+        """Answer `work(cursor, *arguments)` when its changes are durable; other threads may share the commit."""
         if self._refusal is not None:
             raise self._refusal()
         return self._committer.run(work, *arguments)
@@ -182,8 +182,8 @@ class Database:
             raise self._refusal()
         return self._committer.change(judge, *arguments)
 
-    def recent(self, table: str) -> dict[Key, Known]:
-        """The items of a table that were changed last, for the judges of writes."""
+    def recent(self, table: str) -> dict[Key, RecentItem]:
+        """The items of a table that were changed last, for work that judges writes."""
         return self._committer.recent.of(table)
 
     def read(self, work: Callable[..., T], *arguments: Any) -> T:
@@ -306,7 +306,8 @@ class Database:
     def _refused(self) -> TailraceError | None:
         """The error of every call from now on, if there is one.
 
-        Writes to a file that was removed succeed and are lost; closing it would remove the WAL of one in its place."""
+        Writes to a file that was removed succeed and are lost; closing it would remove the WAL of a file that has taken
+        its place."""
         if self._refusal is None and not self._is_there():
             self._refusal = self._gone
         return None if self._refusal is None else self._refusal()

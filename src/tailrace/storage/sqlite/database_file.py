@@ -15,7 +15,7 @@ from tailrace.storage.sqlite.connection import fetch
 from tailrace.storage.sqlite.journal import PAGE_BYTES
 
 OLDEST_SQLITE = "3.51.3"
-"""Every version before can corrupt a WAL database that two connections write."""
+"""Every version before this one can corrupt a WAL database that two connections write."""
 
 APPLICATION = int.from_bytes(b"tail", "big")
 FORMAT = 2

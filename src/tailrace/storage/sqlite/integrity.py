@@ -13,15 +13,15 @@ import apsw
 
 from tailrace.errors import Damaged
 from tailrace.storage.sqlite import checksums
-from tailrace.storage.sqlite.database import Database
+from tailrace.storage.sqlite.database import SqliteDatabase
 from tailrace.storage.sqlite.journal import PAGE_BYTES
 from tailrace.storage.sqlite.watermark import FRAME_HEADER_BYTES, WAL_HEADER_BYTES
 
 MAX_FAULTS = 100
-"""SQLite names at most so many faults."""
+"""The most faults that SQLite names."""
 
 
-def check_database(database: Database, told: Callable[[int], object]) -> tuple[list[Damaged], list[str]]:
+def check_database(database: SqliteDatabase, told: Callable[[int], object]) -> tuple[list[Damaged], list[str]]:
     """The damage in a database, and other remarks about it."""
     kept: bool = database.read(_are_kept)
     notes = [] if kept else [f"{database.path} has no checksums, being of an earlier tailrace; a copy of the home has"]

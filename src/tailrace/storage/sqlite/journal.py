@@ -20,18 +20,18 @@ from typing import BinaryIO
 
 from tailrace.errors import Damaged
 from tailrace.storage.sqlite import watermark
-from tailrace.storage.sqlite.watermark import FRAME_HEADER_BYTES, WAL_HEADER_BYTES, Noted
+from tailrace.storage.sqlite.watermark import FRAME_HEADER_BYTES, WAL_HEADER_BYTES, CommittedFrames
 
 PAGE_BYTES = 8192
 """Bytes of a page: an item of some 5 KB, as a Tip or a head is, fits into one."""
 
 _MAGIC = 0x377F0682
 _LIVE_BYTE = 128
-"""Where every connection holds a lock on the shared memory file."""
+"""The byte of the shared memory file on which every connection holds a lock."""
 
 
 @dataclass(frozen=True, slots=True)
-class Promise:
+class WalIndex:
     """What a shared memory file says: how many frames are committed, of a WAL with these salts."""
 
     frames: int
@@ -66,7 +66,7 @@ def _state(wal: Path, shm: Path) -> object | None:
     return found or None
 
 
-def _check(wal: Path, shm: Path, noted: Noted | None) -> None:
+def _check(wal: Path, shm: Path, noted: CommittedFrames | None) -> None:
     told = promise = _promise(shm) if shm.exists() else None
     if promise is not None and promise.frames <= promise.copied:
         promise = None  # all of it is in the database
@@ -82,14 +82,14 @@ def _check(wal: Path, shm: Path, noted: Noted | None) -> None:
         raise _lost(wal, size, noted.frames)
 
 
-def _promise(shm: Path) -> Promise | None:
-    """None if it says nothing."""
+def _promise(shm: Path) -> WalIndex | None:
+    """What the shared memory file says; None if it says nothing."""
     with shm.open("rb") as file:
         data = file.read(136)
     if len(data) < 136 or data[:48] != data[48:96] or data[12] != 1:
         return None
     frames, copied = struct.unpack_from("=I", data, 16)[0], struct.unpack_from("=I", data, 96)[0]
-    return Promise(frames, copied, data[32:40])
+    return WalIndex(frames, copied, data[32:40])
 
 
 def _is_live(shm: Path) -> bool:
@@ -106,7 +106,7 @@ def _locked(descriptor: int) -> bool:
     return bool(answer[0] != fcntl.F_UNLCK)
 
 
-def _judge(wal: Path, file: BinaryIO, promise: Promise | None, noted: Noted | None) -> None:
+def _judge(wal: Path, file: BinaryIO, promise: WalIndex | None, noted: CommittedFrames | None) -> None:
     header = file.read(WAL_HEADER_BYTES)
     magic, _, page, _ = struct.unpack_from(">IIII", header)
     order = "<" if magic == _MAGIC else ">"
@@ -134,7 +134,7 @@ def _judge(wal: Path, file: BinaryIO, promise: Promise | None, noted: Noted | No
 
 
 def _orphaned(file: BinaryIO, header: bytes) -> int:
-    """How many frames a header with a wrong checksum would drop: those with its salts, or with the salts it had."""
+    """How many frames a header with a wrong checksum would drop: those with its salts, or with the salts before."""
     file.seek(WAL_HEADER_BYTES)
     salts = file.read(16)[8:16]
     fits = any(struct.pack(">II", *checksum(header[:16] + salts, order)) == header[24:32] for order in "<>")
@@ -145,7 +145,8 @@ def _orphaned(file: BinaryIO, header: bytes) -> int:
 
 
 def _frames(file: BinaryIO, page: int, salts: bytes) -> Iterator[bytes]:
-    """The frames of this WAL; what follows is left of one before.  One among them may have other salts by damage."""
+    """The frames of this WAL; the bytes after them are left of an earlier one.  A single frame among them may have
+    other salts because of damage."""
     step = FRAME_HEADER_BYTES + page
     file.seek(WAL_HEADER_BYTES)
     frame = file.read(step)
@@ -187,7 +188,7 @@ def _sum(frame: bytes, order: str, before: tuple[int, int]) -> bytes:
 
 
 def checksum(data: bytes | memoryview, order: str, start: tuple[int, int] = (0, 0)) -> tuple[int, int]:
-    """SQLite's, of a multiple of 8 bytes."""
+    """SQLite's checksum of a multiple of 8 bytes."""
     one, two = start
     words = iter(struct.unpack(f"{order}{len(data) // 4}I", data))
     for a, b in zip(words, words, strict=True):

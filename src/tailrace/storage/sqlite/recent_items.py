@@ -1,5 +1,5 @@
-"""Recent items: those that a database's writer wrote last.  While no other process writes, they need not be read
-again."""
+"""Recent items: those that a database's writer wrote last.  It need not read them again as long as no other process
+writes."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ MAX_RECENT_ITEM_BYTES = 16_384
 """Larger items are not kept."""
 
 
-class Known(NamedTuple):
-    """An item, its row's number and its bytes, as they are stored, and which of its attributes are rare."""
+class RecentItem(NamedTuple):
+    """An item: its row's number, its bytes as stored, and the names of its rare attributes."""
 
     number: int
     body: bytes
@@ -24,16 +24,16 @@ class Known(NamedTuple):
     rare: Rare
 
 
-class Recent:
-    """Used inside the writer's transactions only, so by one thread at a time."""
+class RecentItems:
+    """The items written last. Used only inside the writer's transactions, so by one thread at a time."""
 
     def __init__(self, connection: apsw.Connection) -> None:
         self._version = connection.data_version
         self._seen = -1
-        self._tables: dict[str, dict[Key, Known]] = {}
+        self._tables: dict[str, dict[Key, RecentItem]] = {}
 
-    def of(self, table: str) -> dict[Key, Known]:
-        """The items of one table, the longest unchanged first."""
+    def of(self, table: str) -> dict[Key, RecentItem]:
+        """The recent items of one table, the longest unchanged first."""
         return self._tables.setdefault(table, {})
 
     def begin(self) -> None:
@@ -47,13 +47,13 @@ class Recent:
         self._seen = self._version()
 
     def forget(self) -> None:
-        """Forget everything: a write may be undone, or went another way."""
+        """Forget everything: a write may have been undone, or did not go through here."""
         for items in self._tables.values():
             items.clear()
 
 
-def keep(items: dict[Key, Known], key: Key, known: Known | None) -> None:
-    """Remember an item as it now is; None: it is gone, or its row is not known."""
+def keep(items: dict[Key, RecentItem], key: Key, known: RecentItem | None) -> None:
+    """Remember an item as it is now; None: it was removed, or its row is not known."""
     items.pop(key, None)
     if known is not None and len(known.body) <= MAX_RECENT_ITEM_BYTES:
         items[key] = known

@@ -35,13 +35,13 @@ from tailrace.storage.limits import (
     rare_in,
 )
 from tailrace.storage.sqlite import watermark
-from tailrace.storage.sqlite.capture import ROLL_RECORDS, ROLL_SECONDS, Capture, Only, switch_on
+from tailrace.storage.sqlite.capture import ROLL_RECORDS, ROLL_SECONDS, Capture, CaptureFilter, switch_on
 from tailrace.storage.sqlite.codec import COUNTED_PER_BYTE, pack, packed_size, unpack
 from tailrace.storage.sqlite.committer import Statement
 from tailrace.storage.sqlite.connection import fetch
-from tailrace.storage.sqlite.database import Database
+from tailrace.storage.sqlite.database import SqliteDatabase
 from tailrace.storage.sqlite.integrity import check_database, size_of
-from tailrace.storage.sqlite.recent_items import Known, keep
+from tailrace.storage.sqlite.recent_items import RecentItem, keep
 from tailrace.storage.sqlite.snapshot import Snapshot
 from tailrace.storage.tables import LAST, PAGE_BYTES, Absent, Action, Check, Delete, Item, Key, Put, Slice, Update
 
@@ -57,7 +57,7 @@ class SqliteTable:
     joins_inline = True
     handy_bytes = 8192
 
-    def __init__(self, database: Database, name: str = "items", schema: KeySchema = HOME) -> None:
+    def __init__(self, database: SqliteDatabase, name: str = "items", schema: KeySchema = HOME) -> None:
         if not re.fullmatch(r"[a-z][a-z0-9]{0,62}", name):
             raise BadName(f"a table's name is of a-z and 0-9, beginning with a letter, not {name!r}")
         self.database = database
@@ -125,9 +125,10 @@ class SqliteTable:
         return self.database.change(self._judge, actions, rare)
 
     def sibling(self, name: str, schema: KeySchema) -> SqliteTable:
-        """Another table of the same database, made if it is not there; it can be used as long as this one.
+        """Another table of the same database, made if it is missing; it can be used as long as this one is open.  Its
+        name may have any characters.
 
-        Its name may have any characters.  Of a snapshot, a table that was not there yet has no items."""
+        In a snapshot, a table that did not exist at that moment has no items."""
         table = copy(self)
         table._call(f"t{hashlib.blake2b(name.encode(), digest_size=20).hexdigest()}", schema)
         table._recent = {} if isinstance(self.database, Snapshot) else self.database.recent(table.name)
@@ -157,7 +158,7 @@ class SqliteTable:
         self,
         view: View,
         *,
-        only: Only | None = None,
+        only: CaptureFilter | None = None,
         roll_records: int = ROLL_RECORDS,
         roll_seconds: float = ROLL_SECONDS,
     ) -> Capture:
@@ -167,7 +168,7 @@ class SqliteTable:
 
     @property
     def commit_files(self) -> tuple[Path, Path]:
-        """The files that every commit of any process writes to: the journal before the commit shows, and the watermark
+        """The files that every commit of any process writes to: the journal before the commit shows, the watermark
         right after."""
         path = self.database.path
         return path.with_name(f"{path.name}-wal"), watermark.path_of(path)
@@ -188,7 +189,7 @@ class SqliteTable:
 
     @contextmanager
     def snapshot(self) -> Iterator[SqliteTable]:
-        """The table as of now, to be read by one thread."""
+        """The table as of now, for one thread to read."""
         self._check_open()
         now = Snapshot(self.database)
         try:
@@ -217,11 +218,11 @@ class SqliteTable:
     def _judge(
         self, cursor: apsw.Cursor, actions: tuple[Action, ...], rare: list[Rare]
     ) -> tuple[tuple[Item | None, ...], list[Statement]]:
-        """The items as they will be, and what makes them so.  The first that must be new is put here, when all others
-        were judged: the insert itself finds out."""
+        """The items as they will be, and the statements that make them so.  The first item that must be new is put
+        here, after all others were judged: the insert itself finds out whether it is new."""
         answers: list[Item | None] = []
         statements: list[Statement] = []
-        known: list[tuple[Key, Known | None]] = []
+        known: list[tuple[Key, RecentItem | None]] = []
         added: tuple[int, Put] | None = None
         for index, action in enumerate(actions):
             if added is None and type(action) is Put and action.when == _NEW:
@@ -244,7 +245,7 @@ class SqliteTable:
         action: Action,
         rare: Rare,
         statements: list[Statement],
-        known: list[tuple[Key, Known | None]],
+        known: list[tuple[Key, RecentItem | None]],
     ) -> Item | None:
         key = action.key
         before = self._recent.get(key) or self._look(cursor, key)
@@ -266,7 +267,7 @@ class SqliteTable:
             check_size(key, new)
         if before:
             statements.append((self._update, (body, before.number)))
-            known.append((key, Known(before.number, body, new, rare)))
+            known.append((key, RecentItem(before.number, body, new, rare)))
         else:
             statements.append((self._insert, (*self.schema.columns(key), body)))
         return new
@@ -275,10 +276,10 @@ class SqliteTable:
         known = self._recent.get(key) or self._look(cursor, key)
         return known and known.item
 
-    def _look(self, cursor: apsw.Cursor, key: Key) -> Known | None:
+    def _look(self, cursor: apsw.Cursor, key: Key) -> RecentItem | None:
         for number, body in fetch(cursor, self._select, self.schema.columns(key)):
             item = _unpacked(body, key.p, key.i)
-            return Known(number, body, item, rare_in(item))
+            return RecentItem(number, body, item, rare_in(item))
         return None
 
     def _add(self, cursor: apsw.Cursor, index: int, action: Put, rare: Rare) -> Item:
@@ -308,7 +309,8 @@ def _conflict(key: Key, index: int, item: Item | None) -> Conflict:
 
 
 def _unchanged(old: Item, new: Item) -> bool:
-    """Then the same bytes are written again, which is no change to SQLite and to capture."""
+    """The statement for an item that stays as it is: it writes the same bytes again, which SQLite and capture do not
+    take for a change."""
     return old == new and same(old, new)
 
 

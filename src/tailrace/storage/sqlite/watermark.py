@@ -27,7 +27,7 @@ _MAGIC = b"tailmark"
 _SIZE = 24
 
 
-class Noted(NamedTuple):
+class CommittedFrames(NamedTuple):
     """How many frames were committed, of a WAL with these salts."""
 
     frames: int
@@ -39,7 +39,7 @@ def path_of(database: Path) -> Path:
     return database.with_name(database.name + "-mark")
 
 
-def read(database: Path) -> Noted | None:
+def read(database: Path) -> CommittedFrames | None:
     """What a watermark says; None if it says nothing."""
     try:
         data = path_of(database).read_bytes()[:_SIZE]
@@ -47,7 +47,7 @@ def read(database: Path) -> Noted | None:
         return None
     if len(data) < _SIZE or data[:8] != _MAGIC or struct.unpack_from(">I", data, 20)[0] != zlib.crc32(data[:20]):
         return None
-    return Noted(struct.unpack_from(">I", data, 16)[0], data[8:16])
+    return CommittedFrames(struct.unpack_from(">I", data, 16)[0], data[8:16])
 
 
 def clear(database: Path, files: Files) -> None:
@@ -62,7 +62,7 @@ def clear(database: Path, files: Files) -> None:
 
 
 class Watermark:
-    """Used by a database's one writer, whose WAL is there and stays until it is closed."""
+    """Writes the watermark. Used by a database's only writer, whose WAL exists and stays until it is closed."""
 
     def __init__(self, database: Path, files: Files) -> None:
         self._files = files
@@ -83,8 +83,8 @@ class Watermark:
             self._header = os.pread(self._wal, WAL_HEADER_BYTES, 0)
 
     def committed(self) -> None:
-        """It is durable.  The next commit, of any process, may have begun already, and the WAL from its start: then it
-        is not known to which one the frames belong, and nothing is noted."""
+        """Note that the commit is durable.  Another process may have begun the next commit already, at the start of the
+        WAL: then it is unclear to which commit the frames belong, and nothing is noted."""
         if not self.frames:
             return
         with suppress(OSError):  # the former note stays true, and the commit is durable without this one
@@ -99,6 +99,6 @@ class Watermark:
                 self._files.write_at(self._mark, data + struct.pack(">I", zlib.crc32(data)), 0)
 
     def close(self) -> None:
-        """Give its files up."""
+        """Close the watermark's files."""
         os.close(self._wal)
         self._files.close(self._mark)

@@ -23,9 +23,9 @@ from tailrace.log.topic import Topic
 from tailrace.log.upkeep.clean import clean
 from tailrace.log.upkeep.compaction import compaction
 from tailrace.log.upkeep.compaction.compaction import compact
-from tailrace.log.upkeep.compaction.round import Compacting, upkeep_key
+from tailrace.log.upkeep.compaction.round import CompactionSettings, upkeep_key
 from tailrace.log.upkeep.merge import merge, merge_all
-from tailrace.log.upkeep.topic_upkeep import Tended, tend
+from tailrace.log.upkeep.topic_upkeep import UpkeepResult, tend
 from tailrace.log.write.append import commit
 from tailrace.log.write.buffer import Buffer
 from tailrace.log.write.joint_append import gather
@@ -65,8 +65,8 @@ def shown(topic: Topic) -> str:
     return " ".join(f"{r.offset}{(r.key or b'-').decode()}" for r in found)
 
 
-def run(topic: Topic, how: Compacting | None = None) -> int:
-    return topic.store.run(compact(topic.log, how or Compacting())).records
+def run(topic: Topic, how: CompactionSettings | None = None) -> int:
+    return topic.store.run(compact(topic.log, how or CompactionSettings())).records
 
 
 def test_the_newest_record_of_each_key_stays_at_its_offset(home: Home) -> None:
@@ -98,24 +98,24 @@ def test_records_without_a_key_stay(home: Home) -> None:
 
 def test_tombstones_stay_for_a_while(home: Home) -> None:
     topic = filled(home, "abAcB")
-    run(topic, Compacting(before=1000))
+    run(topic, CompactionSettings(before=1000))
     assert shown(topic) == "2a 3c 4b"
-    run(topic, Compacting(before=1003, delay=0))
+    run(topic, CompactionSettings(before=1003, delay=0))
     assert shown(topic) == "3c 4b"
     assert [r.value for r in topic.records()][1] is None
-    assert run(topic, Compacting(before=1004)) == 0
-    assert run(topic, Compacting(before=1005)) == 1
+    assert run(topic, CompactionSettings(before=1004)) == 0
+    assert run(topic, CompactionSettings(before=1005)) == 1
     assert shown(topic) == "3c"
 
 
 def test_tombstones_long_over_begin_a_round_of_their_own(home: Home) -> None:
     topic = filled(home, "abcdefghA")
-    run(topic, Compacting(before=0, delay=10))
+    run(topic, CompactionSettings(before=0, delay=10))
     item = home.store.table.get(upkeep_key(topic.id))
     assert item is not None
     assert item["tombstones"] == 1008
-    assert run(topic, Compacting(before=1012, delay=10)) == 0
-    assert run(topic, Compacting(before=1019, delay=10)) == 1
+    assert run(topic, CompactionSettings(before=1012, delay=10)) == 0
+    assert run(topic, CompactionSettings(before=1019, delay=10)) == 1
 
 
 def test_a_delete_is_a_tombstone_too(home: Home) -> None:
@@ -123,15 +123,15 @@ def test_a_delete_is_a_tombstone_too(home: Home) -> None:
     with topic.producer() as out:
         out.send(b"a", b"was here", timestamp=1002, op=2)
     close(topic)
-    run(topic, Compacting(before=1002))
+    run(topic, CompactionSettings(before=1002))
     assert shown(topic) == "1b 2a"
-    run(topic, Compacting(before=9999))
+    run(topic, CompactionSettings(before=9999))
     assert shown(topic) == "1b"
 
 
 def test_everything_may_be_gone(home: Home) -> None:
     topic = filled(home, "aA")
-    run(topic, Compacting(before=9999))
+    run(topic, CompactionSettings(before=9999))
     assert shown(topic) == ""
     assert topic.ends() == {0: (0, 2)}
     more(topic, "b")
@@ -172,15 +172,15 @@ def test_reading_from_and_up_to_offsets_that_are_gone(home: Home) -> None:
 
 def test_what_somebody_still_needs_is_not_touched(home: Home) -> None:
     topic = filled(home, "aabb")
-    assert run(topic, Compacting(held={0: 0})) == 0
-    assert run(topic, Compacting(held={})) == 0
-    assert run(topic, Compacting(held={0: 4})) == 2
+    assert run(topic, CompactionSettings(held={0: 0})) == 0
+    assert run(topic, CompactionSettings(held={})) == 0
+    assert run(topic, CompactionSettings(held={0: 4})) == 2
 
 
 def test_compaction_past_a_pending_message_is_missed(home: Home) -> None:
     topic = filled(home, "aabb")
     with without("upkeep.held"):
-        assert run(topic, Compacting(held={0: 0})) == 2
+        assert run(topic, CompactionSettings(held={0: 0})) == 2
 
 
 def test_merged_and_compacted_chunks_are_merged(home: Home) -> None:
@@ -220,21 +220,21 @@ def test_little_that_is_new_is_not_worth_it(home: Home) -> None:
 
 def test_a_page_that_changes_meanwhile_ends_the_round(home: Home) -> None:
     topic = filled(home, "aabbccA")
-    steps = Driven(home.store, compact(topic.log, Compacting(before=9999))).until(Write)
+    steps = Driven(home.store, compact(topic.log, CompactionSettings(before=9999))).until(Write)
     home.store.run(merge_all(topic.log, size=4000))
     assert steps.run() == (0, ())
     assert {r.key for r in topic.records()} == {b"a", b"b", b"c"}
-    assert run(topic, Compacting(before=9999)) == 5
+    assert run(topic, CompactionSettings(before=9999)) == 5
     assert {r.key for r in topic.records()} == {b"b", b"c"}
 
 
 def test_pages_that_another_upkeep_replaced_meanwhile_are_no_damage(home: Home) -> None:
     topic = filled(home, "aabbaabb")
-    late = Driven(topic.store, compact(topic.log, Compacting()))
+    late = Driven(topic.store, compact(topic.log, CompactionSettings()))
     while not isinstance(late.call, GetObject) and not (isinstance(late.call, Get) and "Chunk" in late.call.key.p):
         late.step()
     for _ in range(2):  # the first marks what is replaced, the second removes it
-        topic.store.run(tend(topic.log, TopicSettings(compact=True), Tended("t"), 10**6))
+        topic.store.run(tend(topic.log, TopicSettings(compact=True), UpkeepResult("t"), 10**6))
     assert late.run() == (0, ())
     assert shown(topic) == "5a 7b"
 
@@ -244,7 +244,7 @@ def test_a_tombstone_on_a_page_replaced_meanwhile_outlives_what_it_deletes(
 ) -> None:
     """A round that has not seen it ends: else the record would stay, and the tombstone, being old, would go."""
     monkeypatch.setattr(heads, "MAX_ENTRY_BYTES", 1000)
-    topic, how = filled(home, "a"), Compacting(before=10**6)
+    topic, how = filled(home, "a"), CompactionSettings(before=10**6)
     more(topic, "Ac")
     more(topic, "d")
     late = Driven(topic.store, compact(topic.log, how))
@@ -263,7 +263,7 @@ def test_a_tombstone_on_a_page_replaced_meanwhile_outlives_what_it_deletes(
 def test_a_chunk_that_is_gone_is_told_and_the_rest_of_the_upkeep_goes_on(home: Home) -> None:
     topic = filled(home, "aabb")
     lost(topic, pages(topic)[0].entries[0])
-    topic.store.run(tend(topic.log, TopicSettings(compact=True), done := Tended("t"), 10**6))
+    topic.store.run(tend(topic.log, TopicSettings(compact=True), done := UpkeepResult("t"), 10**6))
     assert done.error is not None
     assert "cannot be read, and is not compacted: offset 0 of partition 0 of 't'" in done.error
 
@@ -348,25 +348,25 @@ def test_rows_of_a_pipeline(home: Home) -> None:
     put(topic, "shop.b", 1, Op.DELETE)
     close(topic)
 
-    run(topic, Compacting(before=0))
+    run(topic, CompactionSettings(before=0))
     assert told(topic) == "2a0 3a1 4b0 5a0 6a1 8b1"
     assert next(topic.fetch()).data.schema.metadata[b"namespace"] == b"shop.a"
     topic.store.run(merge_all(topic.log, size=1 << 20))
     assert told(topic) == "2a0 3a1 4b0 5a0 6a1 8b1"
-    topic.store.run(tend(topic.log, TopicSettings(compact=True), Tended("t"), 10**12))
+    topic.store.run(tend(topic.log, TopicSettings(compact=True), UpkeepResult("t"), 10**12))
     put(topic, "shop.a", 0)
     put(topic, "shop.a", 1)
     put(topic, "shop.b", 0)
     put(topic, "shop.a", 2)
     close(topic)
-    run(topic, Compacting("namespace", 10**13))
+    run(topic, CompactionSettings("namespace", 10**13))
     assert told(topic) == "11b0 12a2"
 
 
 def _append(topic: Topic, rows: pa.RecordBatch) -> None:
-    from tailrace.log.write.staged_chunk import pack_up, unpack_parcels
+    from tailrace.log.write.staged_chunk import place_staged, stage_chunks
 
-    placed = unpack_parcels(topic.log, [pack_up(topic.store, topic.log, topic.described, [rows])])
+    placed = topic.store.run(place_staged(topic.log, [stage_chunks(topic.store, topic.log, topic.described, [rows])]))
     assert placed is not None
     topic.store.run(commit([placed]))
 
@@ -385,7 +385,7 @@ def test_the_last_state_of_each_key_is_what_it_was(given: list[tuple[str, bool]]
         if n % 3 == 0:
             close(topic)
         if tends:
-            topic.store.run(tend(topic.log, TopicSettings(compact=True, tombstone_ms=5), Tended("t"), before))
+            topic.store.run(tend(topic.log, TopicSettings(compact=True, tombstone_ms=5), UpkeepResult("t"), before))
         got = {r.key: r.value for r in topic.records()}
         assert {k: v for k, v in got.items() if v is not None} == {k: v for k, v in want.items() if v is not None}
 
@@ -394,13 +394,13 @@ def test_tombstones_stay_while_what_they_delete_may_be_in_another_partition(home
     topic = filled(home, "abcdefgh", partitions=2)
     topic.grow(5)
     more(topic, "ABCDEFGHa")
-    run(topic, Compacting(before=9999))
+    run(topic, CompactionSettings(before=9999))
     found = list(topic.records())
     last = {r.key: r.value for r in sorted(found, key=lambda r: r.timestamp)}
     assert {k for k, v in last.items() if v is not None} == {b"a"}
     topic = home.topic("t")
     with without("compact.grown"):
         more(topic, "ABCDEFGH" * 3)
-        run(topic, Compacting(before=99999))
+        run(topic, CompactionSettings(before=99999))
     last = {r.key: r.value for r in sorted(topic.records(), key=lambda r: r.timestamp)}
     assert {k for k, v in last.items() if v is not None} - {b"a"}, "nothing moved: this shows nothing"

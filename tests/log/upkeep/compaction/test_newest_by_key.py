@@ -11,7 +11,7 @@ from msgspec import structs
 
 from tailrace.log.format.chunk import OFFSETS, encode
 from tailrace.log.upkeep.compaction import newest_by_key
-from tailrace.log.upkeep.compaction.newest_by_key import Newest, Rows, rows_of
+from tailrace.log.upkeep.compaction.newest_by_key import NewestByKey, Rows, rows_of
 from tailrace.log.upkeep.repack import RunToPack, with_offsets
 from tailrace.log.write.record_batch import batch_of
 
@@ -22,7 +22,7 @@ def rows(keys: bytes, offsets: list[int]) -> Rows:
     return Rows(batch, pa.array(offsets, pa.int64()))
 
 
-def kept(found: Newest, *some: Rows) -> list[int]:
+def kept(found: NewestByKey, *some: Rows) -> list[int]:
     """The offsets that stay, told by offsets, and the same by keys."""
     stay = found.kept(0, some, None, known=True)
     assert stay == found.kept(0, some, None, known=False)
@@ -31,7 +31,7 @@ def kept(found: Newest, *some: Rows) -> list[int]:
 
 def test_the_last_of_each_key_stays() -> None:
     some = rows(b"abac", [5, 6, 7, 8]), rows(b"bd", [9, 10])
-    found = Newest()
+    found = NewestByKey()
     for one in some:
         found.add(0, one)
     found.settle()
@@ -47,7 +47,7 @@ def test_whatever_is_forgotten_on_the_way(gaps: bool) -> None:
         count = draw.randrange(1, 40)
         offsets = sorted(draw.sample(range(200), count)) if gaps else [*range(50, 50 + count)]
         keys = bytes(draw.choices(b"abcdefgh", k=count))
-        found, some = Newest(), []
+        found, some = NewestByKey(), []
         at = 0
         while at < count:
             size = draw.randrange(1, 6)

@@ -20,9 +20,9 @@ from tailrace.log.settings import TopicSettings
 from tailrace.log.topic import Topic
 from tailrace.log.upkeep.compaction import rewrite, unreadable
 from tailrace.log.upkeep.compaction.compaction import compact
-from tailrace.log.upkeep.compaction.round import Compacting, upkeep_key
+from tailrace.log.upkeep.compaction.round import CompactionSettings, upkeep_key
 from tailrace.log.upkeep.merge import merge
-from tailrace.log.upkeep.topic_upkeep import Tended, tend
+from tailrace.log.upkeep.topic_upkeep import UpkeepResult, tend
 from tailrace.log.write.append import commit
 from tailrace.log.write.buffer import Buffer
 from tailrace.log.write.joint_append import gather
@@ -32,7 +32,7 @@ from tests.log.driving import Driven, homes_with_small_pages, pages, simulated_h
 from tests.log.upkeep.compaction.test_compaction import close, filled, more, run, shown
 
 home = homes_with_small_pages(1000)
-LATE = Compacting(before=10**6)
+LATE = CompactionSettings(before=10**6)
 """Every tombstone may go."""
 
 
@@ -59,8 +59,8 @@ def hidden(topic: Topic, entry: ChunkEntry, how: str = "gone") -> Callable[[], N
     return lambda: items.update({name: data})
 
 
-def tended(topic: Topic, wall: int = 10**14) -> Tended:
-    topic.store.run(tend(topic.log, TopicSettings(compact=True, tombstone_ms=0), done := Tended("t"), wall))
+def tended(topic: Topic, wall: int = 10**14) -> UpkeepResult:
+    topic.store.run(tend(topic.log, TopicSettings(compact=True, tombstone_ms=0), done := UpkeepResult("t"), wall))
     return done
 
 
@@ -188,13 +188,13 @@ def test_a_chunk_restored_in_the_middle_of_a_round_is_not_taken_for_superseded(h
 def test_restored_before_the_first_page_is_written_anew(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
     """What is newest was found without it, so by that it would go."""
     topic = filled(home, "abcxabc")
-    restore, together = hidden(topic, entry_of(topic, "x")), rewrite._together
+    restore, together = hidden(topic, entry_of(topic, "x")), rewrite._pages_for_one_object
 
     def restored(*given: object) -> object:
         restore()
         return together(*given)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(rewrite, "_together", restored)
+    monkeypatch.setattr(rewrite, "_pages_for_one_object", restored)
     assert run(topic, LATE) == 3
     assert shown(topic) == "3x 4a 5b 6c"
 
@@ -209,14 +209,14 @@ def test_one_that_was_replaced_meanwhile_is_no_damage(home: Home, monkeypatch: p
         return real(*given)  # type: ignore[arg-type]
 
     monkeypatch.setattr(rewrite, "_replacement", late)
-    assert topic.store.run(compact(topic.log, Compacting())) == (0, ())
+    assert topic.store.run(compact(topic.log, CompactionSettings())) == (0, ())
     assert shown(topic) == "3a 4b 5c"
 
 
 @pytest.mark.parametrize("many", [False, True], ids=["chunk", "list"])
 def test_restored_and_merged_in_the_middle_of_a_round(home: Home, many: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """It holds a tombstone, which nobody has taken in: what that deletes is still there, so it must stay."""
-    topic, together = filled(home, "a"), rewrite._together
+    topic, together = filled(home, "a"), rewrite._pages_for_one_object
     if many:
         monkeypatch.setattr(manifest, "MAX_ENTRY_BYTES_WITHOUT_MANIFEST", 100)
         listing = listed(topic, "A", "x")
@@ -228,12 +228,12 @@ def test_restored_and_merged_in_the_middle_of_a_round(home: Home, many: bool, mo
     topic.quarantine([home.scrub().damages[0].lost[0]], "lost")
 
     def restored(*given: object) -> object:
-        monkeypatch.setattr(rewrite, "_together", together)
+        monkeypatch.setattr(rewrite, "_pages_for_one_object", together)
         restore()
         assert topic.store.run(merge(topic.log, pages(topic)[1:]))
         return together(*given)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(rewrite, "_together", restored)
+    monkeypatch.setattr(rewrite, "_pages_for_one_object", restored)
     run(topic, LATE)
     for letters in "defghijkl", "mnopqrstuvwyz":
         more(topic, letters)
@@ -259,13 +259,13 @@ def listed(topic: Topic, *chunks: str) -> ChunkEntry:
 def test_a_list_restored_in_the_middle_of_a_round(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(manifest, "MAX_ENTRY_BYTES_WITHOUT_MANIFEST", 100)
     topic = filled(home, "aab")
-    restore, together = hidden(topic, listed(topic, "ab", "cb", "ac")), rewrite._together
+    restore, together = hidden(topic, listed(topic, "ab", "cb", "ac")), rewrite._pages_for_one_object
 
     def restored(*given: object) -> object:
         restore()
         return together(*given)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(rewrite, "_together", restored)
+    monkeypatch.setattr(rewrite, "_pages_for_one_object", restored)
     more(topic, "d")
     assert run(topic, LATE) == 1
     assert shown(topic) == "1a 2b 3a 4b 5c 6b 7a 8c 9d"

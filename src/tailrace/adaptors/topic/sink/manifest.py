@@ -24,8 +24,8 @@ from tailrace.errors import NotReady, ObjectMissing, UnknownTopic
 from tailrace.home import Home
 from tailrace.log.write.guarded_append import commit_guarded
 from tailrace.log.write.placement import Placed
-from tailrace.log.write.repartition_stored import Made
-from tailrace.log.write.staged_chunk import Parcel, unpacked
+from tailrace.log.write.repartition_stored import ChunkOrigin
+from tailrace.log.write.staged_chunk import StagedChunks, place_staged
 from tailrace.storage.calls import Steps
 from tailrace.storage.limits import MAX_ACTIONS, MAX_WRITE_BYTES
 from tailrace.storage.tables import Absent, Delete, Item, Key, Put
@@ -35,13 +35,13 @@ PART_BYTES = 256 * 1024
 GROUP_ACTIONS, GROUP_BYTES = MAX_ACTIONS - 10, MAX_WRITE_BYTES // 2
 """So much of a transaction a group fills."""
 
-Topics = Mapping[str, tuple[str, list[Parcel]]]
+Topics = Mapping[str, tuple[str, list[StagedChunks]]]
 """What a batch appends: topic → (its id, parcels)."""
 
 
-def groups(topics: Topics) -> list[dict[str, tuple[str, list[Parcel]]]]:
+def groups(topics: Topics) -> list[dict[str, tuple[str, list[StagedChunks]]]]:
     """The topics of a batch in groups of which each fits into one transaction."""
-    out: list[dict[str, tuple[str, list[Parcel]]]] = []
+    out: list[dict[str, tuple[str, list[StagedChunks]]]] = []
     actions = size = 0
     for name, (id, parcels) in sorted(topics.items()):
         more = 1 + sum(len(parcel.data) for parcel in parcels)
@@ -61,7 +61,7 @@ def encode(some: Sequence[Topics]) -> bytes:
     )
 
 
-def decode(data: bytes) -> list[dict[str, tuple[str, list[Parcel]]]]:
+def decode(data: bytes) -> list[dict[str, tuple[str, list[StagedChunks]]]]:
     """A stored manifest."""
     return [
         {name: (id, [_unpacked(p) for p in parcels]) for name, (id, parcels) in group.items()}
@@ -69,15 +69,15 @@ def decode(data: bytes) -> list[dict[str, tuple[str, list[Parcel]]]]:
     ]
 
 
-def _packed(parcel: Parcel) -> list[Any]:
-    made = {id: [one.partitions, one.pinned, one.compression] for id, one in parcel.made.items()}
+def _packed(parcel: StagedChunks) -> list[Any]:
+    made = {id: [one.partitions, one.pinned, one.compression] for id, one in parcel.origins.items()}
     return [parcel.entries, parcel.data, parcel.records, made]
 
 
-def _unpacked(stored: list[Any]) -> Parcel:
+def _unpacked(stored: list[Any]) -> StagedChunks:
     entries, data, records, made = stored
-    how = {id: Made(n, tuple(map(tuple, pinned)), compression) for id, (n, pinned, compression) in made.items()}
-    return Parcel(tuple(entries), data, records, how)
+    how = {id: ChunkOrigin(n, tuple(map(tuple, pinned)), compression) for id, (n, pinned, compression) in made.items()}
+    return StagedChunks(tuple(entries), data, records, how)
 
 
 @dataclass(slots=True)
@@ -142,7 +142,7 @@ class Manifests:
             if topic is None or topic.id != id:
                 _log.warning("the topic %r was deleted before a batch could be appended to it", name)
                 continue
-            placed = self.home.store.run(unpacked(topic.log, parcels))
+            placed = self.home.store.run(place_staged(topic.log, parcels))
             if placed is not None:
                 yield placed
 

@@ -34,7 +34,7 @@ from tailrace.log.topic import Topic
 from tailrace.log.write.buffer import Buffer
 from tailrace.log.write.guarded_append import commit_guarded
 from tailrace.log.write.placement import Placed, place
-from tailrace.log.write.staged_chunk import CHUNK_BYTES, Parcel, pack_up, unpacked
+from tailrace.log.write.staged_chunk import CHUNK_BYTES, StagedChunks, place_staged, stage_chunks
 from tailrace.storage.calls import Steps
 from tailrace.storage.tables import (
     Absent,
@@ -145,7 +145,7 @@ class TopicWriter(HomeEnd, Writer):
         """Put chunks, which nothing refers to yet."""
         waiting: dict[str, list[pa.RecordBatch]] = {}
         sizes: dict[str, int] = {}
-        parcels: dict[str, list[Parcel]] = {}
+        parcels: dict[str, list[StagedChunks]] = {}
         counts: dict[str, int] = {}
         for batch in rows:
             namespace = namespace_of(batch)
@@ -163,9 +163,9 @@ class TopicWriter(HomeEnd, Writer):
             parcels.setdefault(name, []).append(self._put(name, some))
         return Staged(sum(counts.values()), parcels, counts)
 
-    def _put(self, name: str, records: list[pa.RecordBatch]) -> Parcel:
+    def _put(self, name: str, records: list[pa.RecordBatch]) -> StagedChunks:
         topic = self._named(name)
-        return pack_up(topic.store, topic.log, topic.described, records)
+        return stage_chunks(topic.store, topic.log, topic.described, records)
 
     def finish(self, staged: Sequence[Staged], who: Who, offsets: Mapping[str, Any]) -> None:
         """Append everything and keep the offsets, in one transaction; or decide for it in one."""
@@ -190,7 +190,7 @@ class TopicWriter(HomeEnd, Writer):
         if decider.rolling:
             manifests.roll_forward()
 
-    def _gathered(self, staged: Sequence[Staged]) -> dict[str, tuple[str, list[Parcel]]]:
+    def _gathered(self, staged: Sequence[Staged]) -> dict[str, tuple[str, list[StagedChunks]]]:
         """All shares' parcels of each topic."""
         names = sorted({name for share in staged for name in share.detail or ()})
         return {
@@ -203,7 +203,7 @@ class TopicWriter(HomeEnd, Writer):
         for name, (_, parcels) in topics.items():
             log = self._named(name).log
             self._home.store.run(log.head())
-            placed = self._home.store.run(unpacked(log, parcels))
+            placed = self._home.store.run(place_staged(log, parcels))
             out += [placed] if placed is not None else []
         return out
 

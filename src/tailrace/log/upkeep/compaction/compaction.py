@@ -24,11 +24,11 @@ from tailrace.coordination import guard
 from tailrace.log.format import head as heads
 from tailrace.log.format.head import Page
 from tailrace.log.topic_log import TopicLog
-from tailrace.log.upkeep.compaction.newest_by_key import Newest, Rows, rows_of
+from tailrace.log.upkeep.compaction.newest_by_key import NewestByKey, Rows, rows_of
 from tailrace.log.upkeep.compaction.rewrite import rewrite
 from tailrace.log.upkeep.compaction.round import (
-    Compacting,
-    Round,
+    CompactionRound,
+    CompactionSettings,
     as_read,
     closed_page,
     groups,
@@ -39,7 +39,7 @@ from tailrace.log.upkeep.compaction.round import (
     unless_grown,
     upkeep_key,
 )
-from tailrace.log.upkeep.compaction.unreadable import Spared, read_around, undecided
+from tailrace.log.upkeep.compaction.unreadable import SparedChunk, read_around, undecided
 from tailrace.log.upkeep.merge import Told, unheard
 from tailrace.log.upkeep.repack import RunToPack
 from tailrace.log.upkeep.retention import page_bytes
@@ -47,23 +47,23 @@ from tailrace.storage.calls import Steps
 from tailrace.storage.tables import Item
 
 MAX_KEY_BYTES_PER_ROUND = 128 * 1024 * 1024
-"""Bytes of keys that one round takes in."""
+"""Bytes of keys that one round reads."""
 DIRTY_RATIO = 0.5
 """A round begins when the new bytes are this share of the compacted ones: so compaction writes at most three bytes for
 each byte that was appended."""
 
 
 class Compacted(NamedTuple):
-    """How many records are gone, and which chunks were left as they are, since they cannot be read."""
+    """How many records were removed, and which chunks were left as they are, since they cannot be read."""
 
     records: int
-    spared: tuple[Spared, ...] = ()
+    spared: tuple[SparedChunk, ...] = ()
 
 
-def compact(log: TopicLog, how: Compacting, told: Told = unheard) -> Steps[Compacted]:
-    """Compact whatever is worth it.  While there is damage that is not quarantined, its progress is not stored: the
-    next upkeep looks again, and reports it again."""
-    removed, left = 0, dict[str, Spared]()
+def compact(log: TopicLog, how: CompactionSettings, told: Told = unheard) -> Steps[Compacted]:
+    """Compact whatever is worth it.  While there is damage that is not quarantined, the progress is not stored: the
+    next upkeep looks again, and reports the damage again."""
+    removed, left = 0, dict[str, SparedChunk]()
     while True:
         mark = yield from guard.read(upkeep_key(log.id))
         begun = yield from _begin(log, unless_grown(how, (yield from log.head())), mark, told)
@@ -79,18 +79,18 @@ def compact(log: TopicLog, how: Compacting, told: Told = unheard) -> Steps[Compa
     return Compacted(removed, tuple(left.values()))
 
 
-def _begin(log: TopicLog, how: Compacting, mark: Item | None, told: Told) -> Steps[Round | None]:
-    """The next round, if it is worth it: the new pages, as many as fit into memory."""
+def _begin(log: TopicLog, how: CompactionSettings, mark: Item | None, told: Told) -> Steps[CompactionRound | None]:
+    """The next round, if it is worth it: as many new pages as fit into memory."""
     done = mark["compacted"] if mark else -1
     clean, dirty = yield from _sizes(log, how, done)
     if not _due(how, mark) and (not dirty or dirty < DIRTY_RATIO * clean):
         return None
-    begun, number = Round(Newest(how.by), done, stays=left_before(mark)), (yield from log.head()).first
+    begun, number = CompactionRound(NewestByKey(how.by), done, stays=left_before(mark)), (yield from log.head()).first
     while (page := (yield from closed_page(log, how, number))) is not None:
         number = page.last + 1
         told(0)
         if page.last > done:
-            if not (yield from _taken_in(log, page, begun, how.size)):
+            if not (yield from _collect_keys(log, page, begun, how.size)):
                 return None
             begun.upto = page.last
             begun.taken.add((page.first, page.revision))
@@ -100,14 +100,14 @@ def _begin(log: TopicLog, how: Compacting, mark: Item | None, told: Told) -> Ste
     return begun
 
 
-def _due(how: Compacting, mark: Item | None) -> bool:
-    """Whether there are tombstones that should have gone long ago."""
+def _due(how: CompactionSettings, mark: Item | None) -> bool:
+    """Whether there are tombstones whose time has long been over."""
     left = mark["tombstones"] if mark else None
     return left is not None and how.before is not None and left < how.before - how.delay
 
 
-def _sizes(log: TopicLog, how: Compacting, done: int) -> Steps[tuple[int, int]]:
-    """The bytes that were compacted before, and those that are new."""
+def _sizes(log: TopicLog, how: CompactionSettings, done: int) -> Steps[tuple[int, int]]:
+    """The bytes of pages that were compacted before, and of those that are new."""
     clean = dirty = 0
     number = (yield from log.head()).first
     while (page := (yield from closed_page(log, how, number))) is not None:
@@ -117,8 +117,9 @@ def _sizes(log: TopicLog, how: Compacting, done: int) -> Steps[tuple[int, int]]:
     return clean, dirty
 
 
-def _taken_in(log: TopicLog, page: Page, begun: Round, size: int) -> Steps[bool]:
-    """Take in the records of a page, but not what cannot be read; False if another upkeep replaced it meanwhile."""
+def _collect_keys(log: TopicLog, page: Page, begun: CompactionRound, size: int) -> Steps[bool]:
+    """Collect the keys of a page, except those that cannot be read; False if another upkeep replaced the page
+    meanwhile."""
     chunks, at, unread = (yield from opened(log, page, begun)), heads.plus(page.base, {}), len(begun.unread)
     for group in groups(chunks or (), size):
         for some, found in (yield from read_around(log, group, at, _keys, begun.unread, begun.passed)):

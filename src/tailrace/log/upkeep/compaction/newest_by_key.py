@@ -24,9 +24,10 @@ _OP = pa.scalar(2, pa.uint8())
 _DELETE = pa.scalar(int(Op.DELETE), pa.uint8())
 _NUMBERS = pa.int64()
 BYTES_BEFORE_THINNING = 64 * 1024 * 1024
-"""Bytes of keys and offsets that are taken in before all but the newest are forgotten."""
+"""Bytes of keys and offsets that are collected before all but the newest of each key are forgotten."""
 BYTES_PER_COPY = 1024 * 1024
-"""Bytes of records that are copied together, so that the copy is read again before it has left the cache."""
+"""Bytes of records that are copied together: a copy of this size is read again before it has left the processor's
+cache."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,14 +38,14 @@ class Rows:
     offsets: pa.Array[Any]
 
     def keys(self, by: CompactBy) -> pa.Array[Any]:
-        """What each counts as a state of; null: of nothing."""
+        """The key that each record is a state of; null: of none."""
         metadata = self.batch.schema.metadata or {}
         if by == "namespace" and b"namespace" in metadata:
             return pa.repeat(pa.scalar(metadata[b"namespace"], pa.binary()), self.batch.num_rows)
         return self.batch.column("key")
 
     def stands(self) -> pa.Array[Any] | None:
-        """Whether each takes the place of the earlier ones of its key; None: all do."""
+        """Whether each record replaces the earlier ones of its key; None: all do."""
         batch = self.batch
         if b"only" in (batch.schema.metadata or {}) and in_force("compact.only"):
             return pa.repeat(pa.scalar(False), batch.num_rows)
@@ -55,7 +56,7 @@ class Rows:
         return pc.and_(whole, batch.column("unset").is_null()) if partial else whole
 
     def tombstones(self) -> pa.Array[Any] | None:
-        """Whether each says that its key is deleted, and all of it; None: none does."""
+        """Whether each record says that its key is deleted as a whole; None: none does."""
         attributes, value = self.batch.column("attributes"), self.batch.schema.get_field_index("value")
         nulls = self.batch.column(value).null_count if value >= 0 else 0
         if not nulls and (pc.max(attributes).as_py() or 0) >> 2 < Op.DELETE:
@@ -68,15 +69,15 @@ class Rows:
 
 
 @dataclass(frozen=True, slots=True)
-class _Some:
-    """A batch as it was read: the offsets of its records, or, if they follow each other, None and the first."""
+class _ReadBatch:
+    """A batch as it was read: the offsets of its records, or, if these are consecutive, None and the first offset."""
 
     batch: pa.RecordBatch
     first: int
     offsets: pa.Array[Any] | None
 
-    def joins(self, after: _Some) -> bool:
-        """Whether another can lie behind it in one batch."""
+    def joins(self, after: _ReadBatch) -> bool:
+        """Whether another batch can follow this one in one batch."""
         if (self.offsets is None) != (after.offsets is None):
             return False
         follows = self.offsets is not None or self.first + self.batch.num_rows == after.first
@@ -91,37 +92,37 @@ def rows_of(pieces: Iterable[RunToPack], *columns: str) -> list[Rows]:
 def each_rows(pieces: Iterable[RunToPack], *columns: str) -> Iterator[Rows]:
     """The records of some neighbouring pieces, those of the same schema together, but not more than the processor's
     cache holds; only these columns, if any.  Compressed batches are uncompressed as the caller asks for them."""
-    some: list[_Some] = []
+    some: list[_ReadBatch] = []
     size = 0
     for one in _each(pieces, frozenset(columns) or None):
         if some and (size >= BYTES_PER_COPY or not some[-1].joins(one)):
-            yield _together(some)
+            yield _as_rows(some)
             some, size = [], 0
         some.append(one)
         size += one.batch.nbytes
     if some:
-        yield _together(some)
+        yield _as_rows(some)
 
 
-def _each(pieces: Iterable[RunToPack], only: frozenset[str] | None) -> Iterator[_Some]:
+def _each(pieces: Iterable[RunToPack], only: frozenset[str] | None) -> Iterator[_ReadBatch]:
     for piece in pieces:
         at = piece.first
         for batch in piece.batches(only) if piece.run.length else ():
             offsets = None
             if piece.kind & OFFSETS:
                 offsets, batch = batch.column(batch.num_columns - 1), without_offsets(batch)
-            yield _Some(batch, at, offsets)
+            yield _ReadBatch(batch, at, offsets)
             at += batch.num_rows
 
 
-def _together(some: Sequence[_Some]) -> Rows:
+def _as_rows(some: Sequence[_ReadBatch]) -> Rows:
     whole = some[0].batch if len(some) == 1 else pa.concat_batches([one.batch for one in some])
     given = [one.offsets for one in some if one.offsets is not None]
     return Rows(whole, pa.concat_arrays(given) if given else pa.arange(some[0].first, some[0].first + len(whole)))
 
 
-class Newest:
-    """The offset of the newest record of each key, of the partitions of a topic."""
+class NewestByKey:
+    """The offset of the newest record of each key, for each partition of a topic."""
 
     def __init__(self, by: CompactBy = "key") -> None:
         self._by = by
@@ -130,7 +131,7 @@ class Newest:
         self._size = 0
 
     def add(self, partition: int, some: Rows) -> None:
-        """Take in some more records."""
+        """Add some more records."""
         stands = some.stands()
         keys, offsets = some.keys(self._by), some.offsets
         if stands is not None:
@@ -141,7 +142,7 @@ class Newest:
 
     @property
     def size(self) -> int:
-        """The bytes of memory that it takes.  From time to time all but the newest are forgotten."""
+        """The bytes of memory in use. From time to time all but the newest records of each key are forgotten."""
         known = int(sum(table.nbytes for table in self._found.values()))
         if self._size > max(BYTES_BEFORE_THINNING, known):
             self.settle()
@@ -159,9 +160,11 @@ class Newest:
         self._waiting, self._size = {}, 0
 
     def kept(self, partition: int, some: Sequence[Rows], before: int | None, known: bool) -> list[pa.Array[Any]]:
-        """Which of these records stay: the newest of their keys, but tombstones only if not older than `before`.
+        """Which of these records stay: the newest of their keys, but tombstones only if they are not older than
+        `before`.
 
-        `known`: these records were taken in, so a record is the newest if its offset is among the newest ones."""
+        `known`: all these records were added here, so a record is the newest of its key if its offset is among those
+        kept."""
         stay = self._newest(partition, some) if known else None
         if stay is None:
             stay = pc.invert(self._superseded(partition, some))
@@ -174,7 +177,7 @@ class Newest:
         return out
 
     def _newest(self, partition: int, some: Sequence[Rows]) -> pa.ChunkedArray[Any] | None:
-        """By offsets alone; None if there are records that do not stand for their key."""
+        """Which records are the newest, by their offsets alone; None if some records are no state of their key."""
         if any(rows.stands() is not None for rows in some):
             return None
         found = self._found[partition].column("offset").chunk(0)
@@ -196,7 +199,7 @@ def _joined(some: Sequence[Rows]) -> pa.ChunkedArray[Any]:
 
 
 def _among(found: pa.Array[Any], offsets: pa.Array[Any]) -> pa.Array[Any]:
-    """Whether each of these offsets is among those found; both rise."""
+    """Whether each of these offsets is among those found; both are in rising order."""
     first, last = offsets[0].as_py(), offsets[-1].as_py()
     low = place_of(found, first)
     found = found.slice(low, place_of(found, last + 1) - low)
@@ -206,7 +209,7 @@ def _among(found: pa.Array[Any], offsets: pa.Array[Any]) -> pa.Array[Any]:
 
 
 def _marked(places: pa.Array[Any], count: int) -> pa.Array[Any]:
-    """An array of so many marks, set at these places."""
+    """An array of booleans, true at these places."""
     return pc.inverse_permutation(places, max_index=count - 1).is_valid()
 
 

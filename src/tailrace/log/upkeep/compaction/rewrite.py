@@ -18,7 +18,15 @@ from tailrace.log.format.manifest import MAX_ENTRY_BYTES_WITHOUT_MANIFEST, put_m
 from tailrace.log.topic_log import TopicLog
 from tailrace.log.upkeep import merge_plan
 from tailrace.log.upkeep.compaction.newest_by_key import Rows, each_rows
-from tailrace.log.upkeep.compaction.round import Compacting, Round, as_read, closed_page, groups, opened, unless_grown
+from tailrace.log.upkeep.compaction.round import (
+    CompactionRound,
+    CompactionSettings,
+    as_read,
+    closed_page,
+    groups,
+    opened,
+    unless_grown,
+)
 from tailrace.log.upkeep.compaction.unreadable import read_around, spared
 from tailrace.log.upkeep.merge import Told, put_packed, replace
 from tailrace.log.upkeep.merge_plan import MERGED_OBJECT_BYTES
@@ -26,12 +34,12 @@ from tailrace.log.upkeep.repack import RunToPack, RunWriter, chunk_of, kind_for,
 from tailrace.storage.calls import Steps
 
 
-def rewrite(log: TopicLog, how: Compacting, begun: Round, told: Told) -> Steps[bool]:
-    """Every page of a round, oldest first; False if some could not be replaced, which ends the round."""
+def rewrite(log: TopicLog, how: CompactionSettings, begun: CompactionRound, told: Told) -> Steps[bool]:
+    """Rewrite every page of a round, oldest first; False if some could not be replaced, which ends the round."""
     head = yield from log.head()
     how, number = unless_grown(how, head), head.first
     while number <= begun.upto:
-        pages = yield from _together(log, how, begun, number, head.fence)
+        pages = yield from _pages_for_one_object(log, how, begun, number, head.fence)
         if not pages:
             return False
         told(0)
@@ -45,8 +53,10 @@ def rewrite(log: TopicLog, how: Compacting, begun: Round, told: Told) -> Steps[b
     return True
 
 
-def _together(log: TopicLog, how: Compacting, begun: Round, number: int, gc: int) -> Steps[list[Page]]:
-    """Neighbouring pages from this number on that are written again together: as one object, about."""
+def _pages_for_one_object(
+    log: TopicLog, how: CompactionSettings, begun: CompactionRound, number: int, gc: int
+) -> Steps[list[Page]]:
+    """Neighbouring pages from this number on that are rewritten together: about as many as make one object."""
     pages: list[Page] = []
     size = items = ids = 0
     while len(pages) < merge_plan.MAX_PAGES_PER_MERGE:
@@ -74,17 +84,20 @@ def _listed(page: Page) -> bool:
 
 @dataclass(slots=True)
 class Replacement:
-    """What replaces some pages, how many records it drops, and which chunks stay as they are, and where."""
+    """What replaces some pages: the new entries, how many records are dropped, and which chunks stay as they are, and
+    where."""
 
     entries: list[ChunkEntry] = field(default_factory=list)
     gone: int = 0
     unread: list[tuple[ChunkEntry, Mapping[int, int]]] = field(default_factory=list)
 
 
-def _rewrite_pages(log: TopicLog, how: Compacting, begun: Round, pages: Sequence[Page], told: Told) -> Steps[bool]:
+def _rewrite_pages(
+    log: TopicLog, how: CompactionSettings, begun: CompactionRound, pages: Sequence[Page], told: Told
+) -> Steps[bool]:
     head = yield from log.head()
     new = yield from _replacement(log, how, begun, pages, head, told)
-    if new.unread and not (yield from _spare(log, begun, pages, new)):
+    if new.unread and not (yield from _note_unreadable(log, begun, pages, new)):
         return False
     if not new.gone:
         return True
@@ -102,7 +115,7 @@ def _rewrite_pages(log: TopicLog, how: Compacting, begun: Round, pages: Sequence
 
 
 def _replacement(
-    log: TopicLog, how: Compacting, begun: Round, pages: Sequence[Page], head: Head, told: Told
+    log: TopicLog, how: CompactionSettings, begun: CompactionRound, pages: Sequence[Page], head: Head, told: Told
 ) -> Steps[Replacement]:
     at, known, chunks = heads.plus(pages[0].base, {}), begun.took(pages[0]), list[ChunkEntry]()
     for page in pages:
@@ -112,7 +125,7 @@ def _replacement(
     new = Replacement()
     for group in groups(chunks, how.size):
         parts = yield from read_around(
-            log, group, at, lambda pieces: _kept(pieces, begun, how, known), begun.unread, begun.passed
+            log, group, at, lambda pieces: _remaining(pieces, begun, how, known), begun.unread, begun.passed
         )
         for some, kept in parts:
             if kept is None:
@@ -128,8 +141,9 @@ def _replacement(
     return new
 
 
-def _spare(log: TopicLog, begun: Round, pages: Sequence[Page], new: Replacement) -> Steps[bool]:
-    """What could not be read is left as it is; False if it was replaced meanwhile, and so is no damage."""
+def _note_unreadable(log: TopicLog, begun: CompactionRound, pages: Sequence[Page], new: Replacement) -> Steps[bool]:
+    """Note chunks that cannot be read as left as they are; False if they were replaced meanwhile, and so are not
+    damaged."""
     if not (yield from as_read(log, pages)):
         return False
     for entry, at in new.unread:
@@ -138,13 +152,13 @@ def _spare(log: TopicLog, begun: Round, pages: Sequence[Page], new: Replacement)
 
 
 MAX_DECODED_BYTES = MERGED_OBJECT_BYTES + MERGED_OBJECT_BYTES // 4
-"""Bytes of decoded records that are decided on together: a whole group if it is not compressed, but only a part of a
-compressed one that becomes large."""
+"""Bytes of decoded records that are decided on together: the whole of a group that is not compressed, but only a part
+of a compressed one that becomes large."""
 
 
-class Remainder:
-    """What stays of some chunks, and how many records do not.  Records are encoded as soon as many were decoded, so
-    that the memory does not depend on how well they are compressed."""
+class RemainingRecords:
+    """The records of some chunks that stay, and the number of those that do not.  Records are encoded as soon as a
+    certain amount was decoded, so that the memory does not depend on how well they are compressed."""
 
     def __init__(self, pieces: Mapping[int, Sequence[RunToPack]], compression: Compression) -> None:
         self._kind = kind_for(piece.kind for some in pieces.values() for piece in some) | OFFSETS
@@ -156,7 +170,7 @@ class Remainder:
         self.gone = 0
 
     def add(self, q: int, rows: Rows, stay: pa.Array[Any]) -> Rows:
-        """Take more records of a partition; gives those that stay."""
+        """Take the next records of a partition, and keep those that stay; gives these."""
         left = Rows(rows.batch.filter(stay), rows.offsets.filter(stay))
         self.gone += len(rows.offsets) - len(left.offsets)
         self._waiting.append((q, left))
@@ -171,13 +185,15 @@ class Remainder:
         self._waiting, self._size = [], 0
 
     def chunk(self) -> Chunk:
-        """What stays as one chunk, which stands for the offsets of all."""
+        """The records that stay as one chunk, which stands for the offsets of all."""
         self._encode()
         return chunk_of(self._kind, self._runs)
 
 
-def _kept(pieces: Mapping[int, Sequence[RunToPack]], begun: Round, how: Compacting, known: bool) -> Remainder:
-    out = Remainder(pieces, how.compression)
+def _remaining(
+    pieces: Mapping[int, Sequence[RunToPack]], begun: CompactionRound, how: CompactionSettings, known: bool
+) -> RemainingRecords:
+    out = RemainingRecords(pieces, how.compression)
     for q, some in pieces.items():
         free = begun.may_delete(q, some)
         for rows in _portions(each_rows(some)):
@@ -189,7 +205,7 @@ def _kept(pieces: Mapping[int, Sequence[RunToPack]], begun: Round, how: Compacti
 
 
 def _portions(rows: Iterator[Rows]) -> Iterator[list[Rows]]:
-    """As many records as make one lookup of their keys worthwhile, but no more than may be held in memory."""
+    """Records in portions: large enough to make one lookup of their keys worthwhile, small enough for the memory."""
     some: list[Rows] = []
     size = 0
     for one in rows:

@@ -17,17 +17,17 @@ from tailrace.log.format.chunk import MANIFEST, CompactBy, Compression
 from tailrace.log.format.head import ChunkEntry, Head, Page
 from tailrace.log.format.manifest import expand
 from tailrace.log.topic_log import TopicLog
-from tailrace.log.upkeep.compaction.newest_by_key import Newest, Rows
-from tailrace.log.upkeep.compaction.unreadable import Spared
+from tailrace.log.upkeep.compaction.newest_by_key import NewestByKey, Rows
+from tailrace.log.upkeep.compaction.unreadable import SparedChunk
 from tailrace.log.upkeep.merge_plan import MERGED_OBJECT_BYTES
 from tailrace.log.upkeep.repack import RunToPack
-from tailrace.log.upkeep.retention import Keep
+from tailrace.log.upkeep.retention import RetentionRule
 from tailrace.storage.calls import Steps
 from tailrace.storage.tables import Absent, Equals, Item, Key, Put, Set, Update
 
 
 @dataclass(frozen=True, slots=True)
-class Compacting:
+class CompactionSettings:
     """How a topic is compacted."""
 
     by: CompactBy = "key"
@@ -42,38 +42,38 @@ class Compacting:
 
 
 @dataclass(slots=True)
-class Round:
-    """What one round of compaction has to do and has done."""
+class CompactionRound:
+    """The task of one round of compaction, and its progress."""
 
-    newest: Newest
+    newest: NewestByKey
     upto: int
     taken: set[tuple[int, int]] = field(default_factory=set)
-    """The pages whose records were taken in, as they were then: (first, v)."""
+    """The pages whose records were collected, as they were then: (first, revision)."""
     records: int = 0
     tombstones: int | None = None
-    """The earliest timestamp of a tombstone that is left and may go some day."""
+    """The earliest timestamp of a tombstone that stays and will go some day."""
     unread: set[str] = field(default_factory=set)
-    """The ids of chunks that could not be read: they stay as they are, also if they can be read by now."""
+    """The ids of chunks that could not be read: they stay as they are, even if they can be read by now."""
     stays: dict[int, int] = field(default_factory=dict)
-    """The offsets from which on tombstones stay."""
+    """The offsets from which tombstones stay, by partition."""
     lost: dict[int, int] = field(default_factory=dict)
-    """The offset of each partition's first chunk that could not be read, whatever has become of it since."""
-    spared: dict[str, Spared] = field(default_factory=dict)
-    """The chunks that were left as they are."""
+    """The offset of each partition's first chunk that could not be read, whatever has happened to it since."""
+    spared: dict[str, SparedChunk] = field(default_factory=dict)
+    """The chunks that were left as they are, by id."""
 
     def took(self, page: Page) -> bool:
-        """Whether all records of a page were taken in."""
+        """Whether all records of a page were collected."""
         return (page.first, page.revision) in self.taken or not in_force("compact.taken")
 
     def passed(self, entry: ChunkEntry, at: Mapping[int, int]) -> None:
-        """A chunk that begins at these offsets is left as it is."""
+        """Note that a chunk, which begins at these offsets, is left as it is."""
         for q in entry.counts:
             self.lost[q] = min(self.lost.get(q, at[q]), at[q])
             if in_force("compact.stays"):
                 self.stays[q] = min(self.stays.get(q, at[q]), at[q])
 
     def passed_page(self, page: Page) -> list[tuple[ChunkEntry, Mapping[int, int]]]:
-        """A page whose chunks are not known stays as it is: its entries, and where they begin."""
+        """Note that a page whose chunks are not known is left as it is; gives its entries, and where they begin."""
         out, at = list[tuple[ChunkEntry, Mapping[int, int]]](), heads.plus(page.base, {})
         for entry in page.entries:
             self.passed(entry, at)
@@ -82,11 +82,11 @@ class Round:
         return out
 
     def may_delete(self, q: int, pieces: Sequence[RunToPack]) -> bool:
-        """Whether all that is older than these has been gone through."""
+        """Whether all records older than these were collected."""
         return q not in self.stays or pieces[-1].first + pieces[-1].run.count <= self.stays[q]
 
     def left(self, rows: Rows) -> None:
-        """These records stay."""
+        """Note records that stay."""
         if (marks := rows.tombstones()) is None:
             return
         if (earliest := pc.min(rows.batch.column(0).filter(marks)).value) is not None:
@@ -94,25 +94,25 @@ class Round:
 
 
 def upkeep_key(topic_id: str) -> Key:
-    """Where a topic's upkeep notes how far it has come."""
+    """The key of the item in which a topic's upkeep notes its progress."""
     return Key(f"$Upkeep-{topic_id}")
 
 
 def left_before(mark: Item | None) -> dict[int, int]:
-    """The offsets of what could not be read before."""
+    """The offsets of what earlier rounds could not read."""
     left = mark.get("left", {}) if mark is not None and in_force("compact.left") else {}
     return {int(q): at for q, at in left.items()}
 
 
-def restored(begun: Round, mark: Item | None) -> bool:
-    """Whether a chunk that could not be read before can be read now, or is gone: the compacted pages do not take it
-    into account."""
+def restored(begun: CompactionRound, mark: Item | None) -> bool:
+    """Whether a chunk that an earlier round could not read can be read now, or is gone: the compacted pages do not take
+    it into account."""
     return any(q not in begun.lost or begun.lost[q] > at for q, at in left_before(mark).items())
 
 
-def note(log: TopicLog, begun: Round, mark: Item | None) -> Steps[None]:
-    """How far compaction has come.  If a tombstone is on a page up to there, and not behind an unreadable chunk, no
-    older record of its key is left."""
+def note(log: TopicLog, begun: CompactionRound, mark: Item | None) -> Steps[None]:
+    """Note the progress.  A tombstone on a page up to there, and not behind an unreadable chunk, has no older record of
+    its key left."""
     key = upkeep_key(log.id)
     new = {"compacted": begun.upto, "tombstones": begun.tombstones, "left": heads.by_text(begun.lost)}
     if restored(begun, mark):
@@ -124,17 +124,17 @@ def note(log: TopicLog, begun: Round, mark: Item | None) -> Steps[None]:
         yield from guard.attempt(Update(key, changes, (Equals("compacted", mark["compacted"]),)))
 
 
-def closed_page(log: TopicLog, how: Compacting, number: int) -> Steps[Page | None]:
+def closed_page(log: TopicLog, how: CompactionSettings, number: int) -> Steps[Page | None]:
     """The closed page that begins with this number; None at the end, if it was merged or removed meanwhile, or if a
     holder still needs some of it."""
     item = yield from guard.read(heads.page_key(log.id, number))
     page = Page.of(item) if item is not None else None
-    return None if page is None or Keep(held=how.held).holds(page) else page
+    return None if page is None or RetentionRule(held=how.held).holds(page) else page
 
 
-def opened(log: TopicLog, page: Page, begun: Round) -> Steps[list[ChunkEntry] | None]:
-    """The chunks of a page; None if it has a manifest that cannot be read, or could not when it was taken in: such a
-    page stays as it is, since no list may come into another."""
+def opened(log: TopicLog, page: Page, begun: CompactionRound) -> Steps[list[ChunkEntry] | None]:
+    """The chunks of a page; None if it has a manifest that cannot be read now, or could not when the page's keys were
+    collected.  Such a page stays as it is: a manifest cannot list another one."""
     lists = {entry.id for entry in page.entries if entry.kind & MANIFEST}
     if begun.unread & lists:
         return None
@@ -161,7 +161,7 @@ def _chunks(log: TopicLog, page: Page) -> Steps[list[ChunkEntry]]:
 
 
 def groups(entries: Sequence[ChunkEntry], size: int) -> Iterator[list[ChunkEntry]]:
-    """Neighbouring chunks that are gone through, and perhaps written again, together."""
+    """Neighbouring chunks that are read, and perhaps rewritten, together."""
     some: list[ChunkEntry] = []
     total = 0
     for entry in entries:
@@ -175,7 +175,7 @@ def groups(entries: Sequence[ChunkEntry], size: int) -> Iterator[list[ChunkEntry
 
 
 def as_read(log: TopicLog, pages: Sequence[Page]) -> Steps[bool]:
-    """Whether pages are unchanged: then a chunk that could not be read is damaged, not replaced."""
+    """Whether pages are unchanged: then a chunk that could not be read is damaged, and was not replaced."""
     for page in pages:
         item = yield from guard.read(heads.page_key(log.id, page.first))
         if item is None or item["v"] != page.revision:
@@ -183,7 +183,7 @@ def as_read(log: TopicLog, pages: Sequence[Page]) -> Steps[bool]:
     return True
 
 
-def unless_grown(how: Compacting, head: Head) -> Compacting:
+def unless_grown(how: CompactionSettings, head: Head) -> CompactionSettings:
     """Tombstones stay while the records they delete may be in another partition."""
     elsewhere = any(head.first < grown.page for grown in head.grown) and in_force("compact.grown")
     return dataclasses.replace(how, before=None) if elsewhere else how

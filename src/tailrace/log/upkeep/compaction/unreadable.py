@@ -25,7 +25,7 @@ from tailrace.storage.calls import Steps
 T = TypeVar("T")
 
 
-class Spared(NamedTuple):
+class SparedChunk(NamedTuple):
     """A chunk that was left as it is: its place, and the offsets that cannot be read."""
 
     where: str
@@ -50,9 +50,11 @@ def read_around(
     unread: set[str],
     passed: Callable[[ChunkEntry, Mapping[int, int]], None],
 ) -> Steps[list[tuple[Pack, T | None]]]:
-    """Neighbouring chunks, which begin at these offsets, and what `use` makes of their pieces, in order; None for each
-    that cannot be read.  For such a chunk `passed` is called before the pieces behind it are used, and its id goes into
-    `unread`; chunks whose ids are there already are not read."""
+    """Neighbouring chunks, which begin at these offsets, each with the result of `use` for its pieces, in order; None
+    for each that cannot be read.
+
+    For such a chunk `passed` is called before the pieces behind it are used, and its id is added to `unread`; chunks
+    whose ids are there already are not read."""
     out: list[tuple[Pack, T | None]] = []
     at, left = base, deque(_apart(chunks, unread))
     while left:
@@ -81,8 +83,8 @@ def _apart(chunks: Sequence[ChunkEntry], unread: set[str]) -> Iterator[Pack]:
             yield tuple(some)
 
 
-def spared(log: TopicLog, entry: ChunkEntry, at: Mapping[int, int]) -> Steps[Spared]:
-    """A chunk that is left as it is, and begins at these offsets."""
+def spared(log: TopicLog, entry: ChunkEntry, at: Mapping[int, int]) -> Steps[SparedChunk]:
+    """Describe a chunk that is left as it is, and begins at these offsets."""
     lost: list[Lost] = []
     for run in entry.runs:
         try:
@@ -94,11 +96,11 @@ def spared(log: TopicLog, entry: ChunkEntry, at: Mapping[int, int]) -> Steps[Spa
                     pass
         except (Damaged, ObjectMissing):
             lost += lost_with([run], at)
-    return Spared(where_is(log.id, entry), tuple(lost))
+    return SparedChunk(where_is(log.id, entry), tuple(lost))
 
 
-def undecided(log: TopicLog, some: Sequence[Spared]) -> Steps[str | None]:
-    """The message about damage that is not quarantined; None if there is none."""
+def undecided(log: TopicLog, some: Sequence[SparedChunk]) -> Steps[str | None]:
+    """The message about damage that no operator has quarantined; None if there is none."""
     for one in some:
         if one.lost and (yield from covering(log, one.lost)) is None:
             return (
