@@ -12,7 +12,7 @@ from typing import Any
 
 from typer.testing import CliRunner
 
-from tailrace.cli.main import app
+from tailrace.cli.main import build
 from tailrace.errors import TailraceError
 
 PROGRAM = Path(sys.executable).with_name("tailrace")
@@ -50,7 +50,7 @@ class Cli:
     def fails(self, *args: object, input: str | bytes | None = None, code: int = 1, **env: str) -> Ran:
         """Run a command that must end with this exit code; an error of tailrace's stays what it is."""
         runner = CliRunner(env={"TAILRACE_HOME": str(self.home), "COLUMNS": "80", **env})
-        result = runner.invoke(app, list(map(str, args)), input=input)
+        result = runner.invoke(build(), list(map(str, args)), input=input)
         if isinstance(result.exception, TailraceError):
             ran = Ran(1, result.stdout, f"{result.stderr}tailrace: {result.exception}")
         else:

@@ -14,14 +14,14 @@ import pytest
 import typer
 
 from tailrace import __version__
-from tailrace.cli.main import app
+from tailrace.cli.main import build, command_in
 from tests.cli.runs import PROGRAM, Cli
 from tests.docs.test_examples import ROOT
 
 
 def commands(at: Any = None, way: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
     """Every command there is, with the words that lead to it."""
-    at = at or typer.main.get_command(app)
+    at = at or typer.main.get_command(build())
     if hasattr(at, "commands"):
         for name, inner in at.commands.items():
             yield from commands(inner, (*way, name))
@@ -159,9 +159,23 @@ def test_the_shell_completes_commands_topics_and_groups(cli: Cli, tmp_path: Path
 
 def test_it_starts_without_what_it_does_not_need() -> None:
     heavy = "{'pyarrow', 'boto3', 'botocore', 'obstore', 'apsw', 'asyncio', 'rich.table', 'rich.progress'}"
-    code = f"import sys, tailrace.cli.main; sys.exit(', '.join({heavy} & sys.modules.keys()) or 0)"
+    code = f"import sys, tailrace.cli.main as m; m.build(); sys.exit(', '.join({heavy} & sys.modules.keys()) or 0)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("way", [way for way, _ in commands()], ids=" ".join)
+def test_each_command_is_found_without_the_others(way: tuple[str, ...]) -> None:
+    assert command_in(["--home", "topic", *way, "--json"]) == way[0]
+    part = dict(commands(typer.main.get_command(build(way[0]))))
+    assert way in part
+    assert {found[0] for found in part} < {found[0] for found, _ in commands()}
+
+
+def test_what_names_no_command_has_them_all() -> None:
+    for words in ([], ["--help"], ["--home", "topic"], ["--home=x", "-h", "topic"], ["--version"]):
+        assert command_in(words) is None
+    assert len(dict(commands(typer.main.get_command(build("topc"))))) == len(dict(commands()))
 
 
 def test_listing_topics_needs_no_aws() -> None:

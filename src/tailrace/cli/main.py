@@ -7,37 +7,14 @@ Exit codes: 0 done; 1 refused, failed or aborted, with one line on stderr; 2 use
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable, Sequence
+from functools import cache
+from importlib import import_module
 from typing import Annotated
 
 import typer
 
 from tailrace._version import __version__
-from tailrace.cli import (
-    append,
-    checkpoint,
-    cost,
-    doctor,
-    events,
-    feed,
-    group,
-    home,
-    metrics,
-    operate,
-    pipeline,
-    queue,
-    queue_dead,
-    queue_stats,
-    reading,
-    run,
-    scrub,
-    serve,
-    spark,
-    stream,
-    topic,
-    transfer,
-    upkeep,
-    work,
-)
 from tailrace.cli.command import in_panels
 from tailrace.cli.options import HomeOption
 from tailrace.errors import TailraceError
@@ -47,41 +24,89 @@ PANELS = {
     "Pipelines": ("init", "about", "test", "run", "status", "step", "actions", "xlog", "offset", "dead"),
     "The home": ("home", "serve", "doctor", "metrics", "upkeep", "scrub"),
 }
+EPILOG = "`tailrace doctor` tells whether all is well; every command has examples in its own --help."
 
-app = typer.Typer(
-    name="tailrace",
-    no_args_is_help=True,
-    cls=in_panels(PANELS),
-    context_settings={"help_option_names": ["-h", "--help"]},
-    pretty_exceptions_enable=False,
-    epilog="`tailrace doctor` tells whether all is well; every command has examples in its own --help.",
-)
-append.register(topic.app)
-reading.register(topic.app)
-transfer.register(topic.app)
-scrub.register_topic(topic.app)
-cost.register(topic.app)
-app.add_typer(topic.app, name="topic")
-app.add_typer(group.app, name="group")
-feed.register(events.app)
-checkpoint.register(events.app)
-app.add_typer(events.app, name="events")
-app.add_typer(stream.app, name="stream")
-queue_stats.register(queue.app)
-work.register(queue.app)
-queue_dead.register(queue.app)
-queue.in_reading_order()
-app.add_typer(queue.app, name="queue")
-app.add_typer(home.app, name="home")
-app.add_typer(upkeep.app, name="upkeep")
-app.add_typer(spark.app, name="spark")
-pipeline.register(app)
-run.register(app)
-operate.register(app)
-metrics.register(app)
-serve.register(app)
-doctor.register(app)
-scrub.register(app)
+
+# --- groups of commands, each imported only when it is asked for ------------------------------------------------------
+def _topic() -> typer.Typer:
+    from tailrace.cli import append, cost, reading, scrub, topic, transfer
+
+    for register in (append.register, reading.register, transfer.register, scrub.register_topic, cost.register):
+        register(topic.app)
+    return topic.app
+
+
+def _events() -> typer.Typer:
+    from tailrace.cli import checkpoint, events, feed
+
+    feed.register(events.app)
+    checkpoint.register(events.app)
+    return events.app
+
+
+def _queue() -> typer.Typer:
+    from tailrace.cli import queue, queue_dead, queue_stats, work
+
+    for register in (queue_stats.register, work.register, queue_dead.register):
+        register(queue.app)
+    queue.in_reading_order()
+    return queue.app
+
+
+def _module(name: str) -> Callable[[], typer.Typer]:
+    """A group that is a module of its own."""
+
+    def load() -> typer.Typer:
+        app: typer.Typer = import_module(f"tailrace.cli.{name}").app
+        return app
+
+    return load
+
+
+GROUPS: dict[str, Callable[[], typer.Typer]] = {
+    "topic": cache(_topic), "group": _module("group"), "events": cache(_events), "stream": _module("stream"),
+    "queue": cache(_queue), "home": _module("home"), "upkeep": _module("upkeep"), "spark": _module("spark"),
+}  # fmt: skip
+MODULES = {
+    "pipeline": ("init", "about", "test"), "run": ("run",),
+    "operate": ("status", "actions", "xlog", "offset", "dead", "step"), "metrics": ("metrics",), "serve": ("serve",),
+    "doctor": ("doctor",), "scrub": ("scrub",),
+}  # fmt: skip
+"""Modules that register commands of the first level, and which."""
+
+
+def build(command: str | None = None) -> typer.Typer:
+    """The command line: all of it, or the part that one command needs, which takes half as long."""
+    app = typer.Typer(
+        name="tailrace",
+        no_args_is_help=True,
+        cls=in_panels(PANELS),
+        context_settings={"help_option_names": ["-h", "--help"]},
+        pretty_exceptions_enable=False,
+        epilog=EPILOG,
+    )
+    app.callback()(root)
+    whole = not any(command in names for names in PANELS.values())
+    for name, load in GROUPS.items():
+        if whole or name == command:
+            app.add_typer(load(), name=name)
+    for module, names in MODULES.items():
+        if whole or command in names:
+            import_module(f"tailrace.cli.{module}").register(app)
+    return app
+
+
+def command_in(words: Sequence[str]) -> str | None:
+    """The command that the words of a command line name; None where help for all is asked, or none is named."""
+    left = iter(words)
+    for word in left:
+        if word == "--home":
+            next(left, None)
+        elif word in ("-h", "--help"):
+            return None
+        elif not word.startswith("-"):
+            return word
+    return None
 
 
 def _version(asked: bool) -> None:
@@ -90,7 +115,6 @@ def _version(asked: bool) -> None:
         raise typer.Exit
 
 
-@app.callback()
 def root(
     home: HomeOption = None,
     version: Annotated[
@@ -103,7 +127,7 @@ def root(
 def main() -> None:
     """Run the command line; an error of tailrace's is one line on stderr."""
     try:
-        app()
+        build(command_in(sys.argv[1:]))()
     except TailraceError as error:
         print(f"tailrace: {' '.join(str(error).split())}", file=sys.stderr)
         sys.exit(1)
