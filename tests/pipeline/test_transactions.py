@@ -104,6 +104,16 @@ def test_what_is_joined_has_a_cap() -> None:
     assert sum(one.num_rows for one in large) == 40
 
 
+def test_a_large_batch_is_put_as_chunks_of_a_few_mebibytes() -> None:
+    columns = {"id": pa.array(range(40)), "v": pa.array(["v" * MIB] * 40)}
+    large = make_rows("t", pa.record_batch(columns), ["id"], mode=Mode.SYNC)
+    with tailrace.open("memory://") as home:
+        topic = CommitLog(home, "shop").topic
+        made = pack_up(home.store, topic.log, topic.described, [large])
+    assert made.records == 40
+    assert max(heads.unpack(entry).size for entry in made.entries) <= 2 * staged_chunk.CHUNK_BYTES
+
+
 @pytest.mark.parametrize("inline", [True, False])
 def test_a_piece_of_very_many_chunks_is_one_commit(
     tmp_path: Path, inline: bool, monkeypatch: pytest.MonkeyPatch
