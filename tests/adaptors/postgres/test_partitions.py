@@ -38,6 +38,13 @@ CASES = {
     "detached": ["ALTER TABLE t DETACH PARTITION t_7"],
     "detached, and another one attached": ["ALTER TABLE t DETACH PARTITION t_7", NEWER.format(ATTACH)],
     "dropped": ["DROP TABLE t_7"],
+    "made, filled and dropped": [
+        "CREATE TABLE t_20 PARTITION OF t FOR VALUES IN (20)", FILL.format("t", 20), "DROP TABLE t_20",
+    ],
+    "attached, changed and detached": [
+        NEWER.format(ATTACH), "UPDATE t SET v = 'seen' WHERE region = 11 AND id % 2 = 0",
+        "ALTER TABLE t DETACH PARTITION newer", "UPDATE t SET v = 'later' WHERE region = 3",
+    ],
 }  # fmt: skip
 
 
