@@ -18,7 +18,9 @@ from typing import Any
 import pytest
 from rich.console import Console
 
+import tailrace
 from tailrace.cli.runview import Rates, RunView
+from tailrace.coordination.lease import Lease
 from tailrace.pipeline.run.status import SinkStatus, SourceStatus, Status
 from tests.cli.runs import PROGRAM, Cli
 from tests.cli.terminal import Terminal
@@ -35,6 +37,10 @@ pipeline = (
     .save("tests.pipeline.toys:sink", name="c0", path="{folder}/c0")
 )
 """
+
+
+ERASED = "\x1b[1A\x1b[2K"
+"""The cursor goes up to the last line, which is erased."""
 
 
 # -- what is shown
@@ -175,6 +181,19 @@ def test_ctrl_c_waits_for_a_writer_and_a_second_does_not(shop: Path) -> None:
         terminal.interrupt()
         assert terminal.end(10) == 130
     assert rows(shop / "c0") == []
+
+
+def test_a_run_that_is_refused_leaves_nothing_on_the_screen_but_why(shop: Path) -> None:
+    with tailrace.open(shop / "home") as home:
+        lease = Lease(home.store, "pipeline-shop")
+        assert lease.acquire(wait=0)
+        with Terminal([PROGRAM, "run", shop / "shop.py"], environment(), columns=200) as terminal:
+            terminal.wait_for("running already", 60)
+            assert terminal.end(60) == 1
+        lease.release()
+    view, _, _ = terminal.seen.partition("tailrace: ")
+    assert "FROM" not in view
+    assert view.endswith(ERASED), view[-50:]
 
 
 def _workers(driver: int) -> list[int]:

@@ -67,6 +67,8 @@ class RunView:
         from rich.console import Group
         from rich.text import Text
 
+        if not status["sources"] and not status["sinks"]:
+            return self._head(status)
         troubles = [status["error"], *(s["error"] for s in status["sinks"].values())]
         shown = [Text(trouble, "red") for trouble in troubles if trouble]
         shown += [Text(f"{name}: {told}", "yellow") for name, s in status["sinks"].items() if (told := failures(s))]
