@@ -83,6 +83,15 @@ def test_trouble_is_shown() -> None:
     assert line.endswith("lake running 900 rows, 300 behind for 2.0 h: disk full")
 
 
+def test_trouble_is_said_once() -> None:
+    """And behind the view, once the run has ended."""
+    made = status()
+    made.error = made.sinks["lake"].error = "a negative total"
+    assert drawn(RunView().live(made.shown())).count("a negative total") == 1
+    made.state = "stopped"
+    assert "a negative total" not in drawn(RunView().live(made.shown()))
+
+
 def test_messages_that_failed_and_were_passed_are_shown() -> None:
     made = status()
     assert "failed" not in drawn(RunView().live(made.shown())) + RunView().line(made.shown(), False)
