@@ -109,7 +109,7 @@ def test_a_large_batch_is_put_as_chunks_of_a_few_mebibytes() -> None:
     large = make_rows("t", pa.record_batch(columns), ["id"], mode=Mode.SYNC)
     with tailrace.open("memory://") as home:
         topic = CommitLog(home, "shop").topic
-        made = pack_up(home.store, topic.log, topic.described, [large])
+        made = stage_chunks(home.store, topic.log, topic.described, [large])
     assert made.records == 40
     assert max(heads.unpack(entry).size for entry in made.entries) <= 2 * staged_chunk.CHUNK_BYTES
 
