@@ -82,6 +82,26 @@ def test_that_rows_went_with_a_partition_is_known_until_the_table_is_copied(sour
         assert altered.find(connection, names, {}) == ({}, {"public.t"}), "nothing is known of it"
 
 
+@pytest.mark.parametrize("killed", [False, True])
+def test_a_partition_that_goes_while_its_table_waits_to_be_copied(source: Place, killed: bool) -> None:
+    """Its changes are in the sinks by then, also if the run was killed meanwhile: so the table is emptied first."""
+    source.run(SETUP)
+    names, altered = ["public.t"], Alterations(leave=False)
+    with psycopg.connect(source.uri, autocommit=True) as connection:
+        known = forms(connection, names)
+        altered.find(connection, names, known)
+        source.run(NEWER.format(ATTACH))
+        kept, emptied = altered.find(connection, names, known)
+        assert (list(kept), emptied, bool(altered)) == (names, set(), True)
+        if killed:
+            altered = Alterations(leave=False)
+            assert altered.find(connection, names, kept) == (kept, set())
+            altered = Alterations(leave=False)
+        source.run("ALTER TABLE t DETACH PARTITION newer")
+        assert altered.find(connection, names, kept) == ({}, {"public.t"})
+        assert not altered
+
+
 def test_a_new_partition_whose_rows_the_log_has_costs_no_copy(source: Place, sink: Place) -> None:
     source.run(SETUP)
     with Drive(source, sink, ["public.t"]) as drive:
