@@ -1,6 +1,7 @@
 """Alterations: what ALTER TABLE does to rows that are there, which no log says.
 
-Every row has a new column's default, or a column has another name, or USING has made other values of another type.  So
+Every row has a new column's default, or a column has another name, or USING has made other values of another type; and
+a new column without values may have the name of one that was dropped, whose values the sinks still have.  So
 the catalog is looked at now and then.  A table with a key that is altered so is copied again, over what is there, once
 all is read that was committed when it was noticed; one whose key is another is emptied first, as its rows have other
 ids, and so is another table under its name.  (For tables without a key see recopy.)
@@ -41,7 +42,8 @@ _PARTS = """
 _LOOK = f"""
     SELECT asked.n, keys.mark, array_agg(a.attnum),
            array_agg(concat_ws(' ', a.attname, a.atttypid, a.atttypmod)),
-           array_agg(a.atthasmissing OR a.atthasdef OR a.attnotnull),
+           array_agg(a.atthasmissing OR a.atthasdef OR a.attnotnull OR EXISTS (
+               SELECT FROM pg_attribute d WHERE d.attrelid = a.attrelid AND d.attisdropped AND d.attnum < a.attnum)),
            parts.found
     {catalog.ASKED}
     JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped
