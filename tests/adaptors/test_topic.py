@@ -24,7 +24,7 @@ from tailrace.adaptors.topic.sink import writer as writing
 from tailrace.adaptors.topic.sink.writer import TopicWriter
 from tailrace.adaptors.topic.source.reader import TopicReader
 from tailrace.coordination import guard
-from tailrace.errors import BadSetting, Fenced, NotReady, PositionLost
+from tailrace.errors import BadSetting, Fenced, NotReady, PositionLost, Rejected
 from tailrace.home import Home
 from tailrace.log.catalog import check_name
 from tailrace.log.record import Mode, Op
@@ -413,6 +413,17 @@ def test_a_run_thought_dead_finishes_nothing_more(home: Home) -> None:
             act()
     new.finish([new.stage([rows(1)])], WHO._replace(epoch=2), {"0": 3})  # an operator has gone back
     assert sum(1 for _ in home.topic("public-orders").records()) == 2
+
+
+def test_a_record_that_the_topic_does_not_take(home: Home) -> None:
+    writer = TopicWriter(TopicSink(home=home.url))
+    home.topic("public-t", 1, max_record_bytes=1000)
+    columns = pa.record_batch({"id": pa.array([1, 2]), "v": pa.array(["v" * 500, "v" * 1000])})
+    rows = make_rows("public.t", columns, ["id"])
+    assert writer.stage([rows.slice(0, 1)]).rows == 1
+    with pytest.raises(Rejected, match=r"over the 1,000 that the topic .* takes; `tailrace topic set") as refused:
+        writer.stage([rows])
+    assert refused.value.namespace == "public.t"
 
 
 def test_offsets_are_kept_where_nothing_is_appended(home: Home) -> None:

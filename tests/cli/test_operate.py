@@ -138,6 +138,7 @@ def test_by_its_file_a_pipeline_is_looked_for_in_the_home_that_the_file_names(sh
         ledger.report(home, "shop", Status("shop", "stopped").shown())
     assert cli("status", shop / "shop.py", "--json").json["state"] == "stopped"
     assert "there is no home in" in cli.fails("status", shop / "shop.py", "--home", shop / "elsewhere").err
+    assert "the pipeline's file, given in place of its name" in cli.fails("offset", "list", "shop").err
 
 
 def test_a_run_that_was_killed_is_shown_as_one(cli: Cli, shop: Path) -> None:

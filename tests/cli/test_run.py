@@ -18,7 +18,9 @@ from typing import Any
 import pytest
 from rich.console import Console
 
+import tailrace
 from tailrace.cli.runview import Rates, RunView
+from tailrace.coordination.lease import Lease
 from tailrace.pipeline.run.status import SinkStatus, SourceStatus, Status
 from tests.cli.runs import PROGRAM, Cli
 from tests.cli.terminal import Terminal
@@ -35,6 +37,10 @@ pipeline = (
     .save("tests.pipeline.toys:sink", name="c0", path="{folder}/c0")
 )
 """
+
+
+ERASED = "\x1b[1A\x1b[2K"
+"""The cursor goes up to the last line, which is erased."""
 
 
 # -- what is shown
@@ -75,6 +81,15 @@ def test_trouble_is_shown() -> None:
     line = RunView().line(made.shown(), False)
     assert line.startswith("copying (the source is away): 1,000 copied")
     assert line.endswith("lake running 900 rows, 300 behind for 2.0 h: disk full")
+
+
+def test_trouble_is_said_once() -> None:
+    """And behind the view, once the run has ended."""
+    made = status()
+    made.error = made.sinks["lake"].error = "a negative total"
+    assert drawn(RunView().live(made.shown())).count("a negative total") == 1
+    made.state = "stopped"
+    assert "a negative total" not in drawn(RunView().live(made.shown()))
 
 
 def test_messages_that_failed_and_were_passed_are_shown() -> None:
@@ -175,6 +190,19 @@ def test_ctrl_c_waits_for_a_writer_and_a_second_does_not(shop: Path) -> None:
         terminal.interrupt()
         assert terminal.end(10) == 130
     assert rows(shop / "c0") == []
+
+
+def test_a_run_that_is_refused_leaves_nothing_on_the_screen_but_why(shop: Path) -> None:
+    with tailrace.open(shop / "home") as home:
+        lease = Lease(home.store, "pipeline-shop")
+        assert lease.acquire(wait=0)
+        with Terminal([PROGRAM, "run", shop / "shop.py"], environment(), columns=200) as terminal:
+            terminal.wait_for("running already", 60)
+            assert terminal.end(60) == 1
+        lease.release()
+    view, _, _ = terminal.seen.partition("tailrace: ")
+    assert "FROM" not in view
+    assert view.endswith(ERASED), view[-50:]
 
 
 def _workers(driver: int) -> list[int]:

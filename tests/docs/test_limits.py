@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import re
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 import tailrace
 from tailrace import errors
-from tailrace.errors import BadEvent, BadName, BadRecord, BadSetting, TailraceError, TooLarge
+from tailrace.adaptors.rows.rows import make_rows
+from tailrace.console.jobs import Jobs
+from tailrace.errors import BadEvent, BadName, BadRecord, BadSetting, Busy, TailraceError, TooLarge
 from tailrace.events import Event
 from tailrace.home import Home
+from tailrace.log.record import Mode
+from tailrace.pipeline.ingest.commit_log import CommitLog, last_message
 
 PAGE = (Path(__file__).parents[2] / "docs" / "operations" / "limits.md").read_text()
 
@@ -120,3 +126,47 @@ def test_names_of_streams_and_ids_of_events(home: Home) -> None:
     events.stream("S-" + "s" * (name - 2)).append([Event("X", b"", id="i" * id)])
     refused(BadName, lambda: events.stream("S-" + "s" * (name - 1)).append([Event("X", b"")]))
     refused(BadEvent, lambda: events.stream("S-s").append([Event("X", b"", id="i" * (id + 1))]))
+
+
+def document(value: str) -> pa.RecordBatch:
+    columns = pa.record_batch({"id": pa.array([1]), "v": pa.array([value])})
+    return make_rows("t", columns, ["id"], mode=Mode.SYNC)
+
+
+def test_one_row_of_a_pipeline(home: Home) -> None:
+    limit, _ = row("one row")
+    assert limit.startswith("none in the commit log")
+    log = CommitLog(home, "shop")
+    log.begin(0)
+    size = 4 * log.topic.settings.max_record_bytes
+    assert log.take_in([document("v" * size)], 1)
+    (fetched,) = [one for one in log.topic.fetch() if one.data.num_rows]
+    assert len(fetched.data.column("data")[0].as_py()["v"]) == size
+
+
+def test_the_last_message_that_a_reader_is_handed() -> None:
+    limit, then = row("the data of the last message that a reader is handed")
+    assert "`data` is null" in then
+    most = first_number(limit) << 10
+    assert len(last_message(document("v" * (most - len('{"id":1,"v":""}'))))["data"]) == most
+    assert last_message(document("v" * most))["data"] is None
+
+
+def test_what_is_remembered_of_one_source(home: Home) -> None:
+    limit, then = row("a part of that, compressed")
+    assert "TooLarge" in then
+    log = CommitLog(home, "shop")
+    log.begin({"recopy": []})
+    names = [f"public.{n:x}{n * 2654435761 % 2**32:x}" for n in range(first_number(limit.partition("some")[2]) * 3)]
+    refused(TooLarge, lambda: log.take_in([document("v")], {"recopy": names}))
+    assert log.position == {"recopy": []}
+
+
+def test_jobs_that_run_at_the_same_time() -> None:
+    limit, then = row("jobs that run at the same time")
+    assert "refused" in then
+    jobs, over = Jobs(), threading.Event()
+    for _ in range(first_number(limit)):
+        jobs.start("scrub", lambda job: over.wait(30))
+    refused(Busy, lambda: jobs.start("scrub", lambda job: None))
+    over.set()

@@ -64,6 +64,18 @@ print(sum(len(batch) for batch in topic.read()))
 """
 
 
+def test_compressed_keys_are_taken_in_in_bounded_memory(tmp_path: Path) -> None:
+    """One object has more bytes of keys than there is memory for."""
+    with tailrace.open(tmp_path) as home:
+        topic = home.topic("keys", partitions=1, compression="zstd", compact=True, merge_bytes=8 * MIB)
+        with topic.producer() as out:
+            for n in range(COUNT):
+                out.send(b"%d" % (n % 3) + bytes(MIB), b"v", timestamp=1_000_000 + n)
+        topic.store.run(roll(topic.log, topic.store.run(topic.log.head())))
+    done = limited.python(COMPACT.replace('"zeros"', '"keys"'), str(tmp_path))
+    assert done.stdout.split() == ["3"], done.stderr
+
+
 def test_a_compressed_topic_is_compacted_in_bounded_memory(tmp_path: Path) -> None:
     """One object has many times more than there is memory for, and what stays of it is more than that, too."""
     with tailrace.open(tmp_path) as home:

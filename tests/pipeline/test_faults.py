@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import psycopg
+import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
@@ -230,6 +231,8 @@ def test_the_run_is_killed(server: Postgres, tmp_path: Path, rounds: int) -> Non
         with process(tmp_path, "run", "shop.py", "--once", env=env) as run:
             assert run.wait(240) == 0, (tmp_path / "said").read_text()
         it.check()
+        orders = pq.read_table(tmp_path / "state" / "public.orders" / "state.parquet").to_pylist()
+        assert sorted(f"({row['id']},{row['v']})" for row in orders) == sorted(it.source.texts("orders"))
         assert "not-a-secret" not in (tmp_path / "said").read_text()
 
 
@@ -247,5 +250,6 @@ pipeline = (
     .source("postgres", uri="${{SHOP}}", namespace=r"^public\\.", slot="{source}")
     .branch().save("postgres", uri="${{WAREHOUSE}}", create=True)
     .branch().save("tailrace", home="{home}/topics", topic="all")
+    .branch(namespace="orders").save("file", path="{home}/state", keep="state")
 )
 """

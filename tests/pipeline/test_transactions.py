@@ -104,6 +104,16 @@ def test_what_is_joined_has_a_cap() -> None:
     assert sum(one.num_rows for one in large) == 40
 
 
+def test_a_large_batch_is_put_as_chunks_of_a_few_mebibytes() -> None:
+    columns = {"id": pa.array(range(40)), "v": pa.array(["v" * MIB] * 40)}
+    large = make_rows("t", pa.record_batch(columns), ["id"], mode=Mode.SYNC)
+    with tailrace.open("memory://") as home:
+        topic = CommitLog(home, "shop").topic
+        made = stage_chunks(home.store, topic.log, topic.described, [large])
+    assert made.records == 40
+    assert max(heads.unpack(entry).size for entry in made.entries) <= 2 * staged_chunk.CHUNK_BYTES
+
+
 @pytest.mark.parametrize("inline", [True, False])
 def test_a_piece_of_very_many_chunks_is_one_commit(
     tmp_path: Path, inline: bool, monkeypatch: pytest.MonkeyPatch
@@ -126,18 +136,20 @@ def test_a_piece_of_very_many_chunks_is_one_commit(
         read_back(home, log, 76_800)
 
 
-def test_a_transaction_of_very_many_chunks_is_one_commit(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("count", [2600, 150])
+def test_a_transaction_of_very_many_chunks_is_one_commit(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The entries of 150 would fit into the head, but each small chunk is an action of the same write."""
     monkeypatch.setattr(staged_chunk, "CHUNK_BYTES", 1)
     with tailrace.open("memory://") as home:
         log = CommitLog(home, "shop", partitions=8)
         log.begin(0)
-        names = [f"t{n % 2}" for n in range(2600)]  # neighbours of another schema are not joined
+        names = [f"t{n % 2}" for n in range(count)]  # neighbours of another schema are not joined
         rows = [
             make_rows(name, pa.record_batch({"id": pa.array([n])}), ["id"], mode=Mode.SYNC)
             for n, name in enumerate(names)
         ]
         assert log.take_in(rows, 1)
-        read_back(home, log, 2600)
+        read_back(home, log, count)
 
 
 def read_back(home: Home, log: CommitLog, count: int) -> None:

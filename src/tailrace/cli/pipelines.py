@@ -24,11 +24,11 @@ PipelineArgument = Annotated[str, typer.Argument(metavar="PIPELINE", help="The p
 @contextmanager
 def pipeline_of(given: str, url: str | None) -> Iterator[tuple[Home, str]]:
     """The home of a pipeline and its name.  By its file, as `run` takes it, the home is the one that the file names."""
-    name = given
+    name, hint = given, ", and so does the pipeline's file, given in place of its name"
     if Path(given).suffix in (".py", ".toml") and Path(given).exists():
         definition = loaded(Path(given), url)
-        name, url = definition.name, definition.home
-    with opened(url) as home:
+        name, url, hint = definition.name, definition.home, ""
+    with opened(url, hint=hint) as home:
         yield home, name
 
 

@@ -25,6 +25,7 @@ from tailrace.errors import BadInput, BadSetting
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
+    from rich.console import RenderableType
 
     from tailrace.pipeline.define.definition import Definition
     from tailrace.pipeline.run.runner import Runner
@@ -221,8 +222,12 @@ def _watch(runner: Runner, work: threading.Thread, as_json: bool, out: TextIO) -
     if sys.stdout.isatty() and not as_json:
         from rich.live import Live
 
-        with Live(console=console(), refresh_per_second=4, get_renderable=lambda: shown.live(runner.status.shown())):
+        def show() -> RenderableType:
+            return shown.live(runner.status.shown())
+
+        with Live(console=console(), refresh_per_second=4, get_renderable=show) as live:
             work.join()
+            live.transient = not runner.status.sinks  # of a run that was refused nothing is left but why
         return
     last = time.monotonic()
     while work.is_alive():

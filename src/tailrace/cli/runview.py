@@ -67,8 +67,11 @@ class RunView:
         from rich.console import Group
         from rich.text import Text
 
-        troubles = [status["error"], *(s["error"] for s in status["sinks"].values())]
-        shown = [Text(trouble, "red") for trouble in troubles if trouble]
+        if not status["sources"] and not status["sinks"]:
+            return self._head(status)
+        troubles = dict.fromkeys([status["error"], *(s["error"] for s in status["sinks"].values())])
+        over = status["state"] == "stopped"  # what ended the run is said behind the view
+        shown = [Text(trouble, "red") for trouble in troubles if trouble and not over]
         shown += [Text(f"{name}: {told}", "yellow") for name, s in status["sinks"].items() if (told := failures(s))]
         health = [Text(status["health"], "dim")] if status["health"] else []
         return Group(self._head(status), Text(), self._sources(status), *health, Text(), self._sinks(status), *shown)

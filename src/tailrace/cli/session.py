@@ -22,8 +22,9 @@ def is_home(folder: Path) -> bool:
 
 
 @contextmanager
-def opened(url: str | None, *, make: bool = False) -> Iterator[Home]:
-    """Open a home.  Unless `make`, a folder that is none yet is refused: a typo must not leave one behind."""
+def opened(url: str | None, *, make: bool = False, hint: str = "") -> Iterator[Home]:
+    """Open a home.  Unless `make`, a folder that is none yet is refused: a typo must not leave one behind; `hint` says
+    where else the home may be named."""
     from tailrace import home as homes
 
     url = url or homes.DEFAULT
@@ -31,7 +32,7 @@ def opened(url: str | None, *, make: bool = False) -> Iterator[Home]:
     if folder is not None and not make and not is_home(folder) and not folder.is_file():
         raise HomeError(
             f"there is no home in {folder}; `tailrace home create {folder}` makes one, --home or TAILRACE_HOME says "
-            "where yours is"
+            f"where yours is{hint}"
         )
     with homes.open(url) as home:
         yield home

@@ -74,9 +74,7 @@ def starting(said: IO[bytes] | None) -> Iterator[None]:
         if said is not None:
             said.seek(0)
             text = f"{said.read().decode(errors='replace')}\n{text}"
-        found = re.search(
-            r"^(?:Exception in thread.*? |: |)[\w.]+\.\w*(?:Exception|Error): (.*)|^Error: (.*)", text, re.M
-        )
+        found = _JAVA.search(text)
         why = (found[1] or found[2]) if found else str(error).strip().split("\n", 1)[0]
         raise NotReady(
             f"Spark cannot be started: {why.rstrip('.;')}; look at --master and --conf, and with TAILRACE_SPARK_LOGS=1 "

@@ -38,6 +38,13 @@ CASES = {
     "detached": ["ALTER TABLE t DETACH PARTITION t_7"],
     "detached, and another one attached": ["ALTER TABLE t DETACH PARTITION t_7", NEWER.format(ATTACH)],
     "dropped": ["DROP TABLE t_7"],
+    "made, filled and dropped": [
+        "CREATE TABLE t_20 PARTITION OF t FOR VALUES IN (20)", FILL.format("t", 20), "DROP TABLE t_20",
+    ],
+    "attached, changed and detached": [
+        NEWER.format(ATTACH), "UPDATE t SET v = 'seen' WHERE region = 11 AND id % 2 = 0",
+        "ALTER TABLE t DETACH PARTITION newer", "UPDATE t SET v = 'later' WHERE region = 3",
+    ],
 }  # fmt: skip
 
 
@@ -73,6 +80,26 @@ def test_that_rows_went_with_a_partition_is_known_until_the_table_is_copied(sour
         altered.forget(names)
         assert altered.find(connection, names, now) == (now, set())
         assert altered.find(connection, names, {}) == ({}, {"public.t"}), "nothing is known of it"
+
+
+@pytest.mark.parametrize("killed", [False, True])
+def test_a_partition_that_goes_while_its_table_waits_to_be_copied(source: Place, killed: bool) -> None:
+    """Its changes are in the sinks by then, also if the run was killed meanwhile: so the table is emptied first."""
+    source.run(SETUP)
+    names, altered = ["public.t"], Alterations(leave=False)
+    with psycopg.connect(source.uri, autocommit=True) as connection:
+        known = forms(connection, names)
+        altered.find(connection, names, known)
+        source.run(NEWER.format(ATTACH))
+        kept, emptied = altered.find(connection, names, known)
+        assert (list(kept), emptied, bool(altered)) == (names, set(), True)
+        if killed:
+            altered = Alterations(leave=False)
+            assert altered.find(connection, names, kept) == (kept, set())
+            altered = Alterations(leave=False)
+        source.run("ALTER TABLE t DETACH PARTITION newer")
+        assert altered.find(connection, names, kept) == ({}, {"public.t"})
+        assert not altered
 
 
 def test_a_new_partition_whose_rows_the_log_has_costs_no_copy(source: Place, sink: Place) -> None:

@@ -93,11 +93,7 @@ def _cast(column: pa.Array[Any], field: pa.Field[Any]) -> pa.Array[Any]:
 def _check(batch: pa.RecordBatch, max_record_bytes: int) -> None:
     if not batch.num_rows:
         return
-    key, value = (pc.fill_null(pc.binary_length(batch.column(name)), 0) for name in ("key", "value"))
-    sizes = pc.add(key, value)
-    if batch.num_columns == 5:
-        sizes = _with_header_sizes(sizes, batch.column(4))
-    if (largest := pc.max(sizes).as_py()) > max_record_bytes:
+    if (largest := largest_record(batch)) > max_record_bytes:
         raise too_large(largest, max_record_bytes)
     marks = batch.column(1)
     if pc.max(marks).as_py() > 23 or pc.max(pc.bit_wise_and(marks, _THREE)).as_py() == 3:
@@ -105,6 +101,15 @@ def _check(batch: pa.RecordBatch, max_record_bytes: int) -> None:
     ends = pc.min_max(batch.column(0).view(pa.int64()))
     if not 0 <= ends["min"].as_py() <= ends["max"].as_py() <= MAX_TIMESTAMP:
         raise BadRecord("the column timestamp has values outside 1970 to 9999 (milliseconds since 1970)")
+
+
+def largest_record(batch: pa.RecordBatch) -> int:
+    """The bytes of the largest of some records: its key, its value and its headers."""
+    key, value = (pc.fill_null(pc.binary_length(batch.column(name)), 0) for name in ("key", "value"))
+    sizes = pc.add(key, value)
+    if "headers" in batch.schema.names:
+        sizes = _with_header_sizes(sizes, batch.column("headers"))
+    return int(pc.max(sizes).as_py())
 
 
 def _with_header_sizes(sizes: pa.Array[Any], headers: pa.Array[Any]) -> pa.Array[Any]:

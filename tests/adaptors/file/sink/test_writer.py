@@ -474,6 +474,13 @@ def test_a_folder_that_was_removed_is_missed(tmp_path: Path, emptied: bool) -> N
 
 
 # -- names
+@pytest.mark.parametrize(
+    ("one", "other"), [("x" * 300, "x" * 301), ("ä" * 100 + "1", "ä" * 100 + "2"), ("a/b", "a%2Fb"), ("_x", "%5Fx")]
+)
+def test_no_two_namespaces_share_a_folder(one: str, other: str) -> None:
+    assert folder_name(one) != folder_name(other)
+
+
 @pytest.mark.parametrize("name", ["public.orders", "a/b", "..", "_x", ".x", "", "ü\n%", 'a"b*?<>|:\\', "x" * 300])
 def test_namespaces_as_folders(tmp_path: Path, name: str) -> None:
     written(tmp_path, rows([1], name))

@@ -31,6 +31,7 @@ FILLS = {
     "two names": "ALTER TABLE t RENAME a TO x; ALTER TABLE t RENAME big TO a; ALTER TABLE t RENAME x TO big",
     "a type": "ALTER TABLE t ALTER n TYPE bigint USING n * 100",
     "a name for one that is dropped": "ALTER TABLE t DROP a; ALTER TABLE t RENAME big TO a",
+    "an empty column in place of one that is dropped": "ALTER TABLE t DROP a, ADD a text",
 }
 LEAVES = {
     "an empty column": "ALTER TABLE t ADD more int",
@@ -176,6 +177,14 @@ class TestRows:
         source18.run("UPDATE t SET n = 1000 WHERE id = 4")
         drive.follow()
         assert drive.altered == []
+        same(source18, sink18)
+
+    def test_a_column_that_comes_back_empty(self, drive: Drive, source18: Place, sink18: Place) -> None:
+        """The sink still has the values of the one that was dropped."""
+        source18.run("ALTER TABLE t DROP a; UPDATE t SET n = n + 1 WHERE id = 1")
+        drive.catch_up()
+        source18.run("ALTER TABLE t ADD a text")
+        drive.catch_up()
         same(source18, sink18)
 
     def test_changes_go_on_meanwhile(self, drive: Drive, source18: Place, sink18: Place) -> None:

@@ -59,6 +59,9 @@ class Collector:
     def relation(self, relation: Relation) -> Target:
         return Target(self.heard, self.keys)
 
+    def relation_again(self, relation: Relation) -> None:
+        self.heard.append(("again", relation.namespace))
+
     def commit(self, end: int, time: int) -> None:
         self.heard.append(("commit", end))
 
@@ -111,6 +114,11 @@ def test_a_transaction() -> None:
     ]
 
 
+def test_a_table_that_is_described_once_more() -> None:
+    """So the log does before the first change of each partition."""
+    assert decoded(RELATION, BEGIN, RELATION, COMMIT)[1] == ("again", "public.t")
+
+
 def test_without_a_key_an_update_is_a_delete_and_an_insert() -> None:
     same = about(b"U", b"O" + row(b"1", b"x") + b"N" + row(b"1", UNSET))
     other = about(b"U", b"O" + row(b"1", b"x") + b"N" + row(b"1", b"y"))
@@ -137,6 +145,7 @@ def test_streamed_transactions() -> None:
         b"c" + struct.pack(">I", 20) + commit,
         b"c" + struct.pack(">I", 10) + commit,
     )  # fmt: skip
-    assert [entry if entry[0] in ("begin", "commit") else entry[1][0] for entry in heard] == [
-        ("begin", 20), b"2", ("commit", 6), ("begin", 10), b"0", b"3", b"4", ("commit", 6),
+    heard = ["again" if entry[0] == "again" else entry for entry in heard]
+    assert [entry if entry[0] in ("begin", "commit") or entry == "again" else entry[1][0] for entry in heard] == [
+        ("begin", 20), b"2", ("commit", 6), ("begin", 10), "again", b"0", b"3", b"4", ("commit", 6),
     ]  # fmt: skip

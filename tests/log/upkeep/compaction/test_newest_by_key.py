@@ -11,7 +11,7 @@ from msgspec import structs
 
 from tailrace.log.format.chunk import OFFSETS, encode
 from tailrace.log.upkeep.compaction import newest_by_key
-from tailrace.log.upkeep.compaction.newest_by_key import NewestByKey, Rows, rows_of
+from tailrace.log.upkeep.compaction.newest_by_key import NewestByKey, Rows, each_rows
 from tailrace.log.upkeep.repack import RunToPack, with_offsets
 from tailrace.log.write.record_batch import batch_of
 
@@ -66,7 +66,7 @@ def test_records_of_neighbouring_pieces_keep_their_offsets(at_once: int, monkeyp
     """Also where compacted pieces, whose offsets have gaps, lie between others."""
     monkeypatch.setattr(newest_by_key, "BYTES_PER_COPY", at_once)
     pieces = [piece(b"ab", 0), piece(b"cd", 2), piece(b"ef", 4, [5, 7]), piece(b"gh", 8, [8, 9]), piece(b"ij", 10)]
-    found = rows_of(pieces)
+    found = [*each_rows(pieces)]
     assert [n for one in found for n in one.offsets.to_pylist()] == [0, 1, 2, 3, 5, 7, 8, 9, 10, 11]
     assert b"".join(k for one in found for k in one.batch.column("key").to_pylist()) == b"abcdefghij"
     assert all("offset" not in one.batch.schema.names for one in found)
@@ -77,7 +77,7 @@ def test_records_on_either_side_of_what_is_wholly_gone_keep_their_offsets() -> N
     """Of a compacted piece nothing may be left: no batch of it lies between its neighbours, which do not join."""
     gone = piece(b"xy", 2, [2, 3])
     gone = dataclasses.replace(gone, run=structs.replace(gone.run, length=0), data=memoryview(b""))
-    assert [one.offsets.to_pylist() for one in rows_of([piece(b"ab", 0), gone, piece(b"cd", 4)])] == [[0, 1], [4, 5]]
+    assert [one.offsets.to_pylist() for one in each_rows([piece(b"ab", 0), gone, piece(b"cd", 4)])] == [[0, 1], [4, 5]]
 
 
 def piece(keys: bytes, first: int, offsets: list[int] | None = None) -> RunToPack:

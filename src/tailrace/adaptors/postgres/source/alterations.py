@@ -1,12 +1,15 @@
 """Alterations: what ALTER TABLE does to rows that are there, which no log says.
 
-Every row has a new column's default, or a column has another name, or USING has made other values of another type.  So
+Every row has a new column's default, or a column has another name, or USING has made other values of another type; and
+a new column without values may have the name of one that was dropped, whose values the sinks still have.  So
 the catalog is looked at now and then.  A table with a key that is altered so is copied again, over what is there, once
 all is read that was committed when it was noticed; one whose key is another is emptied first, as its rows have other
 ids, and so is another table under its name.  (For tables without a key see recopy.)
 
 A partition that is attached brings its rows, one that is detached or dropped takes them along, and no log says so.  A
-partition that was made as one has had all its rows from the log.
+partition that was made as one has had all its rows from the log.  One that came and went between two looks leaves no
+trace in the catalog.  But before its first change the log describes its table once more.  Then the table is looked at,
+and of what was committed before that look, changes of rows that are not there any more become deletes.
 
 A position has the form of each table as of the last look at it.  That must be what the rows before the position were
 read with: a column that comes and is renamed between two looks leaves no trace in the catalog but its last name, and a
@@ -39,7 +42,8 @@ _PARTS = """
 _LOOK = f"""
     SELECT asked.n, keys.mark, array_agg(a.attnum),
            array_agg(concat_ws(' ', a.attname, a.atttypid, a.atttypmod)),
-           array_agg(a.atthasmissing OR a.atthasdef OR a.attnotnull),
+           array_agg(a.atthasmissing OR a.atthasdef OR a.attnotnull OR EXISTS (
+               SELECT FROM pg_attribute d WHERE d.attrelid = a.attrelid AND d.attisdropped AND d.attnum < a.attnum)),
            parts.found
     {catalog.ASKED}
     JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped
@@ -76,6 +80,12 @@ class Look:
         """What a position keeps of it."""
         form = self._form(max(self.columns))
         return form if self.parts is None else f"{form}.{self._parts(max(self.parts, default=0))}"
+
+    @property
+    def unsettled(self) -> str:
+        """What a position keeps of it until it is copied again: its partitions, to miss those that go meanwhile."""
+        key, last, _, parts = self.form.split(".")
+        return f"{key}.{last}.unsettled.{parts}"
 
     def _form(self, last: int) -> str:
         some = (f"{number} {column}" for number, column in sorted(self.columns.items()) if number <= last)
@@ -165,7 +175,9 @@ class Alterations:
         """Look at tables: the forms of those that are still what `known` says, as far as rows go, and which have
         another key, or lost some rows.  `complete`: of a table whose form is not known, its rows are not
         known either."""
-        found = look(connection, sorted({*namespaces} - self._waiting.keys()))
+        found = look(connection, sorted(namespaces))
+        self._see_waiting(connection, {name: found[name] for name in found.keys() & self._waiting.keys()})
+        found = {name: one for name, one in found.items() if name not in self._waiting}
         since = {name: self._since(name, one, known, complete) for name, one in found.items()}
         self._last |= found
         self._lost |= {name for name in since if since[name] == "parts"}
@@ -174,7 +186,26 @@ class Alterations:
         if changed := {name: found[name].form for name in since if since[name] == "rows" and name not in same}:
             lsn = ahead(connection)
             self._waiting |= {name: (lsn, form) for name, form in changed.items()}
+            same |= {name: found[name].unsettled for name in changed if found[name].parts is not None}
         return same, {name for name in since if since[name] in ("keys", "parts") and name not in same}
+
+    def _see_waiting(self, connection: Connection[Any], found: Mapping[str, Look]) -> None:
+        """Look at tables that will be copied again: partitions may come and go until then."""
+        for name, one in found.items():
+            then = self._last[name]
+            if one.parts is None or then.parts is None or one.parts.keys() == then.parts.keys():
+                continue
+            self._last[name] = one
+            if then.parts.keys() - one.parts.keys():
+                del self._waiting[name]
+                self._lost.add(name)
+            else:
+                self._waiting[name] = ahead(connection), one.form
+
+    def has_partitions(self, name: str) -> bool:
+        """Whether a table had partitions when it was last looked at."""
+        last = self._last.get(name)
+        return last is not None and last.parts is not None
 
     def _since(self, name: str, one: Look, known: Mapping[str, str], complete: bool) -> Altered:
         if name not in known:

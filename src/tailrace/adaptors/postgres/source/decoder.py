@@ -44,6 +44,9 @@ class Collector(Protocol):
     def relation(self, relation: Relation) -> FollowedTable | None:
         """A table as it is from now on; None if its changes are not wanted."""
 
+    def relation_again(self, relation: Relation) -> None:
+        """A table as it was: some of it, such as a partition, is new to the log."""
+
     def commit(self, end: int, time: int) -> None:
         """The transaction is complete."""
 
@@ -136,6 +139,8 @@ class Decoder:
         # Only these identities are the key: else the message says nothing of it, and the same one may mean another.
         if known is None or known[0] != relation or relation.identity not in "di":
             self._relations[relation.oid] = relation, self._collector.relation(relation)
+        else:
+            self._collector.relation_again(relation)
 
     def renew(self) -> None:
         """Ask again which tables are wanted."""

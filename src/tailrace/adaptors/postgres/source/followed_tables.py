@@ -136,6 +136,17 @@ class FollowedTables:
             self._compare(aside, relation)
         return True
 
+    def has_partitions(self, aside: Connection[Any], relation: Relation) -> bool:
+        """Whether a table has partitions that may come and go with their rows.  If so it is looked at: one that is
+        there now, and gone by the next look, would not be missed otherwise."""
+        if relation.namespace not in self.copied or self._settings.altered == "leave":
+            return False
+        if not self.altered.has_partitions(relation.namespace):
+            return False
+        if self._look(aside, [relation.namespace]):
+            self.looked = NEXT
+        return True
+
     def _compare(self, aside: Connection[Any], relation: Relation) -> None:
         """The log has a table with other columns than when it was last looked at: what the position says of it must be
         right before it passes over rows with these columns."""

@@ -79,7 +79,7 @@ class _Following:
     ) -> None:
         self._database, self._settings, self._tables = database, settings, tables
         self._types: dict[tuple[int, int], Type] = {}
-        self.session = LogSession(database, settings, self._describe, self._fetch, tables.point.lsn)
+        self.session = LogSession(database, settings, self._describe, self._fetch, self._notice, tables.point.lsn)
         self._collected, self._decoder = self.session.collected, self.session.decoder
         self._recopier = Recopier(self.session, tables, self._sign, is_noted)
         self._spoke = time.monotonic()
@@ -197,6 +197,11 @@ class _Following:
             return DescribedTable(columns, ())
         return DescribedTable(columns, keys, catalog.is_deferrable(aside, relation.oid))
 
-    def _fetch(self, changed: Changed, rows: list[Row]) -> list[bool]:
+    def _notice(self, relation: Relation, lsn: int) -> None:
+        doubtful = self._collected.doubtful
+        if doubtful.get(relation.namespace, -1) < lsn and self._tables.has_partitions(self.session.aside, relation):
+            doubtful[relation.namespace] = self.session.log_end("insert")  # after that look
+
+    def _fetch(self, changed: Changed, rows: list[Row]) -> list[bool] | None:
         table = changed.relation.schema, changed.relation.name
         return fetch(self.session.aside, table, changed.columns, changed.keys, rows)

@@ -22,26 +22,26 @@ ROWS_PER_QUERY = 1000
 
 def fetch(
     connection: Connection[Any], table: tuple[str, str], columns: Sequence[Column], keys: Sequence[int], rows: list[Row]
-) -> list[bool]:
-    """Fill in what is unset in rows, by their keys; which of them were found.  A table or column that is no longer
-    there finds nothing."""
+) -> list[bool] | None:
+    """Fill in what is unset in rows, by their keys; which of them were found.  None: the table, or a column, is no
+    longer there."""
+    import psycopg
+
     found: list[bool] = []
-    for start in range(0, len(rows), ROWS_PER_QUERY):
-        found += _some(connection, table, columns, keys, rows[start : start + ROWS_PER_QUERY])
+    try:
+        for start in range(0, len(rows), ROWS_PER_QUERY):
+            found += _some(connection, table, columns, keys, rows[start : start + ROWS_PER_QUERY])
+    except (psycopg.errors.UndefinedTable, psycopg.errors.UndefinedColumn, psycopg.errors.UndefinedObject):
+        return None
     return found
 
 
 def _some(
     connection: Connection[Any], table: tuple[str, str], columns: Sequence[Column], keys: Sequence[int], rows: list[Row]
 ) -> list[bool]:
-    import psycopg
-
     wanted = sorted({n for row in rows for n, value in enumerate(row) if value is UNSET})
     values = [[row[k].decode() for row in rows] for k in keys]
-    try:
-        answers = connection.execute(_query(table, columns, keys, wanted), values).fetchall()
-    except (psycopg.errors.UndefinedTable, psycopg.errors.UndefinedColumn, psycopg.errors.UndefinedObject):
-        return [False] * len(rows)
+    answers = connection.execute(_query(table, columns, keys, wanted), values).fetchall()
     found = [False] * len(rows)
     for number, *texts in answers:
         row, found[number - 1] = rows[number - 1], True

@@ -12,7 +12,7 @@ from tailrace.adaptors.postgres.settings import PostgresSource
 from tailrace.adaptors.postgres.source.decoder import Decoder
 from tailrace.adaptors.postgres.source.log_stream import LogStream
 from tailrace.adaptors.postgres.source.position import lsn_number
-from tailrace.adaptors.postgres.source.transaction import Collected, DescribedTable, Fetch
+from tailrace.adaptors.postgres.source.transaction import Collected, DescribedTable, Fetch, Notice
 from tailrace.errors import Unavailable
 
 if TYPE_CHECKING:
@@ -38,11 +38,12 @@ class LogSession:
         settings: PostgresSource,
         describe: Callable[[Relation], DescribedTable | None],
         fetch: Fetch,
+        notice: Notice,
         durable: int,
     ) -> None:
         self.database, self.settings, self.durable = database, settings, durable
         limits = {"max_rows": settings.batch_rows, "max_bytes": settings.batch_bytes}
-        self.collected = Collected(describe, fetch, **limits, alive=self.alive)
+        self.collected = Collected(describe, fetch, **limits, alive=self.alive, notice=notice)
         self.decoder = Decoder(self.collected)
         self.aside: Connection[Any] = database.open()
         self._stream: LogStream | None = None

@@ -27,8 +27,10 @@ class DescribedTable(NamedTuple):
     deferrable: bool = False
 
 
-Fetch = Callable[["Changed", list[Row]], list[bool]]
-"""Fills in what rows leave unset; says which were found."""
+Fetch = Callable[["Changed", list[Row]], list[bool] | None]
+"""Fills in what rows leave unset; says which were found, or None if the table can no longer be asked."""
+Notice = Callable[[Relation, int], None]
+"""Called each time the log describes a table, with where in the log the transaction commits."""
 
 
 class Changed:
@@ -107,12 +109,14 @@ class Changed:
         """All of them as rows, and begin again."""
         if self._wanting:
             self._fill(self._collected.fetch)
+        if self.rows and self.keys and self._collected.doubts(self.namespace, self._transactions[0]):
+            self._leave(self._collected.fetch)
         batch = self._built() if self.rows else None
         self._clear()
         return batch
 
     def _fill(self, fetch: Fetch) -> None:
-        found = fetch(self, [self.rows[n] for n in self._wanting])
+        found = fetch(self, [self.rows[n] for n in self._wanting]) or [False] * len(self._wanting)
         for n, there in zip(self._wanting, found, strict=True):
             if there and self._ops[n] == Op.DELETE:  # one row has left this id, and another has it
                 self._ops[n] = Op.INSERT
@@ -124,6 +128,18 @@ class Changed:
         self._stamps = [self._stamps[n] for n in keep]
         self._transactions = [self._transactions[n] for n in keep]
         self._positions = [self._positions[n] for n in keep]
+        self._partial = [n for n, row in enumerate(self.rows) if UNSET in row]
+
+    def _leave(self, fetch: Fetch) -> None:
+        """Rows that are no longer there may have left with a partition, which the log does not show: so they leave now.
+        If it was by a change, this one is in the log, too."""
+        until = self._collected.doubtful[self.namespace]
+        came = [n for n, op in enumerate(self._ops) if op != Op.DELETE and self._transactions[n] <= until]
+        ids = [[value if n in self.keys else None for n, value in enumerate(self.rows[row])] for row in came]
+        for n, there in zip(came, fetch(self, ids) or [True] * len(came), strict=True):
+            if not there:
+                self._ops[n] = Op.DELETE
+                self.rows[n] = [value if at in self.keys else UNSET for at, value in enumerate(self.rows[n])]
         self._partial = [n for n, row in enumerate(self.rows) if UNSET in row]
 
     def _built(self) -> pa.RecordBatch:
@@ -161,9 +177,12 @@ class Collected(ChangeBuffer[Changed]):
         max_rows: int,
         max_bytes: int,
         alive: Callable[[], None] = lambda: None,
+        notice: Notice = lambda relation, lsn: None,
     ) -> None:
         super().__init__(max_rows=max_rows, max_bytes=max_bytes, alive=alive)
-        self._describe, self.fetch = describe, fetch
+        self._describe, self.fetch, self._notice = describe, fetch, notice
+        self.doubtful: dict[str, int] = {}
+        """Tables with a key that may have had partitions which are gone, and until where in the log."""
         self.end = 0
         self.copied: int | None = 0
         """Until where in the log changes may be of rows that no copy has seen whole."""
@@ -191,7 +210,16 @@ class Collected(ChangeBuffer[Changed]):
     def relation(self, relation: Relation) -> Changed | None:
         """A table as it is from now on."""
         described = self._describe(relation)
+        self._notice(relation, self.transaction)
         return None if described is None else Changed(self, relation, described)
+
+    def relation_again(self, relation: Relation) -> None:
+        """A table as it was."""
+        self._notice(relation, self.transaction)
+
+    def doubts(self, namespace: str, lsn: int) -> bool:
+        """Whether changes of a table that are committed here may be of a partition that is gone."""
+        return lsn <= self.doubtful.get(namespace, -1)
 
     def commit(self, end: int, time: int) -> None:
         """The transaction is complete."""

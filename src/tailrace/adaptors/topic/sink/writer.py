@@ -25,7 +25,7 @@ from tailrace.adaptors.topic.settings import TopicSink
 from tailrace.adaptors.topic.sink.guards import BatchGuard, SinkGuard, sink_key, store_alone
 from tailrace.adaptors.topic.sink.manifest import Manifests, Topics, groups
 from tailrace.coordination import guard
-from tailrace.errors import Fenced, ObjectMissing, Unavailable
+from tailrace.errors import Fenced, ObjectMissing, Rejected, Unavailable
 from tailrace.home import is_there
 from tailrace.log.catalog import bucket_key, ids
 from tailrace.log.format.chunk import Chunk
@@ -33,6 +33,7 @@ from tailrace.log.record import Op, attributes
 from tailrace.log.topic import Topic
 from tailrace.log.write.buffer import Buffer
 from tailrace.log.write.guarded_append import commit_guarded
+from tailrace.log.write.input import largest_record
 from tailrace.log.write.placement import Placed, place
 from tailrace.log.write.staged_chunk import CHUNK_BYTES, StagedChunks, place_staged, stage_chunks
 from tailrace.storage.calls import Steps
@@ -149,11 +150,13 @@ class TopicWriter(HomeEnd, Writer):
         counts: dict[str, int] = {}
         for batch in rows:
             namespace = namespace_of(batch)
-            name = self._topic(namespace).name
+            topic = self._topic(namespace)
+            name = topic.name
             counts[namespace] = counts.get(namespace, 0) + batch.num_rows
             if not batch.num_rows:  # its topic is there now
                 continue
             records = records_from(batch, shared=self._settings.topic is not None)
+            _check_size(namespace, topic, records)
             waiting.setdefault(name, []).append(records)
             sizes[name] = sizes.get(name, 0) + records.nbytes
             if sizes[name] >= CHUNK_BYTES:
@@ -219,6 +222,17 @@ class TopicWriter(HomeEnd, Writer):
             if not topic.store.run(commit_guarded([placed], SinkGuard(key, item)))[0]:
                 raise _overtaken(who)
             told |= more
+
+
+def _check_size(namespace: str, topic: Topic, records: pa.RecordBatch) -> None:
+    """Refuse records that no producer could send: who reads the topic counts on it."""
+    largest, most = largest_record(records), topic.settings.max_record_bytes
+    if largest > most:
+        raise Rejected(
+            f"{namespace}: a record has {largest:,} bytes, over the {most:,} that the topic {topic.name!r} takes; "
+            f"`tailrace topic set {topic.name} max_record_bytes=…` allows more",
+            namespace=namespace,
+        )
 
 
 def _commands(partitions: Sequence[int], namespace: str, name: str) -> Chunk:

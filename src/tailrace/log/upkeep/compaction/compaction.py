@@ -22,9 +22,10 @@ from typing import NamedTuple
 
 from tailrace.coordination import guard
 from tailrace.log.format import head as heads
+from tailrace.log.format.chunk import CompactBy
 from tailrace.log.format.head import Page
 from tailrace.log.topic_log import TopicLog
-from tailrace.log.upkeep.compaction.newest_by_key import NewestByKey, Rows, rows_of
+from tailrace.log.upkeep.compaction.newest_by_key import NewestByKey, each_rows
 from tailrace.log.upkeep.compaction.rewrite import rewrite
 from tailrace.log.upkeep.compaction.round import (
     CompactionRound,
@@ -90,7 +91,7 @@ def _begin(log: TopicLog, how: CompactionSettings, mark: Item | None, told: Told
         number = page.last + 1
         told(0)
         if page.last > done:
-            if not (yield from _collect_keys(log, page, begun, how.size)):
+            if not (yield from _collect_keys(log, page, begun, how)):
                 return None
             begun.upto = page.last
             begun.taken.add((page.first, page.revision))
@@ -117,15 +118,15 @@ def _sizes(log: TopicLog, how: CompactionSettings, done: int) -> Steps[tuple[int
     return clean, dirty
 
 
-def _collect_keys(log: TopicLog, page: Page, begun: CompactionRound, size: int) -> Steps[bool]:
+def _collect_keys(log: TopicLog, page: Page, begun: CompactionRound, how: CompactionSettings) -> Steps[bool]:
     """Collect the keys of a page, except those that cannot be read; False if another upkeep replaced the page
     meanwhile."""
     chunks, at, unread = (yield from opened(log, page, begun)), heads.plus(page.base, {}), len(begun.unread)
-    for group in groups(chunks or (), size):
-        for some, found in (yield from read_around(log, group, at, _keys, begun.unread, begun.passed)):
-            for q, each in (found or {}).items():
-                for rows in each:
-                    begun.newest.add(q, rows)
+    for group in groups(chunks or (), how.size):
+        parts = yield from read_around(log, group, at, lambda pieces: _keys(pieces, how.by), begun.unread, begun.passed)
+        for some, found in parts:
+            if found is not None:
+                begun.newest.add_all(found)
             at = heads.plus(at, heads.counts_of(some))
     if chunks is None:
         begun.passed_page(page)
@@ -133,6 +134,11 @@ def _collect_keys(log: TopicLog, page: Page, begun: CompactionRound, size: int) 
     return clean or (yield from as_read(log, [page]))
 
 
-def _keys(pieces: Mapping[int, Sequence[RunToPack]]) -> dict[int, list[Rows]]:
-    """The keys and offsets of some records."""
-    return {q: rows_of(some, "key", "unset") for q, some in pieces.items()}
+def _keys(pieces: Mapping[int, Sequence[RunToPack]], by: CompactBy) -> NewestByKey:
+    """The newest of some records by themselves: of a chunk that cannot be read to its end nothing is taken in.  However
+    well keys are compressed, only some of them are decoded at once."""
+    newest = NewestByKey(by)
+    for q, some in pieces.items():
+        for rows in each_rows(some, "key", "unset"):
+            newest.add(q, rows)
+    return newest

@@ -84,11 +84,6 @@ class _ReadBatch:
         return follows and bool(self.batch.schema.equals(after.batch.schema, check_metadata=True))
 
 
-def rows_of(pieces: Iterable[RunToPack], *columns: str) -> list[Rows]:
-    """The records of some neighbouring pieces, all at once: see `each_rows`."""
-    return list(each_rows(pieces, *columns))
-
-
 def each_rows(pieces: Iterable[RunToPack], *columns: str) -> Iterator[Rows]:
     """The records of some neighbouring pieces, those of the same schema together, but not more than the processor's
     cache holds; only these columns, if any.  Compressed batches are uncompressed as the caller asks for them."""
@@ -137,17 +132,31 @@ class NewestByKey:
         if stands is not None:
             keys, offsets = keys.filter(stands), offsets.filter(stands)
         if len(keys):
-            self._waiting.setdefault(partition, []).append(pa.table({"key": keys, "offset": offsets}))
-            self._size += int(keys.nbytes + offsets.nbytes)
+            # Copied, since these may be parts of a chunk, which would stay in memory whole.
+            self._wait(partition, pa.table({"key": pa.concat_arrays([keys]), "offset": pa.concat_arrays([offsets])}))
+
+    def add_all(self, later: NewestByKey) -> None:
+        """Take in what another one knows of later records."""
+        for known in (later._found, later._waiting):
+            for q, tables in known.items():
+                for table in tables if isinstance(tables, list) else [tables]:
+                    self._wait(q, table)
+
+    def _wait(self, partition: int, table: pa.Table) -> None:
+        """From time to time all but the newest are forgotten."""
+        self._waiting.setdefault(partition, []).append(table)
+        self._size += int(table.nbytes)
+        if self._size > BYTES_BEFORE_THINNING and self._size > self._known:
+            self.settle()
+
+    @property
+    def _known(self) -> int:
+        return int(sum(table.nbytes for table in self._found.values()))
 
     @property
     def size(self) -> int:
-        """The bytes of memory in use. From time to time all but the newest records of each key are forgotten."""
-        known = int(sum(table.nbytes for table in self._found.values()))
-        if self._size > max(BYTES_BEFORE_THINNING, known):
-            self.settle()
-            return int(sum(table.nbytes for table in self._found.values()))
-        return known + self._size
+        """The bytes of memory in use."""
+        return self._known + self._size
 
     def settle(self) -> None:
         """Forget all but the newest.  Records come in the order of their offsets, so the last one of a key is its
