@@ -16,7 +16,7 @@ from typing import Any
 
 from tailrace.coordination import guard
 from tailrace.coordination.rules import rules
-from tailrace.errors import BadToken, PositionLost
+from tailrace.errors import BadToken, PositionLost, TooLarge
 from tailrace.log.record import Mode, Op, attributes
 from tailrace.log.topic import Topic
 from tailrace.log.write.buffer import Buffer
@@ -87,6 +87,8 @@ class StreamCopy:
         else:
             self._stream, self._item = self._resumed(engine, item), item
         self._stored_at = time.monotonic()
+        self._cut_off = False
+        """Whether a batch was begun that an error or Ctrl-C has cut off: the stream is ahead of what is stored."""
 
     def _begun(self) -> Steps[Item]:
         """Store where the copy begins, so that a start at "latest" is the same place after a crash."""
@@ -164,18 +166,43 @@ class StreamCopy:
 
     # -- within
     def _batch(self) -> int | None:
-        """Copy the next changes: how many, 0 if another process was quicker; None if there are none right now."""
-        buffer = Buffer(
-            self._topic.log.partitions, self._topic.described.settings.max_record_bytes, self._topic.log.next_turn()
-        )
-        while buffer.rows < MAX_RECORDS and buffer.size < MAX_BYTES and (record := next(self._stream)) is not None:
-            change = document(record)
-            value = encode({"table": self._table, **change})
-            marks = attributes(Mode.SYNC, OPS[record.meta.event.type])
-            buffer.add(encode(change["key"]), value, change["meta"]["created_at"], None, marks)
+        """Copy the next changes: how many, 0 if another process was quicker; None if there are none right now.
+
+        A batch that is cut off by an error may be in the topic or not: the next call goes on behind what is stored."""
+        if self._cut_off:
+            item = self._store.run(guard.read(self._key))
+            assert item is not None
+            self._stream.move_to(item["position"])
+            self._item = item
+        self._cut_off = True
+        copied = self._copy_next()
+        self._cut_off = False
+        return copied
+
+    def _copy_next(self, most: int | None = None) -> int | None:
+        """Copy up to so many.  What comes before a change that cannot be read or copied is copied first: then the next
+        call meets the error."""
+        settings = self._topic.described.settings
+        buffer = Buffer(self._topic.log.partitions, settings.max_record_bytes, self._topic.log.next_turn())
+        while buffer.rows < (most or MAX_RECORDS) and buffer.size < MAX_BYTES:
+            try:
+                record = next(self._stream)
+            except Exception:
+                if buffer.rows:
+                    break
+                raise
+            if record is None:
+                break
+            try:
+                self._add(buffer, record)
+            except Exception:
+                if not buffer.rows:
+                    raise
+                self._stream.move_to(self._item["position"])
+                return self._copy_next(buffer.rows)
         if not buffer.rows:
             return None
-        chunk = buffer.encode(self._topic.described.settings.compression)
+        chunk = buffer.encode(settings.compression)
         placed = self._store.run(place(self._topic.log, chunk))
         progress = CopyProgress(self._key, self._item, self._stream.token, buffer.rows)
         won, item = self._store.run(commit_guarded([placed], progress))
@@ -184,6 +211,15 @@ class StreamCopy:
         if not won:
             self._stream.move_to(self._item["position"])
         return buffer.rows if won else 0
+
+    def _add(self, buffer: Buffer, record: Record[dict[str, Any]]) -> None:
+        change = document(record)
+        key, value = encode(change["key"]), encode({"table": self._table, **change})
+        marks = attributes(Mode.SYNC, OPS[record.meta.event.type])
+        try:
+            buffer.add(key, value, change["meta"]["created_at"], None, marks)
+        except TooLarge as error:
+            raise TooLarge(f"the change of item {key.decode():.200} of table {self._table!r}: {error}") from None
 
     def _store_token(self) -> None:
         """Store where the stream stands though nothing was copied."""
