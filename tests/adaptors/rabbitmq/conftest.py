@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from tailrace.adaptors.rabbitmq.source import queue_follower, stream_follower
 from tests.adaptors.rabbitmq.place import Place
 from tests.conftest import started
 from tests.servers import rabbitmq as servers
@@ -22,6 +23,14 @@ def rabbitmq() -> Iterator[RabbitServer]:
     with started("RabbitMQ", lambda: servers.rabbitmq(streams=True)) as server:
         assert isinstance(server, RabbitServer)
         yield server
+
+
+@pytest.fixture(autouse=True)
+def soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Receivers that have nothing say so sooner."""
+    for module in (queue_follower, stream_follower):
+        monkeypatch.setattr(module, "BEAT_SECONDS", 0.2)
+    monkeypatch.setattr(queue_follower, "LOOK_SECONDS", 0.2)
 
 
 @pytest.fixture

@@ -7,10 +7,12 @@ import time
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
+import msgspec
 import pika
 
-from tailrace.adaptors.rabbitmq.settings import RabbitSink
+from tailrace.adaptors.rabbitmq.settings import RabbitSink, RabbitSource
 from tailrace.adaptors.rabbitmq.sink.writer import RabbitWriter
+from tailrace.adaptors.rabbitmq.source.reader import RabbitReader
 
 PATIENCE = 60.0
 
@@ -112,6 +114,12 @@ class Place:
         return found
 
     # -- ends
+    def reader(self, **settings: Any) -> RabbitReader:
+        """A new reader of queues, streams and super streams of the test."""
+        kinds = ("queues", "streams", "super_streams")
+        given = {name: [self.prefix + one for one in settings.pop(name, ())] for name in kinds} | settings
+        return RabbitReader(msgspec.convert({"uri": self.uri, "stream_port": self.stream_port, **given}, RabbitSource))
+
     def writer(self, **settings: Any) -> RabbitWriter:
         """A new writer to these queues."""
         return RabbitWriter(RabbitSink(**{"uri": self.uri, "routing_key": self.prefix + "{namespace}", **settings}))

@@ -35,8 +35,8 @@ class RabbitSource(RabbitSettings, frozen=True, kw_only=True, forbid_unknown_fie
     streams: Annotated[Names, Meta(description="streams, which keep what is read")] = ()
     super_streams: Annotated[Names, Meta(description="super streams: each partition is followed by itself")] = ()
     stream_port: Annotated[
-        int | None, Meta(description="of the stream plugin; if not given 5552, with TLS 5551", ge=1, le=65535)
-    ] = None
+        int, Meta(description="of the stream plugin; 0: its own, 5552, with TLS 5551", ge=0, le=65535)
+    ] = 0
     start: Annotated[
         str,
         Meta(description="where streams are read from at first: earliest, latest, or a time as 2026-01-31T12:00:00Z"),

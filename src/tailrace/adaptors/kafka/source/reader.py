@@ -9,11 +9,12 @@ from collections.abc import Generator, Iterator, Sequence
 from functools import cached_property
 
 from tailrace.adaptors.contract import Changes, Namespace, Position, Reader
+from tailrace.adaptors.formats.start import moment
 from tailrace.adaptors.kafka.cluster import Cluster
 from tailrace.adaptors.kafka.names import namespaces_of
 from tailrace.adaptors.kafka.settings import KafkaSource
 from tailrace.adaptors.kafka.source.follower import Follower
-from tailrace.adaptors.kafka.source.position import Group, GroupPosition, grouped, moment
+from tailrace.adaptors.kafka.source.position import Group, GroupPosition, grouped
 from tailrace.errors import NotReady
 
 

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from tailrace.adaptors.rabbitmq.broker import ANSWER_SECONDS, Broker
+from tailrace.adaptors.rabbitmq.broker import Broker
 from tailrace.adaptors.rabbitmq.errors import NOT_FOUND, PRECONDITION, code_of, failed
 from tailrace.adaptors.rabbitmq.settings import RabbitSink
 from tailrace.adaptors.rabbitmq.sink.messages import Outgoing
@@ -22,6 +22,7 @@ WINDOW_BYTES = 32 * 1024 * 1024
 """So much is on its way at most, but always one message."""
 CONFIRM_SECONDS = 60.0
 """So long nothing is confirmed before the broker is given up."""
+CLOSE_SECONDS = 5.0
 WATCH_SECONDS = 0.5
 _SIZE = re.compile(r"message size (\d+)")
 
@@ -88,9 +89,16 @@ class Publication:
         self._over, self._error = True, error
         if self._connection.is_open:
             self._connection.close()
-            self._connection.ioloop.call_later(ANSWER_SECONDS, self._connection.ioloop.stop)
+            # A broker that blocks publishers reads nothing from them, and so never answers.
+            self._connection.ioloop.call_later(CLOSE_SECONDS if self._blocked is None else 0, self._abort)
         else:
             self._connection.ioloop.stop()
+
+    def _abort(self) -> None:
+        """Drop a connection whose end the broker has not confirmed; `_lost` comes of it."""
+        transport = self._connection._transport
+        if transport is not None:
+            transport.abort()
 
     # -- messages
     def _send(self) -> None:
