@@ -99,6 +99,11 @@ class StreamClient:
 
     def partitions(self, super_stream: str) -> list[str]:
         """The streams of a super stream, in their order; none if it is not there."""
+        from rstream import schema
+        from rstream.constants import Key
+
+        # RabbitMQ 3.10 does not mark this answer as one.  No broker asks a client for partitions.
+        schema.registry[False, Key.Partitions] = schema.SuperStreamPartitionsResponse
         return list(self._call(self._client.partitions(super_stream), f"asking for the super stream {super_stream}"))
 
     def subscribe(self, stream: str, kind: str, value: int | None = None) -> None:
@@ -140,11 +145,21 @@ class StreamClient:
         """End the connection, and the thread."""
         if self._client is not None and self._thread.is_alive():
             with contextlib.suppress(Exception):
-                asyncio.run_coroutine_threadsafe(self._client.close(), self._loop).result(ANSWER_SECONDS)
+                asyncio.run_coroutine_threadsafe(self._closed(), self._loop).result(ANSWER_SECONDS)
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(ANSWER_SECONDS)
         if not self._thread.is_alive():
             self._loop.close()
+
+    async def _closed(self) -> None:
+        """The client leaves a connection open that was lost before it could say so."""
+        connection = self._client._conn
+        try:
+            await self._client.close()
+        finally:
+            if connection is not None and connection._writer is not None:
+                connection._writer.transport.abort()
+                await asyncio.sleep(0)
 
 
 def _nothing(_: Any) -> None:
