@@ -12,7 +12,8 @@ from collections.abc import Iterator
 from tailrace.errors import NotReady, TailraceError, Unavailable
 
 NOT_FOUND, LOCKED, PRECONDITION, REFUSED, NOT_ALLOWED = 404, 405, 406, 403, 530
-_QUOTED = re.compile(r"'([^']*)'")
+_CLOSED = re.compile(r"""\((\d{3})\) ["'](.*)["']""")
+"""How pika writes what a broker closed a connection with, where it keeps nothing but the text."""
 
 
 class Address:
@@ -41,14 +42,20 @@ def causes(error: BaseException) -> Iterator[BaseException]:
 
 def code_of(error: BaseException) -> int:
     """The number that the broker closed a channel or a connection with; 0 if it did not."""
-    return next((code for one in causes(error) if (code := getattr(one, "reply_code", 0))), 0)
+    for one in causes(error):
+        if code := getattr(one, "reply_code", 0):
+            return int(code)
+        if closed := _CLOSED.search(str(one)):
+            return int(closed[1])
+    return 0
 
 
 def text_of(error: BaseException) -> str:
     """What happened, in one line."""
     for one in causes(error):
-        if said := getattr(one, "reply_text", ""):
-            return str(said).splitlines()[0].removeprefix("NOT_FOUND - ").removeprefix("PRECONDITION_FAILED - ")
+        closed = _CLOSED.search(str(one))
+        if said := getattr(one, "reply_text", "") or (closed and closed[2]):
+            return str(said).splitlines()[0].rpartition(" - ")[2]
     last = [one for one in causes(error) if str(one)][-1:] or [error]
     return (str(last[0]).strip().splitlines() or [""])[0] or type(last[0]).__name__
 
