@@ -108,7 +108,11 @@ def send(place: Place, name: str, numbers: range) -> None:
 
 @pytest.mark.parametrize("rounds", ROUNDS)
 def test_a_broker_that_is_killed(mortal: Mortal, rounds: int) -> None:
-    place = Place(mortal.server.uri(), mortal.server.streams, "mortal.")
+    with Place(mortal.server.uri(), mortal.server.streams, "mortal.") as place:
+        _work_while_it_is_killed(place, mortal, rounds)
+
+
+def _work_while_it_is_killed(place: Place, mortal: Mortal, rounds: int) -> None:
     place.make("orders")
     place.make("log", x_queue_type="stream")
     place.make("copy")
