@@ -22,7 +22,7 @@ ROUNDS = [pytest.param(1), pytest.param(50, marks=[pytest.mark.soak, pytest.mark
 def test_a_queue_into_files_and_another_queue(place: Place, tmp_path: Path, rounds: int) -> None:
     found = re.search(r"```python\n(# file: orders.py\n.*?)```", GUIDE.read_text(), re.DOTALL)
     assert found is not None
-    (tmp_path / "orders.py").write_text(found[1].replace('"orders', f'"{place.prefix}orders'))
+    (tmp_path / "orders.py").write_text(re.sub(r'(queues=\["|routing_key=")', rf"\g<1>{place.prefix}", found[1]))
     place.make("orders")
     place.make("orders-copy")
     env, rng, sent = {"RABBIT": place.uri}, random.Random(rounds), 0

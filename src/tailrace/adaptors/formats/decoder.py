@@ -8,6 +8,7 @@ from typing import Protocol
 import pyarrow as pa
 
 from tailrace.adaptors.formats.cloud_events import CloudEventsDecoder
+from tailrace.adaptors.formats.codec import Codec
 from tailrace.adaptors.formats.debezium import DebeziumDecoder
 from tailrace.adaptors.formats.documents import JsonDecoder, TextDecoder
 from tailrace.adaptors.formats.received import FormatSettings, Received
@@ -21,7 +22,7 @@ class Decoder(Protocol):
         """The rows of some records of one topic, those of each partition in their order; it has so many."""
 
 
-def decoder(settings: FormatSettings, beside: str) -> Decoder:
+def decoder(settings: FormatSettings, beside: str, codec: Codec | None = None) -> Decoder:
     """What the settings ask for; `beside` is the field of a document for what is known of its record."""
     if settings.format == "bytes":
         return BytesDecoder()
@@ -29,4 +30,4 @@ def decoder(settings: FormatSettings, beside: str) -> Decoder:
         return DebeziumDecoder(settings)
     if settings.format == "cloudevents":
         return CloudEventsDecoder()
-    return TextDecoder(settings, beside) if settings.format == "text" else JsonDecoder(settings, beside)
+    return TextDecoder(settings, beside) if settings.format == "text" else JsonDecoder(settings, beside, codec)

@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 
+from tailrace.adaptors.formats.codec import Codec
 from tailrace.adaptors.formats.received import FormatSettings, Received, bad, stamp_of
 from tailrace.adaptors.rows.json_text import to_json
 from tailrace.adaptors.rows.message import Message as Row
@@ -22,9 +23,11 @@ AS_BYTES = 'format = "bytes" takes every record as it is'
 
 
 class JsonDecoder:
-    """Makes a document of each record.  `beside` is the field for what is known of it, if the settings ask for that."""
+    """Makes a document of each record.  `beside` is the field for what is known of it, if the settings ask for that;
+    `codec` decodes what is not plain JSON."""
 
-    def __init__(self, settings: FormatSettings, beside: str) -> None:
+    def __init__(self, settings: FormatSettings, beside: str, codec: Codec | None = None) -> None:
+        self._codec = codec
         self._keys, self._key_field = settings.keys, settings.key_field
         self._metadata = beside if settings.metadata else None
         self._types = pa.schema([pa.field("data", pa.struct([pa.field(beside, pa.json_())]))])
@@ -52,6 +55,9 @@ class JsonDecoder:
             return {}
         if self._keys == "bytes":
             return {self._key_field: key}
+        if self._keys == "auto" and self._codec is not None and self._codec.is_framed(key):
+            found = self._decoded(record, key)
+            return found if isinstance(found, dict) else {self._key_field: found}
         fields = json_object(key) if self._keys == "auto" else None
         if fields:
             return fields
@@ -73,7 +79,14 @@ class JsonDecoder:
         return document
 
     def _value(self, record: Received) -> Any:
-        return parsed(record)
+        return parsed(record) if self._codec is None else self._decoded(record, record.value() or b"")
+
+    def _decoded(self, record: Received, data: bytes) -> Any:
+        assert self._codec is not None
+        try:
+            return self._codec.decoded(data)
+        except ValueError as error:
+            raise bad(record, f"cannot be decoded ({error})", AS_BYTES) from None
 
 
 class TextDecoder(JsonDecoder):

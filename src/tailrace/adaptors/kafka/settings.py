@@ -42,6 +42,21 @@ class KafkaSource(KafkaSettings, frozen=True, kw_only=True, forbid_unknown_field
             "its envelopes tell of; 'cloudevents': events, under their source and id"
         ),
     ] = "json"
+    encoding: Annotated[
+        Literal["json", "avro", "protobuf"],
+        Meta(description="of format json, what values are; keys of a registry's schemas, too"),
+    ] = "json"
+    registry: Annotated[
+        str | None, secret("where the schemas are that values name: https://user:password@host:8081")
+    ] = None
+    schema: Annotated[
+        str | None,
+        PathMark(),
+        Meta(description="the schema of all values: Avro's as JSON, or what protoc --include_imports -o writes"),
+    ] = None
+    message: Annotated[
+        str | None, Meta(description="with a schema of protobuf, which message values are: shop.Order")
+    ] = None
     start: Annotated[
         str,
         Meta(

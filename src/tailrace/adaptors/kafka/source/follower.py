@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from tailrace.adaptors.contract import Changes
+from tailrace.adaptors.formats.codec import codec
 from tailrace.adaptors.formats.decoder import decoder
 from tailrace.adaptors.kafka.cluster import Cluster, TopicInfo
 from tailrace.adaptors.kafka.names import namespaces_of
@@ -38,7 +39,7 @@ class Follower:
     ) -> None:
         self._cluster, self._settings, self._group = cluster, settings, group
         self._position, self._namespaces = position, namespaces
-        self._decoder = decoder(settings, METADATA)
+        self._decoder = decoder(settings, METADATA, codec(settings))
         self._consumption: Consumption | None = None
         self._read_to_end: set[tuple[str, int]] = set()
         self._offered: set[str] = set()

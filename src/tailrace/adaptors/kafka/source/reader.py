@@ -9,6 +9,7 @@ from collections.abc import Generator, Iterator, Sequence
 from functools import cached_property
 
 from tailrace.adaptors.contract import Changes, Namespace, Position, Reader
+from tailrace.adaptors.formats.codec import codec
 from tailrace.adaptors.formats.start import moment
 from tailrace.adaptors.kafka.cluster import Cluster
 from tailrace.adaptors.kafka.names import namespaces_of
@@ -36,7 +37,8 @@ class KafkaReader(Reader):
         return f"KafkaReader({self._settings!r})"
 
     def check(self) -> None:
-        """The address, the password, and the start."""
+        """The address, the password, the start, and the schema."""
+        codec(self._settings)
         moment(self._settings.start)
         self._cluster.topics()
 
