@@ -24,7 +24,7 @@ from tests.servers import rabbitmq as servers
 from tests.servers.process import free_ports
 
 pytestmark = [pytest.mark.server, pytest.mark.processes, pytest.mark.timeout(600)]
-ROUNDS = [pytest.param(1), pytest.param(50, marks=[pytest.mark.soak, pytest.mark.timeout(0)])]
+ROUNDS = [pytest.param(3), pytest.param(50, marks=[pytest.mark.soak, pytest.mark.timeout(0)])]
 
 
 class Mortal:
