@@ -1,4 +1,4 @@
-"""Formats: what makes rows of the records of a topic."""
+"""Decoders, by format: what makes rows of the records of a topic, or of the messages of a queue."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Records of rows: key, value, headers and timestamp, as Arrow batches.
+"""Outgoing records of rows: key, value, headers and timestamp, as Arrow batches.
 
     json        key: the id; value: the document, null if it was deleted.  Records of a topic go out as they came
     debezium    see envelope

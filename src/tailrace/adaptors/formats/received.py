@@ -1,4 +1,4 @@
-"""What a broker gave: a record of a topic, a message of a queue; and what is said of one that is not in its format."""
+"""Received: what a broker gave, a record of a topic or a message of a queue; and what is said of one that does not fit."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where a log is read from at first: earliest, latest, or a time."""
+"""Start: where a log is read from at first: earliest, latest, or a time."""
 
 from __future__ import annotations
 

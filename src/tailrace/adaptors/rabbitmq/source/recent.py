@@ -1,4 +1,4 @@
-"""The position in a queue: how many messages were taken, and which were the last of them.
+"""Recent messages of a queue, and the position in it: how many were taken, and which were the last of them.
 
     {"n": how many, "recent": {bucket: marks}}
 

@@ -1,4 +1,4 @@
-"""The content of a stream's message: AMQP 1.0, as RabbitMQ and its clients store it, or bytes that are none."""
+"""Stream messages: AMQP 1.0, as RabbitMQ and its clients store it, or bytes that are none."""
 
 from __future__ import annotations
 
