@@ -1,4 +1,4 @@
-"""Received: what a broker gave, a record of a topic or a message of a queue; and what is said of one that does not fit."""
+"""Received: what a broker gave, a record of a topic or a message of a queue; and what is said of a bad one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Stream client: speaks the stream protocol, in an event loop and a thread of its own, and hands on chunks as they come.
+"""Stream client: speaks the stream protocol, in an event loop and a thread of its own; hands on chunks as they come.
 
 rstream's own consumer connects again by itself, and goes on behind what it believes was handled.  So only its client is
 used: what connects, subscribes and decodes frames.  A chunk is asked for when one was taken, so few are in memory.
