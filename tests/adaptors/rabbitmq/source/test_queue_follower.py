@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from tailrace.adaptors.rabbitmq.source.delivery import milliseconds
 from tailrace.adaptors.rabbitmq.source.recent import BUCKET, Recent, mark_of
 from tailrace.errors import BadInput
 from tailrace.log.record import Op
@@ -68,6 +69,25 @@ def test_one_id_with_another_body_is_another_message(place: Place) -> None:
     with Drive(place, queues=["orders"], key="none", remember=0).begin() as drive:
         drive.catch_up()
         assert numbers(drive) == [1, 1]
+
+
+def test_a_repeat_is_not_acknowledged_before_what_it_repeats_is_stored(place: Place) -> None:
+    place.make("orders")
+    place.send("orders", some(0, 1) * 3, message_id=id_of)
+    with Drive(place, queues=["orders"]).begin() as drive:
+        ((split, begun),) = drive.position["splits"].items()
+        for _ in range(5):
+            drive.step(keep=False)
+            drive._readers[split].acknowledge(begun)
+        assert numbers(drive) == [0]
+    place.wait(lambda: place.ready("orders") == 3)
+
+
+def test_times_in_seconds_in_milliseconds_and_beyond_every_calendar() -> None:
+    now = 1_700_000_000
+    assert milliseconds({}, now) == milliseconds({}, now * 1000) == milliseconds({"timestamp_in_ms": now * 1000}, 5)
+    assert milliseconds({}, None) == milliseconds({}, 1 << 63) == milliseconds({"timestamp_in_ms": 1 << 62}, 5) == 0
+    assert milliseconds({"timestamp_in_ms": "soon"}, now) == now * 1000
 
 
 def test_the_position_is_bounded() -> None:

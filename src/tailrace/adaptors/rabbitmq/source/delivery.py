@@ -11,6 +11,10 @@ from tailrace.adaptors.rows.json_text import finite, to_json
 KEYLESS = ("message_id", "none")
 """Where no key says that what a message is about was there before: an empty one deletes nothing."""
 NOTHING = (b"", b"null")
+MOST_SECONDS = 100_000_000_000
+"""In the year 5138; as milliseconds in 1973."""
+LAST_MILLISECOND = 253_402_300_799_999
+"""Of the year 9999."""
 
 
 @dataclass(slots=True)
@@ -80,9 +84,13 @@ def reading(key: str, format: str) -> Callable[[Delivery], tuple[bytes | None, b
 
 
 def milliseconds(headers: Mapping[str, Any], seconds: int | None) -> int:
-    """When a message was made: by the header that the broker and others set, or by its property."""
+    """When a message was made: by the header that the broker and others set, or by its property.
+
+    That is seconds; clients that put milliseconds there are understood, and a time that no calendar has is none."""
     found = headers.get("timestamp_in_ms")
-    return found if isinstance(found, int) and found > 0 else (seconds or 0) * 1000
+    if not isinstance(found, int) or found <= 0:
+        found = (seconds or 0) if (seconds or 0) > MOST_SECONDS else (seconds or 0) * 1000
+    return found if found <= LAST_MILLISECOND else 0
 
 
 def _bytes(value: Any) -> bytes | None:
