@@ -106,6 +106,7 @@ def test_a_wrong_stream_port(place: Place) -> None:
         ({"uri": "amqp://host:port/"}, "this is no address"),
         ({"uri": "amqp://me:pass@word-of-me@host/x?y=1"}, "are written %3F, %23 and %40"),
         ({"queues": []}, "name what is to be read"),
+        ({"queues": [""]}, "a name has 1 to 255 bytes"),
         ({"streams": ["a"], "queues": ["a"]}, "a name is there twice"),
         ({"prefetch": 10, "remember": 5}, "it must be no less"),
         ({"start": "soon"}, "neither earliest, latest nor a time"),

@@ -9,7 +9,7 @@ from msgspec import Meta
 from tailrace.adaptors.contract import PathMark, Settings, secret
 from tailrace.adaptors.contract.settings import BatchBytes, BatchRows
 
-Names = tuple[Annotated[str, Meta(min_length=1, max_length=255)], ...]
+Names = tuple[str, ...]
 
 
 class RabbitSettings(Settings, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -35,6 +35,8 @@ class RabbitReader(Reader):
         names = [*settings.queues, *settings.streams, *settings.super_streams]
         if not names:
             raise BadSetting('name what is to be read: queues, streams or super_streams = ["…"]')
+        if any(not 0 < len(name.encode()) <= 255 for name in names):
+            raise BadSetting("queues, streams and super_streams: a name has 1 to 255 bytes")
         if len(set(names)) < len(names):
             raise BadSetting("queues, streams and super_streams: a name is there twice, and each is a namespace")
         if 0 < settings.remember < settings.prefetch:
