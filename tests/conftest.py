@@ -45,7 +45,7 @@ LONGEST = (
     "tests/torture/", "tests/pipeline/test_demo.py", "tests/deploy/", "tests/pipeline/test_lives.py",
     "tests/pipeline/deliver/test_outlet.py", "tests/pipeline/test_again.py", "tests/docs/test_examples.py",
     "tests/log/test_schedules.py", "tests/console/web/", "tests/adaptors/mysql/", "tests/adaptors/mongodb/",
-    "tests/adaptors/kafka/", "tests/adaptors/dynamodb/",
+    "tests/adaptors/kafka/", "tests/adaptors/rabbitmq/", "tests/adaptors/dynamodb/",
 )  # fmt: skip
 """Files that take longest, in the order in which they begin.  Those of Spark are first also because their session, in
 which a task may fail, has to be there before the one of the pipelines' tests, which then is the same."""

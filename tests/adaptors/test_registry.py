@@ -33,7 +33,7 @@ def packages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def test_a_broken_package_leaves_the_others(packages: None) -> None:
-    names = {"dynamodb", "file", "kafka", "mongodb", "mysql", "postgres", "stdout", "tailrace", "toy"}
+    names = {"dynamodb", "file", "kafka", "mongodb", "mysql", "postgres", "rabbitmq", "stdout", "tailrace", "toy"}
     assert set(registry.adaptors()) == names
     assert registry.adaptor("toy").about == "rows written down"
     why = "there is no adaptor at 'broken_one:adaptor': RuntimeError: made for another version"
@@ -52,6 +52,7 @@ def test_about_says_which_is_broken(packages: None, tmp_path: Path) -> None:
         "mongodb",
         "mysql",
         "postgres",
+        "rabbitmq",
         "stdout",
         "tailrace",
     ]

@@ -145,6 +145,7 @@ def test_about(cli: Cli) -> None:
         "dynamodb": (True, True, "exactly once"),
         "file": (True, True, "exactly once"),
         "kafka": (True, True, "exactly once"),
+        "rabbitmq": (True, True, "at least once"),
         "mongodb": (True, True, "exactly once"),
         "mysql": (True, True, "exactly once"),
         "postgres": (True, True, "exactly once"),

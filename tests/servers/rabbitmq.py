@@ -1,12 +1,14 @@
-"""RabbitMQ: a broker with durable queues."""
+"""RabbitMQ: a broker with durable queues, and streams where they are asked for."""
 
 from __future__ import annotations
 
 import contextlib
 import os
 import shutil
+import signal
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from tests.servers.process import HOST, Missing, Server, folder, free_ports, listens, running
@@ -14,12 +16,48 @@ from tests.servers.process import HOST, Missing, Server, folder, free_ports, lis
 DEBIAN = Path("/usr/lib/rabbitmq/bin/rabbitmq-server")
 
 
+@dataclass(frozen=True, slots=True)
+class RabbitServer(Server):
+    """A broker; `streams` is the port of the stream protocol, `secured` the one with TLS, if there is one."""
+
+    streams: int = 0
+    secured: int = 0
+    env: Mapping[str, str] = field(default_factory=dict)
+
+    def uri(self, user: str = "guest:guest", vhost: str = "") -> str:
+        """How a client gets there."""
+        return f"amqp://{user}@{self.url}/{vhost}"
+
+    def ctl(self, *words: str, tool: str = "rabbitmqctl") -> str:
+        """What one of the broker's own commands says; it takes a second to start."""
+        command = [str(DEBIAN.with_name(tool)), "-n", self.env["RABBITMQ_NODENAME"], *words]
+        done = subprocess.run(command, env=dict(self.env), capture_output=True, text=True, timeout=60)
+        if done.returncode != 0:
+            raise RuntimeError(f"{tool} {' '.join(words)}: {done.stdout}{done.stderr}")
+        return done.stdout
+
+    def kill(self) -> None:
+        """End it as a power cut does.  The pid of the server is that of a script; the broker's own is in a file."""
+        os.kill(int(Path(self.env["RABBITMQ_PID_FILE"]).read_text()), signal.SIGKILL)
+
+
 @contextlib.contextmanager
-def rabbitmq(data: Path | None = None) -> Iterator[Server]:
-    """RabbitMQ on a free port, with a port mapper (epmd) of its own, which would else stay for ever."""
+def rabbitmq(
+    data: Path | None = None,
+    *,
+    streams: bool = False,
+    certificates: Path | None = None,
+    ports: Sequence[int] | None = None,
+) -> Iterator[RabbitServer]:
+    """RabbitMQ on a free port, with a port mapper (epmd) of its own, which would else stay for ever.
+
+    `certificates` is a folder with ca.pem, server.pem and server.key, for a port with TLS.  A broker that comes back
+    has the five `ports` that it had."""
     command, epmd = installed()
-    port, nodes, mapper = free_ports(3)
+    port, nodes, mapper, stream_port, secured = ports or free_ports(5)
     with folder(data) as home:
+        (home / "plugins").write_text("[rabbitmq_stream]." if streams else "[].")
+        (home / "rabbitmq.conf").write_text(_settings(stream_port if streams else 0, secured, certificates))
         env = {
             **os.environ,
             "HOME": str(home),  # where Erlang keeps its cookie
@@ -32,14 +70,36 @@ def rabbitmq(data: Path | None = None) -> Iterator[Server]:
             "RABBITMQ_MNESIA_BASE": str(home / "mnesia"),
             "RABBITMQ_LOG_BASE": str(home / "log"),
             "RABBITMQ_PID_FILE": str(home / "pid"),
+            "RABBITMQ_CONFIG_FILE": str(home / "rabbitmq.conf"),
             "RABBITMQ_ENABLED_PLUGINS_FILE": str(home / "plugins"),
             "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS": f"-kernel inet_dist_use_interface {{{HOST.replace('.', ',')}}}",
         }
+        waited = [port, *([stream_port] if streams else []), *([secured] if certificates else [])]
         with (
             running([epmd, "-address", HOST, "-port", str(mapper)], lambda: listens(mapper), log=home / "epmd.log"),
-            running([command], lambda: listens(port), log=home / "server.log", env=env, grace=20) as pid,
+            running(
+                [command], lambda: all(map(listens, waited)), log=home / "server.log", env=env, grace=20, patience=180
+            ) as pid,
         ):
-            yield Server("rabbitmq", f"{HOST}:{port}", pid)
+            yield RabbitServer(
+                "rabbitmq", f"{HOST}:{port}", pid, streams=stream_port if streams else 0,
+                secured=secured if certificates else 0, env=env,
+            )  # fmt: skip
+
+
+def _settings(stream_port: int, secured: int, certificates: Path | None) -> str:
+    lines: dict[str, object] = {"loopback_users": "none"}
+    if stream_port:
+        lines |= {
+            "stream.listeners.tcp.1": f"{HOST}:{stream_port}",
+            "stream.advertised_host": HOST,
+            "stream.advertised_port": stream_port,
+        }
+    if certificates is not None:
+        lines |= {"listeners.ssl.1": f"{HOST}:{secured}", "ssl_options.verify": "verify_none"}
+        for name, file in (("cacertfile", "ca.pem"), ("certfile", "server.pem"), ("keyfile", "server.key")):
+            lines[f"ssl_options.{name}"] = certificates / file
+    return "".join(f"{name} = {value}\n" for name, value in lines.items())
 
 
 def installed() -> tuple[str, str]:

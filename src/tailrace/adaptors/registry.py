@@ -27,6 +27,7 @@ OURS = {
     "mongodb": "tailrace.adaptors.mongodb:adaptor",
     "mysql": "tailrace.adaptors.mysql:adaptor",
     "postgres": "tailrace.adaptors.postgres:adaptor",
+    "rabbitmq": "tailrace.adaptors.rabbitmq:adaptor",
     "stdout": "tailrace.adaptors.stdout:STDOUT",
     "tailrace": "tailrace.adaptors.topic:TAILRACE",
 }

@@ -17,6 +17,7 @@ adaptor = Adaptor(
     reader_settings=KafkaSource,
     writer=KafkaWriter,
     writer_settings=KafkaSink,
-    limits="not carried: Avro, Protobuf and schema registries; truncates into a topic (docs/guide/kafka.md)",
+    limits="not carried: envelopes of Debezium in Avro or Protobuf, records written in either; truncates into a topic "
+    "(docs/guide/kafka.md)",
     example='brokers = "${SHOP_KAFKA}"  # host:9092,other:9092',
 )

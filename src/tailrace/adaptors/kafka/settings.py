@@ -35,13 +35,28 @@ class KafkaSource(KafkaSettings, frozen=True, kw_only=True, forbid_unknown_field
     """Topics that are followed from a place of choice.  A topic is a namespace."""
 
     format: Annotated[
-        Literal["json", "bytes", "debezium", "cloudevents"],
+        Literal["json", "text", "bytes", "debezium", "cloudevents"],
         Meta(
-            description="'json': the fields of each value, under the id that its key is; 'bytes': each record as it "
-            "is, under its partition and offset; 'debezium': the changes that its envelopes tell of; 'cloudevents': "
-            "events, under their source and id"
+            description="'json': the fields of each value, under the id that its key is; 'text': each value as the "
+            "field value; 'bytes': each record as it is, under its partition and offset; 'debezium': the changes that "
+            "its envelopes tell of; 'cloudevents': events, under their source and id"
         ),
     ] = "json"
+    encoding: Annotated[
+        Literal["json", "avro", "protobuf"],
+        Meta(description="of format json, what values are; keys of a registry's schemas, too"),
+    ] = "json"
+    registry: Annotated[
+        str | None, secret("where the schemas are that values name: https://user:password@host:8081")
+    ] = None
+    schema: Annotated[
+        str | None,
+        PathMark(),
+        Meta(description="the schema of all values: Avro's as JSON, or what protoc --include_imports -o writes"),
+    ] = None
+    message: Annotated[
+        str | None, Meta(description="with a schema of protobuf, which message values are: shop.Order")
+    ] = None
     start: Annotated[
         str,
         Meta(
@@ -59,13 +74,16 @@ class KafkaSource(KafkaSettings, frozen=True, kw_only=True, forbid_unknown_field
     keys: Annotated[
         Literal["auto", "text", "bytes"],
         Meta(
-            description="of format json, what an id is: 'auto': the fields of a key that is a JSON object, else its "
-            "text; 'text'; 'bytes'"
+            description="of formats json and text, what an id is: 'auto': the fields of a key that is a JSON object, "
+            "else its text; 'text'; 'bytes'"
         ),
     ] = "auto"
     key_field: Annotated[str, Meta(description="the field for a key that has none of its own", min_length=1)] = "_key"
     metadata: Annotated[
-        bool, Meta(description="of format json, a field _kafka with partition, offset, timestamp and headers as JSON")
+        bool,
+        Meta(
+            description="of formats json and text, a field _kafka with partition, offset, timestamp and headers as JSON"
+        ),
     ] = False
     truncates: Annotated[
         bool,

@@ -1,6 +1,5 @@
 """Kafka as a source: its partitions in groups, each followed by a receiver of its own.
 
 Used from outside: reader.
-Read in this order: reader, position, follower, consumption, formats, records, documents, debezium, connect_types,
-cloud_events.
+Read in this order: reader, position, follower, consumption.
 """

@@ -14,11 +14,12 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from tailrace.adaptors.contract import Changes
+from tailrace.adaptors.formats.codec import codec
+from tailrace.adaptors.formats.decoder import decoder
 from tailrace.adaptors.kafka.cluster import Cluster, TopicInfo
 from tailrace.adaptors.kafka.names import namespaces_of
 from tailrace.adaptors.kafka.settings import KafkaSource
 from tailrace.adaptors.kafka.source.consumption import AFRESH, Consumed, Consumption
-from tailrace.adaptors.kafka.source.formats import decoder
 from tailrace.adaptors.kafka.source.position import Group, GroupPosition, TopicPosition, partitions_of
 from tailrace.errors import PositionLost
 
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
     from confluent_kafka import Message
 
 _log = logging.getLogger("tailrace")
+METADATA = "_kafka"
+"""The field of a document for what is known of its record beside, if the settings ask for that."""
 
 
 class Follower:
@@ -36,7 +39,7 @@ class Follower:
     ) -> None:
         self._cluster, self._settings, self._group = cluster, settings, group
         self._position, self._namespaces = position, namespaces
-        self._decoder = decoder(settings)
+        self._decoder = decoder(settings, METADATA, codec(settings))
         self._consumption: Consumption | None = None
         self._read_to_end: set[tuple[str, int]] = set()
         self._offered: set[str] = set()

@@ -10,13 +10,10 @@ written again behind it is known by it.
 
 from __future__ import annotations
 
-import datetime as dt
 import zlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
-
-from tailrace.errors import BadSetting
 
 
 class Group(NamedTuple):
@@ -88,14 +85,3 @@ def grouped(ids: Mapping[str, str], offsets: Mapping[tuple[str, int], int], coun
 def partitions_of(group: Group, topics: Mapping[str, Iterable[int]]) -> list[tuple[str, int]]:
     """The partitions of some topics that are in a group."""
     return [(topic, q) for topic, some in topics.items() for q in some if group.has(topic, q)]
-
-
-def moment(start: str) -> int | None:
-    """The time that a start names, in milliseconds since 1970; None for earliest and latest."""
-    if start in ("earliest", "latest"):
-        return None
-    try:
-        at = dt.datetime.fromisoformat(start)
-    except ValueError:
-        raise BadSetting(f"start: {start!r} is neither earliest, latest nor a time as 2026-01-31T12:00:00Z") from None
-    return int((at if at.tzinfo else at.replace(tzinfo=dt.UTC)).timestamp() * 1000)

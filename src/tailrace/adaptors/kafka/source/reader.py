@@ -9,11 +9,13 @@ from collections.abc import Generator, Iterator, Sequence
 from functools import cached_property
 
 from tailrace.adaptors.contract import Changes, Namespace, Position, Reader
+from tailrace.adaptors.formats.codec import codec
+from tailrace.adaptors.formats.start import moment
 from tailrace.adaptors.kafka.cluster import Cluster
 from tailrace.adaptors.kafka.names import namespaces_of
 from tailrace.adaptors.kafka.settings import KafkaSource
 from tailrace.adaptors.kafka.source.follower import Follower
-from tailrace.adaptors.kafka.source.position import Group, GroupPosition, grouped, moment
+from tailrace.adaptors.kafka.source.position import Group, GroupPosition, grouped
 from tailrace.errors import NotReady
 
 
@@ -35,7 +37,8 @@ class KafkaReader(Reader):
         return f"KafkaReader({self._settings!r})"
 
     def check(self) -> None:
-        """The address, the password, and the start."""
+        """The address, the password, the start, and the schema."""
+        codec(self._settings)
         moment(self._settings.start)
         self._cluster.topics()
 

@@ -10,23 +10,19 @@ fields have the types that these name; see connect_types.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 import pyarrow as pa
 
 from tailrace.adaptors.contract import TRUNCATE
-from tailrace.adaptors.kafka.settings import KafkaSource
-from tailrace.adaptors.kafka.source.connect_types import RowTypes, row_types
-from tailrace.adaptors.kafka.source.records import bad, place_of, stamp_of
+from tailrace.adaptors.formats.connect_types import RowTypes, row_types
+from tailrace.adaptors.formats.received import FormatSettings, Received, bad, place_of, stamp_of
 from tailrace.adaptors.rows.command import Command, command_rows
 from tailrace.adaptors.rows.message import Message as Row
 from tailrace.adaptors.rows.rows import rows_of
 from tailrace.errors import NotReady
 from tailrace.log.record import Op
-
-if TYPE_CHECKING:
-    from confluent_kafka import Message
 
 UNAVAILABLE = frozenset({"__debezium_unavailable_value", "X19kZWJleml1bV91bmF2YWlsYWJsZV92YWx1ZQ=="})
 """What stands for a value that was not sent, as text and as bytes."""
@@ -45,11 +41,11 @@ class _WithSchema(msgspec.Struct):
 class DebeziumDecoder:
     """Makes changes of envelopes."""
 
-    def __init__(self, settings: KafkaSource) -> None:
+    def __init__(self, settings: FormatSettings) -> None:
         self._truncates = settings.truncates
         self._types: dict[bytes, RowTypes] = {}
 
-    def rows(self, namespace: str, records: Sequence[Message], partitions: int) -> list[pa.RecordBatch]:
+    def rows(self, namespace: str, records: Sequence[Received], partitions: int) -> list[pa.RecordBatch]:
         """Batches in the order of the records, cut where their types change and at every truncate."""
         out: list[pa.RecordBatch] = []
         held: list[Row] = []
@@ -68,7 +64,7 @@ class DebeziumDecoder:
                 out.append(command_rows(namespace, Command(TRUNCATE), stamp_of(record)))
         return [*out, *rows_of(held, types.like)]
 
-    def _unwrapped(self, record: Message) -> tuple[dict[str, Any], RowTypes]:
+    def _unwrapped(self, record: Received) -> tuple[dict[str, Any], RowTypes]:
         """The envelope, and the types of its rows if its schema is there."""
         value = record.value() or b""
         try:
@@ -87,7 +83,7 @@ class DebeziumDecoder:
         return payload, types
 
 
-def _change(namespace: str, record: Message, payload: dict[str, Any], types: RowTypes) -> Row | None:
+def _change(namespace: str, record: Received, payload: dict[str, Any], types: RowTypes) -> Row | None:
     """A change of a row; None for whatever else an envelope tells."""
     op = _OPS.get(payload["op"])
     if op is None:
@@ -103,7 +99,7 @@ def _change(namespace: str, record: Message, payload: dict[str, Any], types: Row
     return Row(op, namespace, "", data, int(stamp), keys=tuple(key), whole=whole)
 
 
-def _document(record: Message, after: Any) -> dict[str, Any]:
+def _document(record: Received, after: Any) -> dict[str, Any]:
     """The row after a change; a document of MongoDB is text."""
     if isinstance(after, str):
         after = _decoded(record, after.encode())
@@ -112,7 +108,7 @@ def _document(record: Message, after: Any) -> dict[str, Any]:
     return after
 
 
-def _key(record: Message) -> dict[str, Any]:
+def _key(record: Received) -> dict[str, Any]:
     if record.key() is None:
         return {}
     key = _decoded(record, record.key() or b"")
@@ -123,14 +119,14 @@ def _key(record: Message) -> dict[str, Any]:
     return key or {}
 
 
-def _decoded(record: Message, text: bytes) -> Any:
+def _decoded(record: Received, text: bytes) -> Any:
     try:
         return msgspec.json.decode(text)
     except (msgspec.DecodeError, RecursionError) as error:
         raise bad(record, f"is not JSON ({error})", "Debezium's JSON converter is understood") from None
 
 
-def _check_order(record: Message, partitions: int) -> None:
+def _check_order(record: Received, partitions: int) -> None:
     if partitions > 1:
         raise NotReady(
             f"{place_of(record)} is a truncate, and the topic has {partitions} partitions, between which Kafka keeps "

@@ -23,8 +23,8 @@ UNAVAILABLE = "__debezium_unavailable_value"
 _OPS = {Op.INSERT: "c", Op.UPDATE: "u", Op.DELETE: "d"}
 
 
-def enveloped(batch: pa.RecordBatch, records: pa.RecordBatch) -> pa.RecordBatch:
-    """Records whose values are envelopes, with a tombstone after each delete."""
+def enveloped(batch: pa.RecordBatch, records: pa.RecordBatch, *, tombstones: bool) -> pa.RecordBatch:
+    """Records whose values are envelopes, if asked for with a tombstone after each delete."""
     names, has_key = [field.name for field in batch.schema.field("data").type], bool(keys_of(batch))
     keys: list[bytes | None] = []
     values: list[bytes | None] = []
@@ -34,7 +34,7 @@ def enveloped(batch: pa.RecordBatch, records: pa.RecordBatch) -> pa.RecordBatch:
         keys.append(key)
         values.append(to_json(finite(_envelope(message, names))))
         places.append(n)
-        if message.op == Op.DELETE and key is not None:
+        if tombstones and message.op == Op.DELETE and key is not None:
             keys.append(key)
             values.append(None)
             places.append(n)

@@ -1,0 +1,149 @@
+"""Codecs: what values are before they are documents, JSON, Avro or Protobuf, by a schema registry or a local schema."""
+
+from __future__ import annotations
+
+import importlib.util
+import io
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Protocol
+
+import msgspec
+
+from tailrace.adaptors.formats import protobuf
+from tailrace.adaptors.formats.schema_registry import HEADER_BYTES, Reference, SchemaRegistry, schema_id
+from tailrace.errors import BadSetting, NotInstalled
+
+Read = Callable[[bytes], Any]
+"""Makes a value of bytes; whatever it raises, they are none."""
+PACKAGES = {"avro": "fastavro", "protobuf": "google.protobuf"}
+
+
+class CodecSettings(Protocol):
+    """What the settings say of values."""
+
+    @property
+    def encoding(self) -> str:
+        """json, avro or protobuf."""
+
+    @property
+    def registry(self) -> str | None:
+        """Where a registry is."""
+
+    @property
+    def schema(self) -> str | None:
+        """A file with a schema."""
+
+    @property
+    def message(self) -> str | None:
+        """Of Protobuf, which message of the schema values are."""
+
+    @property
+    def format(self) -> str:
+        """Of the documents."""
+
+
+class Codec:
+    """Makes values of bytes."""
+
+    def __init__(self, settings: CodecSettings) -> None:
+        self._encoding = settings.encoding
+        _check(settings)
+        self._registry = SchemaRegistry(settings.registry) if settings.registry is not None else None
+        self._by_id: dict[int, Read] = {}
+        self._local = _local(settings) if settings.schema is not None else None
+
+    def decoded(self, value: bytes) -> Any:
+        """A value; `ValueError` if the bytes are none."""
+        read, data = self._reading(value)
+        try:
+            return read(data)
+        except Exception as error:  # whatever a decoder makes of foreign bytes
+            raise ValueError(f"{type(error).__name__}: {error}" if str(error) else type(error).__name__) from None
+
+    def is_framed(self, value: bytes) -> bool:
+        """Whether a value names its schema."""
+        return self._registry is not None and schema_id(value) is not None
+
+    def _reading(self, value: bytes) -> tuple[Read, bytes]:
+        if self._local is not None:
+            return self._local, value
+        id = schema_id(value) if self._registry is not None else None
+        if id is None:
+            if self._encoding == "json":
+                return msgspec.json.decode, value
+            raise ValueError("it does not begin with the id of a schema")
+        if id not in self._by_id:
+            self._by_id[id] = self._of_registry(id)
+        return self._by_id[id], value[HEADER_BYTES:]
+
+    def _of_registry(self, id: int) -> Read:
+        assert self._registry is not None
+        if self._encoding == "json":
+            return msgspec.json.decode
+        return _avro_of(self._registry, id) if self._encoding == "avro" else protobuf.of_registry(self._registry, id)
+
+
+def codec(settings: CodecSettings) -> Codec | None:
+    """What the settings ask for; None for plain JSON."""
+    if settings.encoding == "json" and settings.registry is None and settings.schema is None:
+        return None
+    return Codec(settings)
+
+
+def _check(settings: CodecSettings) -> None:
+    if settings.format != "json":
+        raise BadSetting("encoding, registry and schema go with format = 'json'; 'bytes' takes values as they are")
+    if settings.encoding == "json" and settings.schema is not None:
+        raise BadSetting("schema: JSON needs none; encoding = 'avro' or 'protobuf' does")
+    if settings.encoding != "json" and (settings.registry is None) == (settings.schema is None):
+        raise BadSetting(f"encoding = {settings.encoding!r} needs a registry, or a schema in a file, and not both")
+    package = PACKAGES.get(settings.encoding)
+    if package is not None and importlib.util.find_spec(package) is None:
+        raise NotInstalled(f"{settings.encoding} needs a package: pip install 'tailrace[avro]'")
+
+
+def _local(settings: CodecSettings) -> Read:
+    assert settings.schema is not None
+    try:
+        content = Path(settings.schema).read_bytes()
+        if settings.encoding == "protobuf":
+            return protobuf.of_file(content, settings.message)
+        return _avro(msgspec.json.decode(content), {})
+    except BadSetting:
+        raise
+    except Exception as error:
+        raise BadSetting(f"schema: {settings.schema} cannot be used: {type(error).__name__}: {error}") from None
+
+
+# -- Avro
+def _avro_of(registry: SchemaRegistry, id: int) -> Read:
+    found, named = registry.by_id(id), dict[str, Any]()
+    _load(registry, found.references, named)
+    return _avro(msgspec.json.decode(found.schema), named)
+
+
+def _load(registry: SchemaRegistry, references: list[Reference], named: dict[str, Any]) -> None:
+    """Know the schemas that one refers to, and those that these do."""
+    import fastavro
+
+    for one in references:
+        if one.name not in named:
+            found = registry.referenced(one)
+            _load(registry, found.references, named)
+            fastavro.parse_schema(msgspec.json.decode(found.schema), named_schemas=named)
+
+
+def _avro(schema: Any, named: dict[str, Any]) -> Read:
+    import fastavro
+
+    parsed = fastavro.parse_schema(schema, named_schemas=named)
+
+    def read(data: bytes) -> Any:
+        source = io.BytesIO(data)
+        value = fastavro.schemaless_reader(source, parsed, None)
+        if source.tell() != len(data):
+            raise ValueError("there are bytes behind the value")
+        return value
+
+    return read

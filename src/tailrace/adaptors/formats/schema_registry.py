@@ -1,0 +1,93 @@
+"""A schema registry: the schemas that values name by number, asked for once each, by the REST protocol of Confluent's.
+
+byte 0: 0       bytes 1 to 4: the schema's id, big-endian       then the value
+"""
+
+from __future__ import annotations
+
+import base64
+import http.client
+import urllib.error
+import urllib.request
+from typing import Any
+from urllib.parse import quote, unquote, urlsplit
+
+import msgspec
+
+from tailrace.errors import BadSetting, NotReady, Unavailable
+
+ANSWER_SECONDS = 15.0
+MAX_BYTES = 16 * 1024 * 1024
+"""Of an answer."""
+HEADER_BYTES = 5
+
+
+class Reference(msgspec.Struct):
+    """Another schema that one is made with."""
+
+    name: str
+    subject: str
+    version: int
+
+
+class Schema(msgspec.Struct):
+    """What the registry has under an id."""
+
+    schema: str
+    schemaType: str = "AVRO"
+    references: list[Reference] = []
+
+
+def schema_id(value: bytes) -> int | None:
+    """The id that a value begins with; None if it does not begin with one."""
+    return int.from_bytes(value[1:HEADER_BYTES], "big") if value[:1] == b"\0" and len(value) >= HEADER_BYTES else None
+
+
+class SchemaRegistry:
+    """One registry.  Neither its text nor its errors have the password."""
+
+    def __init__(self, url: str) -> None:
+        try:
+            parts, port = urlsplit(url), urlsplit(url).port
+        except ValueError:
+            raise BadSetting("registry: this is no address; https://user:password@host:8081 is one") from None
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise BadSetting("registry: it must be http:// or https:// and name a host")
+        host = parts.hostname + (f":{port}" if port else "")
+        self.where = f"{parts.scheme}://{host}{parts.path.rstrip('/')}"
+        self._login = None
+        if parts.username is not None:
+            login = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
+            self._login = f"Basic {base64.b64encode(login.encode()).decode()}"
+
+    def by_id(self, id: int, *, serialized: bool = False) -> Schema:
+        """The schema of an id; of Protobuf, if asked for, its descriptor in base64."""
+        return self._get(f"/schemas/ids/{id}", serialized)
+
+    def referenced(self, one: Reference, *, serialized: bool = False) -> Schema:
+        """A schema that another refers to."""
+        return self._get(f"/subjects/{quote(one.subject, safe='')}/versions/{one.version}", serialized)
+
+    def _get(self, path: str, serialized: bool) -> Schema:
+        url = f"{self.where}{path}" + ("?format=serialized" if serialized else "")
+        accept = {"Accept": "application/vnd.schemaregistry.v1+json"}
+        request = urllib.request.Request(url, headers=accept | ({"Authorization": self._login} if self._login else {}))
+        try:
+            with urllib.request.urlopen(request, timeout=ANSWER_SECONDS) as answer:
+                found = answer.read(MAX_BYTES + 1)
+            return msgspec.json.decode(found, type=Schema)
+        except urllib.error.HTTPError as error:
+            raise self._refused(error, path) from None
+        except (OSError, http.client.HTTPException) as error:
+            reason: Any = getattr(error, "reason", None) or error
+            raise Unavailable(f"the schema registry at {self.where} cannot be reached: {reason}") from None
+        except msgspec.MsgspecError as error:
+            raise Unavailable(f"what answers at {self.where} is no schema registry ({error})") from None
+
+    def _refused(self, error: urllib.error.HTTPError, path: str) -> NotReady | Unavailable:
+        error.close()
+        if error.code in (401, 403):
+            return NotReady(f"the schema registry at {self.where} refuses this user; check the one in registry=")
+        if error.code == 404:
+            return NotReady(f"the schema registry at {self.where} has no {path}; is it the one of these topics?")
+        return Unavailable(f"the schema registry at {self.where} answers {error.code} for {path}")

@@ -1,0 +1,90 @@
+"""What RabbitMQ and its clients say went wrong, as tailrace's errors.
+
+`Unavailable` passes by itself: no connection, a restart.  `NotReady` does not: a password, a right, a queue, a vhost.
+"""
+
+from __future__ import annotations
+
+import re
+import ssl
+from collections.abc import Iterator
+
+from tailrace.errors import NotReady, TailraceError, Unavailable
+
+NOT_FOUND, LOCKED, PRECONDITION, REFUSED, NOT_ALLOWED = 404, 405, 406, 403, 530
+_CLOSED = re.compile(r"""\((\d{3})\) ["'](.*)["']""")
+"""How pika writes what a broker closed a connection with, where it keeps nothing but the text."""
+
+
+class Address:
+    """What an error says of the broker: where it is, and who connects."""
+
+    def __init__(self, host: str, port: int, vhost: str, user: str) -> None:
+        self.vhost, self.user, self.host, self.port = vhost, user, host, port
+
+    def __str__(self) -> str:
+        return f"RabbitMQ at {self.host}:{self.port}" + ("" if self.vhost == "/" else f"/{self.vhost}")
+
+    @property
+    def permissions(self) -> str:
+        """The command that gives all rights."""
+        return f"rabbitmqctl set_permissions -p {self.vhost} {self.user} '.*' '.*' '.*'"
+
+
+def causes(error: BaseException) -> Iterator[BaseException]:
+    """An error and what it tells of: pika wraps some in others, as attributes or arguments."""
+    yield error
+    inside = [getattr(error, "exception", None), *getattr(error, "exceptions", ()), *error.args]
+    for one in [*inside, error.__cause__]:
+        if isinstance(one, BaseException):
+            yield from causes(one)
+
+
+def code_of(error: BaseException) -> int:
+    """The number that the broker closed a channel or a connection with; 0 if it did not."""
+    for one in causes(error):
+        if code := getattr(one, "reply_code", 0):
+            return int(code)
+        if closed := _CLOSED.search(str(one)):
+            return int(closed[1])
+    return 0
+
+
+def text_of(error: BaseException) -> str:
+    """What happened, in one line."""
+    for one in causes(error):
+        closed = _CLOSED.search(str(one))
+        if said := getattr(one, "reply_text", "") or (closed and closed[2]):
+            return str(said).splitlines()[0].rpartition(" - ")[2]
+    last = [one for one in causes(error) if str(one)][-1:] or [error]
+    return (str(last[0]).strip().splitlines() or [""])[0] or type(last[0]).__name__
+
+
+def failed(error: BaseException, address: Address, doing: str, what: str = "") -> TailraceError:
+    """Why something failed; `what` is the command that makes what may be missing."""
+    code, text = code_of(error), text_of(error)
+    said = f"{address}, {doing}: {text}"
+    if is_login(error):
+        return NotReady(
+            f"{address} does not let {address.user!r} in with this password; rabbitmqctl change_password "
+            f"{address.user} …, for a user that does not exist rabbitmqctl add_user {address.user} …"
+        )
+    if any(isinstance(one, ssl.SSLError) for one in causes(error)):
+        return NotReady(f"{said}; check ca for an authority of your own, and that the port is one with TLS (5671)")
+    if code == NOT_ALLOWED and "not found" in text:
+        return NotReady(f"{said}; rabbitmqctl add_vhost {address.vhost}, or name another in the uri")
+    if code in (REFUSED, NOT_ALLOWED) and "refused" in text:
+        return NotReady(f"{said}; {address.permissions}")
+    if code == NOT_FOUND:
+        return NotReady(f"{said}{f'; {what}' if what else ''}")
+    if code in (LOCKED, PRECONDITION, REFUSED, NOT_ALLOWED):
+        return NotReady(said)
+    return Unavailable(f"{said}; is it running there, and are host, port and TLS in the uri right?")
+
+
+def is_login(error: BaseException) -> bool:
+    """Whether user or password were refused."""
+    names = {type(one).__name__ for one in causes(error)}
+    return bool(names & {"ProbableAuthenticationError", "AuthenticationError", "AuthenticationFailure"}) or any(
+        getattr(one, "reply_code", 0) == REFUSED and "Login was refused" in str(one) for one in causes(error)
+    )
