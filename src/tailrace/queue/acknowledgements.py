@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from tailrace.coordination.rules import in_force
-from tailrace.errors import Fenced, StorageError, UnknownTopic
+from tailrace.errors import Fenced, OutcomeUnknown, StorageError, UnknownTopic
 from tailrace.log.topic_log import TopicLog
 from tailrace.log.write.append import commit
 from tailrace.log.write.attempt import FurtherWrites
@@ -171,7 +171,7 @@ class Acknowledgements:
         except BaseException as error:
             with self._desks.lock:
                 desk.shard.writing = False
-                if isinstance(error, (Fenced, StorageError)) or not isinstance(error, Exception):
+                if isinstance(error, (Fenced, OutcomeUnknown, StorageError)) or not isinstance(error, Exception):
                     self._lose(desk)
                 else:
                     desk.outcomes = told + [o for o in done if o.what == "dead"] + desk.outcomes

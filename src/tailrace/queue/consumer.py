@@ -20,7 +20,7 @@ from tailrace.queue import replay
 from tailrace.queue.acknowledgements import Acknowledgements
 from tailrace.queue.delayed import Clock
 from tailrace.queue.desk import Desk, Desks, Outcome
-from tailrace.queue.diary import Diary
+from tailrace.queue.diary import Diary, clean
 from tailrace.queue.fetcher import Fetcher
 from tailrace.queue.lanes import Entry, Lanes
 from tailrace.queue.settings import Settings
@@ -211,9 +211,20 @@ class Consumer:
         return True
 
     def fail(
-        self, entry: Entry, run: int, reason: str, *, now: float, after: float | None = None, final: bool = False
+        self,
+        entry: Entry,
+        run: int,
+        reason: str,
+        *,
+        now: float,
+        after: float | None = None,
+        final: bool = False,
+        together: bool = False,
     ) -> str:
-        """An attempt has failed.  Gives what becomes of the message, or "" if this run of it does not count."""
+        """An attempt has failed.  Gives what becomes of the message, or "" if this run of it does not count.
+
+        Messages that failed `together`, as a batch, are tried again one by one: only that counts as an attempt."""
+        reason = clean(reason)
         with self.desks.lock:
             if (desk := self.desks.of_run(entry, run)) is None:
                 return ""
@@ -222,22 +233,23 @@ class Consumer:
                 desk.entries.pop(entry.offset, None)
                 self.lanes.finish(entry)
                 return "is not tried again"
-            entry.tries += 1
-            desk.outcomes.append(Outcome(entry, "fail"))
+            entry.tries += not together
+            entry.alone = entry.alone or together
+            desk.outcomes.append(Outcome(entry, "fail together" if together else "fail"))
             self._diary.failed(entry, reason)
-            if final or entry.tries >= self.settings.attempts:
+            if not together and (final or entry.tries >= self.settings.attempts):
                 self._give_up(desk, entry, reason)
                 return "goes to the dead letters"
             entry.run += 1
             pause = self.settings.pause_before(entry.tries + 1, self._rng) if after is None else after
             self.lanes.retry(entry, now + pause)
-            return f"is tried again in {pause:.1f} s"
+            return f"is tried again {'by itself ' * together}in {pause:.1f} s"
 
     def give_up(self, entry: Entry, run: int, reason: str) -> bool:
         """A message goes to the dead letters; its key waits until it is there."""
         with self.desks.lock:
             desk = self.desks.of_run(entry, run)
-            return desk is not None and self._give_up(desk, entry, reason)
+            return desk is not None and self._give_up(desk, entry, clean(reason))
 
     def _give_up(self, desk: Desk, entry: Entry, reason: str) -> bool:
         entry.run += 1

@@ -37,7 +37,7 @@ from tailrace.queue.settings import DAY_MS, SHARDS, Settings, Working, as_stored
 from tailrace.queue.shard import GROUP
 from tailrace.queue.stats import Stats, stats
 from tailrace.queue.transaction import AckTransaction
-from tailrace.queue.worker import Worker
+from tailrace.queue.worker import Worker, check_handler
 from tailrace.storage.calls import Steps, Store
 from tailrace.storage.tables import Absent, Action, Check, Item, Put, Set, Update
 
@@ -175,9 +175,11 @@ class Queue:
         """Start a consumer that calls `handler` with each `Envelope`: see `Working` for what it can be given.
 
         When the handler returns the message is acknowledged; when it raises it is tried again, as the settings say."""
+        given = Working.of(working)
+        check_handler(handler)
         topic = self.topic(create=True)
         return Worker(
-            topic, self.name, handler, self._settings, self.codec, Working.of(working), self._new_transaction,
+            topic, self.name, handler, self._settings, self.codec, given, self._new_transaction,
             wall=self._wall,
         )  # fmt: skip
 

@@ -6,8 +6,9 @@
 WRITE   queue = window with v + 1, position, low   if owner = me and epoch = mine and queue.v = seen
         [and paused = seen, if it emits]; of a replay: if queue.v = seen, with a check of the shard's lease
 
-Only the owner writes a window, one write at a time, repeated unchanged until it is known what became of it.  So an
-item of this owner and epoch whose v is the next one shows that the write has happened.
+Only the owner writes a window, one write at a time, repeated unchanged until it is known what became of it; an owner
+that cannot find out takes the shard again, under the next epoch, where no earlier write can land.  So an item of this
+owner and epoch with the next v and this very window shows that the write has happened.
 """
 
 from __future__ import annotations
@@ -81,9 +82,10 @@ class Shard:
         """Whether a stored item is still this owner's."""
         return self.held.stands(item)
 
-    def has_landed(self, item: Item | None) -> bool:
-        """Whether a stored item shows that the write on its way has happened."""
-        return item is not None and self.stands(item) and item.get("queue", {}).get("v") == self.v + 1
+    def has_landed(self, new: Window, item: Item | None) -> bool:
+        """Whether a stored item shows that the write of this window has happened; a transaction that was given up may
+        have landed instead, with another window."""
+        return item is not None and self.stands(item) and item.get("queue") == new.stored(self.v + 1)
 
     def wrote(self, new: Window) -> None:
         """The write has happened."""
@@ -172,7 +174,7 @@ def _all_written(planned: Iterable[Planned]) -> None:
 def _compare(one: Planned, item: Item | None, first: bool) -> None:
     """What a refusal means: an earlier attempt has landed, the queue is paused, or the shard has a newer owner."""
     shard = one.shard
-    if first and shard.has_landed(item):
+    if first and shard.has_landed(one.new, item):
         one.outcome = "written"
     elif first and item is not None and shard.stands(item) and one.emits and item.get("paused") != shard.paused:
         shard.paused = item.get("paused")

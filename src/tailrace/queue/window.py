@@ -130,9 +130,11 @@ class Window:
             self.bits |= 1 << (offset - self.position)
             self.purged += 1
 
-    def fail(self, offset: int) -> None:
-        """An attempt has failed."""
+    def fail(self, offset: int, *, counts: bool = True) -> None:
+        """An attempt has failed; that of a whole batch `counts` for none of its messages."""
         self.errored += 1
+        if not counts:
+            return
         if offset in self.attempts or len(self.attempts) < MOST_FAILING:
             self.attempts[offset] = self.attempts.get(offset, 0) + 1
 
