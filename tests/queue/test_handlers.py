@@ -16,7 +16,6 @@ import tailrace
 from tailrace.errors import BadInput, BadSetting, HandlerStuck, HomeError
 from tailrace.home import Home
 from tailrace.queue import Envelope, Message
-from tests.queue.conftest import until
 
 
 # --- one bad message among many

@@ -74,8 +74,8 @@ class Consumer:
         self._rng, self._on_ready = rng or random.Random(), on_ready
         self._fetcher = Fetcher(log, self.desks, batch_size)
         self._acks = Acknowledgements(
-            log, self.desks, acking=acking, batch_size=batch_size, name=member.name, dead_log=dead_log, wall=wall,
-            lose=self._lose,
+            log, self.desks, acking=acking, batch_size=batch_size, attempts=settings.attempts, name=member.name,
+            dead_log=dead_log, wall=wall, lose=self._lose,
         )  # fmt: skip
         self._diary = Diary(log.id, member.name, wall)
         self._clock = Clock(log, wall)
@@ -155,8 +155,8 @@ class Consumer:
                     self.desks[q] = Desk(Shard(q, held, self.member.items[q]))
                     self._diary.took(self.desks[q])
             for q, desk in self.desks.items():
-                if isinstance(q, int):
-                    desk.shard.paused = balance.units[q].get("paused") if q in balance.units else desk.shard.paused
+                if isinstance(q, int) and q in balance.units:
+                    desk.shard.saw(balance.units)
             for q in balance.over:
                 self.desks.leave(q)
         yield from self._find_replays()

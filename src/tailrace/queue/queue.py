@@ -12,8 +12,9 @@ A queue is a topic, its shards are the topic's partitions, its consumers are the
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime
+from itertools import takewhile
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from tailrace.coordination import guard
@@ -199,11 +200,8 @@ class Queue:
         that is at work on a message gives its shard up when it is done, so after `timeout` seconds it may be uneven."""
         topic = self.topic()
         if shards is not None:
-            paused = self.stats().paused
             topic.grow(shards)
             self.store.run(groups.make(Group(GROUP, topic.log, shards), "earliest"))
-            if paused:
-                self.pause()
         topic.log.on_commit()
         deadline = self.store.clock() + timeout
         while True:
@@ -298,23 +296,28 @@ class Queue:
         """Put dead letters back into the queue, some by their numbers, or all that were not; gives how many.
 
         The push and the mark that it happened are one transaction."""
-        topic, now = self.topic(), int(self._wall() * 1000)
-        chosen = [one for one in self.dead() if not one.requeued and (not numbers or one.number in numbers)]
-        if missing := sorted(set(numbers) - {one.number for one in chosen}):
-            raise BadInput(f"queue {self.name!r} has no dead letters {missing} that could be put back")
+        self.topic()
+        if numbers:
+            there = {one.number for one in self.dead() if not one.requeued}
+            if missing := sorted(set(numbers) - there):
+                raise BadInput(f"queue {self.name!r} has no dead letters {missing} that could be put back")
         found = self.store.run(catalog.find(dead_letters.topic_name(self.name)))
-        done = 0
-        for start in range(0, len(chosen), 50):
-            some = chosen[start : start + 50]
-            assert found is not None
-            item = self.store.run(guard.read(dead_letters.requeued_key(found.id)))
-            batch = CommitBatch(topic.name, topic.partitions, 1 << 30, topic.log.next_turn())
-            pushing.add(batch, [_again(one) for one in some], now, signature("requeue"))
-            placed = self.store.run(place(topic.log, batch.buffer.encode(topic.settings.compression)))
-            marks = Requeue(found.id, [one.number for one in some], item)
-            self.store.run(commit([placed], others=marks))
-            done += len(some)
-        return done
+        end = 0 if found is None else Topic(self.store, found).ends()[0][1]
+        before = takewhile(lambda one: one.number < end, self.dead())  # one may come back while others are put back
+        chosen = (one for one in before if not one.requeued and (not numbers or one.number in numbers))
+        return sum(self._put_back(some) for some in _portions(chosen))
+
+    def _put_back(self, letters: Sequence[DeadLetter]) -> int:
+        """Push some dead letters again and mark them, in one transaction."""
+        topic, now = self.topic(), int(self._wall() * 1000)
+        found = self.store.run(catalog.describe(dead_letters.topic_name(self.name)))
+        batch = CommitBatch(topic.name, topic.partitions, 1 << 30, topic.log.next_turn())
+        pushing.add(batch, [_again(one) for one in letters], now, signature("requeue"))
+        placed = self.store.run(place(topic.log, batch.buffer.encode(topic.settings.compression)))
+        marks = Requeue(found.id, [one.number for one in letters])
+        self.store.run(marks.prepare())
+        self.store.run(commit([placed], others=marks))
+        return len(letters)
 
     # -- asyncio
     @property
@@ -332,6 +335,18 @@ class Queue:
         result = self.store.run(steps)
         self.topic().log.on_commit()  # workers of this process look at once
         return result
+
+
+def _portions(letters: Iterable[DeadLetter]) -> Iterator[list[DeadLetter]]:
+    """Dead letters that are put back in one transaction: some 50, or some 4 MiB."""
+    some: list[DeadLetter] = []
+    for one in letters:
+        some.append(one)
+        if len(some) == 50 or sum(len(each.message) for each in some) >= 4 << 20:
+            yield some
+            some = []
+    if some:
+        yield some
 
 
 def _again(letter: DeadLetter) -> Ready:

@@ -13,7 +13,7 @@ owner and epoch with the next v and this very window shows that the write has ha
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from tailrace.coordination import guard
@@ -32,6 +32,11 @@ AT_ONCE = 90
 """Shards written in one transaction."""
 
 
+def is_paused(units: Mapping[int, Item], q: int = 0) -> bool:
+    """Whether a shard hands nothing out; one that says nothing of it does as shard 0."""
+    return bool(units.get(q, {}).get("paused", units.get(0, {}).get("paused", 0)) % 2)
+
+
 class Shard:
     """A shard as its owner knows it: the lease, and the window as last written."""
 
@@ -41,6 +46,7 @@ class Shard:
         """The window as it is stored."""
         self.v: int = item["queue"]["v"] if "queue" in item else 0
         self.paused: int | None = item.get("paused")
+        self._queue_paused = False
         self.window = self.stored.copy()
         """The window as this owner found it: with what the owner before has left open counted."""
         self.window.begin()
@@ -55,7 +61,13 @@ class Shard:
     @property
     def is_paused(self) -> bool:
         """Whether nothing may be emitted, as far as is known."""
-        return bool(self.paused and self.paused % 2)
+        return self._queue_paused if self.paused is None else bool(self.paused % 2)
+
+    def saw(self, units: Mapping[int, Item]) -> None:
+        """Take in whether the queue is paused.  A shard that a growth has added says nothing of it itself: it was made
+        behind a pause, which begins with shard 0, or the pause finds it."""
+        self.paused = units[self.partition].get("paused")
+        self._queue_paused = is_paused(units)
 
     def actions(self, new: Window, *, emits: bool, id: str | None = None) -> list[Action]:
         """WRITE: the window, in the name of this owner."""
