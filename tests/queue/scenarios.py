@@ -19,6 +19,7 @@ from tests.queue.actors import (
     check,
     grows,
     innocent,
+    looks,
     moves,
     pauses,
     prepare,
@@ -177,6 +178,30 @@ def grow(sim: Simulation) -> None:
     sim.spawn("grower", grows(sim), restarts=1)
 
 
+def pause_and_grow(sim: Simulation) -> None:
+    """The shards that a growth adds are paused, too, whoever makes them, and when."""
+    pause(sim)
+    sim.spawn("sender", sends(sim, 4), restarts=1)
+    sim.spawn("grower", grows(sim), restarts=1)
+
+
+def all_at_once(sim: Simulation) -> None:
+    """A replay while the queue grows, shards move from one consumer to another, and messages are delayed."""
+    grow(sim)
+    sim.spawn("w3", worker(sim, rounds=8))
+    sim.spawn("replayer", replays(sim))
+    sim.spawn("p1", pushes(sim, b"later", "id", 0.02), restarts=1)
+
+
+def look(sim: Simulation) -> None:
+    """The stats, while delayed messages are moved into the log and handled."""
+    ready(sim, {0: [b"a"]})
+    sim.spawn("w1", worker(sim))
+    for n in range(3):
+        sim.spawn(f"p{n}", pushes(sim, b"later-%d" % n, None, 0.02 * n))
+    sim.spawn("looker", looks(sim, 1))
+
+
 def limit(sim: Simulation) -> None:
     ready(sim, SOME)
     sim.spawn("w1", worker(sim, limit=True), restarts=1)
@@ -203,5 +228,8 @@ SCENARIOS: dict[str, Scenario] = {
         batches,
         limit,
         grow,
+        pause_and_grow,
+        all_at_once,
+        look,
     )
 }

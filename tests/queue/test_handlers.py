@@ -25,11 +25,15 @@ def test_a_bad_message_of_a_batch_is_dead_alone(home: Home, attempts: int, final
     """A batch that fails is tried again one by one, so that only the message to blame is given up, however few attempts
     there are; the order of each key holds."""
     queue = home.queue("q", shards=2, attempts=attempts, backoff=0.01, final=final)
-    done, sizes = dict[str, list[int]](), list[int]()
+    done, failed, sizes = dict[str, list[int]](), set[int](), list[int]()
+    wrong: list[set[int]] = []
 
     def handler(envelopes: list[Envelope]) -> None:
-        sizes.append(len(envelopes))
-        if any(envelope.message == 25 for envelope in envelopes):
+        messages = {envelope.message for envelope in envelopes}
+        sizes.append(len(messages))
+        wrong.extend([messages] if len(messages) > 1 and messages & failed else [])
+        if 25 in messages:
+            failed.update(messages)
             raise ValueError("25 is not wanted")
         for envelope in envelopes:
             done.setdefault(str(envelope.shard_key), []).append(envelope.message)
@@ -38,9 +42,11 @@ def test_a_bad_message_of_a_batch_is_dead_alone(home: Home, attempts: int, final
     with queue.tail(handler, batch=True, batch_size=50, threads=1):
         assert queue.drain(60)
     assert max(sizes) > 1
+    assert not wrong, "what has failed in a batch comes alone"
     assert done == {f"k{k}": [n for n in range(k, 50, 3) if n != 25] for k in range(3)}
     (letter,) = queue.dead()
     assert (letter.message, letter.attempts) == (b"25", 1 if final else attempts)
+    assert letter.reason == "ValueError: 25 is not wanted"
     assert (queue.stats().acked, queue.stats().dead) == (49, 1)
 
 

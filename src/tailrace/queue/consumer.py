@@ -278,9 +278,9 @@ class Consumer:
             for one in [*(d for d in self.desks.of_shard(desk.partition) if d is not desk), desk]:
                 new = one.shard.window.copy()
                 new.put_back()
-                planned = Planned(one.shard, new)
-                with suppress(StorageError):
-                    yield from write([planned])
+                if new != one.shard.stored:
+                    with suppress(StorageError):
+                        yield from write([Planned(one.shard, new)])
             with self.desks.lock:
                 held = self.member.held.get(desk.partition) is desk.shard.held
                 for key in [k for k, d in self.desks.items() if d.partition == desk.partition]:

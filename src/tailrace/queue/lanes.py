@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import heapq
 from collections import deque
-from itertools import islice, takewhile
+from itertools import islice
 
 
 class Entry:
@@ -85,8 +85,7 @@ class Lanes:
         return out
 
     def _hand_out(self, lane: Lane, most: int) -> list[Entry]:
-        some = list(islice(lane.entries, most))
-        out = some[:1] + list(takewhile(lambda entry: not entry.alone, some[1:]))
+        out = list(islice(lane.entries, most))  # what failed together are a lane's first: none is behind another
         for entry in out:
             entry.running = True
             entry.run += 1

@@ -67,7 +67,7 @@ class Shard:
         """Take in whether the queue is paused.  A shard that a growth has added says nothing of it itself: it was made
         behind a pause, which begins with shard 0, or the pause finds it."""
         self.paused = units[self.partition].get("paused")
-        self._queue_paused = is_paused(units)
+        self._queue_paused = is_paused(units) and in_force("queue.paused_by_first")
 
     def actions(self, new: Window, *, emits: bool, id: str | None = None) -> list[Action]:
         """WRITE: the window, in the name of this owner."""
