@@ -344,7 +344,9 @@ def moves(sim: Simulation) -> Callable[[Life], Steps[None]]:
     return steps
 
 
-def pauses(sim: Simulation) -> Callable[[Life], Steps[None]]:
+def pauses(sim: Simulation, meanwhile: Callable[[Life], Steps[None]] | None = None) -> Callable[[Life], Steps[None]]:
+    """Pauses the queue for a while, in which it may do something else, too."""
+
     def steps(life: Life) -> Steps[None]:
         yield from supervisor.set_paused(shared(), True)
         upto = {}
@@ -355,7 +357,9 @@ def pauses(sim: Simulation) -> Callable[[Life], Steps[None]]:
             upto[q] = Window.of(item["position"], item.get("queue")).upto
             upto[q] = max(upto[q], *(n + 1 for n in sim.ghosts["done"][q]), 0) if sim.ghosts["done"][q] else upto[q]
         sim.ghosts["paused_upto"], sim.ghosts["paused"] = sim.ghosts["highest"](sim, upto), True
-        for _ in range(4):
+        if meanwhile is not None:
+            yield from meanwhile(life)
+        for _ in range(4 if meanwhile is None else 30):
             yield from calls.pause(2)
         sim.ghosts["paused"] = False
         yield from supervisor.set_paused(shared(), False)

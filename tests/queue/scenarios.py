@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from typing import Any
 
 from tailrace.queue import delayed
 from tailrace.queue.replay import start
@@ -108,12 +109,16 @@ def dedup(sim: Simulation) -> None:
 
 def pause(sim: Simulation) -> None:
     ready(sim, SOME)
+    pause_of_two(sim)
+
+
+def pause_of_two(sim: Simulation, meanwhile: Any = None) -> None:
     sim.ghosts["highest"] = lambda sim, upto: {
         q: max(upto[q], *[0, *(n + 1 for n in sim.ghosts["done"][q])]) for q in upto
     }
     sim.spawn("w1", worker(sim))
     sim.spawn("w2", worker(sim))
-    sim.spawn("pauser", pauses(sim))
+    sim.spawn("pauser", pauses(sim, meanwhile))
 
 
 def replay(sim: Simulation) -> None:
@@ -179,10 +184,10 @@ def grow(sim: Simulation) -> None:
 
 
 def pause_and_grow(sim: Simulation) -> None:
-    """The shards that a growth adds are paused, too, whoever makes them, and when."""
-    pause(sim)
-    sim.spawn("sender", sends(sim, 4), restarts=1)
-    sim.spawn("grower", grows(sim), restarts=1)
+    """The shards that a growth adds are paused, too."""
+    ready(sim, {})
+    pause_of_two(sim, grows(sim))
+    sim.spawn("sender", sends(sim, 3), restarts=1)
 
 
 def all_at_once(sim: Simulation) -> None:
