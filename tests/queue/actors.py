@@ -184,6 +184,9 @@ def handles(sim: Simulation, life: Life, consumer: Consumer, over: list[bool], h
     while not over[0]:
         yield from calls.pause(0)
         entries = [] if consumer.stopping else consumer.lanes.take(how.batch)
+        shards = [desk.shard for desk in consumer.desks.values()]
+        if not all(entry.shard in shards for entry in entries):
+            raise Violation("handed out from a shard that was given back", entries)
         for entry, run in [(entry, entry.run) for entry in entries]:
             if entry.tries >= ATTEMPTS and how.acking:
                 consumer.give_up(entry, run, "its consumer disappeared")

@@ -240,6 +240,10 @@ class Consumer:
             if not together and (final or entry.tries >= self.settings.attempts):
                 self._give_up(desk, entry, reason)
                 return "goes to the dead letters"
+            if desk.leaving:
+                desk.entries.pop(entry.offset, None)
+                self.lanes.finish(entry)
+                return "is tried again by the shard's next consumer"
             entry.run += 1
             pause = self.settings.pause_before(entry.tries + 1, self._rng) if after is None else after
             self.lanes.retry(entry, now + pause)
