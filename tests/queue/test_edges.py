@@ -336,7 +336,8 @@ def test_a_home_that_is_restored_gives_what_was_not_done_then(tmp_path: Path) ->
     assert sorted(got) == [0, 1, 2, 3]
 
 
-def test_a_home_that_is_closed_ends_its_workers(home: Home) -> None:
+def test_a_home_that_is_closed_ends_its_workers(tmp_path: Path) -> None:
+    home = tailrace.open(tmp_path / "home")
     worker = home.queue("q", shards=1).tail(print)
     until(lambda: worker.shards == [0])
     home.close()
