@@ -182,6 +182,18 @@ def test_the_longest_name_has_dead_letters_too(home: Home) -> None:
     assert home.topics() == []
 
 
+def test_the_name_of_a_topic_with_records_is_refused(home: Home) -> None:
+    """Its records would become messages, and its retention would stop."""
+    home.topic("orders", partitions=1).append([(b"key", b"a record")])
+    with pytest.raises(BadName, match="'orders' exists and is no queue"):
+        home.queue("orders").push("x")
+    with pytest.raises(BadName, match="'orders' exists and is no queue"):
+        home.queue("orders").tail(print)
+    assert (home.queues(), [record.value for record in home.topic("orders").records()]) == ([], [b"a record"])
+    home.topic("empty", partitions=2)
+    assert home.queue("empty").push("x").offset == 0
+
+
 def test_names_that_differ_in_case_are_two_queues(home: Home) -> None:
     home.queue("mail").push(1)
     home.queue("Mail").push(2)

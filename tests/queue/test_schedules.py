@@ -46,7 +46,7 @@ MUTANTS = {
     "queue.pause_seen": Mutant("pause", "items", "all", 182),
     "queue.move": Mutant("move", "items", "calm", 3),
     "queue.move_together": Mutant("move", "items", "all", 0),
-    "queue.replay": Mutant("alone", "items", "late", 1254),
+    "queue.replay": Mutant("alone", "items", "late", 518),
     "queue.replay_fence": Mutant("again", "items", "jumpy", 4),
     "queue.bury_together": Mutant("fails", "items", "all", 0),
 }

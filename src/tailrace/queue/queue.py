@@ -18,29 +18,37 @@ from itertools import takewhile
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from tailrace.coordination import guard
-from tailrace.errors import AlreadyThere, BadInput, BadSetting, UnknownQueue, UnknownTopic, nearest
+from tailrace.errors import AlreadyThere, BadInput, BadSetting, UnknownQueue, UnknownTopic
 from tailrace.log import catalog
-from tailrace.log.format import head as heads
 from tailrace.log.groups import group as groups
 from tailrace.log.groups.group import Group
 from tailrace.log.topic import Topic
-from tailrace.log.topic_log import TopicLog
 from tailrace.log.upkeep import holds
 from tailrace.log.write.acknowledgement import CommitBatch
 from tailrace.log.write.append import commit
 from tailrace.log.write.placement import place
-from tailrace.queue import dead_letters, dedup, delayed, deletion, diary, explain, pushing, replay, supervisor
+from tailrace.queue import (
+    dead_letters,
+    dedup,
+    delayed,
+    deletion,
+    diary,
+    existence,
+    explain,
+    pushing,
+    replay,
+    supervisor,
+)
 from tailrace.queue.dead_letters import DeadLetter, Requeue
 from tailrace.queue.envelope import Codec, Json
 from tailrace.queue.pushing import Message, NotBefore, Pushed, Ready, push_all, ready, signature, topic_of
 from tailrace.queue.replay import Replay
-from tailrace.queue.settings import DAY_MS, SHARDS, Settings, Working, as_stored, queue_key, settings, stored_settings
+from tailrace.queue.settings import DAY_MS, SHARDS, Settings, Working, queue_key, settings, stored_settings
 from tailrace.queue.shard import GROUP
 from tailrace.queue.stats import Stats, stats
 from tailrace.queue.transaction import AckTransaction
 from tailrace.queue.worker import Worker, check_handler
 from tailrace.storage.calls import Steps, Store
-from tailrace.storage.tables import Absent, Action, Check, Item, Put, Set, Update
 
 if TYPE_CHECKING:
     from tailrace.queue.aio import AsyncQueue
@@ -83,7 +91,7 @@ class Queue:
             item = None if found is None else self.store.run(guard.read(queue_key(found.id)))
             if found is None or item is None:
                 if not create:
-                    raise UnknownQueue(self.store.run(_unknown(self.name)))
+                    raise UnknownQueue(self.store.run(existence.unknown(self.name)))
                 return self.make()
             self._topic = topic_of(self.store, found)
             self._settings = stored_settings(item)
@@ -102,13 +110,15 @@ class Queue:
                 found = self.store.run(catalog.create(self.name, count, {"retention_ms": retention_ms}, wall))
             except AlreadyThere:  # made by another process just now
                 found = self.store.run(catalog.describe(self.name))
+        else:
+            self.store.run(existence.check_own(topic_of(self.store, found).log))
         if shards is not None and shards != found.partitions:
             raise BadSetting(
                 f"queue {self.name!r} has {found.partitions} shards, not {shards}; queue.rebalance(shards=N) adds some"
             )
         topic = topic_of(self.store, found)
         group = Group(GROUP, topic.log, topic.partitions)
-        stored = self.store.run(_settle(topic.log, wanted))
+        stored = self.store.run(existence.settle(topic.log, wanted))
         self.store.run(groups.make(group, "earliest"))
         self.store.run(holds.hold(topic.id, [group.p]))
         self._settings = stored_settings(stored)
@@ -133,7 +143,7 @@ class Queue:
         if "retention_ms" in given:
             topic.configure(retention_ms=given.pop("retention_ms"))
         self._settings = settings(given, self._settings)
-        self.store.run(_set(topic.id, self._settings))
+        self.store.run(existence.change(topic.id, self._settings))
         return self._settings
 
     @property
@@ -353,37 +363,6 @@ def _again(letter: DeadLetter) -> Ready:
     from tailrace.queue.envelope import CODED, RAW
 
     return Ready(letter.message, CODED if letter.coded else RAW, letter.shard_key, None, None)
-
-
-def _unknown(name: str) -> Steps[str]:
-    names = yield from catalog.listing("$Queues")
-    near = nearest(name, names)
-    hint = f"; did you mean {near!r}?" if near else ""
-    return f"there is no queue {name!r}{hint}; a push, or `tailrace queue create {name}`, makes it"
-
-
-def _settle(log: TopicLog, wanted: Settings) -> Steps[Item]:
-    """The queue's item; the first process that asks makes it, with its place on the listing."""
-    key, bucket = queue_key(log.id), catalog.bucket_key("$Queues", log.name)
-    while (item := (yield from guard.read(key))) is None:
-        yield from log.head()  # raises if the topic was deleted meanwhile
-        listed: Action = Update(bucket, (Set(("names", log.name), log.id),))
-        if (yield from guard.read(bucket)) is None:
-            listed = Put(bucket, {"names": {log.name: log.id}}, (Absent(),))
-        new = Put(key, {"settings": as_stored(wanted)}, (Absent(),))
-        yield from guard.attempt(new, listed, Check(heads.head_key(log.id)))
-    return item
-
-
-def _set(topic_id: str, wanted: Settings) -> Steps[None]:
-    made = as_stored(wanted)
-
-    def plan(item: Item | None) -> tuple[Action, ...] | None:
-        if item is None or item["settings"] == made:
-            return None
-        return (Update(queue_key(topic_id), (Set("settings", made),)),)
-
-    yield from guard.settle(queue_key(topic_id), plan)
 
 
 def names(store: Store) -> list[str]:

@@ -1,8 +1,4 @@
-"""A queue's settings, and how often and when a failed message is tried again.
-
-$Queue-<topic id>, 0    settings{}: made with the queue
-$Queues, bucket         names{name: topic id}: for listing
-"""
+"""A queue's settings, and how often and when a failed message is tried again."""
 
 from __future__ import annotations
 
