@@ -47,7 +47,7 @@ from tailrace.queue.settings import DAY_MS, SHARDS, Settings, Working, queue_key
 from tailrace.queue.shard import GROUP
 from tailrace.queue.stats import Stats, stats
 from tailrace.queue.transaction import AckTransaction
-from tailrace.queue.worker import Worker, check_handler
+from tailrace.queue.worker import Worker
 from tailrace.storage.calls import Steps, Store
 
 if TYPE_CHECKING:
@@ -187,7 +187,7 @@ class Queue:
 
         When the handler returns the message is acknowledged; when it raises it is tried again, as the settings say."""
         given = Working.of(working)
-        check_handler(handler)
+        Worker.check_handler(handler)
         topic = self.topic(create=True)
         return Worker(
             topic, self.name, handler, self._settings, self.codec, given, self._new_transaction,

@@ -48,14 +48,6 @@ IDLE_CLOUD = 0.1
 """Seconds between looks at a queue's end in the cloud, at first; they grow to one second."""
 
 
-def check_handler(handler: Any) -> None:
-    """Refuse what cannot handle messages."""
-    if not callable(handler):
-        raise BadSetting(f"a handler is a function that takes an envelope, not a {type(handler).__name__}")
-    if inspect.isgeneratorfunction(handler) or inspect.isasyncgenfunction(handler):
-        raise BadSetting("a handler is a function without `yield`: a call of this one would run nothing of it")
-
-
 class Worker:
     """A running consumer of a queue.  Made by `queue.tail(handler)`; `shutdown` ends it, and so does leaving `with`."""
 
@@ -110,6 +102,14 @@ class Worker:
     def left_behind(self) -> None:
         """This is a forked child's copy: the worker is its parent's."""
         self._closing.set()
+
+    @staticmethod
+    def check_handler(handler: Any) -> None:
+        """Refuse what cannot handle messages."""
+        if not callable(handler):
+            raise BadSetting(f"a handler is a function that takes an envelope, not a {type(handler).__name__}")
+        if inspect.isgeneratorfunction(handler) or inspect.isasyncgenfunction(handler):
+            raise BadSetting("a handler is a function without `yield`: a call of this one would run nothing of it")
 
     # -- what people see
     @property
