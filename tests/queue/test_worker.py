@@ -335,3 +335,20 @@ def test_a_message_that_fails_while_its_shard_is_given_back_is_the_next_owners(h
 
 def _key_of(shard: int) -> str:
     return next(str(n) for n in range(100) if partition_of(str(n).encode(), 2) == shard)
+
+
+def test_a_handler_may_take_longer_than_the_heartbeats_timeout(home: Home) -> None:
+    """Its consumer goes on beating, so the other one, which has nothing to do, takes nothing over."""
+    queue, calls = home.queue("q", shards=2), list[tuple[str, int]]()
+    queue.push("long", "key")
+    with queue.tail(lambda envelope: _slowly("first", envelope, calls), name="first", ttl=0.5) as first:
+        until(lambda: calls)
+        with queue.tail(lambda envelope: _slowly("second", envelope, calls), name="second", ttl=0.5):
+            assert queue.drain(60)
+    assert calls == [("first", 1)]
+    assert (first.acked, queue.stats().errored) == (1, 0)
+
+
+def _slowly(name: str, envelope: Envelope, calls: list[tuple[str, int]]) -> None:
+    calls.append((name, envelope.attempt))
+    time.sleep(2.0)
