@@ -13,6 +13,8 @@ from benchmarks.harness import Wrong
 from benchmarks.queues.contract import Contestant, Queue
 
 SPAWN = multiprocessing.get_context("spawn")
+FIRST_SECONDS = 30.0
+"""Seconds in addition that the first message may take to come; a side that is slower has failed."""
 Work = Callable[[Queue, Any, Connection], Any]
 """What such a process does, with what it was given and the pipe to its parent; gives what it has to tell."""
 
@@ -97,7 +99,8 @@ def drain(queue: Queue, given: tuple[Any, int, int, float], pipe: Connection) ->
     def got(messages: Sequence[bytes]) -> bool:
         with taken.get_lock():
             taken.value += len(messages)
-            return bool(taken.value >= count) or (taken.value > 0 and time.monotonic() - begin >= seconds)
+            most = seconds if taken.value else seconds + FIRST_SECONDS
+            return bool(taken.value >= count) or time.monotonic() - begin >= most
 
     pipe.recv()
     begin = time.monotonic()

@@ -144,6 +144,19 @@ def test_a_handler_that_is_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyP
         handler_of("handlers_of_fax:sned")
 
 
+def test_a_handler_that_no_process_can_use_is_refused_before_any_is_started(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    (tmp_path / "handlers_of_gas.py").write_text("def send(envelope):\n    yield\n")
+    (tmp_path / "handlers_of_oil.py").write_text("raise SystemExit(0)\n")
+    with pytest.raises(BadInput, match="without `yield`"):
+        handler_of("handlers_of_gas:send")
+    with pytest.raises(BadInput, match="cannot be imported: SystemExit: 0"):
+        handler_of("handlers_of_oil:send")
+
+
 def test_stats_that_renew_themselves_fit_a_narrow_terminal(cli: Cli) -> None:
     cli("queue", "push", "mail", "hello")
     env = {**os.environ, "TAILRACE_HOME": str(cli.home)}

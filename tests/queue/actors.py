@@ -29,6 +29,7 @@ from tailrace.queue.dedup import Duplicate, Once
 from tailrace.queue.lanes import Entry
 from tailrace.queue.settings import Settings, as_stored, queue_key
 from tailrace.queue.shard import GROUP
+from tailrace.queue.stats import stats
 from tailrace.queue.transaction import AckTransaction
 from tailrace.queue.window import Window
 from tailrace.storage import calls
@@ -183,6 +184,9 @@ def handles(sim: Simulation, life: Life, consumer: Consumer, over: list[bool], h
     while not over[0]:
         yield from calls.pause(0)
         entries = [] if consumer.stopping else consumer.lanes.take(how.batch)
+        shards = [desk.shard for desk in consumer.desks.values()]
+        if not all(entry.shard in shards for entry in entries):
+            raise Violation("handed out from a shard that was given back", entries)
         for entry, run in [(entry, entry.run) for entry in entries]:
             if entry.tries >= ATTEMPTS and how.acking:
                 consumer.give_up(entry, run, "its consumer disappeared")
@@ -215,7 +219,11 @@ def note(sim: Simulation, entry: Entry) -> None:
             raise Violation("the order of a key is broken where the queue has grown", entry.value, sim.ghosts["values"])
     if sim.ghosts["at_most_once"] and place in sim.ghosts["handled"]:
         raise Violation("handed out twice, though at most once", place)
-    if sim.ghosts["paused"] and entry.offset >= sim.ghosts["paused_upto"][entry.partition] and not entry.replayed:
+    if (
+        sim.ghosts["paused"]
+        and entry.offset >= sim.ghosts["paused_upto"].get(entry.partition, 0)
+        and not entry.replayed
+    ):
         raise Violation("handed out while paused", entry.partition, entry.offset)
 
 
@@ -241,9 +249,21 @@ def end_of(sim: Simulation, life: Life, consumer: Consumer, entry: Entry, run: i
 
 
 # -- pushers and supervisors
+def expected(sim: Simulation) -> Callable[[], None]:
+    """Have workers stay until this actor is done; gives what says so, which it may say in each of its lives."""
+    sim.ghosts["pushers"] += 1
+    left = [1]
+
+    def done() -> None:
+        sim.ghosts["pushers"] -= left[0]
+        left[0] = 0
+
+    return done
+
+
 def pushes(sim: Simulation, key: bytes, dedup: str | None, due: float | None) -> Callable[[Life], Steps[None]]:
     """Pushes a message once, with a dedup id or a delay; a second life pushes it again, if it has a dedup id."""
-    sim.ghosts["pushers"] += 1
+    done = expected(sim)
 
     def steps(life: Life) -> Steps[None]:
         log = new_log(life)
@@ -258,6 +278,8 @@ def pushes(sim: Simulation, key: bytes, dedup: str | None, due: float | None) ->
             with contextlib.suppress(Duplicate, OutcomeUnknown):
                 if not (yield from delayed.delay(ID, message, at, life.rng, also)):
                     sim.ghosts["late"] = True
+                else:
+                    sim.ghosts["told"] = sim.ghosts.get("told", 0) + 1
         elif dedup:
             yield from log.head()
             buffer = Buffer(SHARDS, 1000)
@@ -265,7 +287,7 @@ def pushes(sim: Simulation, key: bytes, dedup: str | None, due: float | None) ->
             placed = yield from place(log, buffer.encode("none"))
             with contextlib.suppress(Duplicate):
                 yield from commit([placed], others=Once(log, [dedup], token))
-        sim.ghosts["pushers"] -= 1
+        done()
 
     return steps
 
@@ -275,8 +297,7 @@ SERIES = b"series-"
 
 def sends(sim: Simulation, count: int) -> Callable[[Life], Steps[None]]:
     """Pushes messages of one key, which a growth moves to a new shard; a second life pushes nothing."""
-    sim.ghosts["pushers"] += 1
-    left = [1]
+    done = expected(sim)
 
     def steps(life: Life) -> Steps[None]:
         log = new_log(life)
@@ -285,24 +306,21 @@ def sends(sim: Simulation, count: int) -> Callable[[Life], Steps[None]]:
             buffer = Buffer(log.partitions, 1000)
             buffer.add(b"key", SERIES + b"%d" % n, 0)
             yield from commit([(yield from place(log, buffer.encode("none")))])
-        sim.ghosts["pushers"] -= left[0]
-        left[0] = 0  # killed after this, it comes again
+        done()
 
     return steps
 
 
 def grows(sim: Simulation) -> Callable[[Life], Steps[None]]:
     """Gives the queue more shards, as `rebalance` does."""
-    sim.ghosts["pushers"] += 1
-    left = [1]
+    done = expected(sim)
 
     def steps(life: Life) -> Steps[None]:
         log = new_log(life)
         yield from calls.pause(life.rng.randint(1, 8))
         yield from catalog.grow(log, GROWN)
         yield from groups.make(Group(GROUP, log, GROWN), "earliest")
-        sim.ghosts["pushers"] -= left[0]
-        left[0] = 0  # killed after this, it comes again
+        done()
 
     return steps
 
@@ -329,19 +347,42 @@ def moves(sim: Simulation) -> Callable[[Life], Steps[None]]:
     return steps
 
 
-def pauses(sim: Simulation) -> Callable[[Life], Steps[None]]:
+def pauses(sim: Simulation, meanwhile: Callable[[Life], Steps[None]] | None = None) -> Callable[[Life], Steps[None]]:
+    """Pauses the queue for a while, in which it may do something else, too."""
+
     def steps(life: Life) -> Steps[None]:
         yield from supervisor.set_paused(shared(), True)
         upto = {}
-        for q in range(SHARDS):
-            item = sim.table.items[shared().shard(q)]
+        for q in range(GROWN):
+            item = sim.table.items.get(shared().shard(q))
+            if item is None:  # the queue may grow later
+                continue
             upto[q] = Window.of(item["position"], item.get("queue")).upto
             upto[q] = max(upto[q], *(n + 1 for n in sim.ghosts["done"][q]), 0) if sim.ghosts["done"][q] else upto[q]
         sim.ghosts["paused_upto"], sim.ghosts["paused"] = sim.ghosts["highest"](sim, upto), True
-        for _ in range(4):
+        if meanwhile is not None:
+            yield from meanwhile(life)
+        for _ in range(4 if meanwhile is None else 30):
             yield from calls.pause(2)
         sim.ghosts["paused"] = False
         yield from supervisor.set_paused(shared(), False)
+
+    return steps
+
+
+def looks(sim: Simulation, before: int) -> Callable[[Life], Steps[None]]:
+    """Looks at the stats again and again: what a pusher was told of is in them, and they add up."""
+
+    def steps(life: Life) -> Steps[None]:
+        while not sim.finishing:
+            told = before + sim.ghosts.get("told", 0)
+            now = yield from stats(shared(new_log(life)), 0.0)
+            if now.inserted < told:
+                raise Violation("a message is in none of the stats", told, now.routed, now.delayed)
+            for one in (now, *now.shards.values()):
+                if one.routed != one.acked + one.dead + one.purged + one.backlog or one.running > one.backlog:
+                    raise Violation("the stats do not add up", one)
+            yield from calls.pause(1)
 
     return steps
 
@@ -359,7 +400,7 @@ def purges(sim: Simulation) -> Callable[[Life], Steps[None]]:
 
 def replays(sim: Simulation) -> Callable[[Life], Steps[None]]:
     """Asks for everything that is done in shard 0 to be delivered again."""
-    sim.ghosts["pushers"] += 1
+    done = expected(sim)
 
     def steps(life: Life) -> Steps[None]:
         item: Any = {}
@@ -370,7 +411,7 @@ def replays(sim: Simulation) -> Callable[[Life], Steps[None]]:
             yield from calls.pause(2)
         sim.ghosts["until"] = item["position"]
         yield from replay.start(ID, {0: (0, item["position"])}, 7)
-        sim.ghosts["pushers"] -= 1
+        done()
 
     return steps
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from typing import Any
 
 from tailrace.queue import delayed
 from tailrace.queue.replay import start
@@ -19,6 +20,7 @@ from tests.queue.actors import (
     check,
     grows,
     innocent,
+    looks,
     moves,
     pauses,
     prepare,
@@ -107,12 +109,16 @@ def dedup(sim: Simulation) -> None:
 
 def pause(sim: Simulation) -> None:
     ready(sim, SOME)
+    pause_of_two(sim)
+
+
+def pause_of_two(sim: Simulation, meanwhile: Any = None) -> None:
     sim.ghosts["highest"] = lambda sim, upto: {
         q: max(upto[q], *[0, *(n + 1 for n in sim.ghosts["done"][q])]) for q in upto
     }
     sim.spawn("w1", worker(sim))
     sim.spawn("w2", worker(sim))
-    sim.spawn("pauser", pauses(sim))
+    sim.spawn("pauser", pauses(sim, meanwhile))
 
 
 def replay(sim: Simulation) -> None:
@@ -177,6 +183,30 @@ def grow(sim: Simulation) -> None:
     sim.spawn("grower", grows(sim), restarts=1)
 
 
+def pause_and_grow(sim: Simulation) -> None:
+    """The shards that a growth adds are paused, too."""
+    ready(sim, {})
+    pause_of_two(sim, grows(sim))
+    sim.spawn("sender", sends(sim, 3), restarts=1)
+
+
+def all_at_once(sim: Simulation) -> None:
+    """A replay while the queue grows, shards move from one consumer to another, and messages are delayed."""
+    grow(sim)
+    sim.spawn("w3", worker(sim, rounds=8))
+    sim.spawn("replayer", replays(sim))
+    sim.spawn("p1", pushes(sim, b"later", "id", 0.02), restarts=1)
+
+
+def look(sim: Simulation) -> None:
+    """The stats, while delayed messages are moved into the log and handled."""
+    ready(sim, {0: [b"a"]})
+    sim.spawn("w1", worker(sim))
+    for n in range(3):
+        sim.spawn(f"p{n}", pushes(sim, b"later-%d" % n, None, 0.02 * n))
+    sim.spawn("looker", looks(sim, 1))
+
+
 def limit(sim: Simulation) -> None:
     ready(sim, SOME)
     sim.spawn("w1", worker(sim, limit=True), restarts=1)
@@ -203,5 +233,8 @@ SCENARIOS: dict[str, Scenario] = {
         batches,
         limit,
         grow,
+        pause_and_grow,
+        all_at_once,
+        look,
     )
 }

@@ -19,7 +19,7 @@ import pytest
 
 import tailrace
 from tailrace.events.event import Event
-from tailrace.queue import Message
+from tailrace.queue import Message, Queue
 from tests.servers.aws import new_bucket, new_table
 from tests.servers.process import Server
 
@@ -86,7 +86,7 @@ def bank(url: str, errors: Path, transfers: int, rounds: int, seed: int) -> int:
                 workers[slot] = start(url, errors)
             now = queue.stats()
             assert now.routed == now.acked + now.dead + now.purged + now.backlog
-        assert queue.drain(90), errors.read_text()[-2000:]
+        assert drained(queue), errors.read_text()[-2000:]
     finally:
         for worker in workers:
             worker.kill()
@@ -100,6 +100,15 @@ def bank(url: str, errors: Path, transfers: int, rounds: int, seed: int) -> int:
     assert (queue.stats().acked, queue.stats().dead) == (transfers, 0)
     home.close()
     return killed
+
+
+def drained(queue: Queue) -> bool:
+    """Whether everything was done in the end; False if nothing was for a minute and a half."""
+    acked = -1
+    while acked < (acked := queue.stats().acked):
+        if queue.drain(90):
+            return True
+    return False
 
 
 def transfer(rng: random.Random, number: int) -> Message:
@@ -137,8 +146,8 @@ def test_soak_the_bank_on_s3_and_dynamodb(cloud: Callable[[], str], tmp_path: Pa
 
 
 def soak(new_home: Callable[[int], str], errors: Path, transfers: int) -> None:
-    """One bank after the other, each with its own seed; TAILRACE_SECONDS says for how long."""
-    began, seed = time.monotonic(), 2
-    while time.monotonic() - began < float(os.environ.get("TAILRACE_SECONDS", "600")):
-        bank(new_home(seed), errors, transfers, rounds=10, seed=seed)
-        seed += 1
+    """One bank after the other, each with its own seed, for TAILRACE_SECONDS and at least 50 rounds of kills."""
+    began, banks = time.monotonic(), 0
+    while banks < 5 or time.monotonic() - began < float(os.environ.get("TAILRACE_SECONDS", "600")):
+        bank(new_home(banks), errors, transfers, rounds=10, seed=2 + banks)
+        banks += 1

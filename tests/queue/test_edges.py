@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -19,6 +20,7 @@ import pytest
 import tailrace
 from tailrace.errors import BadInput, BadName, Broken, HomeError, TooLarge
 from tailrace.home import Home
+from tailrace.log.record import partition_of
 from tailrace.queue import Message
 from tests.queue.conftest import until
 from tests.queue.test_trouble import with_clock
@@ -180,6 +182,18 @@ def test_the_longest_name_has_dead_letters_too(home: Home) -> None:
     assert home.topics() == []
 
 
+def test_the_name_of_a_topic_with_records_is_refused(home: Home) -> None:
+    """Its records would become messages, and its retention would stop."""
+    home.topic("orders", partitions=1).append([(b"key", b"a record")])
+    with pytest.raises(BadName, match="'orders' exists and is no queue"):
+        home.queue("orders").push("x")
+    with pytest.raises(BadName, match="'orders' exists and is no queue"):
+        home.queue("orders").tail(print)
+    assert (home.queues(), [record.value for record in home.topic("orders").records()]) == ([], [b"a record"])
+    home.topic("empty", partitions=2)
+    assert home.queue("empty").push("x").offset == 0
+
+
 def test_names_that_differ_in_case_are_two_queues(home: Home) -> None:
     home.queue("mail").push(1)
     home.queue("Mail").push(2)
@@ -288,3 +302,57 @@ def test_nothing_at_all(home: Home) -> None:
 def test_what_json_cannot_say_is_refused(home: Home, message: object) -> None:
     with pytest.raises(BadInput, match="cannot be encoded by Json"):
         home.queue("q").push(message)
+
+
+# --- what was stored is gone, or of another time
+def test_a_damaged_message_holds_up_its_shard_alone(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Until an operator decides to do without it: then it counts as dropped, and what is behind it is handled."""
+    folder, got = tmp_path / "home", list[Any]()
+    with tailrace.open(folder) as home:
+        queue = home.queue("q", shards=2)
+        keys = [next(str(n) for n in range(100) if partition_of(str(n).encode(), 2) == q) for q in range(2)]
+        queue.push_many([Message("before", keys[0]), Message("other before", keys[1])])
+        queue.push(b"x" * 300_000, keys[0])
+        (stored,) = (file for file in (folder / "objects").rglob("*") if file.is_file())
+        stored.write_bytes(stored.read_bytes()[:-200_000] + bytes(200_000))
+        queue.push_many([Message("behind", keys[0]), Message("other behind", keys[1])])
+        with queue.tail(lambda envelope: got.append(envelope.message)) as worker:
+            until(lambda: sorted(got) == ["before", "other before", "other behind"])
+            until(lambda: "shard 0 waits at message 1" in caplog.text)
+            assert worker.running
+            damaged = [lost for damage in home.scrub().damages for lost in damage.lost]
+            queue.topic().quarantine(damaged, "the disk of 3 May")
+            until(lambda: got[-1] == "behind", 60)
+            assert queue.drain(30)
+        now = queue.stats()
+        assert (now.acked, now.purged, now.backlog) == (4, 1, 0)
+
+
+def test_a_home_that_is_restored_gives_what_was_not_done_then(tmp_path: Path) -> None:
+    """Nothing that was in the copy is lost, and dedup ids are as of then."""
+    folder, got = tmp_path / "home", list[int]()
+    with tailrace.open(folder) as home:
+        home.queue("q", shards=1).push_many([Message(n, dedup=str(n)) for n in range(3)])
+    shutil.copytree(folder, tmp_path / "copy")
+    with tailrace.open(folder) as home:
+        home.queue("q").push(3, dedup="3")
+        with home.queue("q").tail(lambda envelope: None):
+            assert home.queue("q").drain(30)
+    shutil.rmtree(folder)
+    shutil.copytree(tmp_path / "copy", folder)
+    with tailrace.open(folder) as home:
+        queue = home.queue("q")
+        assert [queue.push(n, dedup=str(n)).duplicate for n in range(4)] == [True, True, True, False]
+        with queue.tail(lambda envelope: got.append(envelope.message)):
+            assert queue.drain(30)
+    assert sorted(got) == [0, 1, 2, 3]
+
+
+def test_a_home_that_is_closed_ends_its_workers(tmp_path: Path) -> None:
+    home = tailrace.open(tmp_path / "home")
+    worker = home.queue("q", shards=1).tail(print)
+    until(lambda: worker.shards == [0])
+    home.close()
+    assert worker.join(30)
+    worker.shutdown()
+    worker.shutdown()

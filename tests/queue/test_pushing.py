@@ -13,7 +13,8 @@ from tailrace.errors import AlreadyThere, BadInput, BadName, BadSetting, TooLarg
 from tailrace.events.event import Event
 from tailrace.home import Home
 from tailrace.log.record import partition_of
-from tailrace.queue import Message, Queue
+from tailrace.queue import Message, Queue, dedup
+from tailrace.storage.calls import Steps
 from tests.queue.conftest import until
 
 
@@ -206,3 +207,65 @@ def test_pushing_from_asyncio(home: Home) -> None:
 
     asyncio.run(main())
     assert sorted(one["n"] for one in got) == [1, 2, 3]
+
+
+def test_nothing_of_a_push_is_stored_before_all_of_it_is_checked(home: Home) -> None:
+    queue = home.queue("q", shards=1)
+    queue.make()
+    some = [Message("delayed", not_before=60), Message(b"x" * 350_001, not_before=60)]
+    many = [Message("delayed", not_before=60), *(Message(n, dedup=str(n)) for n in range(91))]
+    for messages, why in ((some, "350,001"), (many, "not 91")):
+        with pytest.raises(TooLarge, match=why):
+            queue.push_many(messages)
+    assert queue.stats().inserted == 0
+
+
+def test_a_push_of_more_than_a_chunk_can_hold_is_refused(home: Home) -> None:
+    queue, large = home.queue("q", shards=1), b"x" * (16 << 20)
+    with pytest.raises(TooLarge, match="1,073,741,824 bytes"):
+        queue.push_many([large] * 65)
+    assert queue.stats().inserted == 0
+
+
+@pytest.mark.parametrize("given", [{"dedup": "\ud800"}, {"shard_key": "\ud800"}])
+def test_text_that_is_none_is_refused(home: Home, given: dict[str, str]) -> None:
+    with pytest.raises(BadInput, match="UTF-8"):
+        home.queue("q").push("x", **given)  # type: ignore[arg-type]
+
+
+def test_two_dedup_ids_with_one_hash_are_not_taken_for_one(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second message would be dropped in silence."""
+    queue = home.queue("q", shards=1)
+    at = dedup.dedup_key
+    monkeypatch.setattr(dedup, "dedup_key", lambda topic, id: at(topic, id[:1]))
+    queue.push("first", dedup="a1")
+    assert queue.push("first", dedup="a1").duplicate
+    for later in (None, 60.0):
+        with pytest.raises(BadInput, match="same hash as 'a1'"):
+            queue.push("second", dedup="a2", not_before=later)
+        with monkeypatch.context() as blind:
+            blind.setattr(dedup, "is_there", _not_there)  # the other push came between the look and the write
+            blind.setattr("tailrace.queue.delayed.dedup_key", dedup.dedup_key)
+            with pytest.raises(BadInput, match="same hash as 'a1'"):
+                queue.push("second", dedup="a2", not_before=later)
+    assert queue.stats().inserted == 1
+
+
+def _not_there(topic_id: str, id: str) -> Steps[bool]:
+    yield from ()
+    return False
+
+
+def test_a_dedup_id_holds_through_growth_and_a_move(home: Home) -> None:
+    queue = home.queue("q", shards=2)
+    queue.push("a", "key", dedup="before")
+    queue.push("b", "key", dedup="later", not_before=0.01)
+    queue.rebalance(5, timeout=0)
+    assert queue.push("c", "key", dedup="before").duplicate
+    assert queue.push("c", "key", dedup="later").duplicate
+    got: list[Any] = []
+    with queue.tail(lambda envelope: got.append(envelope.message)):
+        until(lambda: len(got) == 2)
+        assert queue.push("c", "key", dedup="later").duplicate
+        assert queue.drain(60)
+    assert sorted(got) == ["a", "b"]

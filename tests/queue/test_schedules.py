@@ -37,6 +37,7 @@ MUTANTS = {
     "queue.owner queue.epoch": Mutant("plain", "items", "jumpy", 4),
     "queue.v": Mutant("exact", "items", "calm", 25),
     "queue.paused": Mutant("pause", "items", "all", 14),
+    "queue.paused_by_first": Mutant("pause_and_grow", "items", "calm", 6),
     "queue.takes": Mutant("kills", "items", "all", 0),
     "queue.isolation": Mutant("kills", "items", "all", 0),
     "queue.dedup": Mutant("dedup", "items", "all", 0),
@@ -45,7 +46,7 @@ MUTANTS = {
     "queue.pause_seen": Mutant("pause", "items", "all", 182),
     "queue.move": Mutant("move", "items", "calm", 3),
     "queue.move_together": Mutant("move", "items", "all", 0),
-    "queue.replay": Mutant("alone", "items", "late", 1254),
+    "queue.replay": Mutant("alone", "items", "late", 518),
     "queue.replay_fence": Mutant("again", "items", "jumpy", 4),
     "queue.bury_together": Mutant("fails", "items", "all", 0),
 }

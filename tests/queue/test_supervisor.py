@@ -11,9 +11,14 @@ from typing import Any
 import pytest
 
 import tailrace
+from tailrace.coordination import guard
 from tailrace.errors import BadInput, UnknownQueue
 from tailrace.home import Home
-from tailrace.queue import Envelope, Message, Stats
+from tailrace.log import catalog
+from tailrace.queue import Envelope, Message, Stats, dead_letters, delayed
+from tailrace.queue.stats import stats
+from tailrace.storage.calls import ProtocolRun
+from tailrace.storage.tables import Absent, Key, Put
 from tests.log.homes import EVERYWHERE, homes
 from tests.queue.conftest import until
 
@@ -200,3 +205,70 @@ def test_a_scrub_finds_nothing_and_a_copy_goes_on(home: Home, tmp_path: Path) ->
         with again.tail(lambda envelope: got.append((envelope.replayed, envelope.message))):
             until(lambda: len(got) == 12)
         assert again.stats().dead == 1
+
+
+def test_a_pause_holds_for_shards_that_are_added_meanwhile(home: Home) -> None:
+    """Also if the process that adds them is killed right after, or knows nothing of queues."""
+    queue, got = home.queue("q", shards=1), list[Any]()
+    with queue.tail(lambda envelope: got.append(envelope.message), ttl=1.0) as worker:
+        until(lambda: worker.shards == [0])
+        queue.pause()
+        queue.topic().grow(4)
+        until(lambda: worker.shards == [0, 1, 2, 3])
+        queue.push_many(range(8))
+        with queue.tail(lambda envelope: got.append(envelope.message), ttl=1.0) as other:
+            until(lambda: len(other.shards) == 2)  # it has looked, and taken what is its
+            assert (got, queue.stats().paused, queue.stats().emitted) == ([], True, 0)
+            assert all(shard.paused for shard in queue.stats().shards.values())
+            queue.play()
+            assert queue.drain(60)
+    assert sorted(got) == list(range(8))
+
+
+def test_a_message_that_is_moved_while_one_looks_is_in_one_number(home: Home) -> None:
+    """Else `drain` would find nothing, although it waits."""
+    queue, place, pushed = home.queue("q", shards=1), 0, 0
+    while True:
+        queue.push("x", not_before=60)
+        pushed += 1
+        looking, calls = ProtocolRun(stats(queue._group(), time.time()), home.store.clock), 0
+        while (call := looking.next_call()) is not None:
+            if calls == place:
+                home.store.run(delayed.move_due(queue.topic().log, int(time.time() + 120) * 1000))
+            looking.answer = home.store.answer(call)
+            calls += 1
+        now = looking.result
+        assert (now.inserted, now.backlog + now.delayed) == (pushed, pushed), f"moved before call {place}"
+        place += 1
+        if place > calls:
+            return
+
+
+def test_many_dead_letters_are_put_back_once(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Their marks are in items of a bounded size; those that an older version wrote into the first item hold."""
+    monkeypatch.setattr(dead_letters, "MARKS", 10)
+    queue = home.queue("q", shards=1, attempts=1)
+    queue.push_many(range(23))
+    with queue.tail(lambda envelope: 1 / 0, threads=1):
+        assert queue.drain(60)
+    found = home.store.run(catalog.describe("q-dead"))
+    old = Put(Key(f"$Requeued-{found.id}"), {"numbers": {"3": True, "15": True}}, (Absent(),))
+    home.store.run(guard.attempt(old))
+    assert queue.requeue(7, 11, 20) == 3
+    with pytest.raises(BadInput, match=r"\[3, 7, 15\]"):
+        queue.requeue(3, 7, 8, 15)
+    assert queue.requeue() == 23 - 5
+    assert queue.requeue() == 0
+    assert queue.stats().routed == 23 + 21
+    sizes = [len(item["numbers"]) for item in home.store.run(guard.read_all(f"$Requeued-{found.id}"))]
+    assert sizes == [11, 9, 3]
+
+
+def test_what_fails_again_is_not_put_back_twice_by_one_call(home: Home) -> None:
+    queue = home.queue("q", shards=1, attempts=1)
+    queue.push_many(range(60))
+    with queue.tail(lambda envelope: 1 / 0, threads=1):
+        assert queue.drain(60)
+        assert queue.requeue() == 60
+        assert queue.drain(60)
+    assert queue.stats().dead == 120

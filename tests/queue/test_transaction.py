@@ -7,12 +7,13 @@ from typing import Any
 
 import pytest
 
-from tailrace.errors import BadInput, Conflict, Fenced, VersionConflict
+from tailrace.coordination import guard
+from tailrace.errors import BadInput, Conflict, Fenced, OutcomeUnknown, TimedOut, VersionConflict
 from tailrace.events.event import Event
 from tailrace.home import Home
 from tailrace.log.groups import group as groups
 from tailrace.queue import Envelope, Message, supervisor
-from tailrace.storage.tables import Absent, Key, Put
+from tailrace.storage.tables import Absent, Append, Key, Put, Update
 from tests.log.homes import EVERYWHERE, homes
 from tests.queue.conftest import until
 
@@ -136,3 +137,46 @@ def test_a_message_is_acknowledged_once(home: Home) -> None:
     with queue.tail(handler):
         until(lambda: told)
     assert home.events().stream("Account-1").version == 0
+
+
+def test_a_transaction_that_was_given_up_and_lands_late_counts_once(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It lands just before the next write of the shard, which must not take it for itself: else the message would be
+    handled again, with its effect."""
+    queue, effect = home.queue("q", shards=1, backoff=0.01), Key("effect", 0)
+    home.queue("receipts", shards=1).make()
+    home.store.run(guard.attempt(Put(effect, {"done": []}, (Absent(),))))
+    late: list[tuple[Any, ...]] = []
+    given_up, landed = threading.Event(), threading.Event()
+    write = type(home.store.table).write
+
+    def slow(table: Any, *actions: Any) -> Any:
+        keys = [action.key for action in actions]
+        if effect in keys and not given_up.is_set():
+            late[:] = [actions]
+            raise TimedOut("no answer")
+        if given_up.is_set() and not landed.is_set() and queue._group().shard(0) in keys:
+            landed.set()
+            write(table, *late[0])
+        return write(table, *actions)
+
+    def handler(envelope: Envelope) -> None:
+        try:
+            with envelope.transaction() as t:
+                t.write(Update(effect, (Append("done", [envelope.attempt]),)))
+                t.push("receipts", envelope.attempt)
+        except OutcomeUnknown:
+            given_up.set()
+            raise
+
+    queue.push("x")
+    monkeypatch.setattr(guard, "PATIENCE", 0.05)
+    monkeypatch.setattr(type(home.store.table), "write", slow)
+    with queue.tail(handler, threads=1, ttl=1.0):
+        assert queue.drain(60)
+    assert landed.is_set()
+    item = home.store.run(guard.read(effect))
+    assert item is not None
+    assert len(item["done"]) == 1
+    assert (home.queue("receipts").stats().routed, queue.stats().acked) == (1, 1)

@@ -16,6 +16,7 @@ import tailrace
 from tailrace.errors import BadInput, DiskFull
 from tailrace.home import Home
 from tailrace.queue import Envelope, Message
+from tailrace.queue.delayed import SCAN_SECONDS
 from tailrace.queue.queue import Queue
 from tests.faults.test_disk_trouble import disk
 from tests.queue.conftest import until
@@ -180,3 +181,38 @@ def test_what_cannot_be_delayed_is_refused_before_anything_is_stored(home: Home)
         t.push("q", "now")
         t.push("q", "later", not_before=1)
     assert queue.stats().inserted == 0
+
+
+def test_with_two_attempts_too_only_the_message_to_blame_is_given_up(tmp_path: Path) -> None:
+    """After its first end of a process it is handed out alone, so that the next counts for no other."""
+    with tailrace.open(tmp_path / "home") as home:
+        queue = home.queue("q", shards=1, attempts=2, backoff=0.01)
+        queue.push_many(["kill", *map(str, range(20))])
+        ended = 0
+        worker = start(tmp_path / "home")
+        try:
+            while not queue.drain(0.2):
+                if worker.poll() is not None:
+                    ended += 1
+                    assert ended <= 3
+                    worker.communicate()
+                    worker = start(tmp_path / "home")
+        finally:
+            worker.kill()
+            worker.communicate()
+        assert [letter.message for letter in queue.dead()] == [b'"kill"']
+        assert (ended, queue.stats().acked, queue.stats().dead) == (2, 20, 1)
+
+
+def test_a_clock_that_goes_back_delays_no_message_that_is_due(home: Home) -> None:
+    """The clock holder looks at all again, not only at what was due since its last look."""
+    queue, ahead = home.queue("q", shards=1), [HOUR]
+    of_holder = Queue(home.store, "q", new_transaction=queue._new_transaction, wall=lambda: time.time() + ahead[0])
+    got: list[str] = []
+    with of_holder.tail(lambda envelope: got.append(envelope.message)) as worker:
+        with_clock(home, HOUR).push("first", not_before=0.01)
+        until(lambda: got == ["first"])
+        ahead[0] = 0.0
+        queue.push("second", not_before=0.01)
+        until(lambda: got == ["first", "second"], SCAN_SECONDS / 2)
+        assert worker.running

@@ -11,6 +11,7 @@ import pytest
 
 from tailrace.errors import AlreadyThere, BadSetting
 from tailrace.home import Home
+from tailrace.log.record import partition_of
 from tailrace.queue import Envelope, Message
 from tests.queue.conftest import until
 
@@ -296,3 +297,58 @@ def test_bad_settings_of_a_worker(home: Home) -> None:
         queue.tail(print, batch_size=0)
     with pytest.raises(BadSetting, match="a handler is a function"):
         queue.tail("print")  # type: ignore[arg-type]
+
+
+def test_a_message_that_fails_while_its_shard_is_given_back_is_the_next_owners(home: Home) -> None:
+    """The first owner neither runs it again beside the next one, nor holds its key up when the shard comes back."""
+    queue, lock = home.queue("q", shards=2, backoff=0.3, max_backoff=0.3), threading.Lock()
+    calls: list[tuple[str, int]] = []
+    fail = threading.Event()
+
+    def handler(who: str) -> Any:
+        def handle(envelope: Envelope) -> None:
+            with lock:
+                calls.append((who, envelope.message))
+            if who == "first" and envelope.message < 2:
+                fail.wait(60)
+                raise ValueError
+
+        return handle
+
+    with queue.tail(handler("first"), ttl=1.0) as first:
+        until(lambda: first.shards == [0, 1])
+        queue.push_many([Message(0, _key_of(0)), Message(1, _key_of(1))])
+        until(lambda: len(calls) == 2)
+        with queue.tail(handler("second"), ttl=1.0) as second:
+            until(lambda: any(desk.leaving for desk in first._consumer.desks.values()))
+            (moved,) = [q for q, desk in first._consumer.desks.items() if desk.leaving]
+            fail.set()
+            until(lambda: second.shards == [moved])
+            until(lambda: ("second", moved) in calls)
+            time.sleep(0.5)  # longer than the backoff
+            assert calls.count(("first", moved)) == 1
+        until(lambda: first.shards == [0, 1])
+        fail.set()
+        queue.push(2, _key_of(moved))
+        until(lambda: ("first", 2) in calls)
+
+
+def _key_of(shard: int) -> str:
+    return next(str(n) for n in range(100) if partition_of(str(n).encode(), 2) == shard)
+
+
+def test_a_handler_may_take_longer_than_the_heartbeats_timeout(home: Home) -> None:
+    """Its consumer goes on beating, so the other one, which has nothing to do, takes nothing over."""
+    queue, calls = home.queue("q", shards=2), list[tuple[str, int]]()
+    queue.push("long", "key")
+    with queue.tail(lambda envelope: _slowly("first", envelope, calls), name="first", ttl=0.5) as first:
+        until(lambda: calls)
+        with queue.tail(lambda envelope: _slowly("second", envelope, calls), name="second", ttl=0.5):
+            assert queue.drain(60)
+    assert calls == [("first", 1)]
+    assert (first.acked, queue.stats().errored) == (1, 0)
+
+
+def _slowly(name: str, envelope: Envelope, calls: list[tuple[str, int]]) -> None:
+    calls.append((name, envelope.attempt))
+    time.sleep(2.0)

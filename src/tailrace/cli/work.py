@@ -40,7 +40,7 @@ def handler_of(given: str) -> Callable[[Any], Any]:
         sys.path.insert(0, "")
     try:
         found: Any = importlib.import_module(module)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         where = f"; looked in {Path.cwd()} and where Python finds modules" if _is_missing(module, error) else ""
         raise BadInput(f"the handler {given!r} cannot be imported: {type(error).__name__}: {error}{where}") from error
     for part in name.split("."):
@@ -49,10 +49,13 @@ def handler_of(given: str) -> Callable[[Any], Any]:
         found = getattr(found, part)
     if not callable(found):
         raise BadInput(f"the handler {given!r} is a {type(found).__name__}, not a function")
+    from tailrace.queue import Worker
+
+    Worker.check_handler(found)
     return found  # type: ignore[no-any-return]
 
 
-def _is_missing(module: str, error: Exception) -> bool:
+def _is_missing(module: str, error: BaseException) -> bool:
     """Whether it is the handler's own module that was not found, rather than one that it imports."""
     missing = error.name if isinstance(error, ModuleNotFoundError) else None
     return missing is not None and f"{module}.".startswith(f"{missing}.")

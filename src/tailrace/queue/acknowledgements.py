@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from tailrace.coordination.rules import in_force
-from tailrace.errors import Fenced, StorageError, UnknownTopic
+from tailrace.errors import Fenced, OutcomeUnknown, StorageError, UnknownTopic
 from tailrace.log.topic_log import TopicLog
 from tailrace.log.write.append import commit
 from tailrace.log.write.attempt import FurtherWrites
@@ -21,6 +21,7 @@ from tailrace.queue.desk import Desk, Desks, Outcome
 from tailrace.queue.lanes import Entry
 from tailrace.queue.shard import AT_ONCE, Planned, write
 from tailrace.queue.transaction import Acked, AckTransaction, commit_acked
+from tailrace.queue.window import ISOLATE
 from tailrace.storage import calls
 from tailrace.storage.calls import Steps
 
@@ -47,6 +48,7 @@ class Acknowledgements:
         *,
         acking: bool,
         batch_size: int,
+        attempts: int,
         name: str,
         dead_log: Callable[[], TopicLog],
         wall: Callable[[], float],
@@ -54,6 +56,7 @@ class Acknowledgements:
     ) -> None:
         self._log, self._desks, self._acking, self._batch_size = log, desks, acking, batch_size
         self._name, self._dead_log, self._wall, self._lose = name, dead_log, wall, lose
+        self._isolate = max(1, min(ISOLATE, attempts - 1))
         self.emitted = 0
 
     # -- many shards at once
@@ -84,7 +87,7 @@ class Acknowledgements:
         offsets: list[int] = []
         if emits and not (desk.leaving or desk.shard.is_paused):
             end = desk.fetched[-1].offset + 1 if desk.fetched else new.upto
-            offsets = list(new.emit(max(end, new.upto), self._batch_size - len(desk.entries)))
+            offsets = list(new.emit(max(end, new.upto), self._batch_size - len(desk.entries), self._isolate))
             if not self._acking:
                 for offset in offsets:
                     new.finish(offset)
@@ -171,7 +174,7 @@ class Acknowledgements:
         except BaseException as error:
             with self._desks.lock:
                 desk.shard.writing = False
-                if isinstance(error, (Fenced, StorageError)) or not isinstance(error, Exception):
+                if isinstance(error, (Fenced, OutcomeUnknown, StorageError)) or not isinstance(error, Exception):
                     self._lose(desk)
                 else:
                     desk.outcomes = told + [o for o in done if o.what == "dead"] + desk.outcomes

@@ -20,7 +20,7 @@ from tailrace.queue import replay
 from tailrace.queue.acknowledgements import Acknowledgements
 from tailrace.queue.delayed import Clock
 from tailrace.queue.desk import Desk, Desks, Outcome
-from tailrace.queue.diary import Diary
+from tailrace.queue.diary import Diary, clean
 from tailrace.queue.fetcher import Fetcher
 from tailrace.queue.lanes import Entry, Lanes
 from tailrace.queue.settings import Settings
@@ -74,8 +74,8 @@ class Consumer:
         self._rng, self._on_ready = rng or random.Random(), on_ready
         self._fetcher = Fetcher(log, self.desks, batch_size)
         self._acks = Acknowledgements(
-            log, self.desks, acking=acking, batch_size=batch_size, name=member.name, dead_log=dead_log, wall=wall,
-            lose=self._lose,
+            log, self.desks, acking=acking, batch_size=batch_size, attempts=settings.attempts, name=member.name,
+            dead_log=dead_log, wall=wall, lose=self._lose,
         )  # fmt: skip
         self._diary = Diary(log.id, member.name, wall)
         self._clock = Clock(log, wall)
@@ -155,8 +155,8 @@ class Consumer:
                     self.desks[q] = Desk(Shard(q, held, self.member.items[q]))
                     self._diary.took(self.desks[q])
             for q, desk in self.desks.items():
-                if isinstance(q, int):
-                    desk.shard.paused = balance.units[q].get("paused") if q in balance.units else desk.shard.paused
+                if isinstance(q, int) and q in balance.units:
+                    desk.shard.saw(balance.units)
             for q in balance.over:
                 self.desks.leave(q)
         yield from self._find_replays()
@@ -211,9 +211,20 @@ class Consumer:
         return True
 
     def fail(
-        self, entry: Entry, run: int, reason: str, *, now: float, after: float | None = None, final: bool = False
+        self,
+        entry: Entry,
+        run: int,
+        reason: str,
+        *,
+        now: float,
+        after: float | None = None,
+        final: bool = False,
+        together: bool = False,
     ) -> str:
-        """An attempt has failed.  Gives what becomes of the message, or "" if this run of it does not count."""
+        """An attempt has failed.  Gives what becomes of the message, or "" if this run of it does not count.
+
+        Messages that failed `together`, as a batch, are tried again one by one: only that counts as an attempt."""
+        reason = clean(reason)
         with self.desks.lock:
             if (desk := self.desks.of_run(entry, run)) is None:
                 return ""
@@ -222,22 +233,27 @@ class Consumer:
                 desk.entries.pop(entry.offset, None)
                 self.lanes.finish(entry)
                 return "is not tried again"
-            entry.tries += 1
-            desk.outcomes.append(Outcome(entry, "fail"))
+            entry.tries += not together
+            entry.alone = entry.alone or together
+            desk.outcomes.append(Outcome(entry, "fail together" if together else "fail"))
             self._diary.failed(entry, reason)
-            if final or entry.tries >= self.settings.attempts:
+            if not together and (final or entry.tries >= self.settings.attempts):
                 self._give_up(desk, entry, reason)
                 return "goes to the dead letters"
+            if desk.leaving:
+                desk.entries.pop(entry.offset, None)
+                self.lanes.finish(entry)
+                return "is tried again by the shard's next consumer"
             entry.run += 1
             pause = self.settings.pause_before(entry.tries + 1, self._rng) if after is None else after
             self.lanes.retry(entry, now + pause)
-            return f"is tried again in {pause:.1f} s"
+            return f"is tried again {'by itself ' * together}in {pause:.1f} s"
 
     def give_up(self, entry: Entry, run: int, reason: str) -> bool:
         """A message goes to the dead letters; its key waits until it is there."""
         with self.desks.lock:
             desk = self.desks.of_run(entry, run)
-            return desk is not None and self._give_up(desk, entry, reason)
+            return desk is not None and self._give_up(desk, entry, clean(reason))
 
     def _give_up(self, desk: Desk, entry: Entry, reason: str) -> bool:
         entry.run += 1
@@ -266,9 +282,9 @@ class Consumer:
             for one in [*(d for d in self.desks.of_shard(desk.partition) if d is not desk), desk]:
                 new = one.shard.window.copy()
                 new.put_back()
-                planned = Planned(one.shard, new)
-                with suppress(StorageError):
-                    yield from write([planned])
+                if new != one.shard.stored:
+                    with suppress(StorageError):
+                        yield from write([Planned(one.shard, new)])
             with self.desks.lock:
                 held = self.member.held.get(desk.partition) is desk.shard.held
                 for key in [k for k, d in self.desks.items() if d.partition == desk.partition]:

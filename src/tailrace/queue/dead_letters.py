@@ -19,6 +19,7 @@ from tailrace.log.read.reader import Reader
 from tailrace.log.record import Record
 from tailrace.log.topic import as_records
 from tailrace.log.topic_log import TopicLog
+from tailrace.log.write.attempt import FinalRefusal
 from tailrace.log.write.buffer import Buffer
 from tailrace.log.write.placement import Placed, place
 from tailrace.queue.envelope import CODED
@@ -135,34 +136,54 @@ def letters(queue: str, records: Iterator[Record], requeued: frozenset[int]) -> 
 
 
 # --- requeued ones ----------------------------------------------------------------------------------------------------
-def requeued_key(topic_id: str) -> Key:
-    """The item that lists the dead letters that were put back into the queue."""
-    return Key(f"$Requeued-{topic_id}")
+MARKS = 4096
+"""Numbers of dead letters in one item of marks: some 40 KB."""
+
+
+def requeued_key(topic_id: str, number: int = 0) -> Key:
+    """The item that lists the dead letters near this number that were put back into the queue."""
+    return Key(f"$Requeued-{topic_id}", number // MARKS)
 
 
 def requeued(topic_id: str) -> Steps[frozenset[int]]:
     """The numbers of dead letters that were put back."""
-    item = yield from guard.read(requeued_key(topic_id))
-    return frozenset(int(n) for n in item["numbers"]) if item is not None else frozenset()
+    items = yield from guard.read_all(requeued_key(topic_id).p)
+    return frozenset(int(n) for item in items for n in item["numbers"])
 
 
 class Requeue:
     """Marks dead letters as put back: further writes of the transaction that pushes them."""
 
-    def __init__(self, topic_id: str, numbers: Sequence[int], item: Item | None) -> None:
-        self._key, self._numbers, self._item = requeued_key(topic_id), numbers, item
+    def __init__(self, topic_id: str, numbers: Sequence[int]) -> None:
+        self._marks: dict[Key, list[str]] = {}
+        for n in numbers:
+            self._marks.setdefault(requeued_key(topic_id, n), []).append(str(n))
+        self._there: set[Key] = set()
+
+    def prepare(self) -> Steps[None]:
+        """See which items of marks there are."""
+        for key in self._marks:
+            if (yield from guard.read(key)) is not None:
+                self._there.add(key)
 
     def actions(self, page: int) -> Sequence[Action]:
         """Each number, if it was not marked."""
-        if self._item is None:
-            return [Put(self._key, {"numbers": {str(n): True for n in self._numbers}}, (Absent(),))]
-        marks = tuple(Set(("numbers", str(n)), True) for n in self._numbers)
-        return [Update(self._key, marks, tuple(Absent(("numbers", str(n))) for n in self._numbers))]
+        return [self._marking(key, numbers) for key, numbers in self._marks.items()]
+
+    def _marking(self, key: Key, numbers: Sequence[str]) -> Action:
+        if key not in self._there:
+            return Put(key, {"numbers": dict.fromkeys(numbers, True)}, (Absent(),))
+        marks = tuple(Set(("numbers", n), True) for n in numbers)
+        return Update(key, marks, tuple(Absent(("numbers", n)) for n in numbers))
 
     def refused(self, index: int, item: Item | None) -> Steps[None]:
-        """Another process has put one back just now."""
+        """Another process has put one back just now, or was the first to mark others."""
         yield from ()
-        raise AlreadyThere("one of these dead letters was put back by another process just now; list them again")
+        key, numbers = list(self._marks.items())[index]
+        if item is None or set(numbers) & set(item["numbers"]):
+            why = "one of these dead letters was put back by another process just now; list them again"
+            raise FinalRefusal(AlreadyThere(why))
+        self._there.add(key)
 
 
 # --- looking ----------------------------------------------------------------------------------------------------------

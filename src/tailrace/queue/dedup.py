@@ -35,9 +35,16 @@ class Duplicate(AlreadyThere):
 
 def check_id(id: str) -> str:
     """Refuse what cannot be a dedup id."""
-    if not isinstance(id, str) or not id or len(id.encode()) > MAX_ID_BYTES:
+    if not isinstance(id, str) or not id or len(_bytes(id)) > MAX_ID_BYTES:
         raise BadInput(f"a dedup id is a text of 1 to {MAX_ID_BYTES} bytes, not {id!r:.80}")
     return id
+
+
+def _bytes(id: str) -> bytes:
+    try:
+        return id.encode()
+    except UnicodeEncodeError:
+        raise BadInput(f"a dedup id is text that UTF-8 can say, not {id!r:.80}") from None
 
 
 def dedup_key(topic_id: str, id: str) -> Key:
@@ -45,9 +52,20 @@ def dedup_key(topic_id: str, id: str) -> Key:
     return Key(f"$Dedup-{topic_id}", int.from_bytes(hashlib.sha256(id.encode()).digest()[:8], "big") >> 2)
 
 
+def collision(id: str, other: str) -> BadInput:
+    """What a push is told whose dedup id has the place of another one: it must not be taken for a duplicate."""
+    return BadInput(
+        f"the dedup id {id!r} has the same hash as {other!r}, which is in the queue; nothing is stored: add something "
+        "to the id and push again"
+    )
+
+
 def is_there(topic_id: str, id: str) -> Steps[bool]:
     """Whether a message with this id is in the queue."""
-    return (yield from guard.read(dedup_key(topic_id, id))) is not None
+    item = yield from guard.read(dedup_key(topic_id, id))
+    if item is not None and item["id"] != id:
+        raise collision(id, item["id"])
+    return item is not None
 
 
 class Once:
@@ -66,8 +84,9 @@ class Once:
     def refused(self, index: int, item: Item | None) -> Steps[None]:
         """Another push of the same id was first; this push's own earlier attempt is found in the log."""
         yield from ()
+        id = self._ids[index]
         if item is not None and item["token"] != self._token:
-            raise FinalRefusal(Duplicate(self._ids[index]))
+            raise FinalRefusal(Duplicate(id) if item["id"] == id else collision(id, item["id"]))
 
 
 def sweep(log: TopicLog) -> Steps[int]:

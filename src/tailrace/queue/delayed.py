@@ -29,7 +29,7 @@ from tailrace.log.write.append import commit
 from tailrace.log.write.attempt import FinalRefusal
 from tailrace.log.write.buffer import Buffer
 from tailrace.log.write.placement import place
-from tailrace.queue.dedup import Duplicate, dedup_key
+from tailrace.queue.dedup import Duplicate, collision, dedup_key
 from tailrace.queue.envelope import PUSHED, PUSHER
 from tailrace.queue.settings import queue_key
 from tailrace.storage import calls
@@ -73,6 +73,12 @@ def due_ms(not_before: datetime | timedelta | float, now: int) -> int:
     return min(now + round(not_before * 1000), MAX_TIMESTAMP)
 
 
+def check_size(key: bytes | None, value: bytes) -> None:
+    """Refuse a message that is too large to be delayed."""
+    if (size := len(value) + len(key or b"")) > MOST_BYTES:
+        raise TooLarge(f"a delayed message has at most {MOST_BYTES:,} bytes with its key, this one has {size:,}")
+
+
 def clock_key(topic_id: str) -> Key:
     """Where the clock of a queue is."""
     return Key(f"$Delayed-{topic_id}", LAST)
@@ -94,8 +100,7 @@ def delay(
     """DELAY: a message waits until it is due; False if it is due for so long that it must be pushed at once.
 
     `message` has id, key, value, attributes, pushed and perhaps dedup."""
-    if len(message["value"]) + len(message["key"] or b"") > MOST_BYTES:
-        raise TooLarge(f"a delayed message has at most {MOST_BYTES:,} bytes, this one has {len(message['value']):,}")
+    check_size(message["key"], message["value"])
     yield from make_clock(topic_id)
     key, doubt, began = _free_key(topic_id, due, rng), False, (yield from calls.now())
     while True:
@@ -110,6 +115,8 @@ def delay(
             doubt = True
             yield from waited(began, guard.PATIENCE, "a delayed push")
         elif outcome.index > 1:
+            if outcome.item is not None and outcome.item["id"] != message.get("dedup"):
+                raise collision(str(message.get("dedup")), outcome.item["id"])
             if outcome.item is None or outcome.item["token"] != message["id"]:
                 raise Duplicate(str(message.get("dedup")))
             return True  # the dedup id came with this very message
@@ -240,7 +247,7 @@ class Clock:
         if now < self.next_look:
             return
         wall = int(self._wall() * 1000)
-        whole = now >= self._next_scan
+        whole = now >= self._next_scan or wall < self._looked  # the clock went back
         since = 0 if whole else max(0, self._looked - RECENT_MS)
         self._looked = wall
         yield from move_due(self._log, wall, fence, since)

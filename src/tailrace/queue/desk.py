@@ -24,7 +24,7 @@ from tailrace.queue.window import LENGTH, Window
 
 @dataclass(slots=True)
 class Outcome:
-    """How a handler ended with a message: "ack", "fail" or "dead"."""
+    """How a handler ended with a message: "ack", "fail", "fail together" (with the rest of its batch) or "dead"."""
 
     entry: Entry
     what: str
@@ -108,7 +108,7 @@ class Desk:
             if outcome.what == "ack":
                 new.finish(outcome.entry.offset)
             else:
-                new.fail(outcome.entry.offset)
+                new.fail(outcome.entry.offset, counts=outcome.what == "fail")
         for offset in self.missing:
             new.skip(offset)
         return new
@@ -116,7 +116,7 @@ class Desk:
     def forget(self, outcomes: Sequence[Outcome]) -> None:
         """These outcomes are written: messages that are done are in hand no more."""
         for outcome in outcomes:
-            if outcome.what != "fail":
+            if outcome.what in ("ack", "dead"):
                 self.entries.pop(outcome.entry.offset, None)
 
 

@@ -27,6 +27,11 @@ ATTEMPTS, OF_REPLAY = 1024, 512
 MOST_ERROR, MOST_OWNERS, MOST_PENDING, AT_ONCE = 1000, 1000, 2000, 50
 
 
+def clean(reason: str) -> str:
+    """A reason as it can be stored: names of files that are not UTF-8 come with lone surrogates."""
+    return str(reason).encode("utf-8", "backslashreplace").decode()
+
+
 class Owner(NamedTuple):
     """The consumer that took a shard, when (in ms), and the window it found; `purge` is no consumer: it dropped the
     rest."""

@@ -67,7 +67,10 @@ def key_bytes(shard_key: str | bytes | None) -> bytes | None:
     if shard_key is None or isinstance(shard_key, bytes):
         return shard_key
     if isinstance(shard_key, str):
-        return shard_key.encode("utf-8", "surrogateescape")
+        try:
+            return shard_key.encode("utf-8", "surrogateescape")
+        except UnicodeEncodeError:
+            raise BadInput(f"a shard key is text that UTF-8 can say, or bytes, not {shard_key!r:.80}") from None
     raise BadInput(f"a shard key is text or bytes, not a {type(shard_key).__name__}: str(…) makes it one")
 
 

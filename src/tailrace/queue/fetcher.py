@@ -1,17 +1,27 @@
-"""The fetcher: reads the messages of a consumer's shards and replays from the log, ahead of their being emitted."""
+"""The fetcher: reads the messages of a consumer's shards and replays from the log, ahead of their being emitted.
+
+A shard whose next message cannot be read waits until an operator has restored the bytes or quarantined them; the other
+shards go on.
+"""
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 
+from tailrace.errors import Damaged
 from tailrace.log.read.fetched import Fetched
 from tailrace.log.read.reader import Reader
 from tailrace.log.topic_log import TopicLog
 from tailrace.queue.desk import Desk, Desks
+from tailrace.storage import calls
 from tailrace.storage.calls import Steps
 from tailrace.storage.tables import Key
 
+_log = logging.getLogger("tailrace")
 FETCH_BYTES = 4 * 1024 * 1024
+DAMAGE_SECONDS = 5.0
+"""How often a shard is looked at again whose next message could not be read."""
 
 
 class Fetcher:
@@ -21,6 +31,8 @@ class Fetcher:
         self._log, self._desks, self._batch_size = log, desks, batch_size
         self._reader = Reader(log, {}, from_floor=True, passed=0)
         self._replays: dict[Key, Reader] = {}
+        self._damaged: dict[Key, float] = {}
+        """When shards, and replays, are looked at again whose next message cannot be read."""
         self.stuck = False
         """Whether the last look found nothing but messages behind a growth that the group has not passed."""
 
@@ -57,9 +69,37 @@ class Fetcher:
         return found
 
     def _poll(self, reader: Reader, desks: Mapping[int, Desk]) -> Steps[bool]:
+        now = yield from calls.now()
+        left = {q: desk for q, desk in desks.items() if self._damaged.get(desk.shard.key, now) <= now}
+        found = False
+        while left:
+            try:
+                return (yield from self._read(reader, left, FETCH_BYTES)) or found
+            except Damaged as error:
+                if not (bad := {lost.partition for lost in error.lost} & left.keys()):
+                    raise
+                for q in bad:
+                    found = (yield from self._read_to_damage(reader, left.pop(q), now)) or found
+        return found
+
+    def _read_to_damage(self, reader: Reader, desk: Desk, now: float) -> Steps[bool]:
+        """Read what a shard has before its damage, if anything; else it waits."""
+        key = desk.shard.key
+        try:
+            found = yield from self._read(reader, {desk.partition: desk}, 1)
+        except Damaged as error:
+            if key not in self._damaged:
+                where = desk.partition, desk.read
+                _log.error("queue %s: shard %d waits at message %d, others go on: %s", self._log.name, *where, error)
+            self._damaged[key] = now + DAMAGE_SECONDS
+            return False
+        self._damaged.pop(key, None)
+        return found
+
+    def _read(self, reader: Reader, desks: Mapping[int, Desk], most_bytes: int) -> Steps[bool]:
         reader.positions = {q: desk.read for q, desk in desks.items()}
         reader.until = {q: desk.stop for q, desk in desks.items()}
-        fetched: list[Fetched] = yield from reader.poll(FETCH_BYTES, self._batch_size * len(desks))
+        fetched: list[Fetched] = yield from reader.poll(most_bytes, self._batch_size * len(desks))
         with self._desks.lock:
             for one in fetched:
                 desks[one.partition].take_in(self._log.name, one)

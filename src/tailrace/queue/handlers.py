@@ -5,20 +5,28 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
+import os
+import sys
 import threading
+import traceback
 from collections.abc import Callable
+from concurrent.futures import Future
 from types import TracebackType
 from typing import Any
 
-from tailrace.errors import Closed
+from tailrace.errors import HandlerStuck
 from tailrace.queue.consumer import Consumer
 from tailrace.queue.envelope import RAW, Codec, Envelope
 from tailrace.queue.lanes import Entry
+from tailrace.queue.run import Run
 from tailrace.queue.settings import Settings, Working
 from tailrace.queue.transaction import AckTransaction
 from tailrace.storage.calls import Store
 
 _log = logging.getLogger("tailrace")
+MOST_HUNG = 8
+"""Calls that do not end, for each thread of the pool: with more of them a consumer ends, rather than fill the process.
+"""
 
 
 class HandlerPool:
@@ -45,7 +53,13 @@ class HandlerPool:
         self._busy: dict[int, list[tuple[Entry, int]]] = {}
         """By thread: its messages, each with the run that this is."""
         self._deadlines: dict[int, float] = {}
-        self._threads = 0
+        self._threads = self._hung = 0
+        self._thread = threading.local()
+
+    @property
+    def in_handler(self) -> bool:
+        """Whether the calling thread is one of these, and so inside the handler."""
+        return getattr(self._thread, "is_one", False)
 
     def start(self) -> None:
         """Start the threads."""
@@ -76,6 +90,7 @@ class HandlerPool:
 
     def _serve(self, number: int) -> None:
         most = self._working.batch_size if self._working.batch else 1
+        self._thread.is_one = True
         with self._work:
             self._busy[number] = []
         while True:
@@ -85,15 +100,14 @@ class HandlerPool:
                         self._busy.pop(number, None)
                         return
                     self._work.wait(1.0)
-                if number not in self._busy:
-                    return
                 self._busy[number] = [(entry, entry.run) for entry in entries]
                 if self._timeout is not None:
                     self._deadlines[number] = self._store.clock() + self._timeout
             self._handle(number, self._busy[number])
             with self._work:
                 self._deadlines.pop(number, None)
-                if number not in self._busy:
+                if number not in self._busy:  # another thread has its place since its time was over
+                    self._hung -= 1
                     return
                 self._busy[number] = []
 
@@ -109,10 +123,17 @@ class HandlerPool:
             hung = {number: self._busy.pop(number, []) for number in late}
             for number in late:
                 del self._deadlines[number]
+            self._hung += len(late)
         for entries in hung.values():
+            reason, together = f"the handler took longer than {self._timeout:g} s", len(entries) > 1
             for entry, run in entries:
-                self._consumer.fail(entry, run, f"the handler took longer than {self._timeout:g} s", now=now)
+                self._consumer.fail(entry, run, reason, now=now, together=together)
             self._hire()
+        if self._hung > MOST_HUNG * self._working.threads:
+            raise HandlerStuck(
+                f"{self._hung} calls of the handler of queue {self._queue!r} have taken longer than "
+                f"{self._timeout:g} s and have not ended, so this consumer ends; start its process again"
+            )
 
     # -- messages
     def _handle(self, number: int, entries: list[tuple[Entry, int]]) -> None:
@@ -120,17 +141,27 @@ class HandlerPool:
         if envelopes:
             try:
                 self._call(envelopes if self._working.batch else envelopes[0])
-            except Exception as error:
+            except BaseException as error:  # also SystemExit and CancelledError: they end neither process nor thread
+                self._end_child(error)
                 self._failed(envelopes, error)
-            except BaseException as error:  # a handler that ends the process, or this thread: the message is not done
-                self._failed(envelopes, error)
-                self._on_end()
-                if not isinstance(error, SystemExit):
-                    raise
             else:
+                self._end_child(None)
                 if not self._working.manual:
                     self._ack(envelopes)
         self._on_end()
+
+    def _end_child(self, error: BaseException | None) -> None:
+        """If the handler has forked and this is the child, end it: it must not go on with its parent's messages."""
+        if not self._store.forked:
+            return
+        if isinstance(error, SystemExit):
+            code = error.code if isinstance(error.code, int) else int(error.code is not None)
+        else:
+            code = int(error is not None)
+            if error is not None:
+                traceback.print_exception(error)
+        sys.stdout.flush()
+        os._exit(code)
 
     def _ack(self, envelopes: list[Envelope]) -> None:
         """Acknowledge what the handler has not settled itself."""
@@ -143,6 +174,13 @@ class HandlerPool:
         given = self._handler(argument)
         if inspect.isawaitable(given):
             asyncio.run(_awaited(given))
+        elif inspect.isgenerator(given) or inspect.isasyncgen(given):
+            raise TypeError("the handler returned a generator, so nothing of it has run: call it without `yield`")
+        elif isinstance(given, Future) and not self._working.manual:
+            raise TypeError(
+                "the handler returned a Future, which may not be done yet: wait for it in the handler, or use "
+                "manual=True and call envelope.ack() when it is done"
+            )
 
     def _envelope(self, entry: Entry, run: int, number: int) -> Envelope | None:
         """A message for a handler; one that cannot be read, or has ended too many consumers, is given up."""
@@ -153,7 +191,7 @@ class HandlerPool:
             data = entry.value or b""
             message = data if entry.attributes == RAW else self._codec.decode(data)
         except Exception as error:
-            self._consumer.give_up(entry, run, f"the message cannot be decoded: {type(error).__name__}: {error}")
+            self._consumer.give_up(entry, run, f"the message cannot be decoded: {_told(error)}")
             return None
         deadline = self._deadlines.get(number)
         return Envelope(
@@ -161,14 +199,16 @@ class HandlerPool:
         )
 
     def _failed(self, envelopes: list[Envelope], error: BaseException) -> None:
-        reason = f"{type(error).__name__}: {error}"
-        final = self._settings.is_final(error)
-        for envelope in envelopes:
-            if not envelope.settled:
-                envelope.settled = True
-                now = self._store.clock()
-                if what := self._consumer.fail(envelope.entry, _number(envelope), reason, now=now, final=final):
-                    self._tell(envelope, what, reason, error)
+        reason, final = _told(error), self._settings.is_final(error)
+        failed = [envelope for envelope in envelopes if not envelope.settled]
+        for envelope in failed:
+            envelope.settled = True
+            what = self._consumer.fail(
+                envelope.entry, _number(envelope), reason, now=self._store.clock(), final=final,
+                together=len(failed) > 1,
+            )  # fmt: skip
+            if what:
+                self._tell(envelope, what, reason, error)
 
     def _tell(self, envelope: Envelope, what: str, reason: str, error: BaseException) -> None:
         """Log that an attempt failed; the first time also where in the handler's own code."""
@@ -186,6 +226,14 @@ def _own_frames(traceback: TracebackType | None) -> TracebackType | None:
     return traceback
 
 
+def _told(error: BaseException) -> str:
+    """What an error says, even if it cannot say it."""
+    try:
+        return f"{type(error).__name__}: {error}"
+    except Exception:
+        return f"{type(error).__name__}, whose message cannot be shown"
+
+
 async def _awaited(given: Any) -> Any:
     return await given
 
@@ -193,48 +241,3 @@ async def _awaited(given: Any) -> Any:
 def _number(envelope: Envelope) -> int:
     run: Run = envelope._acks  # type: ignore[assignment]
     return run.number
-
-
-class Run:
-    """One run of a handler: takes the acknowledgements of its messages."""
-
-    __slots__ = ("number", "pool")
-
-    def __init__(self, pool: HandlerPool, number: int) -> None:
-        self.pool, self.number = pool, number
-
-    def ack(self, envelope: Envelope) -> None:
-        """It is done."""
-        if not envelope.settled:
-            envelope.settled = True
-            self.pool._consumer.ack(envelope.entry, self.number)
-            self.pool._on_end()
-
-    def retry(self, envelope: Envelope, after: float | None) -> None:
-        """It is handed out again."""
-        if not envelope.settled:
-            envelope.settled = True
-            now = self.pool._store.clock()
-            reason = "its handler asked for a retry"
-            self.pool._consumer.fail(envelope.entry, self.number, reason, now=now, after=after)
-            self.pool._on_end()
-
-    def dead(self, envelope: Envelope, reason: str) -> None:
-        """It goes to the dead letters."""
-        if not envelope.settled:
-            envelope.settled = True
-            self.pool._consumer.give_up(envelope.entry, self.number, reason)
-            self.pool._on_end()
-
-    def transaction(self, envelope: Envelope) -> AckTransaction:
-        """Writes that commit together with its acknowledgement."""
-        pool, transaction = self.pool, self.pool._new_transaction()
-
-        def finish(t: AckTransaction) -> None:
-            if envelope.settled:
-                raise Closed("this message was acknowledged already, so nothing can be committed with it")
-            pool._store.run(pool._consumer.transact(envelope.entry, self.number, t))
-            envelope.settled = True
-
-        transaction.finish = finish
-        return transaction

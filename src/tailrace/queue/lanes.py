@@ -14,8 +14,8 @@ class Entry:
     """One emitted message on its way to a handler."""
 
     __slots__ = (
-        "attributes", "dropped", "inserted", "key", "lane", "offset", "partition", "replayed", "run", "running",
-        "shard", "tries", "value",
+        "alone", "attributes", "dropped", "inserted", "key", "lane", "offset", "partition", "replayed", "run",
+        "running", "shard", "tries", "value",
     )  # fmt: skip
 
     def __init__(
@@ -25,6 +25,8 @@ class Entry:
         self.shard, self.partition, self.offset, self.inserted = shard, partition, offset, inserted
         self.key, self.value, self.attributes, self.replayed = key, value, attributes, replayed
         self.running = self.dropped = False
+        self.alone = False
+        """Whether it goes to the handler by itself, since a batch with it has failed and it may be the one to blame."""
         self.run = 0
         """How many times it was handed out here; the end of an earlier run than this one does not count."""
         self.tries = 0
@@ -73,14 +75,23 @@ class Lanes:
         """Messages that may be handled now, as one batch: several of a lane only if more than one may be taken."""
         out: list[Entry] = []
         while self._ready and len(out) < most:
-            lane = self._ready.popleft()
-            lane.state = "taken"
-            for entry in islice(lane.entries, most - len(out)):
-                entry.running = True
-                entry.run += 1
-                lane.busy += 1
-                out.append(entry)
-            self._go_on(lane)
+            lane = self._ready[0]
+            alone = bool(lane.entries) and lane.entries[0].alone  # all of a lane may have been dropped
+            if alone and out:
+                break
+            out += self._hand_out(self._ready.popleft(), 1 if alone else most - len(out))
+            if alone:
+                break
+        return out
+
+    def _hand_out(self, lane: Lane, most: int) -> list[Entry]:
+        out = list(islice(lane.entries, most))  # what failed together are a lane's first: none is behind another
+        for entry in out:
+            entry.running = True
+            entry.run += 1
+        lane.busy += len(out)
+        lane.state = "taken"
+        self._go_on(lane)
         return out
 
     def finish(self, entry: Entry) -> None:

@@ -19,6 +19,7 @@ from tailrace.queue.consumer import Consumer
 from tailrace.queue.envelope import RAW
 from tailrace.queue.lanes import Entry
 from tailrace.queue.queue import Queue
+from tailrace.queue.run import check_pause
 from tailrace.queue.settings import Settings, Working
 from tailrace.queue.shard import Shard
 from tailrace.queue.worker import Worker
@@ -129,6 +130,9 @@ class Loans:
         self._closing = False
 
     # -- as the worker sees it
+    in_handler = False
+    """Borrowers' threads are their own."""
+
     def start(self) -> None:
         """There are no threads to start."""
 
@@ -201,6 +205,7 @@ class Loans:
     def end(self, id: str, how: How, reason: str = "", after: float | None = None) -> None:
         """End a loan; one that has ended the same way is left as it is."""
         self._asked = self._store.clock()
+        check_pause(after)
         with self._lock:
             loan = self._open.pop(id, None)
             if loan is None and id in self._ended and self._ended[id][1] == how:

@@ -27,6 +27,8 @@ NotBefore: TypeAlias = datetime | timedelta | float
 """A time, or a delay: in seconds, or as a timedelta."""
 MOST_DEDUP = 90
 """Dedup ids in one push_many: each is an action of its transaction."""
+MOST_BYTES_TOGETHER = 1 << 30
+"""Bytes of messages in one push_many: they are one chunk, which is made in memory."""
 MAX_PUSHER_BYTES = 200
 Headers: TypeAlias = tuple[tuple[str, bytes], ...]
 
@@ -88,11 +90,15 @@ def ready(message: Any, codec: Codec, now: int, limit: int) -> Ready:
         raise too_large(len(value) + len(key or b""), limit)
     once = None if full.dedup is None else dedup.check_id(full.dedup)
     due = None if full.not_before is None else delayed.due_ms(full.not_before, now)
-    return Ready(value, attributes, key, once, due if due is not None and due > now else None)
+    if due is None or due <= now:
+        return Ready(value, attributes, key, once, None)
+    delayed.check_size(key, value)
+    return Ready(value, attributes, key, once, due)
 
 
 def push_all(topic: Topic, messages: Sequence[Ready], now: int, signed: Headers = ()) -> list[Pushed]:
     """Push messages, all in one transaction, except that each delayed one waits by itself."""
+    check_together(messages)
     out: list[Pushed | None] = [None] * len(messages)
     seen: set[str] = set()
     left = []
@@ -122,6 +128,18 @@ def push_all(topic: Topic, messages: Sequence[Ready], now: int, signed: Headers 
     return [one for one in out if one is not None]
 
 
+def check_together(messages: Sequence[Ready]) -> None:
+    """Refuse what one transaction cannot hold, before anything of it is stored."""
+    count = sum(one.dedup is not None and one.due is None for one in messages)
+    if count > MOST_DEDUP:
+        raise TooLarge(f"one push_many takes at most {MOST_DEDUP} messages with a dedup id, not {count}; push fewer")
+    size = sum(len(one.value) + len(one.key or b"") for one in messages if one.due is None)
+    if size > MOST_BYTES_TOGETHER:
+        raise TooLarge(
+            f"one push_many takes at most {MOST_BYTES_TOGETHER:,} bytes of messages, not {size:,}; push fewer at a time"
+        )
+
+
 def _delay(topic: Topic, one: Ready, now: int, signed: Headers) -> Pushed | None:
     token = secrets.token_hex(12)
     assert one.due is not None
@@ -144,8 +162,6 @@ def _delay(topic: Topic, one: Ready, now: int, signed: Headers) -> Pushed | None
 def _append(topic: Topic, messages: Sequence[Ready], now: int, signed: Headers) -> list[Pushed]:
     """APPEND them as one chunk, with their dedup ids."""
     ids = [one.dedup for one in messages if one.dedup is not None]
-    if len(ids) > MOST_DEDUP:
-        raise TooLarge(f"one push_many takes at most {MOST_DEDUP} messages with a dedup id, not {len(ids)}; push fewer")
     batch = CommitBatch(topic.name, topic.log.partitions, topic.settings.max_record_bytes, topic.log.next_turn())
     where = add(batch, messages, now, signed)
     placed = topic.store.run(place(topic.log, batch.buffer.encode(topic.settings.compression)))

@@ -12,34 +12,43 @@ A queue is a topic, its shards are the topic's partitions, its consumers are the
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime
+from itertools import takewhile
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from tailrace.coordination import guard
-from tailrace.errors import AlreadyThere, BadInput, BadSetting, UnknownQueue, UnknownTopic, nearest
+from tailrace.errors import AlreadyThere, BadInput, BadSetting, UnknownQueue, UnknownTopic
 from tailrace.log import catalog
-from tailrace.log.format import head as heads
 from tailrace.log.groups import group as groups
 from tailrace.log.groups.group import Group
 from tailrace.log.topic import Topic
-from tailrace.log.topic_log import TopicLog
 from tailrace.log.upkeep import holds
 from tailrace.log.write.acknowledgement import CommitBatch
 from tailrace.log.write.append import commit
 from tailrace.log.write.placement import place
-from tailrace.queue import dead_letters, dedup, delayed, deletion, diary, explain, pushing, replay, supervisor
+from tailrace.queue import (
+    dead_letters,
+    dedup,
+    delayed,
+    deletion,
+    diary,
+    existence,
+    explain,
+    pushing,
+    replay,
+    supervisor,
+)
 from tailrace.queue.dead_letters import DeadLetter, Requeue
 from tailrace.queue.envelope import Codec, Json
 from tailrace.queue.pushing import Message, NotBefore, Pushed, Ready, push_all, ready, signature, topic_of
 from tailrace.queue.replay import Replay
-from tailrace.queue.settings import DAY_MS, SHARDS, Settings, Working, as_stored, queue_key, settings, stored_settings
+from tailrace.queue.settings import DAY_MS, SHARDS, Settings, Working, queue_key, settings, stored_settings
 from tailrace.queue.shard import GROUP
 from tailrace.queue.stats import Stats, stats
 from tailrace.queue.transaction import AckTransaction
 from tailrace.queue.worker import Worker
 from tailrace.storage.calls import Steps, Store
-from tailrace.storage.tables import Absent, Action, Check, Item, Put, Set, Update
 
 if TYPE_CHECKING:
     from tailrace.queue.aio import AsyncQueue
@@ -82,7 +91,7 @@ class Queue:
             item = None if found is None else self.store.run(guard.read(queue_key(found.id)))
             if found is None or item is None:
                 if not create:
-                    raise UnknownQueue(self.store.run(_unknown(self.name)))
+                    raise UnknownQueue(self.store.run(existence.unknown(self.name)))
                 return self.make()
             self._topic = topic_of(self.store, found)
             self._settings = stored_settings(item)
@@ -101,13 +110,15 @@ class Queue:
                 found = self.store.run(catalog.create(self.name, count, {"retention_ms": retention_ms}, wall))
             except AlreadyThere:  # made by another process just now
                 found = self.store.run(catalog.describe(self.name))
+        else:
+            self.store.run(existence.check_own(topic_of(self.store, found).log))
         if shards is not None and shards != found.partitions:
             raise BadSetting(
                 f"queue {self.name!r} has {found.partitions} shards, not {shards}; queue.rebalance(shards=N) adds some"
             )
         topic = topic_of(self.store, found)
         group = Group(GROUP, topic.log, topic.partitions)
-        stored = self.store.run(_settle(topic.log, wanted))
+        stored = self.store.run(existence.settle(topic.log, wanted))
         self.store.run(groups.make(group, "earliest"))
         self.store.run(holds.hold(topic.id, [group.p]))
         self._settings = stored_settings(stored)
@@ -132,7 +143,7 @@ class Queue:
         if "retention_ms" in given:
             topic.configure(retention_ms=given.pop("retention_ms"))
         self._settings = settings(given, self._settings)
-        self.store.run(_set(topic.id, self._settings))
+        self.store.run(existence.change(topic.id, self._settings))
         return self._settings
 
     @property
@@ -175,9 +186,11 @@ class Queue:
         """Start a consumer that calls `handler` with each `Envelope`: see `Working` for what it can be given.
 
         When the handler returns the message is acknowledged; when it raises it is tried again, as the settings say."""
+        given = Working.of(working)
+        Worker.check_handler(handler)
         topic = self.topic(create=True)
         return Worker(
-            topic, self.name, handler, self._settings, self.codec, Working.of(working), self._new_transaction,
+            topic, self.name, handler, self._settings, self.codec, given, self._new_transaction,
             wall=self._wall,
         )  # fmt: skip
 
@@ -197,11 +210,8 @@ class Queue:
         that is at work on a message gives its shard up when it is done, so after `timeout` seconds it may be uneven."""
         topic = self.topic()
         if shards is not None:
-            paused = self.stats().paused
             topic.grow(shards)
             self.store.run(groups.make(Group(GROUP, topic.log, shards), "earliest"))
-            if paused:
-                self.pause()
         topic.log.on_commit()
         deadline = self.store.clock() + timeout
         while True:
@@ -296,23 +306,28 @@ class Queue:
         """Put dead letters back into the queue, some by their numbers, or all that were not; gives how many.
 
         The push and the mark that it happened are one transaction."""
-        topic, now = self.topic(), int(self._wall() * 1000)
-        chosen = [one for one in self.dead() if not one.requeued and (not numbers or one.number in numbers)]
-        if missing := sorted(set(numbers) - {one.number for one in chosen}):
-            raise BadInput(f"queue {self.name!r} has no dead letters {missing} that could be put back")
+        self.topic()
+        if numbers:
+            there = {one.number for one in self.dead() if not one.requeued}
+            if missing := sorted(set(numbers) - there):
+                raise BadInput(f"queue {self.name!r} has no dead letters {missing} that could be put back")
         found = self.store.run(catalog.find(dead_letters.topic_name(self.name)))
-        done = 0
-        for start in range(0, len(chosen), 50):
-            some = chosen[start : start + 50]
-            assert found is not None
-            item = self.store.run(guard.read(dead_letters.requeued_key(found.id)))
-            batch = CommitBatch(topic.name, topic.partitions, 1 << 30, topic.log.next_turn())
-            pushing.add(batch, [_again(one) for one in some], now, signature("requeue"))
-            placed = self.store.run(place(topic.log, batch.buffer.encode(topic.settings.compression)))
-            marks = Requeue(found.id, [one.number for one in some], item)
-            self.store.run(commit([placed], others=marks))
-            done += len(some)
-        return done
+        end = 0 if found is None else Topic(self.store, found).ends()[0][1]
+        before = takewhile(lambda one: one.number < end, self.dead())  # one may come back while others are put back
+        chosen = (one for one in before if not one.requeued and (not numbers or one.number in numbers))
+        return sum(self._put_back(some) for some in _portions(chosen))
+
+    def _put_back(self, letters: Sequence[DeadLetter]) -> int:
+        """Push some dead letters again and mark them, in one transaction."""
+        topic, now = self.topic(), int(self._wall() * 1000)
+        found = self.store.run(catalog.describe(dead_letters.topic_name(self.name)))
+        batch = CommitBatch(topic.name, topic.partitions, 1 << 30, topic.log.next_turn())
+        pushing.add(batch, [_again(one) for one in letters], now, signature("requeue"))
+        placed = self.store.run(place(topic.log, batch.buffer.encode(topic.settings.compression)))
+        marks = Requeue(found.id, [one.number for one in letters])
+        self.store.run(marks.prepare())
+        self.store.run(commit([placed], others=marks))
+        return len(letters)
 
     # -- asyncio
     @property
@@ -332,41 +347,22 @@ class Queue:
         return result
 
 
+def _portions(letters: Iterable[DeadLetter]) -> Iterator[list[DeadLetter]]:
+    """Dead letters that are put back in one transaction: some 50, or some 4 MiB."""
+    some: list[DeadLetter] = []
+    for one in letters:
+        some.append(one)
+        if len(some) == 50 or sum(len(each.message) for each in some) >= 4 << 20:
+            yield some
+            some = []
+    if some:
+        yield some
+
+
 def _again(letter: DeadLetter) -> Ready:
     from tailrace.queue.envelope import CODED, RAW
 
     return Ready(letter.message, CODED if letter.coded else RAW, letter.shard_key, None, None)
-
-
-def _unknown(name: str) -> Steps[str]:
-    names = yield from catalog.listing("$Queues")
-    near = nearest(name, names)
-    hint = f"; did you mean {near!r}?" if near else ""
-    return f"there is no queue {name!r}{hint}; a push, or `tailrace queue create {name}`, makes it"
-
-
-def _settle(log: TopicLog, wanted: Settings) -> Steps[Item]:
-    """The queue's item; the first process that asks makes it, with its place on the listing."""
-    key, bucket = queue_key(log.id), catalog.bucket_key("$Queues", log.name)
-    while (item := (yield from guard.read(key))) is None:
-        yield from log.head()  # raises if the topic was deleted meanwhile
-        listed: Action = Update(bucket, (Set(("names", log.name), log.id),))
-        if (yield from guard.read(bucket)) is None:
-            listed = Put(bucket, {"names": {log.name: log.id}}, (Absent(),))
-        new = Put(key, {"settings": as_stored(wanted)}, (Absent(),))
-        yield from guard.attempt(new, listed, Check(heads.head_key(log.id)))
-    return item
-
-
-def _set(topic_id: str, wanted: Settings) -> Steps[None]:
-    made = as_stored(wanted)
-
-    def plan(item: Item | None) -> tuple[Action, ...] | None:
-        if item is None or item["settings"] == made:
-            return None
-        return (Update(queue_key(topic_id), (Set("settings", made),)),)
-
-    yield from guard.settle(queue_key(topic_id), plan)
 
 
 def names(store: Store) -> list[str]:

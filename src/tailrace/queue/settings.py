@@ -1,11 +1,8 @@
-"""A queue's settings, and how often and when a failed message is tried again.
-
-$Queue-<topic id>, 0    settings{}: made with the queue
-$Queues, bucket         names{name: topic id}: for listing
-"""
+"""A queue's settings, and how often and when a failed message is tried again."""
 
 from __future__ import annotations
 
+import math
 import random
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -70,7 +67,7 @@ def settings(given: dict[str, Any], base: Settings | None = None) -> Settings:
         raise BadSetting(f"a queue's settings: {error}") from None
     for name, lowest in (("attempts", 1), ("backoff", 0), ("max_backoff", 0), ("timeout", 0.001)):
         value = getattr(made, name)
-        if value is not None and value < lowest:
+        if value is not None and not lowest <= value < math.inf:
             raise BadSetting(f"a queue's {name} is a number from {lowest}, not {value!r}")
     return made
 
@@ -108,7 +105,7 @@ class Working:
                 raise BadSetting(f"a worker's {name} is a number from {low} to {high}, not {value!r}")
         for name in ("ttl", "timeout", "grace"):
             value = getattr(made, name)
-            if value is not None and not (isinstance(value, (int, float)) and value > 0):
+            if value is not None and not (isinstance(value, (int, float)) and 0 < value < math.inf):
                 raise BadSetting(f"a worker's {name} is a number of seconds above 0, not {value!r}")
         if made.name is not None:
             check_name("consumer", made.name)

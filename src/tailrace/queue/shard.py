@@ -6,13 +6,14 @@
 WRITE   queue = window with v + 1, position, low   if owner = me and epoch = mine and queue.v = seen
         [and paused = seen, if it emits]; of a replay: if queue.v = seen, with a check of the shard's lease
 
-Only the owner writes a window, one write at a time, repeated unchanged until it is known what became of it.  So an
-item of this owner and epoch whose v is the next one shows that the write has happened.
+Only the owner writes a window, one write at a time, repeated unchanged until it is known what became of it; an owner
+that cannot find out takes the shard again, under the next epoch, where no earlier write can land.  So an item of this
+owner and epoch with the next v and this very window shows that the write has happened.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from tailrace.coordination import guard
@@ -31,6 +32,11 @@ AT_ONCE = 90
 """Shards written in one transaction."""
 
 
+def is_paused(units: Mapping[int, Item], q: int = 0) -> bool:
+    """Whether a shard hands nothing out; one that says nothing of it does as shard 0."""
+    return bool(units.get(q, {}).get("paused", units.get(0, {}).get("paused", 0)) % 2)
+
+
 class Shard:
     """A shard as its owner knows it: the lease, and the window as last written."""
 
@@ -40,6 +46,7 @@ class Shard:
         """The window as it is stored."""
         self.v: int = item["queue"]["v"] if "queue" in item else 0
         self.paused: int | None = item.get("paused")
+        self._queue_paused = False
         self.window = self.stored.copy()
         """The window as this owner found it: with what the owner before has left open counted."""
         self.window.begin()
@@ -54,7 +61,13 @@ class Shard:
     @property
     def is_paused(self) -> bool:
         """Whether nothing may be emitted, as far as is known."""
-        return bool(self.paused and self.paused % 2)
+        return self._queue_paused if self.paused is None else bool(self.paused % 2)
+
+    def saw(self, units: Mapping[int, Item]) -> None:
+        """Take in whether the queue is paused.  A shard that a growth has added says nothing of it itself: it was made
+        behind a pause, which begins with shard 0, or the pause finds it."""
+        self.paused = units[self.partition].get("paused")
+        self._queue_paused = is_paused(units) and in_force("queue.paused_by_first")
 
     def actions(self, new: Window, *, emits: bool, id: str | None = None) -> list[Action]:
         """WRITE: the window, in the name of this owner."""
@@ -81,9 +94,10 @@ class Shard:
         """Whether a stored item is still this owner's."""
         return self.held.stands(item)
 
-    def has_landed(self, item: Item | None) -> bool:
-        """Whether a stored item shows that the write on its way has happened."""
-        return item is not None and self.stands(item) and item.get("queue", {}).get("v") == self.v + 1
+    def has_landed(self, new: Window, item: Item | None) -> bool:
+        """Whether a stored item shows that the write of this window has happened; a transaction that was given up may
+        have landed instead, with another window."""
+        return item is not None and self.stands(item) and item.get("queue") == new.stored(self.v + 1)
 
     def wrote(self, new: Window) -> None:
         """The write has happened."""
@@ -172,7 +186,7 @@ def _all_written(planned: Iterable[Planned]) -> None:
 def _compare(one: Planned, item: Item | None, first: bool) -> None:
     """What a refusal means: an earlier attempt has landed, the queue is paused, or the shard has a newer owner."""
     shard = one.shard
-    if first and shard.has_landed(item):
+    if first and shard.has_landed(one.new, item):
         one.outcome = "written"
     elif first and item is not None and shard.stands(item) and one.emits and item.get("paused") != shard.paused:
         shard.paused = item.get("paused")

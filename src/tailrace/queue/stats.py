@@ -9,11 +9,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 
 from tailrace.coordination import guard
-from tailrace.log.format.head import by_number
+from tailrace.log.format.head import Head, by_number
 from tailrace.log.groups import group as groups
 from tailrace.log.groups.group import Group
 from tailrace.log.groups.lag import lag
 from tailrace.queue.delayed import clock_key
+from tailrace.queue.shard import is_paused
 from tailrace.queue.window import Window
 from tailrace.storage.calls import Steps
 
@@ -72,8 +73,7 @@ def stats(group: Group, wall: float) -> Steps[Stats]:
     made = yield from guard.read(group.key)
     units = yield from groups.all_shards(group)
     members = yield from groups.members(group)
-    head = yield from group.log.head()
-    clock = yield from guard.read(clock_key(group.log.id))
+    head, waiting = yield from _routed_and_delayed(group)
     start = by_number(made["start"]) if made is not None else {}
     behind = yield from lag(group.log, {q: item["position"] for q, item in units.items()}, wall)
     each = {}
@@ -92,17 +92,30 @@ def stats(group: Group, wall: float) -> Steps[Stats]:
             failing=sum(1 for n in w.attempts if n < w.upto) if held else len(w.attempts),
             backlog=head.next[q] - w.position - w.done_ahead,
             oldest_seconds=behind.partitions[q].seconds,
-            paused=bool(item.get("paused", 0) % 2),
+            paused=is_paused(units, q),
             owner=str(owner["name"]) if owner is not None else "",
         )
     total = {name: sum(getattr(one, name) for one in each.values()) for name in _SUMS}
     return Stats(
         **total,
-        delayed=clock["pushed"] - clock["moved"] if clock is not None else 0,
+        delayed=waiting,
         oldest_seconds=max((one.oldest_seconds for one in each.values()), default=0.0),
         paused=any(one.paused for one in each.values()),
         shards=each,
     )
+
+
+def _routed_and_delayed(group: Group) -> Steps[tuple[Head, int]]:
+    """The log's head, and how many messages are delayed, with no move of delayed messages between the two: one that is
+    moved meanwhile would be in neither number."""
+    clock = yield from guard.read(clock_key(group.log.id))
+    while True:
+        head = yield from group.log.head()
+        if clock is None:  # what was delayed since then was not there when this began
+            return head, 0
+        before, clock = clock, (yield from guard.read(clock_key(group.log.id)))
+        if clock is None or clock["moved"] == before["moved"]:
+            return head, before["pushed"] - before["moved"]
 
 
 def as_json(one: Stats) -> dict[str, object]:

@@ -20,7 +20,8 @@ MOST_FAILING = 64
 MOST_TAKES = 64
 MOST_MARKS = 8
 ISOLATE = 2
-"""A message that may have ended so many owners is emitted alone, so that only the one to blame is counted again."""
+"""A message that may have ended so many owners is emitted alone, so that only the one to blame is counted again; fewer
+if so many would be its last attempt."""
 
 
 @dataclass(slots=True)
@@ -130,9 +131,11 @@ class Window:
             self.bits |= 1 << (offset - self.position)
             self.purged += 1
 
-    def fail(self, offset: int) -> None:
-        """An attempt has failed."""
+    def fail(self, offset: int, *, counts: bool = True) -> None:
+        """An attempt has failed; that of a whole batch `counts` for none of its messages."""
         self.errored += 1
+        if not counts:
+            return
         if offset in self.attempts or len(self.attempts) < MOST_FAILING:
             self.attempts[offset] = self.attempts.get(offset, 0) + 1
 
@@ -154,7 +157,7 @@ class Window:
             gaps = [(marks[n + 1][0] - marks[n - 1][0]) / (now - marks[n][0] + 1) for n in range(1, MOST_MARKS)]
             del marks[1 + gaps.index(min(gaps))]
 
-    def emit(self, end: int, most: int) -> Iterator[int]:
+    def emit(self, end: int, most: int, isolate: int = ISOLATE) -> Iterator[int]:
         """Emit up to `most` more messages before the offset `end`; gives their offsets."""
         stop = min(end, self.position + LENGTH)
         if len(self.attempts) >= MOST_FAILING:
@@ -163,7 +166,7 @@ class Window:
         while self.upto < stop and most > 0:
             offset = self.upto
             if not self.is_done(offset):
-                alone = self.taken_over(offset) >= ISOLATE and in_force("queue.isolation")
+                alone = self.taken_over(offset) >= isolate and in_force("queue.isolation")
                 if alone and before:
                     return
                 before, most = before + 1, 0 if alone else most - 1

@@ -6,6 +6,7 @@ of their messages, and gives its shards back.
 
 from __future__ import annotations
 
+import inspect
 import logging
 import math
 import signal
@@ -62,8 +63,6 @@ class Worker:
         *,
         wall: Callable[[], float] = time.time,
     ) -> None:
-        if not callable(handler):
-            raise BadSetting(f"a handler is a function that takes an envelope, not a {type(handler).__name__}")
         self._topic, self._store, self._queue, self._working = topic, topic.store, queue, working
         group = Group(GROUP, topic.log, topic.partitions)
         number = new_number()
@@ -103,6 +102,14 @@ class Worker:
     def left_behind(self) -> None:
         """This is a forked child's copy: the worker is its parent's."""
         self._closing.set()
+
+    @staticmethod
+    def check_handler(handler: Any) -> None:
+        """Refuse what cannot handle messages."""
+        if not callable(handler):
+            raise BadSetting(f"a handler is a function that takes an envelope, not a {type(handler).__name__}")
+        if inspect.isgeneratorfunction(handler) or inspect.isasyncgenfunction(handler):
+            raise BadSetting("a handler is a function without `yield`: a call of this one would run nothing of it")
 
     # -- what people see
     @property
@@ -226,7 +233,7 @@ class Worker:
     def shutdown(self, grace: float | None = None) -> None:
         """Hand nothing more out, wait for handlers that run, write what became of their messages, give the shards back.
 
-        Safe from any thread; a forked child's copy does nothing."""
+        Safe from any thread; inside a handler it does not wait.  A forked child's copy does nothing."""
         if self._store.forked:
             return
         with self._ending:
@@ -235,7 +242,7 @@ class Worker:
                 self._closing.set()
         self._wake.set()
         self._pool.close()
-        if threading.current_thread() is not self._engine:
+        if threading.current_thread() is not self._engine and not self._pool.in_handler:
             self._ended.wait()
 
     def _hurry(self) -> None:

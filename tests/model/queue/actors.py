@@ -52,15 +52,17 @@ class Desk:
         self.retried: set[int] = set()
 
 
-def worker(transactional: bool = False, leaves: bool = False) -> Make:
-    """Takes the shard, emits, handles and acknowledges until everything is done."""
+def worker(transactional: bool = False, leaves: bool = False, gives_up: bool = False) -> Make:
+    """Takes the shard, emits, handles and acknowledges until everything is done.  One that `gives_up` does not repeat a
+    transaction that had no answer, but takes the shard again and then tries the message again."""
 
     def run(w: World, me: str) -> Steps:
         lives = 0
         while True:
             name = f"{me}/{lives}"
             w.truth.alive.add(name)
-            if (yield from _live(w, name, transactional, leaves and not lives)) != "killed":
+            how = "gives up" if gives_up else transactional
+            if (yield from _live(w, name, how, leaves and not lives)) != "killed":
                 w.truth.alive.discard(name)
                 return
             w.truth.alive.discard(name)
@@ -69,7 +71,7 @@ def worker(transactional: bool = False, leaves: bool = False) -> Make:
     return run
 
 
-def _live(w: World, me: str, transactional: bool, leaves: bool) -> Steps:
+def _live(w: World, me: str, transactional: bool | str, leaves: bool) -> Steps:
     while not (yield from _over(w)):
         shard = yield get(SHARD)
         desk = yield from _take(w, me, shard)
@@ -110,7 +112,7 @@ def _take(w: World, me: str, seen: Shard) -> Steps:
     return desk
 
 
-def _round(w: World, desk: Desk, transactional: bool) -> Steps:
+def _round(w: World, desk: Desk, transactional: bool | str) -> Steps:
     """Acknowledge what is finished and emit more, in one write; then handle what is open, in the order of each key."""
     log = yield get(LOG)
     new = desk.window
@@ -137,10 +139,12 @@ def _round(w: World, desk: Desk, transactional: bool) -> Steps:
     return (yield from _replay(w, desk))
 
 
-def _write(w: World, desk: Desk, new: Window, emits: bool, *also: tuple[object, ...]) -> Steps:
+def _write(w: World, desk: Desk, new: Window, emits: bool, *also: tuple[object, ...], gives_up: bool = False) -> Steps:
     """A write of the window, repeated unchanged until it is known what became of it."""
     while True:
         answer = yield write((WRITE, SHARD, desk.me, desk.epoch, desk.v, new, emits), *also)
+        if answer is TIMEOUT and gives_up:
+            return "unknown"
         if answer is TIMEOUT:
             if "text.no_answer_is_refused" in w.m:
                 stored = yield get(SHARD)
@@ -148,20 +152,21 @@ def _write(w: World, desk: Desk, new: Window, emits: bool, *also: tuple[object, 
                 return "again"
             continue
         stored = answer.items[0]
-        if answer.ok or _landed(desk, stored):
-            desk.v, desk.window = stored.v, stored.window
+        if answer.ok or _landed(w, desk, stored, new):
+            desk.v, desk.window = stored.v, new
             return "written"
         if emits and stored.paused % 2 and (stored.owner, stored.epoch, stored.v) == (desk.me, desk.epoch, desk.v):
             return "paused"
         return ""
 
 
-def _landed(desk: Desk, stored: Shard) -> bool:
+def _landed(w: World, desk: Desk, stored: Shard, new: Window) -> bool:
     """A refusal that shows one's own earlier attempt: only this owner writes in this epoch, one write at a time."""
-    return (stored.owner, stored.epoch, stored.v) == (desk.me, desk.epoch, desk.v + 1)
+    mine = (stored.owner, stored.epoch, stored.v) == (desk.me, desk.epoch, desk.v + 1)
+    return mine and (stored.window == new or "text.late_for_own" in w.m)
 
 
-def _handle(w: World, desk: Desk, window: Window, log: tuple[Message, ...], transactional: bool) -> Steps:
+def _handle(w: World, desk: Desk, window: Window, log: tuple[Message, ...], transactional: bool | str) -> Steps:
     """Every open message whose key does not wait: one that fails holds its key up, and nobody else's."""
     waiting: set[str] = set()
     for offset in window.open():
@@ -182,14 +187,19 @@ def _handle(w: World, desk: Desk, window: Window, log: tuple[Message, ...], tran
         w.truth.handled.add(offset)
         if not transactional:
             desk.finished.append(offset)
-        elif not (yield from _transact(w, desk, offset, (DO, EFFECT, offset))):
+            continue
+        how = yield from _transact(w, desk, offset, transactional == "gives up", (DO, EFFECT, offset))
+        if how == "unknown" and "text.late_for_own" in w.m:
+            desk.retried.add(offset)  # the next epoch would keep it from landing later
+        elif not how or how == "unknown":
             return "fenced"
     return None
 
 
-def _transact(w: World, desk: Desk, offset: int, *also: tuple[object, ...]) -> Steps:
+def _transact(w: World, desk: Desk, offset: int, gives_up: bool, *also: tuple[object, ...]) -> Steps:
     """An effect and the acknowledgement in one write."""
-    while (how := (yield from _write(w, desk, desk.window.finish(offset), False, *also))) == "again":
+    new = desk.window.finish(offset)
+    while (how := (yield from _write(w, desk, new, False, *also, gives_up=gives_up))) == "again":
         if desk.window.done(offset) and "text.no_answer_is_refused" not in w.m:
             return True
     return how

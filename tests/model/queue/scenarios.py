@@ -16,6 +16,7 @@ from tests.model.world import Cast, World
 
 _TWO: Cast = {"worker1": (worker(), 1), "worker2": (worker(), 1)}
 _EXACT: Cast = {"worker1": (worker(transactional=True), 1), "worker2": (worker(transactional=True), 1)}
+_HASTY: Cast = {f"worker{n}": (worker(transactional=True, gives_up=True), 1) for n in (1, 2)}
 _SOME: tuple[Message, ...] = (("a", 0), ("b", 0), ("a", 1), ("c", 0), ("b", 1))
 
 
@@ -32,6 +33,7 @@ class Scene(NamedTuple):
 SCENES: dict[str, Scene] = {
     "plain": Scene(_TWO),
     "exact": Scene(_EXACT, exact=True),
+    "unknown": Scene(_HASTY, exact=True),
     "leave": Scene({"worker1": (worker(leaves=True), 0), "worker2": (worker(), 1)}),
     "fails": Scene(_TWO, ((FAILS, 0), ("a", 0), (FAILS, 1), ("a", 1))),
     "flaky": Scene(_TWO, ((FLAKY, 0), ("a", 0), (FLAKY, 1))),
@@ -109,6 +111,7 @@ MUTANTS: dict[str, Mutant] = {
     "text.no_isolation": Mutant("kills", 0, "a message that did no harm is dead"),
     "text.emit_after": Mutant("kills", 0, "livelock: worker1 worker2"),
     "text.no_answer_is_refused": Mutant("exact", 0, "an effect happened twice"),
+    "text.late_for_own": Mutant("unknown", 0, "an acknowledgement was forgotten"),
     "text.retry_steps_aside": Mutant("flaky", 0, "the order of a key is broken"),
     "text.bury_two_steps": Mutant("fails", 0, "a dead letter is missing, or there twice"),
     "text.replay_moves_position": Mutant("replay", 0, "livelock: worker1 worker2' worker2"),
