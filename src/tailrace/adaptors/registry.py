@@ -21,6 +21,7 @@ _ENV = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 
 
 OURS = {
+    "delta": "tailrace.adaptors.delta:adaptor",
     "dynamodb": "tailrace.adaptors.dynamodb:adaptor",
     "file": "tailrace.adaptors.file:FILE",
     "kafka": "tailrace.adaptors.kafka:adaptor",
