@@ -62,9 +62,7 @@ def failed(place: str, error: BaseException) -> TailraceError:
     if any(one in text for one in _NO_CREDENTIALS):
         return NotReady(f"{place}: no credentials were found; set them in the environment, or in storage_options")
     if any(one in text for one in _DENIED):
-        return NotReady(
-            f"{place}: refused: {text}; check the credentials, and that they may list, read, write and delete"
-        )
+        return NotReady(f"{place}: refused: {text}; check the credentials and what they may do")
     if "Permission denied" in text or "Read-only file system" in text:
         return NotReady(f"{place}: {text}; give this user the right to it")
     if "No space left" in text or "os error 28" in text:

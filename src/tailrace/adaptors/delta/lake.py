@@ -73,10 +73,10 @@ class DeltaLake:
         from deltalake.exceptions import DeltaError
 
         name, by = folder_name(namespace), self._settings.partition_by
-        if found := self.store.names(name):
+        if found := [one for one in self.store.names(name) if one != "_delta_log"]:
             raise NotReady(
-                f"{self.place(namespace)} has {found[0]!r} in it, and is no Delta table; move it away, or write into another "
-                "path"
+                f"{self.place(namespace)} has {found[0]!r} in it, and is no Delta table; move it away, or write into "
+                "another path"
             )
         with explained(self.place(namespace)):
             try:

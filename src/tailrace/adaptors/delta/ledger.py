@@ -1,4 +1,4 @@
-"""The ledger of a writer: a Delta table without rows, `_tailrace/<pipeline>.<writer>`, that has the state as a property.
+"""The ledger of a writer: a Delta table without rows, `_tailrace/<pipeline>.<writer>`; a property of it has the state.
 
 Of two changes of a table's properties at once Delta refuses one, as long as both began from the same version."""
 

@@ -1,7 +1,8 @@
 """One Delta table, and the commits that a writer makes to it.
 
-Each commit has a transaction id, `txn`, of the writer: its app id and the step.  Delta refuses a commit whose app id has
-another since the version that it began from, so a step is in a table once, however many processes bring it there."""
+Each commit has a transaction id, `txn`, of the writer: its app id and the step.  Delta refuses a commit whose app id
+has another since the version that it began from, so a step is in a table once, however many processes bring it there.
+"""
 
 from __future__ import annotations
 
@@ -63,7 +64,7 @@ class DeltaLakeTable(LakeTable):
         return int(self._table.transaction_version(app) or 0)
 
     def grow(self, growth: Growth) -> None:
-        """New columns and fields are metadata; a wider type means that the whole table is written again, in one commit."""
+        """New columns and fields are metadata.  For a wider type the whole table is written again, in one commit."""
         from deltalake import write_deltalake
 
         with explained(self.place):

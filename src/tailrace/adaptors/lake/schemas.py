@@ -39,7 +39,9 @@ class Growth:
 
 def growth(place: str, now: pa.Schema, wanted: pa.Schema) -> Growth:
     """What a table of some columns needs to take others; `NotReady` if there is no way."""
-    fields, added, widened = list(now), [], []
+    fields = list(now)
+    added: list[str] = []
+    widened: list[str] = []
     lower = {name.lower(): name for name in now.names}
     for field in wanted:
         if field.name not in now.names:

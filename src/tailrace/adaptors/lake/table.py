@@ -98,7 +98,9 @@ class LakeTable(ABC):
 class Lake(Protocol):
     """The tables below one root."""
 
-    store: Store
+    @property
+    def store(self) -> Store:
+        """Where what is not a table yet is put."""
 
     def check(self) -> None:
         """Raise a clear error for whatever would fail later."""

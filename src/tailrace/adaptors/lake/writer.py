@@ -8,7 +8,7 @@ import time
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, ClassVar, Protocol
 
 import pyarrow as pa
@@ -317,7 +317,7 @@ class LakeWriter(Writer):
             self._once(table, mark(first), lambda: self._command(table, prepared.work.command, mark(first)))
         elif self._merges:
             for step, batch in enumerate(self._batches(prepared), first):
-                self._once(table, mark(step), lambda batch=batch, step=step: table.merge(batch, mark(step)))
+                self._once(table, mark(step), partial(table.merge, batch, mark(step)))
         else:
             self._once(table, mark(first), lambda: table.append(self._batches(prepared), table.schema, mark(first)))
         return True
@@ -341,8 +341,8 @@ class LakeWriter(Writer):
                 time.sleep(random.uniform(0, min(2.0, 0.01 * 2**attempt)))
                 table.refresh()
         raise Unavailable(
-            f"{table.place}: another program has committed to it in between {ATTEMPTS} times ({raced}); what is pending "
-            "is tried again"
+            f"{table.place}: another program has committed to it in between {ATTEMPTS} times ({raced}); what is "
+            "pending is tried again"
         )
 
     def _maintain(self, table: LakeTable, before: int) -> None:
@@ -393,7 +393,7 @@ def _shares(staged: Sequence[Staged]) -> list[Share]:
 def _written(prepared: Prepared, before: WrittenTable | None) -> WrittenTable:
     upserts = sum(unit.upserts for unit in prepared.work.units)
     deletes = sum(unit.deletes for unit in prepared.work.units)
-    filled = upserts > 0 and not deletes or (before is not None and before.filled and not deletes)
+    filled = not deletes and (upserts > 0 or (before is not None and before.filled))
     return WrittenTable(prepared.table.id, prepared.table.version, filled)
 
 
