@@ -41,8 +41,8 @@ def explained(place: str) -> Iterator[None]:
         raise Raced(said(error)) from None
     except DeltaProtocolError as error:
         raise NotReady(
-            f"{place}: {said(error)}; the table asks for a feature that the library deltalake does not write: write into "
-            "another path, or turn the feature off"
+            f"{place}: {said(error)}; the table asks for a feature that the library deltalake cannot write: write "
+            "into another path, or turn the feature off"
         ) from None
     except SchemaMismatchError as error:
         raise NotReady(f"{place}: {said(error)}; another program has changed its columns: run again") from None

@@ -3,7 +3,7 @@
 as they are     booleans, signed integers, floats, decimals of up to 38 digits, text, bytes, dates, …
 wider           uint8 → int16, uint16 → int32, uint32 → int64, uint64 → decimal(20,0), float16 → float
 microseconds    timestamps, with a zone as UTC; one with more digits is refused, not cut
-text            decimals of more digits, times of day, durations, intervals, JSON, uuids, and what has one of them inside
+text            decimals of more digits, times of day, durations, intervals, JSON, uuids; what has one of them inside
 """
 
 from __future__ import annotations

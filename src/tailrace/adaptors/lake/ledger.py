@@ -6,9 +6,9 @@
     tables                     what the writer has written: which table it was, at which version, whether it has rows
 
 A lake commits to one table at a time.  So a batch is finished by the one commit that writes the ledger, with its
-offsets and with what is pending.  Then each table gets its rows, in a commit that also says up to which step the writer is
-in it.  After a crash the next run carries out what is pending: a table that has a step already is passed over.  The ledger
-is changed only from the state that was read, so of two runs at once one is refused.
+offsets and with what is pending.  Then each table gets its rows, in a commit that also says up to which step the writer
+is in it.  After a crash the next run carries out what is pending: a table that has a step already is passed over.  The
+ledger is changed only from the state that was read, so of two runs at once one is refused.
 """
 
 from __future__ import annotations

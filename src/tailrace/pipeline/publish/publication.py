@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from tailrace.adaptors import registry
 from tailrace.adaptors.contract import Who, Writer
+from tailrace.adaptors.lake.writer import LakeWriter
 from tailrace.adaptors.rows.provenance import placed
 from tailrace.adaptors.rows.records import rows_from
 from tailrace.coordination.lease import Lease
@@ -52,9 +53,9 @@ class Publication:
         if taken := sorted(given.keys() & settings.keys()):
             raise BadSetting(f"{taken[0]!r} is not for a publication: records are appended as they are")
         self._topic, self._skip_lost = topic, skip_lost
+        if not issubclass(registry.adaptor(adaptor).writer or type(None), LakeWriter):
+            raise BadSetting(f"{adaptor!r} has no tables that records are appended to; topics are published to delta")
         self._writer: Writer = registry.make_writer(adaptor, {**settings, **given})
-        if self._writer.guarantee != "exactly once":
-            raise BadSetting(f"{adaptor!r} keeps no offsets with its data; topics are published to delta, iceberg")
         place = hashlib.sha256(repr((adaptor, settings.get("path", ""), settings.get("catalog", ""))).encode())
         self._lease = Lease(topic.store, f"publish-{topic.name}-{place.hexdigest()[:16]}")
 
