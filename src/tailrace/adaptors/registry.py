@@ -165,6 +165,8 @@ def _is_path(metadata: tuple[Any, ...]) -> bool:
 
 def substitute(what: str, name: str, value: Any) -> Any:
     """A setting with every `${NAME}` replaced from the environment."""
+    if isinstance(value, dict):
+        return {key: substitute(what, f"{name}.{key}", one) for key, one in value.items()}
     if not isinstance(value, str):
         return value
 

@@ -10,6 +10,7 @@ from deltalake import DeltaTable
 
 from tailrace.adaptors.delta.settings import DeltaSink
 from tailrace.adaptors.delta.writer import DeltaWriter
+from tailrace.adaptors.lake.names import folder_of
 from tests.adaptors.lake.logged import Placed, current, in_order
 
 
@@ -32,11 +33,13 @@ class Place:
 
     def table(self, namespace: str = "") -> DeltaTable:
         """A table, as others open it."""
-        return DeltaTable(f"{self.path}/{namespace or self.namespace}", storage_options=self.options)
+        return DeltaTable(f"{self.path}/{folder_of(namespace or self.namespace)}", storage_options=self.options)
 
     def there(self, namespace: str = "") -> bool:
         """Whether there is one."""
-        return DeltaTable.is_deltatable(f"{self.path}/{namespace or self.namespace}", storage_options=self.options)
+        return DeltaTable.is_deltatable(
+            f"{self.path}/{folder_of(namespace or self.namespace)}", storage_options=self.options
+        )
 
     def rows(self, namespace: str = "") -> list[dict[str, Any]]:
         """All rows, those of a change log in the order of the commit log."""

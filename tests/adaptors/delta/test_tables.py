@@ -159,6 +159,17 @@ def test_partitions(tmp_path: Path) -> None:
     assert sorted((row["id"], row["day"]) for row in place.rows()) == [(1, "wed"), (2, "tue")]
 
 
+NAMES = ("_x", "a b", "a/b", "a~2Fb", "é", "%5Fx", "100%", 'q?"#', "n" * 300, "n" * 299 + "m", ".", "Orders")
+
+
+@pytest.mark.server
+def test_namespaces_of_any_name(disk: Place, remote: Place) -> None:
+    for place in (disk, remote):
+        written(place, *(rows({"id": ints(n)}, namespace=name) for n, name in enumerate(NAMES)))
+        assert [place.rows(name) for name in NAMES] == [[{"id": n}] for n in range(len(NAMES))]
+        assert place.writer().lost(Who("p", "w", 2)) == []
+
+
 # -- what others do
 def test_tables_that_are_gone_are_noticed(disk: Place) -> None:
     who = Who("p", "w", 2)

@@ -12,7 +12,7 @@ from tailrace.adaptors.delta.errors import explained
 from tailrace.adaptors.delta.ledger import DeltaLedger
 from tailrace.adaptors.delta.store import DeltaStore, missing
 from tailrace.adaptors.delta.table import DeltaLakeTable
-from tailrace.adaptors.file.names import folder_name
+from tailrace.adaptors.lake.names import folder_of
 from tailrace.adaptors.lake.stores import OWN
 from tailrace.errors import NotReady
 
@@ -50,7 +50,7 @@ class DeltaLake:
 
     def place(self, namespace: str) -> str:
         """Where a namespace's table is, or would be."""
-        return f"{self.store.shown}/{folder_name(namespace)}"
+        return f"{self.store.shown}/{folder_of(namespace)}"
 
     def find(self, namespace: str) -> DeltaLakeTable | None:
         """The table of a namespace; `NotReady` if something else is in its place."""
@@ -59,7 +59,7 @@ class DeltaLake:
             from deltalake.exceptions import TableNotFoundError
         except ImportError as error:
             raise missing(error) from None
-        name = folder_name(namespace)
+        name = folder_of(namespace)
         with explained(self.place(namespace)):
             try:
                 table = DeltaTable(self.store.uri(name), storage_options=self.store.options)
@@ -72,7 +72,7 @@ class DeltaLake:
         from deltalake import DeltaTable, Schema
         from deltalake.exceptions import DeltaError
 
-        name, by = folder_name(namespace), self._settings.partition_by
+        name, by = folder_of(namespace), self._settings.partition_by
         if found := [one for one in self.store.names(name) if one != "_delta_log"]:
             raise NotReady(
                 f"{self.place(namespace)} has {found[0]!r} in it, and is no Delta table; move it away, or write into "

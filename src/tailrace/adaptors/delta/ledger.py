@@ -13,6 +13,7 @@ from tailrace.adaptors.delta.durable import make_durable
 from tailrace.adaptors.delta.errors import explained, said
 from tailrace.adaptors.delta.store import DeltaStore, missing
 from tailrace.adaptors.lake.ledger import Ledger, State
+from tailrace.adaptors.lake.names import ledger_of
 from tailrace.adaptors.lake.stores import OWN
 from tailrace.adaptors.lake.table import Raced
 from tailrace.errors import Damaged
@@ -29,7 +30,7 @@ class DeltaLedger(Ledger):
     """One writer's."""
 
     def __init__(self, store: DeltaStore, pipeline: str, writer: str) -> None:
-        self._store, self._name = store, f"{OWN}/{pipeline}.{writer}"
+        self._store, self._name = store, f"{OWN}/{ledger_of(pipeline, writer)}"
         self._table: DeltaTable | None = None
 
     @property

@@ -1,6 +1,5 @@
 """The file adaptor: JSON lines, CSV and Parquet; read, followed as they grow, and written.
 
-Used from outside: names.
 Read in this order: settings, names.
 """
 

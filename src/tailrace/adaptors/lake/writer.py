@@ -16,7 +16,9 @@ import pyarrow as pa
 from tailrace.adaptors.contract import TRUNCATE, Command, Guarantee, Staged, Who, Writer
 from tailrace.adaptors.lake import staging
 from tailrace.adaptors.lake.ledger import STEPS, Ledger, State, Work, WrittenTable
+from tailrace.adaptors.lake.names import ledger_of
 from tailrace.adaptors.lake.schemas import conformed, growth
+from tailrace.adaptors.lake.stores import OWN
 from tailrace.adaptors.lake.table import Lake, LakeTable, Mark, Merged, Raced
 from tailrace.adaptors.lake.units import Share, Unit
 from tailrace.adaptors.rows.rows import columns_of, keys_of
@@ -96,6 +98,15 @@ class LakeWriter(Writer):
             raise BadInput("plain = true is for keep = 'changes': a state has the documents alone")
         self._lake.check()
 
+    def leave_mark(self, who: str, mark: str) -> None:
+        """Below the path, in an object of this pipeline's writer."""
+        self._lake.store.remove(_shared(who))
+        self._lake.store.put(_shared(who), [mark.encode()])
+
+    def sees_mark(self, who: str, mark: str) -> bool:
+        """Whether it is below what this path is here."""
+        return self._lake.store.read(_shared(who), 0, len(mark.encode())) == mark.encode()
+
     # -- which run
     def restore(self, pipeline: str, writer: str) -> Mapping[str, Any] | None:
         """What was finished last."""
@@ -173,7 +184,7 @@ class LakeWriter(Writer):
             self._carry_out(state, ledger, who, prepared)
         else:
             self._carry_out(state, ledger, who)
-        self.discard(staged)
+            self.discard(staged)
 
     def _decided(
         self, ledger: Ledger, prepared: Mapping[str, Prepared], number: int, who: Who, offsets: Mapping[str, Any]
@@ -384,6 +395,10 @@ class LakeWriter(Writer):
         """Give up connections."""
         if "_lake" in self.__dict__:
             self._lake.close()
+
+
+def _shared(who: str) -> str:
+    return f"{OWN}/{ledger_of(who, 'shared')}"
 
 
 def _shares(staged: Sequence[Staged]) -> list[Share]:
