@@ -13,6 +13,8 @@ import polars
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
+from deltalake.exceptions import CommitFailedError
+from deltalake.table import TableAlterer, TableMerger
 
 from tailrace.adaptors.contract import TRUNCATE, Command, Who
 from tailrace.adaptors.delta.ledger import DeltaLedger
@@ -187,6 +189,14 @@ def test_tables_that_are_gone_are_noticed(disk: Place) -> None:
     assert writer.lost(who) == []
 
 
+def test_a_table_that_goes_while_a_run_is_at_it(disk: Place) -> None:
+    running = disk.writer()
+    running.finish([running.stage([rows({"id": ints(1)})])], Who("p", "w", 1), {"0": 1})
+    (Path(disk.path) / ORDERS).rename(Path(disk.path) / "gone")
+    with pytest.raises(NotReady, match="is gone, or was emptied"):
+        running.finish([running.stage([rows({"id": ints(2)})])], Who("p", "w", 1), {"0": 2})
+
+
 def test_another_program_commits_in_between(disk: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its rows stay, and ours are there once."""
     written(disk, rows({"id": ints(1), "n": ints(1)}))
@@ -223,6 +233,43 @@ def test_of_two_runs_at_once_one_is_refused(disk: Place, monkeypatch: pytest.Mon
     with pytest.raises(Fenced):
         written(disk, rows({"id": ints(2)}), at=2)
     assert [row["id"] for row in disk.rows()] == [1]
+
+
+def answerless(patch: pytest.MonkeyPatch, kind: type, name: str, error: Exception) -> None:
+    """The next call does what it should, and then fails."""
+    method = getattr(kind, name)
+
+    def failing(*given: Any, **named: Any) -> None:
+        patch.setattr(kind, name, method)
+        method(*given, **named)
+        raise error
+
+    patch.setattr(kind, name, failing)
+
+
+def test_commits_without_an_answer(disk: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was committed counts once, whatever the library has heard of it."""
+    written(disk, rows({"id": ints(1), "n": ints(1)}))
+    answerless(monkeypatch, TableAlterer, "set_table_properties", OSError("operation timed out"))
+    written(disk, rows({"id": ints(2), "n": ints(2)}), at=2)
+    answerless(monkeypatch, TableMerger, "execute", CommitFailedError("its own commit"))
+    written(disk, rows({"id": ints(2), "n": ints(3)}), at=3)
+    answerless(monkeypatch, TableMerger, "execute", OSError("operation timed out"))
+    with pytest.raises(Unavailable, match="operation timed out"):
+        written(disk, rows({"id": ints(3), "n": ints(3)}), at=4)
+    kept = disk.writer().claim(Who("p", "w", 2))
+    assert kept is not None
+    assert kept["offsets"] == {"0": 4}
+    assert sorted((row["id"], row["n"]) for row in disk.rows()) == [(1, 1), (2, 3), (3, 3)]
+
+
+def test_a_folder_that_tasks_do_not_share_is_noticed(disk: Place, tmp_path: Path) -> None:
+    disk.writer().leave_mark("p.w", "first")
+    disk.writer().leave_mark("p.w", "second")
+    assert disk.writer().sees_mark("p.w", "second")
+    assert not disk.writer().sees_mark("p.w", "third")
+    assert not Place(tmp_path / "elsewhere").writer().sees_mark("p.w", "second")
+    assert not (tmp_path / "elsewhere").exists()
 
 
 def test_a_truncate_in_a_change_log_is_a_row(tmp_path: Path) -> None:

@@ -20,6 +20,10 @@ if TYPE_CHECKING:
     from tailrace.adaptors.delta.settings import DeltaSink
 
 
+PROPERTIES = {"delta.checkpointInterval": "20"}
+"""Of new tables: each batch opens its tables from their last checkpoint on."""
+
+
 class DeltaLake:
     """The tables below one root."""
 
@@ -84,7 +88,7 @@ class DeltaLake:
                     self.store.uri(name),
                     Schema.from_arrow(pa.schema(list(schema))),
                     partition_by=list(by) if set(by) <= set(schema.names) else [],
-                    configuration=self._settings.properties,
+                    configuration={**PROPERTIES, **self._settings.properties},
                     storage_options=self.store.options,
                 )
             except DeltaError as error:

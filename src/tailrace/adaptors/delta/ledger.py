@@ -77,9 +77,7 @@ class DeltaLedger(Ledger):
             from deltalake.exceptions import TableNotFoundError
         except ImportError as error:
             raise missing(error) from None
-        if self._table is not None:
-            self._table.update_incremental()
-            return self._table
+        self._table = None  # read from its start: an update would not notice that the folder is gone, or another
         try:
             self._table = DeltaTable(self._store.uri(self._name), storage_options=self._store.options)
         except TableNotFoundError:

@@ -79,7 +79,6 @@ class LakeWriter(Writer):
         every = MERGE_SECONDS if self._merges else APPEND_SECONDS
         self.every = every if settings.every is None else settings.every
         self._ledgers: dict[tuple[str, str], Ledger] = {}
-        self._tables: dict[str, LakeTable] = {}
         self._tidied = 0.0
         self._done = ""
         """The mark of the state of which everything has reached its tables."""
@@ -124,7 +123,6 @@ class LakeWriter(Writer):
                 )
             claimed = state.fence.claim(who)
             if claimed is None or ledger.swap(state.changed(claimed)):
-                self._tables.clear()
                 self._carry_out(ledger.read(), ledger, who, missed=True)
                 self._tidy(state)
                 return state.fence.restored()
@@ -140,7 +138,6 @@ class LakeWriter(Writer):
 
     def forget(self, who: Who) -> None:
         """Forget which tables were written, and what is pending."""
-        self._tables.clear()
         self._swap(self._ledger(who.pipeline, who.writer), lambda state: state.changed(tables={}, pending={}))
 
     def _ledger(self, pipeline: str, writer: str) -> Ledger:
@@ -230,11 +227,11 @@ class LakeWriter(Writer):
 
     def _target(self, namespace: str, schemas: Sequence[pa.Schema], before: WrittenTable | None, who: Who) -> LakeTable:
         """The table of a namespace, with a column for each field of what was staged."""
-        table = self._known(namespace)
+        table = self._lake.find(namespace)
         if before is not None and (table is None or table.id != before.id):
             raise places.gone(who, namespace, self._lake.place(namespace), "table")
         if table is None:
-            table = self._tables[namespace] = self._lake.create(namespace, schemas[0])
+            table = self._lake.create(namespace, schemas[0])
         for schema in schemas:
             self._grow(table, schema)
         return table
@@ -251,16 +248,6 @@ class LakeWriter(Writer):
                 table.grow(more)
 
         self._insist(table, grown)
-
-    def _known(self, namespace: str) -> LakeTable | None:
-        table = self._tables.get(namespace)
-        if table is None:
-            table = self._lake.find(namespace)
-            if table is not None:
-                self._tables[namespace] = table
-            return table
-        table.refresh()
-        return table
 
     def _rows(self, units: Sequence[Unit]) -> Iterator[pa.RecordBatch]:
         return staging.unit_rows(self._lake.store, units)
@@ -298,7 +285,7 @@ class LakeWriter(Writer):
             return
         for namespace, work in state.pending.items():
             one = (prepared or {}).get(namespace)
-            table = one.table if one is not None else self._known(namespace)
+            table = one.table if one is not None else self._lake.find(namespace)
             before = state.tables.get(namespace)
             if table is None or before is None or table.id != before.id:
                 if missed:
@@ -377,7 +364,7 @@ class LakeWriter(Writer):
         state = ledger.read()
         state.fence.admit(who)
         self._carry_out(state, ledger, who)
-        table = self._known(namespace)
+        table = self._lake.find(namespace)
         if table is None or (not self._merges and self._settings.plain):
             return
 
