@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import decimal
 import json
+import time
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,9 @@ from deltalake.table import TableAlterer, TableMerger
 
 from tailrace.adaptors.contract import TRUNCATE, Command, Who
 from tailrace.adaptors.delta.ledger import DeltaLedger
+from tailrace.adaptors.delta.store import DeltaStore
 from tailrace.adaptors.delta.table import DeltaLakeTable
+from tailrace.adaptors.lake.stores import STAGING
 from tailrace.adaptors.rows.rows import make_rows
 from tailrace.errors import Fenced, NotReady, Rejected, Unavailable
 from tailrace.log.record import Mode, Op
@@ -170,6 +173,20 @@ def test_namespaces_of_any_name(disk: Place, remote: Place) -> None:
         written(place, *(rows({"id": ints(n)}, namespace=name) for n, name in enumerate(NAMES)))
         assert [place.rows(name) for name in NAMES] == [[{"id": n}] for n in range(len(NAMES))]
         assert place.writer().lost(Who("p", "w", 2)) == []
+
+
+@pytest.mark.server
+def test_what_was_staged_long_ago_is_removed(disk: Place, remote: Place) -> None:
+    for place in (disk, remote):
+        store = DeltaStore(place.path, place.options)
+        old, new = f"{STAGING}/1-a", f"{STAGING}/{int(time.time()):x}-b"
+        written(place, rows({"id": ints(1)}))
+        for name in (old, new):
+            store.put(name, [b"staged"])
+        for epoch in (2, 3):
+            place.writer().claim(Who("p", "w", epoch))
+            assert [store.read(name, 0, 6) for name in (old, new)] == [None, b"staged"]
+        assert store.names(STAGING) == [new.rpartition("/")[2]]
 
 
 # -- what others do

@@ -86,8 +86,9 @@ class DeltaStore:
             if self.folder is not None:
                 there = self.folder / folder
                 return sorted(os.listdir(there)) if there.is_dir() else []
-            found = self._remote.get_file_info_selector(folder, True, False)
-            return sorted(info.path.rstrip("/").rpartition("/")[2] for info in found)
+            found = [info.path.strip("/") for info in self._remote.get_file_info_selector(folder, True, False)]
+            # Some servers list the folder itself, too.
+            return sorted(path.rpartition("/")[2] for path in found if path != folder)
 
 
 def _write(path: Path, parts: Iterable[bytes]) -> None:

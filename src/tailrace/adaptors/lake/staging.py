@@ -9,6 +9,7 @@ already.  Either way their types are those that a lake table has.
 from __future__ import annotations
 
 import logging
+import re
 import secrets
 import time
 from collections.abc import Iterable, Iterator, Sequence
@@ -32,6 +33,7 @@ from tailrace.log.record import Mode
 _log = logging.getLogger("tailrace")
 ORPHANED_SECONDS = 24 * 3600
 """After so long what was staged belongs to no batch, unless one is decided for and not in its tables yet."""
+_NAME = re.compile(r"([0-9a-f]+)-[0-9a-f]+")
 _PREFIX = "_"
 
 
@@ -148,11 +150,10 @@ def discard(store: Store, units: Iterable[Unit]) -> None:
 
 def tidy(store: Store, kept: Iterable[str]) -> None:
     """Remove what tasks staged long ago, except what is decided for."""
-    before = int(time.time()) - ORPHANED_SECONDS
+    before, needed = int(time.time()) - ORPHANED_SECONDS, set(kept)
     for last in store.names(STAGING):
-        name = f"{STAGING}/{last}"
-        when = last.partition("-")[0]
-        if name not in set(kept) and when and int(when, 16) < before:
+        name, made = f"{STAGING}/{last}", _NAME.fullmatch(last)
+        if made is not None and name not in needed and int(made[1], 16) < before:
             store.remove(name)
 
 
