@@ -101,3 +101,11 @@ def test_settings_that_are_refused(given: dict[str, Any], told: str) -> None:
 def test_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SHOP_ROWS", "7")
     assert registry.settings("the source", Some, {"uri": "u", "rows": "${SHOP_ROWS}"}) == Some(uri="u", rows=7)
+
+
+def test_a_variable_inside_a_table_of_settings(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LAKE_SECRET", "hidden")
+    made = registry.writer_settings("delta", {"path": "./lake", "storage_options": {"AWS_SECRET": "${LAKE_SECRET}"}})
+    assert made.storage_options == {"AWS_SECRET": "hidden"}  # type: ignore[attr-defined]
+    with pytest.raises(BadSetting, match=r"storage_options.KEY uses \$\{NOT_SET\}, which is not set"):
+        registry.writer_settings("delta", {"path": "./lake", "storage_options": {"KEY": "${NOT_SET}"}})

@@ -58,6 +58,7 @@ GIVEN: dict[str, str] = {
     "topic tail": "orders -n 1",
     "topic export": "orders {folder}/exported",
     "topic import": "more {folder}/segments",
+    "topic publish": "orders --to {folder}/lake",
     "topic quarantined": "orders",
     "topic lift": "orders --yes",
     "group list": "",

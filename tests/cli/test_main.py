@@ -35,7 +35,7 @@ def test_the_commands_are_these() -> None:
         "group delete", "group describe", "group list", "group reset",
         "home create", "home info",
         "topic append", "topic create", "topic delete", "topic describe", "topic export", "topic import",
-        "topic list", "topic read", "topic set", "topic tail",
+        "topic list", "topic publish", "topic read", "topic set", "topic tail",
     }  # fmt: skip
 
 

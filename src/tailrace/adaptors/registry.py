@@ -21,6 +21,7 @@ _ENV = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 
 
 OURS = {
+    "delta": "tailrace.adaptors.delta:adaptor",
     "dynamodb": "tailrace.adaptors.dynamodb:adaptor",
     "file": "tailrace.adaptors.file:FILE",
     "kafka": "tailrace.adaptors.kafka:adaptor",
@@ -165,6 +166,8 @@ def _is_path(metadata: tuple[Any, ...]) -> bool:
 
 def substitute(what: str, name: str, value: Any) -> Any:
     """A setting with every `${NAME}` replaced from the environment."""
+    if isinstance(value, dict):
+        return {key: substitute(what, f"{name}.{key}", one) for key, one in value.items()}
     if not isinstance(value, str):
         return value
 

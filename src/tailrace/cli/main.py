@@ -29,9 +29,10 @@ EPILOG = "`tailrace doctor` tells whether all is well; every command has example
 
 # --- groups of commands, each imported only when it is asked for ------------------------------------------------------
 def _topic() -> typer.Typer:
-    from tailrace.cli import append, cost, reading, scrub, topic, transfer
+    from tailrace.cli import append, cost, publish, reading, scrub, topic, transfer
 
-    for register in (append.register, reading.register, transfer.register, scrub.register_topic, cost.register):
+    parts = (append.register, reading.register, transfer.register, publish.register)
+    for register in (*parts, scrub.register_topic, cost.register):
         register(topic.app)
     return topic.app
 

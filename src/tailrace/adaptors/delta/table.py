@@ -1,0 +1,216 @@
+"""One Delta table, and the commits that a writer makes to it.
+
+Each commit has a transaction id, `txn`, of the writer: its app id and the step.  Delta refuses a commit whose app id
+has another since the version that it began from, so a step is in a table once, however many processes bring it there.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tailrace.adaptors.delta.durable import make_durable
+from tailrace.adaptors.delta.errors import explained
+from tailrace.adaptors.delta.store import DeltaStore
+from tailrace.adaptors.lake.column_types import cast
+from tailrace.adaptors.lake.schemas import Growth
+from tailrace.adaptors.lake.table import LakeTable, Mark, Merged
+from tailrace.adaptors.rows.unset import unset_at
+from tailrace.log.record import Op
+
+if TYPE_CHECKING:
+    from deltalake import CommitProperties, DeltaTable
+
+    from tailrace.adaptors.delta.settings import DeltaSink
+
+_log = logging.getLogger("tailrace")
+
+
+class DeltaLakeTable(LakeTable):
+    """A table by the library deltalake."""
+
+    def __init__(self, store: DeltaStore, name: str, table: DeltaTable, settings: DeltaSink) -> None:
+        self._store, self._name, self._table, self._settings = store, name, table, settings
+        self.place = f"{store.shown}/{name}"
+
+    @property
+    def id(self) -> str:
+        """The table's own."""
+        return str(self._table.metadata().id)
+
+    @property
+    def version(self) -> int:
+        """The version that was seen last."""
+        return int(self._table.version())
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Its columns."""
+        found = pa.schema(self._table.schema().to_arrow())
+        return pa.schema([pa.field(field.name, field.type) for field in found])
+
+    def refresh(self) -> None:
+        """See what others have committed."""
+        with explained(self.place):
+            self._table.update_incremental()
+
+    def step(self, app: str) -> int:
+        """The version of the writer's last transaction."""
+        return int(self._table.transaction_version(app) or 0)
+
+    def grow(self, growth: Growth) -> None:
+        """New columns and fields are metadata.  For a wider type the whole table is written again, in one commit."""
+        from deltalake import write_deltalake
+
+        with explained(self.place):
+            if not growth.widened:
+                none = pa.Table.from_batches([], growth.schema)
+                write_deltalake(self._table, none, mode="append", schema_mode="merge")
+                return
+            _log.warning("%s is written again, with wider columns: %s", self.place, ", ".join(growth.widened))
+            old = pa.RecordBatchReader.from_stream(self._table.scan())
+            rows = pa.RecordBatchReader.from_batches(growth.schema, (_in(batch, growth.schema) for batch in old))
+            write_deltalake(self._table, rows, mode="overwrite", schema_mode="overwrite")
+
+    def append(self, rows: Iterator[pa.RecordBatch], schema: pa.Schema, mark: Mark) -> None:
+        """Add rows, by one commit."""
+        from deltalake import write_deltalake
+
+        with explained(self.place):
+            reader = pa.RecordBatchReader.from_batches(schema, rows)
+            write_deltalake(self._table, reader, mode="append", commit_properties=self._commit(mark))
+
+    def merge(self, rows: Merged, mark: Mark) -> None:
+        """By one commit; into a table without rows what is inserted is appended."""
+        if self.is_empty():
+            whole = pc.and_(pc.not_equal(rows.ops, int(Op.DELETE)), pc.is_null(rows.unset))
+            kept = rows.columns.filter(whole)
+            schema = self.schema
+            if kept.num_rows:
+                self.append(iter([_in(kept, schema)]), schema, mark)
+            else:
+                self._note(mark)
+            return
+        source, sets, unset = _source(rows, self.schema)
+        with explained(self.place):
+            merger = self._table.merge(
+                source,
+                _same_id(rows),
+                source_alias="s",
+                target_alias="t",
+                commit_properties=self._commit(mark),
+            )
+            inserted = "s.op = 0 AND s.whole"
+            values = {_quoted(name): f"s.{column}" for name, column in sets.items()}
+            changed = {
+                _quoted(name): f"CASE WHEN s.{unset[name]} THEN t.{_quoted(name)} ELSE s.{column} END"
+                if name in unset
+                else f"s.{column}"
+                for name, column in sets.items()
+            }
+            merger = merger.when_matched_delete(f"s.op = {int(Op.DELETE)}").when_matched_update(changed)
+            merger.when_not_matched_insert(values, inserted).execute()
+        self._note(mark)
+
+    def empty(self, mark: Mark) -> None:
+        """Delete all rows."""
+        with explained(self.place):
+            self._table.delete(commit_properties=self._commit(mark))
+        self._note(mark)
+
+    def _note(self, mark: Mark) -> None:
+        """What changes nothing makes no commit: then the step is noted by one of its own."""
+        if self.step(mark.app) >= mark.step:
+            return
+        with explained(self.place):
+            self._table.create_write_transaction(
+                [],
+                "append",
+                self._table.schema(),
+                partition_by=self._table.metadata().partition_columns,
+                commit_properties=self._commit(mark),
+            )
+
+    def _commit(self, mark: Mark) -> CommitProperties:
+        from deltalake import CommitProperties, Transaction
+
+        about = json.dumps(mark.details, separators=(",", ":"))
+        # The library would otherwise try again by itself where that is not safe.
+        return CommitProperties(
+            custom_metadata={"tailrace": about}, app_transactions=[Transaction(mark.app, mark.step)]
+        )
+
+    def is_empty(self) -> bool:
+        """Whether it has no rows."""
+        with explained(self.place):
+            return not self._table.file_uris() or self._table.count() == 0
+
+    def maintain(self, before: int) -> None:
+        """Compact and vacuum, if there was a commit since `before` whose number says so."""
+        every, removal, now = self._settings.compact_every, self._settings.vacuum_every, self.version
+        with explained(self.place):
+            if every and before // every != now // every:
+                self._table.optimize.compact()
+            if removal and before // removal != now // removal:
+                self._table.vacuum(
+                    retention_hours=self._settings.retain_hours, dry_run=False, enforce_retention_duration=False
+                )
+
+    def make_durable(self, before: int) -> None:
+        """Sync what is on a disk."""
+        make_durable(self._store, self._name, before, self.version)
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
+
+
+def _in(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """Rows in all columns of a schema."""
+    arrays = [
+        cast(batch.column(f.name), f.type) if f.name in batch.schema.names else pa.nulls(batch.num_rows, f.type)
+        for f in schema
+    ]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def _source(rows: Merged, schema: pa.Schema) -> tuple[pa.Table, dict[str, str], dict[str, str]]:
+    """The source of a merge; the columns that set each of the table's, and that say where it stays as it was."""
+    whole = pc.is_null(rows.unset)
+    arrays: list[Any] = [rows.ops, whole]
+    names = ["op", "whole"]
+    sets, unset = {}, {}
+    for n, field in enumerate(rows.columns.schema):
+        arrays.append(rows.columns.column(n))
+        names.append(f"c{n}")
+        sets[field.name] = f"c{n}"
+        missing = unset_at(rows.unset, n)
+        if pc.any(missing).as_py():
+            arrays.append(missing)
+            names.append(f"u{n}")
+            unset[field.name] = f"u{n}"
+    if rows.open:
+        arrays.append(pc.invert(whole))
+        names.append("partial")
+        for n, field in enumerate(schema):
+            if field.name not in sets:
+                arrays.append(pa.nulls(len(whole), field.type))
+                names.append(f"n{n}")
+                sets[field.name], unset[field.name] = f"n{n}", "partial"
+    return pa.Table.from_arrays(arrays, names=names), sets, unset
+
+
+def _same_id(rows: Merged) -> str:
+    """The condition of a merge; null is an id like any other."""
+    names = rows.columns.schema.names
+    parts = []
+    for key in rows.keys:
+        at = names.index(key)
+        same = "IS NOT DISTINCT FROM" if rows.columns.column(at).null_count else "="
+        parts.append(f"t.{_quoted(key)} {same} s.c{at}")
+    return " AND ".join(parts)

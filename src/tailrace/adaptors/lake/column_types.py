@@ -1,0 +1,133 @@
+"""Column types: what carries a field's values in a lake table, and the values in that form.
+
+as they are     booleans, signed integers, floats, decimals of up to 38 digits, text, bytes, dates, …
+wider           uint8 → int16, uint16 → int32, uint32 → int64, uint64 → decimal(20,0), float16 → float
+microseconds    timestamps, with a zone as UTC; one with more digits is refused, not cut
+text            decimals of more digits, times of day, durations, intervals, JSON, uuids; what has one of them inside
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tailrace.adaptors.file.sink.shapes import as_text
+
+MOST_DIGITS = 38
+_WIDER = {
+    pa.uint8(): pa.int16(), pa.uint16(): pa.int32(), pa.uint32(): pa.int64(), pa.uint64(): pa.decimal128(20, 0),
+    pa.float16(): pa.float32(),
+}  # fmt: skip
+_SAME = {pa.bool_(), pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.float32(), pa.float64()}
+
+
+def is_text(kind: pa.DataType) -> bool:
+    """Whether values are plain text."""
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind))
+
+
+def is_bytes(kind: pa.DataType) -> bool:
+    """Whether values are plain bytes."""
+    tests = (pa.types.is_binary, pa.types.is_large_binary, pa.types.is_fixed_size_binary, pa.types.is_binary_view)
+    return any(test(kind) for test in tests)
+
+
+def is_list(kind: pa.DataType) -> bool:
+    """Whether values are lists, of any kind."""
+    return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind))
+
+
+def carrier(kind: pa.DataType) -> pa.DataType:
+    """The type that carries values of another; text for whatever has no type of its own."""
+    if pa.types.is_dictionary(kind):
+        return carrier(kind.value_type)
+    return _plain_carrier(kind) or _nested_carrier(kind) or pa.string()
+
+
+def _plain_carrier(kind: pa.DataType) -> pa.DataType | None:
+    if kind in _SAME:
+        return kind
+    if kind in _WIDER:
+        return _WIDER[kind]
+    if is_text(kind):
+        return pa.string()
+    if is_bytes(kind):
+        return pa.binary()
+    if pa.types.is_date(kind):
+        return pa.date32()
+    if pa.types.is_timestamp(kind):
+        return pa.timestamp("us", "UTC" if kind.tz else None)
+    if pa.types.is_decimal(kind):
+        digits, scale = kind.precision - min(kind.scale, 0), max(kind.scale, 0)
+        return pa.decimal128(max(digits, scale), scale) if max(digits, scale) <= MOST_DIGITS else None
+    return None
+
+
+def _nested_carrier(kind: pa.DataType) -> pa.DataType | None:
+    """None if something inside has no type of its own: then the whole value is JSON text."""
+    if is_list(kind):
+        inner = _inner(kind.value_type)
+        return None if inner is None else pa.list_(pa.field("element", inner))
+    if pa.types.is_struct(kind) and kind.num_fields:
+        fields = [(kind.field(n).name, _inner(kind.field(n).type)) for n in range(kind.num_fields)]
+        return None if any(one is None for _, one in fields) else pa.struct(fields)
+    if pa.types.is_map(kind):
+        key, item = _inner(kind.key_type), _inner(kind.item_type)
+        return None if key is None or item is None else pa.map_(key, item)
+    return None
+
+
+def _inner(kind: pa.DataType) -> pa.DataType | None:
+    return _plain_carrier(kind) or _nested_carrier(kind)
+
+
+def carried(column: pa.Array[Any]) -> pa.Array[Any]:
+    """Values in the type that carries them.  Arrow's error if one of them would lose something."""
+    if pa.types.is_dictionary(column.type):
+        column = column.dictionary_decode()
+    kind = carrier(column.type)
+    return column if column.type == kind else cast(column, kind)
+
+
+def cast(column: pa.Array[Any], kind: pa.DataType) -> pa.Array[Any]:
+    """Values in another type, none of them changed; Arrow's error if that cannot be."""
+    if column.type == kind:
+        return column
+    if is_text(kind) and not is_text(column.type):
+        return text_of(column)
+    if pa.types.is_floating(column.type) and pa.types.is_decimal(kind):
+        raise pa.ArrowInvalid("a float is not a decimal")  # Arrow would round
+    return column.cast(kind)
+
+
+def text_of(column: pa.Array[Any]) -> pa.Array[Any]:
+    """Values as text: JSON for what has parts, base64 for bytes, ISO 8601 for moments and durations."""
+    if pa.types.is_time(column.type):
+        return column.cast(pa.string())
+    if pa.types.is_duration(column.type):
+        nanoseconds = column.cast(pa.duration("ns")).cast(pa.int64()).to_pylist()
+        return pa.array([None if n is None else _duration(n) for n in nanoseconds], pa.string())
+    if pa.types.is_boolean(column.type) or pa.types.is_integer(column.type):
+        return column.cast(pa.string())
+    return as_text(column)
+
+
+def _duration(nanoseconds: int) -> str:
+    whole, rest = divmod(abs(nanoseconds), 10**9)
+    return f"{'-' * (nanoseconds < 0)}PT{whole}{f'.{rest:09d}'.rstrip('0') if rest else ''}S"
+
+
+def has_all(column: pa.Array[Any], kind: pa.DataType) -> bool:
+    """Whether every value of some rows has a place in a type."""
+    try:
+        cast(column, kind)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError):
+        return False
+    return True
+
+
+def not_null(column: pa.Array[Any]) -> bool:
+    """Whether no value is missing."""
+    return bool(pc.all(pc.is_valid(column)).as_py())

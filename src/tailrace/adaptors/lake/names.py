@@ -1,0 +1,32 @@
+"""Names: namespaces as folders of tables, and writers as folders of ledgers.
+
+    public.orders        public.orders
+    a/b ~ %              a~2Fb~20~7E~20~25
+
+Not %XX: the library deltalake takes that for the character in some places and for itself in others."""
+
+from __future__ import annotations
+
+import hashlib
+from urllib.parse import quote
+
+_LONGEST = 200
+
+
+def folder_of(namespace: str) -> str:
+    """The folder of a namespace's table; no two have the same one."""
+    text = _written(namespace)
+    if text[:1] in ("_", ".", ""):
+        text = f"~{ord(text[:1] or chr(0)):02X}{text[1:]}"
+    if len(text) > _LONGEST:
+        text = f"{text[:_LONGEST]}~~{hashlib.sha256(namespace.encode(errors='surrogateescape')).hexdigest()[:16]}"
+    return text
+
+
+def ledger_of(pipeline: str, writer: str) -> str:
+    """The folder of a writer's ledger."""
+    return ".".join(_written(name).replace(".", "~2E") for name in (pipeline, writer))
+
+
+def _written(name: str) -> str:
+    return quote(name, safe="", errors="surrogateescape").replace("~", "%7E").replace("%", "~")

@@ -1,0 +1,177 @@
+"""Schemas: how a table's columns grow with what comes, and rows in the columns of a table.
+
+A field that is new becomes a column.  A column whose values no longer fit gets a wider type, where that loses nothing:
+int → bigint → decimal, float → double, decimals with more digits, structs with more fields.  Anything else is refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from tailrace.adaptors.lake.column_types import cast, has_all, is_list, is_text
+from tailrace.adaptors.rows.record_key import id_of, row_keys
+from tailrace.adaptors.sinks.refusal import first_refused
+from tailrace.errors import NotReady, Rejected
+
+_WHOLE = (pa.int8(), pa.int16(), pa.int32(), pa.int64())
+_DIGITS = {pa.int8(): 3, pa.int16(): 5, pa.int32(): 10, pa.int64(): 19}
+
+
+@dataclass(frozen=True, slots=True)
+class Growth:
+    """What a table needs before it can take some columns."""
+
+    schema: pa.Schema
+    """Its columns afterwards."""
+    added: tuple[str, ...] = ()
+    widened: tuple[str, ...] = ()
+    """Columns that get another type, not only more fields: their values must be written again."""
+
+    @property
+    def changes(self) -> bool:
+        """Whether anything is to be done."""
+        return bool(self.added or self.widened)
+
+
+def growth(place: str, now: pa.Schema, wanted: pa.Schema) -> Growth:
+    """What a table of some columns needs to take others; `NotReady` if there is no way."""
+    fields = list(now)
+    added: list[str] = []
+    widened: list[str] = []
+    lower = {name.lower(): name for name in now.names}
+    for field in wanted:
+        if field.name not in now.names:
+            if (other := lower.get(field.name.lower())) is not None:
+                raise NotReady(
+                    f"{place}: the fields {other!r} and {field.name!r} differ in capital letters alone, and engines "
+                    "do not tell such columns apart; rename one of them on its way: rename({…})"
+                )
+            lower[field.name.lower()] = field.name
+            fields.append(pa.field(field.name, field.type))
+            added.append(field.name)
+            continue
+        at = now.get_field_index(field.name)
+        wide = wider(now.field(at).type, field.type)
+        if wide is None:
+            raise NotReady(
+                f"{place}: the field {field.name!r} is {field.type} now, and its column is {now.field(at).type}, which "
+                "has no place for that; turn it into one type on its way by a function, or give the writer another "
+                "name and path, and the table is made again"
+            )
+        if wide != now.field(at).type:
+            fields[at] = pa.field(field.name, wide, metadata=now.field(at).metadata)
+            grown = _only_grown(now.field(at).type, wide)
+            (added if grown else widened).append(field.name)
+    return Growth(pa.schema(fields), tuple(added), tuple(widened))
+
+
+def wider(old: pa.DataType, new: pa.DataType) -> pa.DataType | None:
+    """A type that has every value of both, the old one if it has; None if there is none.
+
+    Text in a column of another type stands for a value that was out of range: what it means, each value decides."""
+    if old == new or is_text(old) or (is_text(new) and not _nested(old)):
+        return old
+    if old in _WHOLE and new in _WHOLE:
+        return max(old, new, key=_WHOLE.index)
+    if pa.types.is_floating(old) and pa.types.is_floating(new):
+        return pa.float64() if pa.float64() in (old, new) else old
+    if pa.types.is_floating(old) and new in _WHOLE:
+        return old  # each value decides
+    if _exact(old) and _exact(new):
+        return _decimal(old, new)
+    if is_list(old) and is_list(new):
+        inner = wider(old.value_type, new.value_type)
+        return None if inner is None else old if inner == old.value_type else pa.list_(pa.field("element", inner))
+    if pa.types.is_struct(old) and pa.types.is_struct(new):
+        return _struct(old, new)
+    if pa.types.is_map(old) and pa.types.is_map(new) and old.key_type == new.key_type:
+        item = wider(old.item_type, new.item_type)
+        return None if item is None else old if item == old.item_type else pa.map_(old.key_type, item)
+    return None
+
+
+def _nested(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_nested(kind))
+
+
+def _exact(kind: pa.DataType) -> bool:
+    return kind in _WHOLE or bool(pa.types.is_decimal(kind))
+
+
+def _decimal(old: pa.DataType, new: pa.DataType) -> pa.DataType | None:
+    both = [(_DIGITS[one], 0) if one in _WHOLE else (one.precision - one.scale, one.scale) for one in (old, new)]
+    whole, scale = max(one[0] for one in both), max(one[1] for one in both)
+    if pa.types.is_decimal(old) and (whole, scale) == both[0]:
+        return old
+    return pa.decimal128(whole + scale, scale) if whole + scale <= 38 else None
+
+
+def _struct(old: pa.DataType, new: pa.DataType) -> pa.DataType | None:
+    fields = {old.field(n).name: old.field(n).type for n in range(old.num_fields)}
+    for n in range(new.num_fields):
+        name, kind = new.field(n).name, new.field(n).type
+        wide = wider(fields[name], kind) if name in fields else kind
+        if wide is None:
+            return None
+        fields[name] = wide
+    made = pa.struct(list(fields.items()))
+    return old if made == old else made
+
+
+def _only_grown(old: pa.DataType, new: pa.DataType) -> bool:
+    """Whether a type has only more fields somewhere inside: old files need not be written again."""
+    if old == new:
+        return True
+    if is_list(old) and is_list(new):
+        return _only_grown(old.value_type, new.value_type)
+    if pa.types.is_map(old) and pa.types.is_map(new):
+        return _only_grown(old.item_type, new.item_type)
+    if pa.types.is_struct(old) and pa.types.is_struct(new):
+        there = {new.field(n).name: new.field(n).type for n in range(new.num_fields)}
+        return all(_only_grown(old.field(n).type, there[old.field(n).name]) for n in range(old.num_fields))
+    return False
+
+
+def conformed(columns: pa.RecordBatch, schema: pa.Schema, namespace: str, keys: Sequence[str]) -> pa.RecordBatch:
+    """Rows in the types that a table's columns have; columns that they lack are not added.
+
+    `Rejected` names the first row with a value that has no place there."""
+    arrays = [
+        _conformed(columns, n, schema.field(name).type, namespace, keys) for n, name in enumerate(columns.schema.names)
+    ]
+    fields = [pa.field(name, schema.field(name).type) for name in columns.schema.names]
+    return pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields))
+
+
+def _conformed(
+    columns: pa.RecordBatch, n: int, kind: pa.DataType, namespace: str, keys: Sequence[str]
+) -> pa.Array[Any]:
+    column = columns.column(n)
+    try:
+        return cast(column, kind)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError) as error:
+        raise rejected(columns, n, kind, namespace, keys, error) from None
+
+
+def rejected(
+    columns: pa.RecordBatch, n: int, kind: pa.DataType, namespace: str, keys: Sequence[str], error: Exception
+) -> Rejected:
+    """The first row whose value of a column has no place in a type."""
+    column, name = columns.column(n), columns.schema.names[n]
+
+    def attempt(first: int, end: int) -> Exception | None:
+        return None if has_all(column.slice(first, end - first), kind) else error
+
+    row, _ = first_refused(len(column), error, attempt)
+    key = row_keys(namespace, columns.slice(row, 1), [k for k in keys if k in columns.schema.names])[0].as_py()
+    id = id_of(key, namespace).decode(errors="replace")
+    return Rejected(
+        f"{namespace}: {name!r} of {id} is a {column.type} that has no place in the table's column of {kind}; turn "
+        "it into something that has, or into text, on its way by a function",
+        namespace=namespace,
+        id=id,
+    )

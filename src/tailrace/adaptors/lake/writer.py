@@ -1,0 +1,415 @@
+"""The writer of a lake sink: many tables in one batch, exactly once.  See ledger for why; a subclass gives the lake."""
+
+from __future__ import annotations
+
+import logging
+import random
+import time
+from abc import abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property, partial
+from typing import Any, ClassVar, Protocol
+
+import pyarrow as pa
+
+from tailrace.adaptors.contract import TRUNCATE, Command, Guarantee, Staged, Who, Writer
+from tailrace.adaptors.lake import staging
+from tailrace.adaptors.lake.ledger import STEPS, Ledger, State, Work, WrittenTable
+from tailrace.adaptors.lake.names import ledger_of
+from tailrace.adaptors.lake.schemas import conformed, growth
+from tailrace.adaptors.lake.stores import OWN
+from tailrace.adaptors.lake.table import Lake, LakeTable, Mark, Merged, Raced
+from tailrace.adaptors.lake.units import Share, Unit
+from tailrace.adaptors.rows.rows import columns_of, keys_of
+from tailrace.adaptors.sinks import places
+from tailrace.adaptors.sinks.folding import folded_batches
+from tailrace.errors import BadInput, Fenced, NotReady, TailraceError, Unavailable
+
+_log = logging.getLogger("tailrace")
+APPEND_SECONDS, MERGE_SECONDS = 10.0, 60.0
+"""Seconds between two batches, unless the settings say otherwise."""
+MERGE_BYTES = 128 * 1024 * 1024
+"""About so much is merged into a table by one commit."""
+KEPT_BYTES = 64 * 1024 * 1024
+"""Up to so much of a batch is kept in memory between its check and its commits; more is read again."""
+ATTEMPTS = 20
+TIDY_SECONDS = 600.0
+
+
+class LakeSettings(Protocol):
+    """What every lake sink can be told."""
+
+    @property
+    def keep(self) -> str:
+        """state, changes"""
+
+    @property
+    def plain(self) -> bool:
+        """Only the documents."""
+
+    @property
+    def every(self) -> float | None:
+        """Seconds between two batches."""
+
+    @property
+    def alter(self) -> bool:
+        """Whether tables may get more columns."""
+
+
+@dataclass(slots=True)
+class Prepared:
+    """What is to be done to one table, and is known to be possible."""
+
+    table: LakeTable
+    work: Work
+    batches: list[Merged] | list[pa.RecordBatch] | None = None
+    """The rows, if they are few."""
+
+
+class LakeWriter(Writer):
+    """Writes the tables of one lake."""
+
+    guarantee: ClassVar[Guarantee] = "exactly once"
+    commands: ClassVar[frozenset[str]] = frozenset({TRUNCATE})
+
+    def __init__(self, settings: LakeSettings) -> None:
+        self._settings = settings
+        self._merges = settings.keep == "state"
+        every = MERGE_SECONDS if self._merges else APPEND_SECONDS
+        self.every = every if settings.every is None else settings.every
+        self._ledgers: dict[tuple[str, str], Ledger] = {}
+        self._tidied = 0.0
+        self._done = ""
+        """The mark of the state of which everything has reached its tables."""
+
+    @cached_property
+    def _lake(self) -> Lake:
+        return self._open()
+
+    @abstractmethod
+    def _open(self) -> Lake:
+        """The lake of these settings; connects when first asked something."""
+
+    def check(self) -> None:
+        """See that one can read and write there.  Leaves nothing behind."""
+        if self._merges and self._settings.plain:
+            raise BadInput("plain = true is for keep = 'changes': a state has the documents alone")
+        self._lake.check()
+
+    def leave_mark(self, who: str, mark: str) -> None:
+        """Below the path, in an object of this pipeline's writer."""
+        self._lake.store.remove(_shared(who))
+        self._lake.store.put(_shared(who), [mark.encode()])
+
+    def sees_mark(self, who: str, mark: str) -> bool:
+        """Whether it is below what this path is here."""
+        return self._lake.store.read(_shared(who), 0, len(mark.encode())) == mark.encode()
+
+    # -- which run
+    def restore(self, pipeline: str, writer: str) -> Mapping[str, Any] | None:
+        """What was finished last."""
+        return self._ledger(pipeline, writer).read().fence.restored()
+
+    def claim(self, who: Who) -> Mapping[str, Any] | None:
+        """The same, and no earlier run can finish anything from now on.  What is pending reaches its tables first."""
+        ledger = self._ledger(who.pipeline, who.writer)
+        while True:
+            state = ledger.read()
+            if state.offsets is not None and state.keep != self._settings.keep:
+                raise NotReady(
+                    f"the writer {who.writer!r} has kept {state.keep} so far: a {self._settings.keep} would lack that; "
+                    "give it another name and path, and it is filled from the start"
+                )
+            claimed = state.fence.claim(who)
+            if claimed is None or ledger.swap(state.changed(claimed)):
+                self._carry_out(ledger.read(), ledger, who, missed=True)
+                self._tidy(state)
+                return state.fence.restored()
+
+    def lost(self, who: Who) -> list[str]:
+        """Tables that others have dropped, made again, emptied, or put back to an earlier version."""
+        tables = self._ledger(who.pipeline, who.writer).read().tables
+        return [f"the table {self._lake.place(name)}" for name, one in tables.items() if self._is_lost(name, one)]
+
+    def _is_lost(self, namespace: str, one: WrittenTable) -> bool:
+        table = self._lake.find(namespace)
+        return table is None or table.id != one.id or table.version < one.version or (one.filled and table.is_empty())
+
+    def forget(self, who: Who) -> None:
+        """Forget which tables were written, and what is pending."""
+        self._swap(self._ledger(who.pipeline, who.writer), lambda state: state.changed(tables={}, pending={}))
+
+    def _ledger(self, pipeline: str, writer: str) -> Ledger:
+        if (pipeline, writer) not in self._ledgers:
+            self._ledgers[pipeline, writer] = self._lake.ledger(pipeline, writer)
+        return self._ledgers[pipeline, writer]
+
+    def _swap(self, ledger: Ledger, change: Callable[[State], State]) -> State:
+        """Change the ledger, from whatever it is; `change` raises what is against it."""
+        while True:
+            now = change(ledger.read())
+            if ledger.swap(now):
+                return now
+
+    # -- rows
+    def stage(self, rows: Iterable[pa.RecordBatch]) -> Staged:
+        """Into an object that no reader of a table looks at."""
+        return staging.stage(self._lake.store, rows, state=self._merges, plain=self._settings.plain)
+
+    def discard(self, staged: Sequence[Staged]) -> None:
+        """Remove what was staged."""
+        staging.discard(self._lake.store, [unit for share in _shares(staged) for unit in share.units])
+
+    def try_out(self, rows: Sequence[pa.RecordBatch]) -> None:
+        """Give them the types of their tables, as far as these are there."""
+        for batch, _ in staging.formed_rows(rows, state=self._merges, plain=self._settings.plain):
+            namespace = batch.schema.metadata[b"namespace"].decode()
+            columns = columns_of(batch) if self._merges else batch
+            if (table := self._lake.find(namespace)) is not None:
+                grown = growth(table.place, table.schema, columns.schema)
+                conformed(columns, grown.schema, namespace, keys_of(batch))
+
+    def finish(self, staged: Sequence[Staged], who: Who, offsets: Mapping[str, Any]) -> None:
+        """Decide for the batch and its offsets by one commit, then bring its rows into the tables."""
+        ledger = self._ledger(who.pipeline, who.writer)
+        state = ledger.read()
+        if not state.fence.is_repeat(who, offsets):
+            self._carry_out(state, ledger, who)  # before, if an answer was lost
+            prepared = self._prepared(_shares(staged), state, who)
+            state = self._decided(ledger, prepared, state.number, who, offsets)
+            self._carry_out(state, ledger, who, prepared)
+        else:
+            self._carry_out(state, ledger, who)
+            self.discard(staged)
+
+    def _decided(
+        self, ledger: Ledger, prepared: Mapping[str, Prepared], number: int, who: Who, offsets: Mapping[str, Any]
+    ) -> State:
+        def change(state: State) -> State:
+            if state.fence.is_repeat(who, offsets) or state.number != number:
+                raise Fenced(f"another run of the writer {who.writer!r} has written meanwhile; this one must stop")
+            tables = {name: _written(one, state.tables.get(name)) for name, one in prepared.items()}
+            pending = {name: one.work for name, one in prepared.items()}
+            return state.changed(
+                state.fence.finish(who, offsets),
+                number=number + 1,
+                keep=self._settings.keep,
+                pending=pending,
+                tables={**state.tables, **tables},
+            )
+
+        return self._swap(ledger, change)
+
+    def _prepared(self, shares: Sequence[Share], state: State, who: Who) -> dict[str, Prepared]:
+        """The tables, made or grown where needed; raises whatever would keep rows from them."""
+        left, out = KEPT_BYTES, {}
+        owners = {one.id: name for name, one in state.tables.items()}
+        for namespace in dict.fromkeys(unit.namespace for share in shares for unit in share.units):
+            some = [unit for share in shares for unit in share.units if unit.namespace == namespace]
+            schemas = _different(schema for share in shares for schema in share.schemas.get(namespace, ()))
+            table = self._target(namespace, schemas, state.tables.get(namespace), who)
+            if (other := owners.setdefault(table.id, namespace)) != namespace:
+                raise places.shared(namespace, other, table.place)
+            out[namespace] = prepared = self._checked(table, tuple(some), left)
+            left -= sum(unit.length for unit in some) if prepared.batches is not None else 0
+        return out
+
+    def _checked(self, table: LakeTable, units: tuple[Unit, ...], room: int) -> Prepared:
+        """Rows that have a place in their table; kept in memory if they are few."""
+        prepared, steps = Prepared(table, Work(units)), 0
+        kept: list[Any] | None = [] if sum(unit.length for unit in units) <= room else None
+        for batch in self._batches(prepared):
+            steps += 1
+            if kept is not None:
+                kept.append(batch)
+        return Prepared(table, Work(units, steps if self._merges else min(steps, 1)), kept)
+
+    def _target(self, namespace: str, schemas: Sequence[pa.Schema], before: WrittenTable | None, who: Who) -> LakeTable:
+        """The table of a namespace, with a column for each field of what was staged."""
+        table = self._lake.find(namespace)
+        if before is not None and (table is None or table.id != before.id):
+            raise places.gone(who, namespace, self._lake.place(namespace), "table")
+        if table is None:
+            table = self._lake.create(namespace, schemas[0])
+        for schema in schemas:
+            self._grow(table, schema)
+        return table
+
+    def _grow(self, table: LakeTable, schema: pa.Schema) -> None:
+        def grown() -> None:
+            more = growth(table.place, table.schema, schema)
+            if more.changes and not self._settings.alter:
+                raise NotReady(
+                    f"{table.place} lacks the columns, or wider types of them: "
+                    f"{', '.join((*more.added, *more.widened))}; set alter = true, and it gets them"
+                )
+            if more.changes:
+                table.grow(more)
+
+        self._insist(table, grown)
+
+    def _rows(self, units: Sequence[Unit]) -> Iterator[pa.RecordBatch]:
+        return staging.unit_rows(self._lake.store, units)
+
+    def _batches(self, prepared: Prepared) -> Iterator[Any]:
+        """The rows of a batch for one table: what each step of a merge takes, or what one append takes."""
+        if prepared.batches is not None:
+            yield from prepared.batches
+            return
+        schema, units = prepared.table.schema, prepared.work.units
+        namespace = units[0].namespace if units else ""
+        if not self._merges:
+            for batch in self._rows(units):
+                if batch.num_rows:
+                    keys = [key for key in keys_of(batch) if key in batch.schema.names]
+                    yield _completed(conformed(batch, schema, namespace, keys), schema)
+            return
+        for one in folded_batches(self._rows(units), MERGE_BYTES):
+            if one.folded.rows:
+                columns = conformed(one.folded.columns, schema, namespace, one.keys)
+                yield Merged(one.keys, columns, one.folded.ops, one.folded.unset, one.open)
+
+    # -- from the ledger into the tables
+    def _carry_out(
+        self,
+        state: State,
+        ledger: Ledger,
+        who: Who,
+        prepared: Mapping[str, Prepared] | None = None,
+        *,
+        missed: bool = False,
+    ) -> None:
+        """Bring what is pending into its tables, each once.  `missed`: a table that is gone is left to `lost`."""
+        if state.mark == self._done:
+            return
+        for namespace, work in state.pending.items():
+            one = (prepared or {}).get(namespace)
+            table = one.table if one is not None else self._lake.find(namespace)
+            before = state.tables.get(namespace)
+            if table is None or before is None or table.id != before.id:
+                if missed:
+                    continue
+                raise places.gone(who, namespace, self._lake.place(namespace), "table")
+            at = table.version
+            if self._bring(table, one or Prepared(table, work), state, ledger, who):
+                table.make_durable(at)
+                self._maintain(table, at)
+        staging.discard(self._lake.store, [unit for work in state.pending.values() for unit in work.units])
+        self._done = state.mark
+
+    def _bring(self, table: LakeTable, prepared: Prepared, state: State, ledger: Ledger, who: Who) -> bool:
+        """All steps of one table that it does not have yet; whether there were any."""
+        app = f"tailrace/{who.pipeline}/{who.writer}/{ledger.id}"
+        if not prepared.work.steps:
+            return False
+        first, last = state.number * STEPS + 1, state.number * STEPS + prepared.work.steps
+        if table.step(app) >= last:
+            return False
+        details = {"pipeline": who.pipeline, "writer": who.writer, "epoch": state.epoch, "offsets": state.offsets}
+
+        def mark(step: int) -> Mark:
+            return Mark(app, step, {**details, "batch": state.number})
+
+        if prepared.work.command:
+            self._once(table, mark(first), lambda: self._command(table, prepared.work.command, mark(first)))
+        elif self._merges:
+            for step, batch in enumerate(self._batches(prepared), first):
+                self._once(table, mark(step), partial(table.merge, batch, mark(step)))
+        else:
+            self._once(table, mark(first), lambda: table.append(self._batches(prepared), table.schema, mark(first)))
+        return True
+
+    def _command(self, table: LakeTable, command: str, mark: Mark) -> None:
+        if self._merges:
+            table.empty(mark)
+        else:
+            table.append(iter([staging.command_row(table.schema, command)]), table.schema, mark)
+
+    def _once(self, table: LakeTable, mark: Mark, commit: Callable[[], None]) -> None:
+        self._insist(table, lambda: None if table.step(mark.app) >= mark.step else commit())
+
+    def _insist(self, table: LakeTable, commit: Callable[[], None]) -> None:
+        """Commit, again while other programs commit in between."""
+        for attempt in range(ATTEMPTS):
+            try:
+                return commit()
+            except Raced as error:
+                raced = error
+                time.sleep(random.uniform(0, min(2.0, 0.01 * 2**attempt)))
+                table.refresh()
+        raise Unavailable(
+            f"{table.place}: another program has committed to it in between {ATTEMPTS} times ({raced}); what is "
+            "pending is tried again"
+        )
+
+    def _maintain(self, table: LakeTable, before: int) -> None:
+        try:
+            table.maintain(before)
+        except (TailraceError, Raced, OSError) as error:
+            _log.warning("%s: its small files are put together later: %s", table.place, error)
+
+    def _tidy(self, state: State) -> None:
+        if time.monotonic() - self._tidied > TIDY_SECONDS or not self._tidied:
+            self._tidied = time.monotonic()
+            kept = [unit.object for work in state.pending.values() for unit in work.units]
+            staging.tidy(self._lake.store, kept)
+
+    # -- commands
+    def command(self, namespace: str, command: Command, who: Who) -> None:
+        """Decided as a batch is, so that a run that was followed cannot carry it out late."""
+        if command.name not in self.commands:
+            raise BadInput(f"{namespace}: a lake table has no command {command.name!r}; there is: truncate")
+        ledger = self._ledger(who.pipeline, who.writer)
+        state = ledger.read()
+        state.fence.admit(who)
+        self._carry_out(state, ledger, who)
+        table = self._lake.find(namespace)
+        if table is None or (not self._merges and self._settings.plain):
+            return
+
+        def change(state: State) -> State:
+            state.fence.admit(who)
+            return state.changed(
+                number=state.number + 1,
+                pending={namespace: Work(command=command.name)},
+                tables={**state.tables, namespace: WrittenTable(table.id, table.version, not self._merges)},
+            )
+
+        self._carry_out(self._swap(ledger, change), ledger, who)
+
+    def close(self) -> None:
+        """Give up connections."""
+        if "_lake" in self.__dict__:
+            self._lake.close()
+
+
+def _shared(who: str) -> str:
+    return f"{OWN}/{ledger_of(who, 'shared')}"
+
+
+def _shares(staged: Sequence[Staged]) -> list[Share]:
+    return [share.detail for share in staged if share.detail is not None]
+
+
+def _written(prepared: Prepared, before: WrittenTable | None) -> WrittenTable:
+    upserts = sum(unit.upserts for unit in prepared.work.units)
+    deletes = sum(unit.deletes for unit in prepared.work.units)
+    filled = not deletes and (upserts > 0 or (before is not None and before.filled))
+    return WrittenTable(prepared.table.id, prepared.table.version, filled)
+
+
+def _different(schemas: Iterable[pa.Schema]) -> list[pa.Schema]:
+    out: list[pa.Schema] = []
+    for schema in schemas:
+        if schema not in out:
+            out.append(schema)
+    return out
+
+
+def _completed(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """Rows with all columns of a table."""
+    arrays = [
+        batch.column(f.name) if f.name in batch.schema.names else pa.nulls(batch.num_rows, f.type) for f in schema
+    ]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)

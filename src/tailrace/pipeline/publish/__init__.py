@@ -1,0 +1,5 @@
+"""Publishing: a topic as a table of a lake, without Spark and without a commit log in between.
+
+Used from outside: publication.
+Read in this order: publication.
+"""
