@@ -26,6 +26,7 @@ OURS = {
     "kafka": "tailrace.adaptors.kafka:adaptor",
     "mongodb": "tailrace.adaptors.mongodb:adaptor",
     "mysql": "tailrace.adaptors.mysql:adaptor",
+    "opensearch": "tailrace.adaptors.opensearch:adaptor",
     "postgres": "tailrace.adaptors.postgres:adaptor",
     "stdout": "tailrace.adaptors.stdout:STDOUT",
     "tailrace": "tailrace.adaptors.topic:TAILRACE",
