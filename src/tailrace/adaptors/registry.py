@@ -23,6 +23,7 @@ _ENV = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 OURS = {
     "dynamodb": "tailrace.adaptors.dynamodb:adaptor",
     "file": "tailrace.adaptors.file:FILE",
+    "http": "tailrace.adaptors.http:adaptor",
     "kafka": "tailrace.adaptors.kafka:adaptor",
     "mongodb": "tailrace.adaptors.mongodb:adaptor",
     "mysql": "tailrace.adaptors.mysql:adaptor",

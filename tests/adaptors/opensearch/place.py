@@ -79,6 +79,8 @@ class Place:
             sink.finish([sink.stage([batch])], who, {"0": offset})
 
 
-def rows(columns: dict[str, Any], keys: list[str] | tuple[str, ...] = ("id",), name: str = "c", **how: Any) -> pa.RecordBatch:
+def rows(
+    columns: dict[str, Any], keys: list[str] | tuple[str, ...] = ("id",), name: str = "c", **how: Any
+) -> pa.RecordBatch:
     """Rows of a namespace."""
     return make_rows(name, pa.RecordBatch.from_pydict(columns), list(keys), **{"mode": Mode.SYNC, **how})

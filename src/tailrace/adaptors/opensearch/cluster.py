@@ -155,9 +155,7 @@ class Cluster:
     def indexes(self, name: str) -> list[Index]:
         """The indexes behind a name or an alias; none if there are none."""
         try:
-            found = self.ask(
-                "GET", f"/{path(name)}", doing=f"looking for {name}", index=name, flat_settings="true"
-            )
+            found = self.ask("GET", f"/{path(name)}", doing=f"looking for {name}", index=name, flat_settings="true")
         except NotThere:
             return []
         return [
@@ -202,4 +200,3 @@ class Cluster:
 def path(name: str) -> str:
     """A name, or an id, as a part of a path."""
     return quote(name, safe="")
-

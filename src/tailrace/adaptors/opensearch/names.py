@@ -1,8 +1,8 @@
 """Names of indexes for namespaces.
 
-An index has lower case letters, digits, and most other characters, and does not begin with '_', '-' or '+'.  What of a
-namespace cannot be in it, '~' and whatever is not a letter, digit, '.', '_' or '-', is written as '~' and two digits for
-each byte, so no two namespaces have the same: public.Orders is public.~4frders.
+An index is in lower case and does not begin with '.', '_' or '-'.  Whatever of a namespace is not a small letter, a
+digit, '.', '_' or '-' is written as '~' and two digits for each byte, so no two namespaces have the same: public.Orders
+is public.~4frders.
 """
 
 from __future__ import annotations

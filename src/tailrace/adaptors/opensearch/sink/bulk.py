@@ -1,9 +1,9 @@
 """Bulk requests: operations with external versions, several requests at a time.
 
-A version is the writer's turn and, in its low bits, which unit of a namespace the operation is from.  OpenSearch refuses
-a version that is not higher than the document's own (409): something older never replaces anything newer, deletes
-included as long as the index remembers them.  A document whose version is of this very turn is ours: a request without
-an answer had been carried out, or a later unit was faster.
+A version is the writer's turn and, in its low bits, the step of that turn.  OpenSearch refuses a version that is not
+higher than the document's own (409): nothing older ever replaces anything newer, deletes included as long as the index
+remembers them.  A step has no document twice, so whatever is refused has been written by another, or by a request whose
+answer was lost: either way it is written again at a higher turn.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from typing import Any, NamedTuple
 import msgspec
 
 from tailrace.adaptors.opensearch.cluster import Cluster
-from tailrace.adaptors.opensearch.errors import BUSY, MAPPING, reason_of, refused
+from tailrace.adaptors.opensearch.errors import MAPPING, reason_of, refused
 from tailrace.adaptors.opensearch.settings import SearchSink
 from tailrace.adaptors.opensearch.sink.documents import fields_of, merged
 from tailrace.adaptors.opensearch.sink.operations import Change, Unit
 from tailrace.errors import NotThere, Rejected, TailraceError, Throttled, TimedOut, TooLarge
 
 TURN_BITS = 16
-"""The low bits of a version: the number of the unit."""
+"""The low bits of a version: the step."""
 MAX_TURN = 2 ** (62 - TURN_BITS)
 REQUEST_BYTES, REQUEST_OPERATIONS = 8 * 1024 * 1024, 5000
 FIRST_PAUSE, LONGEST_PAUSE = 0.05, 5.0
@@ -37,7 +37,6 @@ class Operation(NamedTuple):
     """One line or two of a bulk request."""
 
     unit: Unit
-    number: int
     id: str
     routing: str | None
     document: bytes | None
@@ -57,8 +56,8 @@ class Bulk:
     def __init__(self, cluster: Cluster, settings: SearchSink, sleep: Callable[[float], None] = time.sleep) -> None:
         self._cluster, self._settings, self._sleep = cluster, settings, sleep
 
-    def write(self, operations: Iterator[Operation], turn: int, admitted: Callable[[], None]) -> None:
-        """All of them at this turn; `admitted` raises once another run has begun.
+    def write(self, operations: Iterator[Operation], version: int, admitted: Callable[[], None]) -> None:
+        """All of them, with this version; `admitted` raises once another run has begun.
 
         `Overtaken` if documents have higher versions, `Rejected` for one that the index refuses."""
         higher, left = 0, list[Operation]()
@@ -66,19 +65,19 @@ class Bulk:
             parts = _parts(operations)
             while some := [part for _, part in zip(range(self._settings.requests), parts, strict=False)]:
                 admitted()
-                for over, refused_ones in pool.map(lambda part: self._insist(part, turn), some):
+                for over, refused_ones in pool.map(lambda part: self._insist(part, version), some):
                     higher, left = max(higher, over), left + refused_ones
         if left:
             raise Overtaken(higher, left)
 
-    def _insist(self, part: Sequence[Operation], turn: int) -> tuple[int, list[Operation]]:
+    def _insist(self, part: Sequence[Operation], version: int) -> tuple[int, list[Operation]]:
         """One request, again for what a busy cluster refuses; gives what has a higher version, and which."""
         deadline, pause = time.monotonic() + self._settings.patience, FIRST_PAUSE
         higher, overtaken, left = 0, list[Operation](), list(part)
         while True:
             busy: TailraceError | None = None
             try:
-                left, over, beyond, busy = self._request(left, turn)
+                left, over, beyond, busy = self._request(left, version)
                 overtaken += beyond
                 higher = max(higher, over)
             except Throttled as error:
@@ -91,12 +90,12 @@ class Bulk:
             pause = min(2 * pause, LONGEST_PAUSE)
 
     def _request(
-        self, part: Sequence[Operation], turn: int
+        self, part: Sequence[Operation], version: int
     ) -> tuple[list[Operation], int, list[Operation], TailraceError | None]:
         params = {"pipeline": self._settings.ingest} if self._settings.ingest else {}
         if self._settings.refresh == "wait":
             params["refresh"] = "wait_for"
-        body = b"".join(piece for one in part for piece in _lines(one, turn))
+        body = b"".join(piece for one in part for piece in _lines(one, version))
         try:
             answer = self._cluster.ask(
                 "POST",
@@ -109,7 +108,7 @@ class Bulk:
         except TooLarge as error:
             if len(part) > 1:
                 middle = len(part) // 2
-                first, second = self._request(part[:middle], turn), self._request(part[middle:], turn)
+                first, second = self._request(part[:middle], version), self._request(part[middle:], version)
                 return first[0] + second[0], max(first[1], second[1]), first[2] + second[2], first[3] or second[3]
             one = part[0]
             raise Rejected(
@@ -122,7 +121,7 @@ class Bulk:
             raise TimedOut(
                 f"OpenSearch at {self._cluster.where} was sent {len(part)} operations and answered {len(items)}"
             )
-        return self._sorted(part, items, turn)
+        return self._sorted(part, items, version >> TURN_BITS)
 
     def _sorted(
         self, part: Sequence[Operation], items: Sequence[dict[str, Any]], turn: int
@@ -137,10 +136,8 @@ class Bulk:
             kind, reason = reason_of(said.get("error"))
             if status == 409:
                 current = _CURRENT.search(reason)
-                found = int(current[1]) >> TURN_BITS if current else turn + 1
-                if found != turn:
-                    beyond.append(one)
-                    higher = max(higher, found)
+                higher = max(higher, int(current[1]) >> TURN_BITS if current else turn)
+                beyond.append(one)
                 continue
             error = self._error(one, status, kind, reason)
             if not isinstance(error, Throttled):
@@ -170,7 +167,7 @@ class Bulk:
                 if document is not None:
                     for fields, removed in changes:
                         document = merged(document, {n: msgspec.Raw(v) for n, v in fields.items()}, removed)
-                    yield Operation(unit, 0, id, routing, document)
+                    yield Operation(unit, id, routing, document)
 
     def _sources(self, unit: Unit, docs: Sequence[dict[str, str]]) -> Iterator[bytes | None]:
         from tailrace.adaptors.opensearch.cluster import path
@@ -181,7 +178,9 @@ class Bulk:
         found = fields_of(raw).get("docs")
         answers = msgspec.json.decode(found, type=list[dict[str, msgspec.Raw]]) if found is not None else []
         if len(answers) != len(docs):
-            raise TimedOut(f"OpenSearch at {self._cluster.where} was asked for {len(docs)} documents, gave {len(answers)}")
+            raise TimedOut(
+                f"OpenSearch at {self._cluster.where} was asked for {len(docs)} documents, gave {len(answers)}"
+            )
         for one in answers:
             if "error" in one:
                 raise NotThere(f"the index {unit.index} cannot be read: {bytes(one['error'])[:200]!r}")
@@ -198,8 +197,12 @@ def _mends(unit: Unit, kind: str) -> str:
     )
 
 
-def _lines(one: Operation, turn: int) -> Iterator[bytes]:
-    version = turn << TURN_BITS | min(one.number, (1 << TURN_BITS) - 1)
+def version_of(turn: int, step: int) -> int:
+    """The version of what a step of a turn writes."""
+    return turn << TURN_BITS | step
+
+
+def _lines(one: Operation, version: int) -> Iterator[bytes]:
     target: dict[str, Any] = {"_index": one.unit.index, "_id": one.id, "version": version, "version_type": "external"}
     if one.routing is not None:
         target["routing"] = one.routing

@@ -89,7 +89,7 @@ def sources(batch: pa.RecordBatch) -> list[bytes]:
         return [b"{}"] * batch.num_rows
     arrays = [_plain(column) for column in columns.columns]
     made = json_objects(pa.RecordBatch.from_arrays(arrays, names=names), left)
-    # JSON that a source sends as it is may have line ends between its values; a bulk request has them between documents.
+    # A source's own JSON may have line ends between its values; a bulk request has them between documents.
     return [one.replace(b"\n", b" ").replace(b"\r", b" ") if b"\n" in one or b"\r" in one else one for one in made]
 
 

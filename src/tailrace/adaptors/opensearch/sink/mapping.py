@@ -37,9 +37,7 @@ _SIMPLE: tuple[tuple[Callable[[pa.DataType], bool], str], ...] = (
     (lambda kind: bool(types.is_time(kind) or types.is_duration(kind) or types.is_interval(kind)), "keyword"),
     (lambda kind: isinstance(kind, pa.UuidType), "keyword"),
     (
-        lambda kind: bool(
-            types.is_binary(kind) or types.is_large_binary(kind) or types.is_fixed_size_binary(kind)
-        ),
+        lambda kind: bool(types.is_binary(kind) or types.is_large_binary(kind) or types.is_fixed_size_binary(kind)),
         "binary",
     ),
 )
@@ -84,7 +82,9 @@ def missing(wanted: Mapping[str, Any], there: Mapping[str, Any]) -> dict[str, An
         found = _found(there, name)
         if found is None:
             out[name] = one
-        elif "properties" in one and "properties" in found and (inner := missing(one["properties"], found["properties"])):
+        elif (
+            "properties" in one and "properties" in found and (inner := missing(one["properties"], found["properties"]))
+        ):
             out[name] = {"properties": inner}
     return out
 

@@ -30,7 +30,10 @@ UNIT_BYTES = 4 * 1024 * 1024
 """About so much is one unit."""
 Change = tuple[dict[str, bytes], list[str]]
 Document = bytes | list[Change] | None
-_pack, _unpack = msgspec.msgpack.Encoder().encode, msgspec.msgpack.Decoder(list[tuple[str, str | None, Document]]).decode
+_pack, _unpack = (
+    msgspec.msgpack.Encoder().encode,
+    msgspec.msgpack.Decoder(list[tuple[str, str | None, Document]]).decode,
+)
 
 
 @dataclass(frozen=True, slots=True)

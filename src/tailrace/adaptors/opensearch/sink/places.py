@@ -17,6 +17,15 @@ from tailrace.adaptors.opensearch.sink.state import Written, create
 from tailrace.adaptors.sinks import places
 from tailrace.errors import NotReady
 
+
+def moved(who: Who, namespace: str, before: str, now: str) -> NotReady:
+    """The settings name another index than the one that a namespace was written to."""
+    return NotReady(
+        f"{namespace} was written to the index {before}, and index = … now says {now}, which would get only what comes "
+        f"from now on. `tailrace offset delete {who.pipeline} {who.writer} --why …` has everything delivered into it"
+    )
+
+
 BLOCKS = ("index.blocks.read_only", "index.blocks.write")
 
 
@@ -46,9 +55,11 @@ class Places:
     def prepare(self, units: Iterable[Unit], who: Who, known: Mapping[str, Written]) -> dict[str, Written]:
         """Which indexes are written once these are; all of them are there then."""
         now = dict(known)
-        owners = {one.index: name for name, one in known.items()}
+        owners = {one.concrete: name for name, one in known.items()}
         for unit in units:
             before = now.get(unit.namespace)
+            if before is not None and before.name != unit.index:
+                raise moved(who, unit.namespace, before.name, unit.index)
             if before is None or self._is_new(unit):
                 made = self._ready_for(unit, who, before)
                 before = Written(self.name(unit.namespace), made.name, made.uuid, before.filled if before else False)
@@ -77,7 +88,10 @@ class Places:
         return found
 
     def _made(self, unit: Unit) -> Index:
-        settings = {"index.number_of_shards": self._settings.shards, "index.number_of_replicas": self._settings.replicas}
+        settings = {
+            "index.number_of_shards": self._settings.shards,
+            "index.number_of_replicas": self._settings.replicas,
+        }
         given = {name: value for name, value in settings.items() if value is not None}
         body = {"settings": given, "mappings": {"properties": unit.mapping} if self._types else {}}
         if not self._settings.create:
@@ -130,18 +144,18 @@ class Places:
         OpenSearch makes an index of its own when it is written to one that is missing: after the write the ids tell
         whether that has happened."""
         asked = {name: written[name] for name in namespaces}
-        uuids = self._cluster.uuids(one.index for one in asked.values())
+        uuids = self._cluster.uuids(one.concrete for one in asked.values())
         for namespace, one in asked.items():
-            if uuids.get(one.index) != one.uuid:
+            if uuids.get(one.concrete) != one.uuid:
                 self._ready.pop(namespace, None)
-                raise places.gone(who, namespace, one.index, "index")
+                raise places.gone(who, namespace, one.concrete, "index")
 
     def is_lost(self, one: Written) -> bool:
         """Whether what was written is not there any more."""
         found = self._cluster.indexes(one.name)
         if not found:
             return True
-        if all(index.name != one.index for index in found):  # an alias that now stands for another index
+        if all(index.name != one.concrete for index in found):  # an alias that now stands for another index
             return one.filled and self._cluster.is_empty(one.name)
         if all(index.uuid != one.uuid for index in found):
             return True

@@ -1,10 +1,10 @@
 """The state that a sink keeps for its pipelines, in an index of its own.
 
     ["pipeline","writer"]                epoch, offsets (JSON), claimed, turn
-    ["pipeline","writer","namespace"]    index, uuid, filled: an index that a namespace is written to
+    ["pipeline","writer","namespace"]    name, concrete, uuid, filled: the index that a namespace is written to
 
-A writer's document is changed only as it was read (if_seq_no), so of two runs one goes on.  `filled`: the last batch left
-documents in the index, so that one that is empty was emptied by others.
+A writer's document is changed only as it was read (if_seq_no), so of two runs one goes on.  `filled`: the last batch
+left documents in the index, so that one that is empty was emptied by others.
 """
 
 from __future__ import annotations
@@ -15,18 +15,19 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from tailrace.adaptors.contract import Who
 from tailrace.adaptors.opensearch.cluster import Cluster, path
 from tailrace.adaptors.sinks.fencing import Fence
 from tailrace.errors import Conflict, NotReady, NotThere, TimedOut
 
+_SEARCHED: dict[str, Any] = {"type": "keyword", "ignore_above": 8000}
+_KEPT: dict[str, Any] = {"type": "keyword", "index": False, "doc_values": False}
 MAPPINGS = {
     "dynamic": "strict",
     "properties": {
-        **dict.fromkeys(("pipeline", "writer", "namespace"), {"type": "keyword", "ignore_above": 8000}),
-        **dict.fromkeys(("name", "index", "uuid", "offsets", "mark"), {"type": "keyword", "index": False, "doc_values": False}),
-        **dict.fromkeys(("epoch", "turn"), {"type": "long"}),
-        **dict.fromkeys(("claimed", "filled"), {"type": "boolean"}),
+        **dict.fromkeys(("pipeline", "writer", "namespace"), _SEARCHED),
+        **dict.fromkeys(("name", "concrete", "uuid", "offsets", "mark"), _KEPT),
+        **{name: {"type": "long"} for name in ("epoch", "turn")},
+        **{name: {"type": "boolean"} for name in ("claimed", "filled")},
     },
 }
 SETTINGS = {"index.number_of_shards": 1, "index.auto_expand_replicas": "0-1", "index.hidden": True}
@@ -49,7 +50,7 @@ class Written(NamedTuple):
     """An index that a namespace is written to, and whether it certainly has documents."""
 
     name: str
-    index: str
+    concrete: str
     uuid: str
     filled: bool
 
@@ -88,9 +89,7 @@ class State:
         else:
             guard = {"if_seq_no": before.place[0], "if_primary_term": before.place[1]}
         try:
-            done = self._cluster.ask(
-                "PUT", self._at, body, doing="storing offsets", index=self._index, **guard
-            )
+            done = self._cluster.ask("PUT", self._at, body, doing="storing offsets", index=self._index, **guard)
             return Kept(fence, turn, mark, (done["_seq_no"], done["_primary_term"]))
         except (Conflict, TimedOut):
             now = self.read()
@@ -102,7 +101,7 @@ class State:
     def indexes(self) -> dict[str, Written]:
         """The indexes that the writer has written to, by namespace."""
         self._cluster.ask("POST", f"/{path(self._index)}/_refresh", doing="reading its indexes", index=self._index)
-        return {name: one for name, one in self._pages()}
+        return dict(self._pages())
 
     def _pages(self) -> Iterator[tuple[str, Written]]:
         terms = [{"term": {name: one}} for name, one in zip(("pipeline", "writer"), self._names, strict=True)]
@@ -113,7 +112,7 @@ class State:
             hits = found["hits"]["hits"]
             for hit in hits:
                 one = hit["_source"]
-                yield one["namespace"], Written(one["name"], one["index"], one["uuid"], one["filled"])
+                yield one["namespace"], Written(one["name"], one["concrete"], one["uuid"], one["filled"])
             if len(hits) < PAGE:
                 return
             body["search_after"] = hits[-1]["sort"]

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import cached_property
 from typing import Any, ClassVar
 
@@ -19,14 +20,15 @@ import pyarrow as pa
 from tailrace.adaptors.contract import DROP, TRUNCATE, Command, Guarantee, Staged, Who, Writer
 from tailrace.adaptors.opensearch.cluster import Cluster, path
 from tailrace.adaptors.opensearch.settings import SearchSink
-from tailrace.adaptors.opensearch.sink.bulk import MAX_TURN, Bulk, Operation, Overtaken
+from tailrace.adaptors.opensearch.sink.bulk import MAX_TURN, TURN_BITS, Bulk, Operation, Overtaken, version_of
 from tailrace.adaptors.opensearch.sink.operations import Unit, units
 from tailrace.adaptors.opensearch.sink.places import Places
 from tailrace.adaptors.opensearch.sink.state import Kept, State, Written, open_state
 from tailrace.adaptors.sinks.fencing import Fence
 from tailrace.adaptors.sinks.folding import counted
-from tailrace.errors import BadInput, Conflict, Rejected
+from tailrace.errors import BadInput, Conflict, Fenced, NotReady, NotThere, Rejected
 
+MAX_STEPS = 1 << TURN_BITS
 EMPTIED_AT_ONCE = 100_000
 """So many documents are deleted by one request of a truncate, which must be answered in time."""
 
@@ -71,7 +73,10 @@ class SearchWriter(Writer):
         if self._settings.ingest:
             name = self._settings.ingest
             doing = f"looking for the ingest pipeline {name}"
-            self._cluster.ask("GET", f"/_ingest/pipeline/{path(name)}", doing=doing)
+            try:
+                self._cluster.ask("GET", f"/_ingest/pipeline/{path(name)}", doing=doing)
+            except NotThere as error:
+                raise NotReady(f"{error}; make it, or leave ingest = … out") from None
         self._state(("", ""))
 
     # -- offsets
@@ -86,7 +91,10 @@ class SearchWriter(Writer):
         while True:
             kept = state.read()
             claimed = kept.fence.claim(who)
-            if claimed is None or _took(state, kept, claimed, kept.turn):
+            if claimed is None:
+                return kept.fence.restored()
+            with suppress(Conflict):  # of two that begin at once the newer one goes on
+                state.store(kept, claimed, kept.turn, secrets.token_hex(8))
                 return kept.fence.restored()
 
     def lost(self, who: Who) -> list[str]:
@@ -126,7 +134,7 @@ class SearchWriter(Writer):
         state.keep({name: one for name, one in unsure.items() if known.get(name) != one})
         kept = self._apply(state, kept, made, who)
         self._places.check_there(now, {unit.namespace for unit in made}, who)
-        state.store(kept, kept.fence.finish(who, offsets), kept.turn, secrets.token_hex(8))
+        _stored(state, kept, kept.fence.finish(who, offsets), kept.turn, who)
         state.keep({name: one for name, one in now.items() if one.filled and known.get(name) != one})
         self._written = now
 
@@ -136,28 +144,25 @@ class SearchWriter(Writer):
         return self._written
 
     def _apply(self, state: State, kept: Kept, made: Sequence[Unit], who: Who) -> Kept:
-        """All operations at a turn of their own, in steps where changes must see what is before them."""
-        numbers: dict[str, int] = {}
+        """All operations at a turn of their own, in steps: changes must see what is before them."""
         kept = self._turn(state, kept, who, kept.turn + 1)
-        step: list[tuple[int, Unit]] = []
-        for unit in made:
-            number = numbers[unit.namespace] = numbers.get(unit.namespace, -1) + 1
-            if unit.changes and step:
-                kept = self._write(state, kept, _operations(step), who)
-                step = []
-            step.append((number, unit))
-            if unit.changes:
-                kept = self._write(state, kept, self._with_changes(number, unit), who)
-                step = []
-        return self._write(state, kept, _operations(step), who) if step else kept
+        step = 0
+        for some in _steps(made):
+            if step == MAX_STEPS:
+                kept, step = self._turn(state, kept, who, kept.turn + 1), 0
+            changes = some[0].changes > 0
+            operations = self._whole(some[0]) if changes else _operations(some)
+            kept = self._write(state, kept, step, operations, who)
+            step += 1
+        return kept
 
-    def _with_changes(self, number: int, unit: Unit) -> Iterator[Operation]:
-        yield from _operations([(number, unit)])
+    def _whole(self, unit: Unit) -> Iterator[Operation]:
+        """The operations of a unit that changes fields of documents, which are read as they are now."""
+        yield from _operations([unit])
         changed = [(id, routing, what) for id, routing, what in unit.operations() if isinstance(what, list)]
-        for operation in self._bulk.whole(unit, changed):
-            yield operation._replace(number=number)
+        yield from self._bulk.whole(unit, changed)
 
-    def _write(self, state: State, kept: Kept, operations: Iterator[Operation], who: Who) -> Kept:
+    def _write(self, state: State, kept: Kept, step: int, operations: Iterator[Operation], who: Who) -> Kept:
         """Write, at a higher turn what has a higher version already."""
 
         def admitted() -> None:
@@ -165,7 +170,7 @@ class SearchWriter(Writer):
 
         while True:
             try:
-                self._bulk.write(operations, kept.turn, admitted)
+                self._bulk.write(operations, version_of(kept.turn, step), admitted)
                 return kept
             except Overtaken as over:
                 if over.turn >= MAX_TURN:
@@ -183,7 +188,7 @@ class SearchWriter(Writer):
         """Take a turn; `Fenced` if another run has begun."""
         kept.fence.admit(who)
         fence = kept.fence if kept.fence.epoch == who.epoch else Fence(who.epoch, kept.fence.offsets, claimed=True)
-        return state.store(kept, fence, turn, secrets.token_hex(8))
+        return _stored(state, kept, fence, turn, who)
 
     # -- commands
     def command(self, namespace: str, command: Command, who: Who) -> None:
@@ -205,8 +210,13 @@ class SearchWriter(Writer):
             self._empty(found.name)
 
     def _empty(self, index: str) -> None:
-        every = {"query": {"match_all": {}}}
-        how = {"conflicts": "proceed", "refresh": "true", "wait_for_completion": "true", "max_docs": EMPTIED_AT_ONCE}
+        every: dict[str, Any] = {"query": {"match_all": {}}}
+        how: dict[str, Any] = {
+            "conflicts": "proceed",
+            "refresh": "true",
+            "wait_for_completion": "true",
+            "max_docs": EMPTIED_AT_ONCE,
+        }
         while not self._cluster.is_empty(index):
             doing = f"emptying {index}"
             self._cluster.ask("POST", f"/{path(index)}/_delete_by_query", every, doing=doing, index=index, **how)
@@ -217,17 +227,41 @@ class SearchWriter(Writer):
             self._cluster.close()
 
 
-def _took(state: State, kept: Kept, fence: Fence, turn: int) -> bool:
+def _stored(state: State, kept: Kept, fence: Fence, turn: int, who: Who) -> Kept:
+    """Keep this from now on; `Fenced` if another has been faster."""
     try:
-        state.store(kept, fence, turn, secrets.token_hex(8))
+        return state.store(kept, fence, turn, secrets.token_hex(8))
     except Conflict:
-        return False
-    return True
+        state.read().fence.admit(who)
+        raise Fenced(
+            f"another process writes as the writer {who.writer!r} of this very run; this one must stop"
+        ) from None
 
 
-def _operations(step: Sequence[tuple[int, Unit]]) -> Iterator[Operation]:
-    """Whole documents and deletes."""
-    for number, unit in step:
+def _steps(made: Sequence[Unit]) -> Iterator[list[Unit]]:
+    """Units that can be written at the same time; one that changes fields of documents alone."""
+    held: list[Unit] = []
+    for unit in made:
+        if unit.changes:
+            if held:
+                yield held
+            yield [unit]
+            held = []
+        elif unit.data:
+            held.append(unit)
+    if held:
+        yield held
+
+
+def _operations(step: Sequence[Unit]) -> Iterator[Operation]:
+    """Whole documents and deletes; of a document that several units name only the last."""
+    last: dict[tuple[str, str], int] = {}
+    names = [unit.namespace for unit in step]
+    repeated = {name for name in names if names.count(name) > 1} if len(set(names)) < len(names) else set()
+    for n, unit in enumerate(step):
+        if unit.namespace in repeated:
+            last.update({(unit.namespace, id): n for id, _, _ in unit.operations()})
+    for n, unit in enumerate(step):
         for id, routing, document in unit.operations():
-            if not isinstance(document, list):
-                yield Operation(unit, number, id, routing, document)
+            if not isinstance(document, list) and last.get((unit.namespace, id), n) == n:
+                yield Operation(unit, id, routing, document)
