@@ -12,7 +12,7 @@ import os
 import subprocess
 import sys
 
-from tests.servers import kafka, maven
+from tests.servers import kafka, maven, opensearch
 from tests.servers.environment import ROOT, environment
 from tests.servers.process import Missing
 
@@ -57,6 +57,7 @@ def jars() -> None:
     """Fetch the servers that come as jars."""
     with contextlib.suppress(Missing):  # its tests say so
         maven.jars(f"kafka/{kafka.VERSION}", *kafka.JARS)
+        maven.jars(f"opensearch/{opensearch.VERSION}", *opensearch.JARS)
 
 
 def main() -> None:

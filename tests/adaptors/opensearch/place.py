@@ -11,8 +11,9 @@ import pyarrow as pa
 import urllib3
 
 from tailrace.adaptors.contract import Who
-from tailrace.adaptors.opensearch.settings import SearchSink
+from tailrace.adaptors.opensearch.settings import SearchSink, SearchSource
 from tailrace.adaptors.opensearch.sink.writer import SearchWriter
+from tailrace.adaptors.opensearch.source.reader import SearchReader
 from tailrace.adaptors.rows.rows import make_rows
 from tailrace.log.record import Mode
 
@@ -24,7 +25,7 @@ class Place:
 
     def __init__(self, url: str, prefix: str) -> None:
         self.url, self.prefix = url, prefix
-        self._http = urllib3.PoolManager()
+        self.http = urllib3.PoolManager()
 
     def __enter__(self) -> Place:
         return self
@@ -32,11 +33,11 @@ class Place:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         with contextlib.suppress(AssertionError, urllib3.exceptions.HTTPError):
             self.ask("DELETE", f"/{self.prefix}*")
-        self._http.clear()
+        self.http.clear()
 
     def ask(self, method: str, path: str, body: Any = None, **params: Any) -> Any:
         """One request, by hand."""
-        answer = self._http.request(
+        answer = self.http.request(
             method,
             self.url + path,
             body=None if body is None else json.dumps(body),
@@ -72,6 +73,20 @@ class Place:
         """A new writer to it, with its state in an index of its own."""
         given = {"uri": self.url, "index": self.prefix + "{namespace}", "create": True, "state": f"{self.prefix}state"}
         return SearchWriter(SearchSink(**{**given, **settings}))
+
+    def reader(self, **settings: Any) -> SearchReader:
+        """A new reader of it."""
+        return SearchReader(SearchSource(**{"uri": self.url, "prefix": self.prefix, **settings}))
+
+    def put(self, name: str, documents: dict[str, Any]) -> None:
+        """Documents by their ids, by hand."""
+        lines = [json.dumps(one) for id, d in documents.items() for one in ({"index": {"_id": id}}, d)]
+        self.http.request(
+            "POST",
+            f"{self.url}/{self.index(name)}/_bulk?refresh=true",
+            body="\n".join([*lines, ""]).encode(),
+            headers={"content-type": "application/x-ndjson"},
+        )
 
     def write(self, batch: pa.RecordBatch, offset: int = 1, who: Who = WHO, **settings: Any) -> None:
         """One batch, by a writer of its own."""

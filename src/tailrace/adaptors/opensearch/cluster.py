@@ -177,6 +177,14 @@ class Cluster:
             out.update({str(name): str(one["settings"]["index.uuid"]) for name, one in found.items()})
         return out
 
+    def cat(self, pattern: str) -> list[dict[str, str]]:
+        """The open indexes that are not hidden, and about how many documents each has."""
+        raw = self.raw(
+            "GET", f"/_cat/indices/{quote(pattern, safe='*')}", doing="looking for indexes", format="json",
+            h="index,docs.count", expand_wildcards="open", s="index",
+        )  # fmt: skip
+        return msgspec.json.decode(raw, type=list[dict[str, Any]])
+
     def is_empty(self, name: str) -> bool:
         """Whether an index has no documents, just written ones among them; also if it is not there."""
         query = {"size": 1, "_source": False, "query": {"match_all": {}}}

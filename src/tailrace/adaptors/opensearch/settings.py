@@ -30,6 +30,13 @@ class SearchSource(SearchSettings, frozen=True, kw_only=True, forbid_unknown_fie
     prefix: Annotated[
         str, Meta(description="only indexes that begin with it are copied, and it is taken off to make the namespace")
     ] = ""
+    shape: Annotated[
+        Literal["document", "columns"],
+        Meta(
+            description="'document': two columns, the _id and the whole document as JSON, exact for every document; "
+            "'columns': a column for each field of the first level, typed as its values are"
+        ),
+    ] = "document"
     batch_rows: Annotated[int, Meta(description="the most documents in one answer", ge=1, le=10_000)] = 1000
     batch_bytes: BatchBytes = 8 * 1024 * 1024
     keep_alive: Annotated[

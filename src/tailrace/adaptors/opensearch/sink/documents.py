@@ -87,10 +87,19 @@ def sources(batch: pa.RecordBatch) -> list[bytes]:
     left = unset_names(unset_of(batch), names).to_pylist() if "unset" in batch.schema.names else None
     if names == [""]:  # of rows without columns
         return [b"{}"] * batch.num_rows
-    arrays = [_plain(column) for column in columns.columns]
-    made = json_objects(pa.RecordBatch.from_arrays(arrays, names=names), left)
+    whole = next((n for n, one in enumerate(columns.schema) if _is_document(one)), None)
+    if whole is not None:
+        made = [(text or "{}").encode() for text in columns.column(whole).storage.to_pylist()]
+    else:
+        arrays = [_plain(column) for column in columns.columns]
+        made = json_objects(pa.RecordBatch.from_arrays(arrays, names=names), left)
     # A source's own JSON may have line ends between its values; a bulk request has them between documents.
     return [one.replace(b"\n", b" ").replace(b"\r", b" ") if b"\n" in one or b"\r" in one else one for one in made]
+
+
+def _is_document(field: pa.Field[Any]) -> bool:
+    """Whether a field has the whole document of an index that was copied."""
+    return (field.metadata or {}).get(b"opensearch") == b"document" and isinstance(field.type, pa.JsonType)
 
 
 def _plain(column: pa.Array[Any]) -> pa.Array[Any]:

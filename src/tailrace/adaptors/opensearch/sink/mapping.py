@@ -45,6 +45,8 @@ _SIMPLE: tuple[tuple[Callable[[pa.DataType], bool], str], ...] = (
 
 def mapping_of(fields: Sequence[pa.Field[Any]], keys: Sequence[str]) -> dict[str, Any]:
     """The properties that the fields of documents are to have; none for those that come as they come."""
+    if any((field.metadata or {}).get(b"opensearch") == b"document" for field in fields):
+        return {}
     found = {field.name: _of(field, field.name in keys) for field in fields if field.name != "_id"}
     return {name: one for name, one in found.items() if one}
 

@@ -10,6 +10,7 @@ replaced, and never left as it is in silence.
 from __future__ import annotations
 
 import secrets
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import cached_property
@@ -256,10 +257,9 @@ def _steps(made: Sequence[Unit]) -> Iterator[list[Unit]]:
 def _operations(step: Sequence[Unit]) -> Iterator[Operation]:
     """Whole documents and deletes; of a document that several units name only the last."""
     last: dict[tuple[str, str], int] = {}
-    names = [unit.namespace for unit in step]
-    repeated = {name for name in names if names.count(name) > 1} if len(set(names)) < len(names) else set()
+    many = Counter(unit.namespace for unit in step)
     for n, unit in enumerate(step):
-        if unit.namespace in repeated:
+        if many[unit.namespace] > 1:
             last.update({(unit.namespace, id): n for id, _, _ in unit.operations()})
     for n, unit in enumerate(step):
         for id, routing, document in unit.operations():
