@@ -129,7 +129,7 @@ def test_signatures(secret: str) -> None:
 
 
 def test_secrets_are_never_shown() -> None:
-    with receiving(lambda n, r: Answer(500)) as receiver:
+    with receiving(lambda n, r: Answer(500, body=r.headers["authorization"].encode())) as receiver:
         sink = writer(
             receiver, url=receiver.url + "/token-1", secret="token-2", authorization="Bearer token-3",
             headers={"x": "token-4"}, patience=0.0,
@@ -139,6 +139,9 @@ def test_secrets_are_never_shown() -> None:
         assert "token" not in repr(sink) + str(raised.value) + repr(raised.value)
         assert receiver.requests[0].headers["authorization"] == "Bearer token-3"
         assert receiver.requests[0].headers["x"] == "token-4"
+        with pytest.raises(BadSetting, match="header of HTTP") as wrong:
+            send(receiver, rows([1]), authorization="token-3\nx: y")
+        assert "token" not in str(wrong.value)
     with pytest.raises(BadSetting) as refused:
         Endpoint(HttpSink(url="https://user:token@example.com"))
     assert "token" not in str(refused.value)

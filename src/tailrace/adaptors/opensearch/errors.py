@@ -21,14 +21,16 @@ BLOCKED = "cluster_block_exception"
 
 
 def reason_of(error: Any) -> tuple[str, str]:
-    """Type and reason of an error as the cluster tells it, on one line, with what caused it."""
+    """Type and reason of an error as the cluster tells it, on one line.  What caused one of a mapping is left out: it
+    repeats the value."""
     if not isinstance(error, Mapping):
         return "", _short(str(error))
     cause = error.get("caused_by")
     said = _short(str(error.get("reason") or ""))
-    if isinstance(cause, Mapping) and cause.get("reason") and str(cause["reason"]) not in said:
+    kind = str(error.get("type") or "")
+    if kind not in MAPPING and isinstance(cause, Mapping) and cause.get("reason") and str(cause["reason"]) not in said:
         said = f"{said}: {_short(str(cause['reason']))}"
-    return str(error.get("type") or ""), said
+    return kind, said
 
 
 def _short(text: str) -> str:

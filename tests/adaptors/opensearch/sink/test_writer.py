@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 
 from tailrace.adaptors.contract import DROP, TRUNCATE, Command, Who
+from tailrace.adaptors.opensearch.sink import operations
 from tailrace.adaptors.opensearch.sink.bulk import TURN_BITS, Overtaken, version_of
 from tailrace.adaptors.rows.provenance import placed
 from tailrace.errors import Fenced, NotReady, Rejected
@@ -90,6 +91,26 @@ def test_a_change_after_a_whole_document_in_one_batch(place: Place) -> None:
         then = sink.stage([change({"id": [1], "b": ["y"]}), change({"id": [9], "b": ["y"]})])
         sink.finish([first, then], WHO, {"0": 4})
     assert place.documents("c") == {"1": {"id": 1, "a": 2, "b": "y"}}
+
+
+@pytest.mark.parametrize("size", [1, 10**9])
+def test_a_document_in_several_units_of_a_batch(place: Place, monkeypatch: pytest.MonkeyPatch, size: int) -> None:
+    """Units are sent at the same time, and the last state of each document counts."""
+    monkeypatch.setattr(operations, "UNIT_BYTES", size)
+    with contextlib.closing(place.writer()) as sink:
+        parts = [
+            rows({"id": [1, 2, 3], "n": [1, 1, 1]}),
+            rows({"id": [1, 2], "n": [2, 2]}),
+            rows({"id": [2], "n": [0]}, op=Op.DELETE),
+            change({"id": [3], "n": [3]}),
+            rows({"id": [1], "n": [4]}),
+            rows({"id": [3], "n": [0]}, op=Op.DELETE),
+            rows({"id": [3], "n": [5]}),
+        ]
+        staged = sink.stage(parts)
+        assert len(staged.detail) == (7 if size == 1 else 1)
+        sink.finish([staged], WHO, {"0": 9})
+    assert place.documents("c") == {"1": {"id": 1, "n": 4}, "3": {"id": 3, "n": 5}}
 
 
 def test_a_change_keeps_what_it_does_not_name_byte_by_byte(place: Place) -> None:

@@ -124,7 +124,7 @@ class Endpoint:
     def _judge(self, status: int, headers: urllib3.HTTPHeaderDict, said: bytes, namespace: str, id: str) -> None:
         if 200 <= status < 300:
             return
-        shown = " ".join(said[:200].decode(errors="replace").split())
+        shown = self._without_secrets(" ".join(said[:200].decode(errors="replace").split()))
         what = f"{self.where} answers {status}" + (f": {shown}" if shown else "")
         if status in AGAIN or status >= 500:
             raise Later(what, _after(headers.get("retry-after"), self._clock()))
@@ -135,10 +135,19 @@ class Endpoint:
         shown = repr(id) if id else "one of several messages"
         raise Rejected(f"{namespace}: {what}; it refuses {shown}", namespace=namespace, id=id)
 
+    def _without_secrets(self, text: str) -> str:
+        """What a receiver says, which may repeat what it was sent."""
+        settings = self._settings
+        for one in (settings.url, settings.secret, settings.authorization, *settings.headers.values()):
+            text = text.replace(one, "***") if one else text
+        return text
+
     def _unreached(self, error: BaseException) -> Exception:
         said, what = str(error), self.where
-        if isinstance(error, (LocationParseError, UnicodeError)):
+        if isinstance(error, LocationParseError):
             return BadSetting("url: not as https://host/path")
+        if isinstance(error, ValueError) and not isinstance(error, OSError):
+            return BadSetting("authorization or headers: not what a header of HTTP can hold")
         if isinstance(error, (ssl.SSLError, SSLError)) or "CERTIFICATE_VERIFY" in said:
             if "WRONG_VERSION_NUMBER" in said or "record layer" in said:
                 return NotReady(f"{what} speaks http, not https; begin the url with http://")

@@ -13,6 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
 from threading import Event
 from typing import ClassVar
+from urllib.parse import quote
 
 import pyarrow as pa
 
@@ -63,7 +64,7 @@ class HttpWriter(Writer):
         stop = Event()
         busy = [lane for lane in lanes if lane]
         with ThreadPoolExecutor(max(1, len(busy)), "tailrace-http") as pool:
-            sending = [pool.submit(self._send, lane, f"{who.pipeline}/{who.writer}", stop) for lane in busy]
+            sending = [pool.submit(self._send, lane, quote(f"{who.pipeline}/{who.writer}"), stop) for lane in busy]
             errors = [error for one in sending if (error := one.exception()) is not None]
         if errors:
             raise errors[0]
