@@ -178,8 +178,9 @@ def test_a_cut_connection_is_a_repeat_under_the_same_key() -> None:
     assert first.body == second.body
 
 
-def test_an_answer_that_is_cut_in_the_middle_is_an_answer() -> None:
-    with receiving(lambda n, r: Answer(200, body=b"half", halfway=True)) as receiver:
+@pytest.mark.parametrize("answer", [Answer(200, body=b"half", halfway=True), Answer(200, body=b"x" * 300_000)])
+def test_an_answer_that_is_cut_or_long_is_an_answer(answer: Answer) -> None:
+    with receiving(lambda n, r: answer) as receiver:
         send(receiver, rows([1, 2]), requests=1)
         assert len(receiver.requests) == 2
 

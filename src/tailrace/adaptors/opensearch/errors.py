@@ -75,7 +75,7 @@ def _unreached(error: Any, what: str) -> TailraceError:
     said = str(error.info)
     if "certificate" in said.lower():
         return _insecure(said, what)
-    if "NameResolution" in said or "getaddrinfo" in said:
+    if "NameResolution" in type(error.info).__name__:
         return Unavailable(f"{what}: no such host; is the uri right?")
     kind = "refused" if "refused" in said else type(error.info).__name__
     hint = "is it running there, and is it http or https as in the uri?"

@@ -111,15 +111,14 @@ class Endpoint:
             )  # fmt: skip
         except (HTTPError, OSError, ValueError) as error:
             raise self._unreached(error) from None
-        try:
-            said = b""
-            with suppress(HTTPError, OSError):  # the status says it all
-                said = answer.read(MOST_SAID)
-            self._judge(answer.status, answer.headers, said, namespace, id)
-        finally:
-            if answer.length_remaining:
-                answer.close()
-            answer.release_conn()
+        said, whole = b"", False
+        with suppress(HTTPError, OSError):  # the status says it all
+            said = answer.read(MOST_SAID)
+            whole = not answer.read(1)
+        if not whole:
+            answer.close()
+        answer.release_conn()
+        self._judge(answer.status, answer.headers, said, namespace, id)
 
     def _judge(self, status: int, headers: urllib3.HTTPHeaderDict, said: bytes, namespace: str, id: str) -> None:
         if 200 <= status < 300:

@@ -22,6 +22,7 @@ from tailrace.adaptors.http.settings import HttpSink
 from tailrace.adaptors.http.sink.endpoint import Endpoint
 from tailrace.adaptors.http.sink.messages import Post, Unit, units
 from tailrace.adaptors.sinks.folding import counted
+from tailrace.errors import StorageError
 
 
 class HttpWriter(Writer):
@@ -66,8 +67,8 @@ class HttpWriter(Writer):
         with ThreadPoolExecutor(max(1, len(busy)), "tailrace-http") as pool:
             sending = [pool.submit(self._send, lane, quote(f"{who.pipeline}/{who.writer}"), stop) for lane in busy]
             errors = [error for one in sending if (error := one.exception()) is not None]
-        if errors:
-            raise errors[0]
+        if errors:  # what a message or the settings have caused says more than a lane that could not go on
+            raise min(errors, key=lambda error: isinstance(error, StorageError))
         self._taken.clear()
 
     def _deal(self, unit: Unit, lanes: Sequence[list[Post]]) -> None:
