@@ -13,7 +13,7 @@ import shutil
 import subprocess
 import sys
 
-from tests.servers import kafka, maven
+from tests.servers import kafka, maven, opensearch
 from tests.servers.environment import ROOT, environment
 from tests.servers.kept import install
 from tests.servers.process import Missing
@@ -59,6 +59,7 @@ def jars() -> None:
     """Fetch the servers that come as jars."""
     with contextlib.suppress(Missing):  # its tests say so
         maven.jars(f"kafka/{kafka.VERSION}", *kafka.JARS)
+        maven.jars(f"opensearch/{opensearch.VERSION}", *opensearch.JARS)
 
 
 def browser() -> None:
