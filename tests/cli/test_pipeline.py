@@ -142,12 +142,15 @@ def test_a_name_that_would_hide_a_module_of_pythons(cli: Cli) -> None:
 def test_about(cli: Cli) -> None:
     found = {a["name"]: a for a in cli("about", "--json").json}
     assert {name: (a["reads"], a["follows"], a["guarantee"]) for name, a in found.items()} == {
+        "delta": (False, False, "exactly once"),
         "dynamodb": (True, True, "exactly once"),
         "file": (True, True, "exactly once"),
+        "http": (False, False, "at least once"),
         "kafka": (True, True, "exactly once"),
         "rabbitmq": (True, True, "at least once"),
         "mongodb": (True, True, "exactly once"),
         "mysql": (True, True, "exactly once"),
+        "opensearch": (True, False, "idempotent by id"),
         "postgres": (True, True, "exactly once"),
         "stdout": (False, False, "at least once"),
         "tailrace": (True, True, "exactly once"),
