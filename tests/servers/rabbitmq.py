@@ -18,10 +18,12 @@ DEBIAN = Path("/usr/lib/rabbitmq/bin/rabbitmq-server")
 
 @dataclass(frozen=True, slots=True)
 class RabbitServer(Server):
-    """A broker; `streams` is the port of the stream protocol, `secured` the one with TLS, if there is one."""
+    """A broker; `streams` is the port of the stream protocol, `secured` the one with TLS, `management` the one of its
+    HTTP API; 0 where it has none."""
 
     streams: int = 0
     secured: int = 0
+    management: int = 0
     env: Mapping[str, str] = field(default_factory=dict)
 
     def uri(self, user: str = "guest:guest", vhost: str = "") -> str:
@@ -46,6 +48,7 @@ def rabbitmq(
     data: Path | None = None,
     *,
     streams: bool = False,
+    management: bool = False,
     certificates: Path | None = None,
     ports: Sequence[int] | None = None,
 ) -> Iterator[RabbitServer]:
@@ -56,8 +59,10 @@ def rabbitmq(
     command, epmd = installed()
     port, nodes, mapper, stream_port, secured = ports or free_ports(5)
     with folder(data) as home:
-        (home / "plugins").write_text("[rabbitmq_stream]." if streams else "[].")
-        (home / "rabbitmq.conf").write_text(_settings(stream_port if streams else 0, secured, certificates))
+        api = free_ports(1)[0] if management else 0
+        plugins = [*(["rabbitmq_stream"] if streams else []), *(["rabbitmq_management"] if management else [])]
+        (home / "plugins").write_text(f"[{','.join(plugins)}].")
+        (home / "rabbitmq.conf").write_text(_settings(stream_port if streams else 0, secured, certificates, api))
         env = {
             **os.environ,
             "HOME": str(home),  # where Erlang keeps its cookie
@@ -74,7 +79,12 @@ def rabbitmq(
             "RABBITMQ_ENABLED_PLUGINS_FILE": str(home / "plugins"),
             "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS": f"-kernel inet_dist_use_interface {{{HOST.replace('.', ',')}}}",
         }
-        waited = [port, *([stream_port] if streams else []), *([secured] if certificates else [])]
+        waited = [
+            port,
+            *([stream_port] if streams else []),
+            *([secured] if certificates else []),
+            *([api] if api else []),
+        ]
         with (
             running([epmd, "-address", HOST, "-port", str(mapper)], lambda: listens(mapper), log=home / "epmd.log"),
             running(
@@ -83,12 +93,14 @@ def rabbitmq(
         ):
             yield RabbitServer(
                 "rabbitmq", f"{HOST}:{port}", pid, streams=stream_port if streams else 0,
-                secured=secured if certificates else 0, env=env,
+                secured=secured if certificates else 0, management=api, env=env,
             )  # fmt: skip
 
 
-def _settings(stream_port: int, secured: int, certificates: Path | None) -> str:
+def _settings(stream_port: int, secured: int, certificates: Path | None, api: int) -> str:
     lines: dict[str, object] = {"loopback_users": "none"}
+    if api:
+        lines |= {"management.tcp.ip": HOST, "management.tcp.port": api}
     if stream_port:
         lines |= {
             "stream.listeners.tcp.1": f"{HOST}:{stream_port}",
