@@ -14,6 +14,7 @@ from botocore.exceptions import ClientError, ReadTimeoutError
 
 from tailrace.adaptors.contract import Who
 from tailrace.adaptors.dynamodb.pace import Pace
+from tailrace.adaptors.dynamodb.sink import writer
 from tailrace.adaptors.dynamodb.sink.writer import DynamoWriter
 from tailrace.adaptors.rows.removal import REMOVED
 from tailrace.adaptors.rows.rows import make_rows
@@ -219,6 +220,40 @@ def test_tables_that_are_gone_or_emptied_or_made_again(place: Place) -> None:
             written(place, rows(names[1], {"id": pa.array([2])}, ["id"]), 9)
         sink.forget(WHO)
         assert sink.lost(WHO) == []
+
+
+@pytest.mark.parametrize("write", ["transactions", "batches"])
+def test_a_run_that_dies_within_a_batch_has_lost_nothing(
+    place: Place, write: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before its first item is written, and when all that was there is deleted and nothing else is written yet."""
+    name = f"{place.prefix}t"
+    first = rows(name, {"id": pa.array([1, 2])}, ["id"])
+    gone = rows(name, {"id": pa.array([1, 2])}, ["id"], op=Op.DELETE)
+    later = rows(name, {"id": pa.array([3, 4])}, ["id"])
+    monkeypatch.setattr(writer, "MAX_CHUNK_OPERATIONS", 2)
+    monkeypatch.setattr(writer, "BATCH_OPERATIONS", 2)
+    for offset, (batches, chunks) in enumerate([([first], 0), ([first], 1), ([gone, later], 1), ([gone, later], 2)], 1):
+        with contextlib.closing(place.writer(write=write)) as sink:
+            assert sink.lost(WHO) == []
+            one, left = sink._one, list(range(chunks))
+
+            def until_it_dies(*given: Any, one: Any = one, left: list[int] = left, **named: Any) -> None:
+                if not left:
+                    raise KeyboardInterrupt
+                left.pop()
+                one(*given, **named)
+
+            monkeypatch.setattr(sink, "_one", until_it_dies)
+            with contextlib.suppress(KeyboardInterrupt):
+                sink.finish([sink.stage(batches)], WHO, {"0": offset})
+    assert sorted(int(one["id"]) for one in place.items(name)) == [3, 4]
+    with contextlib.closing(place.writer()) as sink:
+        assert sink.lost(WHO) == []
+        sink.finish([sink.stage([later])], WHO, {"0": 5})
+        for id in (3, 4):
+            place.delete(name, id=id)
+        assert sink.lost(WHO) == [f"the table {name}"], "a table that was only added to must have something"
 
 
 def test_a_write_without_an_answer_is_not_done_twice(place: Place) -> None:

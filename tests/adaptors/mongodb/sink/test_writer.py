@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any
+from unittest.mock import Mock
 
 import pyarrow as pa
 import pytest
@@ -216,6 +217,30 @@ def test_what_is_gone_is_noticed(sink_place: Place) -> None:
         assert sink.lost(WHO) == [f"the collection {sink_place.name}.c"]
         sink.forget(WHO)
         assert sink.lost(WHO) == []
+
+
+@pytest.mark.parametrize("transactions", [True, False])
+def test_a_run_that_dies_within_a_batch_has_lost_nothing(
+    sink_place: Place, transactions: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """When all that was there is deleted, and nothing else is written yet."""
+    monkeypatch.setattr(writer, "MAX_DOCUMENTS_PER_TRANSACTION", 2)
+    monkeypatch.setattr(writer, "MAX_DOCUMENTS_PER_REQUEST", 2)
+    monkeypatch.setattr(MongoWriter, "_transactional", transactions)
+    written(sink_place, rows(sink_place, {"id": [1, 2]}, ["id"]))
+    both = [rows(sink_place, {"id": [1, 2]}, ["id"], op=Op.DELETE), rows(sink_place, {"id": [3, 4]}, ["id"])]
+    with contextlib.closing(sink_place.writer()) as sink:
+        monkeypatch.setattr(sink, "_last", Mock(side_effect=KeyboardInterrupt))
+        with pytest.raises(KeyboardInterrupt):
+            sink.finish([sink.stage(both)], WHO, {"0": 2})
+    assert found(sink_place) == []
+    with contextlib.closing(sink_place.writer()) as sink:
+        assert sink.lost(WHO) == []
+        sink.finish([sink.stage(both)], WHO, {"0": 2})
+        assert [document["_id"] for document in found(sink_place)] == [3, 4]
+        sink.finish([sink.stage(both[1:])], WHO, {"0": 3})
+        sink_place["c"].delete_many({})
+        assert sink.lost(WHO) == [f"the collection {sink_place.name}.c"], "one that was only added to has something"
 
 
 def test_a_drop(sink_place: Place) -> None:

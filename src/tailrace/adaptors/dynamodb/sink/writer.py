@@ -134,9 +134,11 @@ class DynamoWriter(Writer):
         units: list[Unit] = [unit for share in staged for unit in share.detail or ()]
         known = self._known(state)
         now = self._after(known, units, who)
-        state.keep_tables({name: one for name, one in now.items() if known.get(name) != one})
+        meanwhile = _meanwhile(known, now, units)
         self._written = None
+        state.keep_tables({name: one for name, one in meanwhile.items() if known.get(name) != one})
         self._carry_out(state, chunks(_work(units, now), self._most), who, offsets)
+        state.keep_tables({name: one for name, one in now.items() if meanwhile[name] != one})
         self._written = now
 
     @property
@@ -224,6 +226,15 @@ class DynamoWriter(Writer):
         """Give up connections."""
         if "_service" in self.__dict__:
             self._service.close()
+
+
+def _meanwhile(
+    known: Mapping[str, WrittenTable], now: Mapping[str, WrittenTable], units: Sequence[Unit]
+) -> dict[str, WrittenTable]:
+    """What holds of tables at every moment of a batch: one has items for certain if it had some and none goes."""
+    emptied = {unit.namespace for unit in units if unit.deletes}
+    had = {name for name, one in known.items() if one.filled}
+    return {name: one._replace(filled=one.filled and name in had and name not in emptied) for name, one in now.items()}
 
 
 def _work(units: Sequence[Unit], tables: Mapping[str, WrittenTable]) -> Iterator[Work]:

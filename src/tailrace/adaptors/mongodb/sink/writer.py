@@ -142,6 +142,8 @@ class MongoWriter(Writer):
         units = [unit for share in staged for unit in share.detail or ()]
         chunks = self._chunks(units)
         held, further = next(chunks, []), next(chunks, None)
+        if further is not None or not self._transactional:
+            self._doubt(units, who)
         while further is not None:
             self._some(held, who, offsets)
             held, further = further, next(chunks, None)
@@ -167,6 +169,20 @@ class MongoWriter(Writer):
                     chunk, count, size = [], 0, 0
         if chunk:
             yield chunk
+
+    def _doubt(self, units: Sequence[Unit], who: Who) -> None:
+        """Keep that collections may be empty for a moment: a run that dies then has lost nothing."""
+        known, emptied = self._known(who), {unit.namespace for unit in units if unit.deletes}
+        doubtful = {name: one._replace(filled=False) for name, one in known.items() if one.filled and name in emptied}
+        if not doubtful:
+            return
+
+        def done(session: ClientSession | None) -> None:
+            state.lock(self._state, who, session).admit(who)
+            state.keep_collections(self._state, who, doubtful, session)
+
+        self._written = None
+        self._in_transaction("beginning a batch", done)
 
     def _some(self, chunk: Sequence[tuple[str, list[bytes]]], who: Who, offsets: Mapping[str, Any]) -> None:
         """A part of a batch that is too large for one transaction."""
