@@ -167,6 +167,7 @@ def _in_place(spark: Any, function: Callable[..., Any], work: Sequence[tuple[Any
 def _arm(definition: Definition, death: Death) -> None:
     """Put the end where it belongs."""
     name, _, number = death.what.partition(" ")
+    sink = int(number) if name == "finish" else 0
     owner, method = {
         "begin": (CommitLog, "begin"),
         "plan": (CommitLog, "plan_all"),
@@ -174,8 +175,8 @@ def _arm(definition: Definition, death: Death) -> None:
         "hand-over": (CommitLog, "set_phases"),
         "position": (CommitLog, "take_in"),
         "take over": (ReadAhead, "_take"),
-        "finish": (adaptor(definition.sinks[int(number or 0)].adaptor).writer, "finish"),
-    }[name if name in ("finish", "plan", "begin") else death.what]
+        "finish": (adaptor(definition.sinks[sink].adaptor).writer, "finish"),
+    }["finish" if name == "finish" else death.what]
     doing = getattr(owner, method)
     calls, within = iter(range(1, 1_000_000)), threading.local()
 

@@ -137,6 +137,7 @@ def test_arrow_types(place: Place) -> None:
         (pa.array([1e200]), "out of the range"),
         (pa.array(["x" * 410_000]), "409,600 at most"),
         (pa.array(['{"a":' * 40 + "1" + "}" * 40], pa.json_()), "32 levels"),
+        (pa.array(["[" * 900 + "]" * 900], pa.json_()), "nested too deep"),
     ],
 )
 def test_what_an_item_cannot_hold_is_an_error_for_that_row(place: Place, value: pa.Array[Any], why: str) -> None:

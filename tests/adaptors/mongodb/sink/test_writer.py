@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -167,6 +168,29 @@ def test_a_change_of_fields_with_any_name(sink_place: Place) -> None:
     assert found(sink_place) == [{"_id": 1, "keep": {"x": 1, "y": {}}, "a.b": "$x", "$gt": 5}]
 
 
+def test_a_change_of_very_many_fields(sink_place: Place) -> None:
+    """More than expressions can be nested, and more than Python nests calls."""
+    written(sink_place, rows(sink_place, {"id": [1], "kept": ["x"]}, ["id"]))
+    fields = {f"c{n}": [n] for n in range(1200)}
+    written(sink_place, rows(sink_place, {"id": [1], **fields}, ["id"], op=Op.UPDATE, whole=pa.array([False])), 2)
+    assert found(sink_place) == [{"_id": 1, "id": 1, "kept": "x"} | {f"c{n}": n for n in range(1200)}]
+
+
+def test_many_deep_fields_that_go(sink_place: Place) -> None:
+    """What a change takes away costs as much as it says, however many fields and however deep."""
+    deep: Any = {f"gone {n}": n for n in range(20)} | {"stays": 1}
+    for _ in range(30):
+        deep = {"in": deep}
+    written(sink_place, rows(sink_place, {"id": [1], "v": pa.array([json.dumps(deep)], pa.json_())}, ["id"]))
+    removed = pa.array([[f"/v{'/in' * 30}/gone {n}" for n in range(20)]])
+    change = rows(sink_place, {"id": [1]}, ["id"], op=Op.UPDATE, whole=pa.array([False]), removed=removed)
+    written(sink_place, change, 2)
+    left = found(sink_place)[0]["v"]
+    for _ in range(30):
+        left = left["in"]
+    assert left == {"stays": 1}
+
+
 def test_a_change_of_a_document_that_is_not_there(sink_place: Place) -> None:
     batch = rows(sink_place, {"_id": [1], "a": [2]}, ["_id"], op=Op.UPDATE, whole=pa.array([False]))
     written(sink_place, batch)
@@ -179,6 +203,8 @@ def test_a_change_of_a_document_that_is_not_there(sink_place: Place) -> None:
         ({"id": [1, 2], "d": pa.array([None, Decimal("1" * 35)], pa.decimal128(38, 0))}, "34 digits"),
         ({"id": [1, 2], "a": ["", "x" * (16 * 1024 * 1024)]}, "MongoDB holds 16 MB"),
         ({"id": pa.array([[1], [2]], pa.list_(pa.int64()))}, "array"),
+        ({"id": [1, 2], "v": pa.array(["[]", "[" * 900 + "]" * 900], pa.json_())}, "nested too deep"),
+        ({"id": [1, 2], "v": pa.array(["[]", "[" * 5000 + "]" * 5000], pa.json_())}, "nested too deep"),
     ],
 )
 def test_a_row_that_mongodb_cannot_hold(sink_place: Place, columns: dict[str, Any], why: str) -> None:

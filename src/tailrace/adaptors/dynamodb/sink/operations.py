@@ -27,6 +27,8 @@ from tailrace.storage.limits import MAX_ITEM_BYTES, check_names, check_values, i
 
 Operation: TypeAlias = dict[str, Any]
 MAX_KEYS = 2
+_NO_ITEM = (BadInput, ValueError, OverflowError, RecursionError)
+"""What is raised for values that no item holds."""
 
 
 class Operations:
@@ -62,7 +64,7 @@ class Operations:
     def _add(self, id: bytes, op: Op, row: dict[str, Any], removed: Sequence[str], *, whole: bool) -> None:
         try:
             made, size = self._operation(op, row, removed, whole=whole)
-        except (BadInput, ValueError) as error:
+        except _NO_ITEM as error:
             raise self._rejected(id, error) from None
         before = self._last.pop(id, [])
         self._last[id] = [*before, made] if "s" in made else [made]
@@ -90,12 +92,13 @@ class Operations:
     def _values(self, ids: Sequence[bytes], field: pa.Field[Any], column: pa.Array[Any]) -> list[Any]:
         try:
             return values_of(field, column)
-        except (BadInput, ValueError, OverflowError) as error:
+        except _NO_ITEM as error:
             for at, id in enumerate(ids):
                 try:
                     values_of(field, column.slice(at, 1))
-                except (BadInput, ValueError, OverflowError) as one:
-                    raise self._rejected(id, f"{field.name}: {one}") from None
+                except _NO_ITEM as one:
+                    why = "it is nested too deep" if isinstance(one, RecursionError) else one
+                    raise self._rejected(id, f"{field.name}: {why}") from None
             raise self._rejected(ids[0], error) from None
 
     def _rejected(self, key: bytes, why: object) -> Rejected:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import bson
@@ -17,6 +18,9 @@ if TYPE_CHECKING:
     from pymongo.client_session import ClientSession
     from pymongo.collection import Collection
 
+FIELDS_PER_STAGE = 20
+"""So many fields one stage of an update sets: each is an expression within that of the one before, and the server takes
+only so much nesting."""
 _RAW = DECODED.with_options(document_class=RawBSONDocument)
 
 
@@ -70,19 +74,23 @@ def _requests(operation: Mapping[str, Any]) -> Iterator[Any]:
 
 def _changed(fields: Mapping[str, Any], paths: Sequence[Sequence[str]]) -> list[dict[str, Any]]:
     """An update that sets and removes fields of any name; those of `$set` may have no dots and dollars."""
-    value: Any = "$$ROOT"
-    for name, inner in fields.items():
-        value = {"$setField": {"field": {"$literal": name}, "input": value, "value": {"$literal": inner}}}
-    for path in paths:
-        value = _removed(value, list(path))
-    return [] if value == "$$ROOT" else [{"$replaceWith": value}]
+    stages = []
+    names = iter(fields.items())
+    while some := list(islice(names, FIELDS_PER_STAGE)):
+        value: Any = "$$ROOT"
+        for name, inner in some:
+            value = {"$setField": {"field": {"$literal": name}, "input": value, "value": {"$literal": inner}}}
+        stages.append({"$replaceWith": value})
+    return stages + [{"$replaceWith": _removed("$$ROOT", list(path))} for path in paths]
 
 
-def _removed(value: Any, path: list[str]) -> Any:
-    """An expression without one field of it, which may lie in documents in it."""
+def _removed(value: str, path: list[str], depth: int = 0) -> Any:
+    """An expression without one field of a document, the value of a variable; it may lie in documents in it."""
     name = {"$literal": path[0]}
     if len(path) == 1:
         return {"$unsetField": {"field": name, "input": value}}
-    inner = {"$getField": {"field": name, "input": value}}
-    less = {"$setField": {"field": name, "input": value, "value": _removed(inner, path[1:])}}
-    return {"$cond": [{"$eq": [{"$type": inner}, "object"]}, less, value]}
+    inner = f"$$inner{depth}"
+    less = {"$setField": {"field": name, "input": value, "value": _removed(inner, path[1:], depth + 1)}}
+    found = {"$getField": {"field": name, "input": value}}
+    is_document = {"$eq": [{"$type": inner}, "object"]}
+    return {"$let": {"vars": {inner[2:]: found}, "in": {"$cond": [is_document, less, value]}}}

@@ -30,6 +30,8 @@ from tailrace.log.record import Op
 
 _log = logging.getLogger("tailrace")
 LARGEST_DOCUMENT = 16 * 1024 * 1024
+_NOT_BSON = (BadInput, BSONError, ValueError, OverflowError, RecursionError)
+"""What is raised for values that BSON does not have."""
 
 
 class Operations:
@@ -54,10 +56,10 @@ class Operations:
         for at, operation in self._operations(batch):
             try:
                 raw = bson.encode(operation)
-                if len(raw) > LARGEST_DOCUMENT and (size := len(bson.encode(operation["d"]))) > LARGEST_DOCUMENT:
+                if len(raw) > LARGEST_DOCUMENT and (size := _size(operation)) > LARGEST_DOCUMENT:
                     raise ValueError(f"it has {size:,} bytes, and MongoDB holds 16 MB")
                 text = id_text(bson.decode(bson.encode({"_id": operation["_id"]}), DECODED)["_id"])
-            except (BSONError, ValueError, OverflowError, TypeError) as error:
+            except (*_NOT_BSON, TypeError) as error:
                 raise self._rejected(batch, at, error) from None
             settles = "s" not in operation
             before = self._last.pop(text, [])
@@ -101,12 +103,13 @@ class Operations:
             )
         try:
             return values_of(field, column)
-        except (BadInput, BSONError, ValueError, OverflowError) as error:
+        except _NOT_BSON as error:
             for at in range(len(column)):
                 try:
                     values_of(field, column.slice(at, 1))
-                except (BadInput, BSONError, ValueError, OverflowError) as one:
-                    raise self._rejected(batch, at, f"{field.name}: {one}") from None
+                except _NOT_BSON as one:
+                    why = "it is nested too deep" if isinstance(one, RecursionError) else one
+                    raise self._rejected(batch, at, f"{field.name}: {why}") from None
             raise self._rejected(batch, 0, error) from None
 
     def _keyless(self, op: int, row: Mapping[str, Any], place: Any) -> dict[str, Any]:
@@ -121,7 +124,13 @@ class Operations:
 
     def _rejected(self, batch: pa.RecordBatch, at: int, why: object) -> Rejected:
         id = key_id(batch.column("key")[at].as_py(), self._namespace).decode(errors="replace")
+        why = "it is nested too deep" if isinstance(why, RecursionError) else why
         return Rejected(f"{self._namespace}: MongoDB cannot hold {id!r}: {why}", namespace=self._namespace, id=id)
+
+
+def _size(operation: Mapping[str, Any]) -> int:
+    """The bytes of a document, or of what is set of it."""
+    return len(bson.encode(operation.get("d") or operation.get("s") or {}))
 
 
 def _id(row: Mapping[str, Any], keys: Sequence[str]) -> Any:
