@@ -73,7 +73,8 @@ class PostgresSink:
         sql = f"SELECT pg_typeof({column})::text, {column}::text FROM kinds WHERE id = {id}"
         ((kind, text),) = self._place.ask(sql)
         ((declared,),) = self._place.ask(
-            "SELECT format_type(atttypid, atttypmod) FROM pg_attribute WHERE attrelid = 'kinds'::regclass AND attname = %s",
+            "SELECT format_type(atttypid, atttypmod) FROM pg_attribute "
+            "WHERE attrelid = 'kinds'::regclass AND attname = %s",
             column,
         )
         if text is None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ import pytest
 import tailrace
 from tailrace.storage.keys import KeySchema
 from tests.adaptors.dynamodb.place import Place
-from tests.adaptors.killed_runs import DEATHS, JOURNAL, Death, Trade, survive
+from tests.adaptors.killed_runs import DEATHS, FEW, JOURNAL, Death, Trade, survive
 from tests.adaptors.postgres.place import Place as Tables
 
 pytestmark = [pytest.mark.server, pytest.mark.processes, pytest.mark.timeout(900)]
@@ -50,8 +51,8 @@ class Shop(Trade):
         self._place.put(self._orders, item(f"new {number % 50}", number, bytes=b"\0\xff"))
         self._place.delete(self._orders, id=f"id {rng.randrange(ITEMS)}")
 
-    def drift(self, number: int) -> None:
-        if number == 10:
+    def drift(self, death: str) -> None:
+        if death == "after position":
             self._place.table("later", KeySchema("id", "S", None))
             self._place.put(self._later, item("only", 1, more={"deep": [1, None]}))
 
@@ -66,5 +67,13 @@ class Shop(Trade):
         assert {int(k) for (k,) in numbers} == {int(one["k"]) for one in self._place.items(self._journal)}
 
 
-def test_nothing_is_lost_wherever_a_run_dies(place: Place, warehouse: Tables, tmp_path: Path) -> None:
-    survive(Shop(place, warehouse, tmp_path), (*DEATHS[:8], *AHEAD, *DEATHS[8:]))
+ALL = (*DEATHS[:8], *AHEAD, *DEATHS[8:])
+
+
+@pytest.mark.parametrize(
+    "deaths", [(*FEW[:4], AHEAD[1], *FEW[4:]), pytest.param(ALL, marks=pytest.mark.soak)], ids=["few", "all"]
+)
+def test_nothing_is_lost_wherever_a_run_dies(
+    place: Place, warehouse: Tables, tmp_path: Path, deaths: Sequence[Death]
+) -> None:
+    survive(Shop(place, warehouse, tmp_path), deaths)

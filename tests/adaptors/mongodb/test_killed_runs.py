@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import random
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ from bson import Int64, json_util
 from pymongo.errors import OperationFailure
 
 import tailrace
-from tests.adaptors.killed_runs import JOURNAL, Trade, survive
+from tests.adaptors.killed_runs import DEATHS, FEW, JOURNAL, Death, Trade, survive
 from tests.adaptors.mongodb.place import Place
 from tests.adaptors.postgres.place import Place as Tables
 
@@ -24,6 +25,7 @@ class Shop(Trade):
 
     def __init__(self, source: Place, sink: Place, warehouse: Tables, folder: Path) -> None:
         self._source, self._sink, self._warehouse = source, sink, warehouse
+        self._came = False
         source[JOURNAL].insert_one({"_id": 0, "first": True})
         source["orders"].insert_many([{"_id": n, "v": 0, "big": Int64(1)} for n in range(DOCUMENTS)])
         source["passing"].insert_many([{"_id": n, "v": 0} for n in range(20)])
@@ -42,18 +44,22 @@ class Shop(Trade):
         orders.update_one({"_id": rng.randrange(DOCUMENTS)}, {"$unset": {f"f{number % 5}": ""}})
         orders.delete_one({"_id": rng.randrange(DOCUMENTS)})
         orders.replace_one({"_id": f"new {number % 50}"}, {"n": [number, {"x": 1.5}]}, upsert=True)
-        with contextlib.suppress(OperationFailure), self._source.client.start_session() as session:
-            with session.start_transaction():
-                for id in (-1, -2):
-                    orders.update_one({"_id": id}, {"$set": {"both": number}}, upsert=True, session=session)
+        with (
+            contextlib.suppress(OperationFailure),
+            self._source.client.start_session() as session,
+            session.start_transaction(),
+        ):
+            for id in (-1, -2):
+                orders.update_one({"_id": id}, {"$set": {"both": number}}, upsert=True, session=session)
 
-    def drift(self, number: int) -> None:
-        if number == 3:
+    def drift(self, death: str) -> None:
+        if death == "before finish 0":
             self._source["orders"].update_many({}, {"$rename": {"big": "bigger"}})
-        elif number == 8:
+        elif death == "within position" and not self._came:
+            self._came = True
             self._source["later"].insert_many([{"_id": n} for n in range(10)])
             self._source["passing"].drop()
-        elif number == 10:
+        elif death == "before finish 1":
             self._source["later"].rename("latest")
 
     def check(self) -> None:
@@ -66,7 +72,8 @@ class Shop(Trade):
             assert found == expected, name
 
 
+@pytest.mark.parametrize("deaths", [FEW, pytest.param(DEATHS, marks=pytest.mark.soak)], ids=["few", "all"])
 def test_nothing_is_lost_wherever_a_run_dies(
-    place: Place, sink_place: Place, warehouse: Tables, tmp_path: Path
+    place: Place, sink_place: Place, warehouse: Tables, tmp_path: Path, deaths: Sequence[Death]
 ) -> None:
-    survive(Shop(place, sink_place, warehouse, tmp_path))
+    survive(Shop(place, sink_place, warehouse, tmp_path), deaths)

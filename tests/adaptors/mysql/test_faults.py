@@ -124,6 +124,34 @@ def test_a_server_that_went_back_in_time(start: Start, tmp_path: Path) -> None:
         reader.close()
 
 
+def test_a_server_that_went_back_and_has_gone_on_since(start: Start, tmp_path: Path) -> None:
+    """It gives the GTIDs that were read to other transactions, so that it seems to have all of them."""
+    import shutil
+
+    with ExitStack() as stack:
+        place = database(stack.enter_context(start(tmp_path / "server", SAFE)), stack)
+        place.run("CREATE TABLE t (id int PRIMARY KEY)", "INSERT INTO t VALUES (1)")
+    shutil.copytree(tmp_path / "server", tmp_path / "backup")
+    with ExitStack() as stack:
+        place = database(stack.enter_context(start(tmp_path / "server", SAFE)), stack)
+        drive = stack.enter_context(Drive(place, "t"))
+        drive.begin()
+        drive.copy()
+        place.run("SET timestamp = 1700000000", "INSERT INTO t VALUES (2)")
+        drive.follow()
+        position = drive.position
+        drive.stop()
+        place.run("SET timestamp = 1700003600", "INSERT INTO t VALUES (3)")
+        drive.follow()  # the same server still has what was read
+    with ExitStack() as stack:
+        place = database(stack.enter_context(start(tmp_path / "backup", SAFE)), stack)
+        place.run("SET timestamp = 1700007200", *(f"INSERT INTO t VALUES ({n})" for n in range(10, 20)))
+        reader = place.reader()
+        with pytest.raises(PositionLost, match="has another transaction"):
+            next(reader.follow(position, ["d.t"]))
+        reader.close()
+
+
 def test_fail_over_to_a_replica(start: Start, tmp_path: Path) -> None:
     """Another server with other files, which has the transactions; and then changes of its own."""
     more = {"log-slave-updates": "ON", **SAFE}

@@ -54,3 +54,11 @@ def test_a_place_of_domains() -> None:
     assert found.covers(DomainPlace("0-1-271"))
     assert not found.covers(DomainPlace("2-1-1"))
     assert found.covers(DomainPlace(""))
+
+
+def test_the_place_before_a_transaction() -> None:
+    assert str(GtidSet(f"{A}:1-5:8").before(Gtid(A, 3))) == f"{A}:1-2:4-5:8"
+    assert str(GtidSet(f"{A}:1-5:8").before(Gtid(A, 8))) == f"{A}:1-5"
+    assert str(GtidSet(f"{A}:1").before(Gtid(A, 1))) == ""
+    assert str(DomainPlace("0-1-270,1-5-12").before(Gtid("1-5", 12))) == "0-1-270,1-5-11"
+    assert str(DomainPlace("0-1-1,1-5-12").before(Gtid("0-1", 1))) == "1-5-12"

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 import tailrace
-from tests.adaptors.killed_runs import Trade, survive
+from tests.adaptors.killed_runs import DEATHS, FEW, Death, Trade, survive
 from tests.adaptors.mysql.place import Place
 from tests.adaptors.postgres.place import Place as Tables
 
@@ -23,10 +24,17 @@ SETUP = (
     "ANALYZE TABLE orders",
 )
 DRIFTS = {
-    3: ("ALTER TABLE orders MODIFY note varchar(400)",),
-    7: ("ALTER TABLE orders ADD COLUMN extra int NOT NULL DEFAULT 7", "ALTER TABLE notes ADD COLUMN c int"),
-    9: ("TRUNCATE TABLE notes", "CREATE TABLE later (id int PRIMARY KEY, v text)", "INSERT INTO later VALUES (1, 'x')"),
-    11: ("ALTER TABLE orders RENAME COLUMN extra TO more", "UPDATE later SET v = 'y'"),
+    "before finish 0": ("ALTER TABLE orders MODIFY note varchar(400)",),
+    "within position": (
+        "ALTER TABLE orders ADD COLUMN extra int NOT NULL DEFAULT 7",
+        "ALTER TABLE notes ADD COLUMN c int",
+    ),
+    "after position": (
+        "TRUNCATE TABLE notes",
+        "CREATE TABLE later (id int PRIMARY KEY, v text)",
+        "INSERT INTO later VALUES (1, 'x')",
+    ),
+    "before finish 1": ("ALTER TABLE orders RENAME COLUMN extra TO more", "UPDATE later SET v = 'y'"),
 }
 """What is altered between two lives: while tables are copied, and while they are followed."""
 COMPARED = {
@@ -42,7 +50,7 @@ class Shop(Trade):
 
     def __init__(self, source: Place, sink: Place, warehouse: Tables, folder: Path) -> None:
         self._source, self._sink, self._warehouse = source, sink, warehouse
-        self._drifting = source.connect()
+        self._drifting, self._drifted = source.connect(), set[str]()
         source.run(*SETUP)
         self.definition = (
             tailrace.pipeline("shop", home=str(folder / "home"), partitions=2, piece_rows=50)
@@ -63,10 +71,11 @@ class Shop(Trade):
             cursor.execute(f"DELETE FROM notes WHERE a = {rng.randrange(7)} LIMIT 1")
             self._source.connection.commit()
 
-    def drift(self, number: int) -> None:
+    def drift(self, death: str) -> None:
         with self._drifting.cursor() as cursor:
-            for sql in DRIFTS.get(number, ()):
+            for sql in DRIFTS.get(death, ()) if death not in self._drifted else ():
                 cursor.execute(sql)
+        self._drifted.add(death)
 
     def check(self) -> None:
         for table, columns in COMPARED.items():
@@ -78,9 +87,12 @@ class Shop(Trade):
         self._drifting._force_close()
 
 
-def test_nothing_is_lost_wherever_a_run_dies(source: Place, sink: Place, warehouse: Tables, tmp_path: Path) -> None:
+@pytest.mark.parametrize("deaths", [FEW, pytest.param(DEATHS, marks=pytest.mark.soak)], ids=["few", "all"])
+def test_nothing_is_lost_wherever_a_run_dies(
+    source: Place, sink: Place, warehouse: Tables, tmp_path: Path, deaths: Sequence[Death]
+) -> None:
     shop = Shop(source, sink, warehouse, tmp_path)
     try:
-        survive(shop)
+        survive(shop, deaths)
     finally:
         shop.close()

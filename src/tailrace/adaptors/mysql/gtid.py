@@ -40,6 +40,9 @@ class Executed(Protocol):
     def covers(self, other: Any) -> bool:
         """Whether all transactions of another are in this one."""
 
+    def before(self, gtid: Gtid) -> Any:
+        """The same as if one transaction, the last that was added of its source, were not among them."""
+
 
 class GtidSet:
     """What MySQL has executed.  `add` changes it; everything else leaves it as it is."""
@@ -86,6 +89,16 @@ class GtidSet:
     def has(self, gtid: Gtid) -> bool:
         """Whether a transaction is one of them."""
         return any(first <= gtid.number <= last for first, last in self._intervals.get(gtid.source, ()))
+
+    def before(self, gtid: Gtid) -> GtidSet:
+        """The same without one transaction."""
+        made = self.copy()
+        spans = made._intervals.pop(gtid.source, [])
+        for first, last in spans:
+            for low, high in ((first, min(last, gtid.number - 1)), (max(first, gtid.number + 1), last)):
+                if low <= high:
+                    made._add(gtid.source, low, high)
+        return made
 
     def covers(self, other: GtidSet) -> bool:
         """Whether all transactions of another set are in this one."""
@@ -142,6 +155,15 @@ class DomainPlace:
     def covers(self, other: DomainPlace) -> bool:
         """Whether another place is here or before it."""
         return all(number <= self._last.get(domain, ("", -1))[1] for domain, (_, number) in other._last.items())
+
+    def before(self, gtid: Gtid) -> DomainPlace:
+        """The place at which a transaction comes next; of its domain nothing, if it is the first."""
+        made, (domain, server) = self.copy(), gtid.source.split("-")
+        if gtid.number > 1:
+            made._last[domain] = server, gtid.number - 1
+        else:
+            made._last.pop(domain, None)
+        return made
 
     def gtids(self) -> list[Gtid]:
         """The last transaction of each domain."""

@@ -44,24 +44,35 @@ class Query(NamedTuple):
 
 
 class Begun(NamedTuple):
-    """A transaction begins; `flags` are MariaDB's."""
+    """A transaction begins; `flags` are MariaDB's.
+
+    `stamp`: when it was committed first, on whichever server, in microseconds (MySQL), or about when, in seconds; 0 if
+    that is not known."""
 
     gtid: Gtid
     flags: int = 0
+    stamp: int = 0
 
 
 def read_gtid(data: bytes) -> Begun:
     """Which transaction begins, from MySQL's event."""
     source = str(uuid.UUID(bytes=data[HEADER + 1 : HEADER + 17]))
     (number,) = struct.unpack_from("<Q", data, HEADER + 17)
-    return Begun(Gtid(source, number))
+    return Begun(Gtid(source, number), stamp=_first_committed(data))
+
+
+def _first_committed(data: bytes) -> int:
+    """7 bytes that say when the transaction was committed here; a replica adds when it was on the first server."""
+    at = HEADER + 42
+    stamp = int.from_bytes(data[at : at + 7], "little")
+    return int.from_bytes(data[at + 7 : at + 14], "little") if stamp >> 55 else stamp
 
 
 def read_mariadb_gtid(data: bytes) -> Begun:
     """Which transaction begins, from MariaDB's event; the server is in the header."""
     number, domain, flags = struct.unpack_from("<QIB", data, HEADER)
     (server,) = struct.unpack_from("<I", data, 5)
-    return Begun(Gtid(f"{domain}-{server}", number), flags)
+    return Begun(Gtid(f"{domain}-{server}", number), flags, int.from_bytes(data[:4], "little"))
 
 
 def read_query(data: bytes) -> Query:

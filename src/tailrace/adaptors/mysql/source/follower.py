@@ -65,6 +65,7 @@ class Follower:
         self._charsets: Charsets | None = None
         self._heard = self._spoke = time.monotonic()
         self._signs = point.signs
+        self._last = point.last
         self._until: Executed = self._place
         self._arrived = False
         """Whether it was said that all is given that there was in the beginning."""
@@ -90,6 +91,7 @@ class Follower:
     def _open(self) -> None:
         self._aside = aside = self._database.open()
         server = lineage.check(aside, self._database.where, self._point)
+        lineage.compare(self._database, self._point)
         self._charsets = Charsets(aside)
         tables = mark(sorted(self._alterations.followed))
         copied = self._point.copied if tables == self._point.tables else None
@@ -210,6 +212,7 @@ class Follower:
     def committed(self, begun: Begun) -> None:
         """A transaction is complete."""
         self._place.add(begun.gtid)
+        self._last = (begun.gtid.source, begun.gtid.number, begun.stamp)
         self._collected.committed_at = self._collected.time
 
     # -- giving
@@ -246,6 +249,7 @@ class Follower:
         appeared, altered = found.waiting
         self._point = replace(
             self._point.at(self._place),
+            last=self._last,
             appeared=appeared,
             altered=altered,
             keys={name: keys for name, keys in found.keys.items() if keys and name in found.followed},

@@ -3,17 +3,30 @@
 A server that was restored from a copy, or a replica that lagged when it was promoted, is behind what was read of the
 one before it; and one that has purged its log cannot say what came after the position.  Names of files and of servers
 are never compared: a server that has every transaction of the position, and the log after it, will do.
+
+One that was restored and has gone on since gives the same GTIDs to other transactions.  So the transaction that was
+read last is looked up in its log, and must have been committed first when the position says.
 """
 
 from __future__ import annotations
 
+import time
+from contextlib import closing
 from typing import Any
 
-from tailrace.adaptors.mysql.database import ask, flavor_of
-from tailrace.adaptors.mysql.gtid import DomainPlace, Gtid
+from tailrace.adaptors.mysql.database import Database, ask, driver, flavor_of
+from tailrace.adaptors.mysql.gtid import DomainPlace, Gtid, executed
+from tailrace.adaptors.mysql.source import events
+from tailrace.adaptors.mysql.source.log_stream import LogStream
 from tailrace.adaptors.mysql.source.position import Point
 from tailrace.errors import NotReady, PositionLost
 
+LOOK_SECONDS = 10.0
+"""For so long the transaction that was read last is looked for."""
+MAX_BEATS = 3
+"""A server that has passed over what is known says so with a heartbeat; one that has nothing to send, every second."""
+REPLICAS_DIFFER = 60
+"""Seconds by which MariaDB's servers may differ about when a transaction was: by how long it took to be committed."""
 AFRESH = "copy the tables afresh: give the pipeline another name, and empty its sinks"
 
 
@@ -41,6 +54,42 @@ def check(connection: Any, where: str, point: Point) -> str:
         if purged:
             raise purged_error(where, f"it has purged {purged}, which the pipeline has not read")
     return identify(connection)
+
+
+def compare(database: Database, point: Point) -> None:
+    """Raise `PositionLost` if the log has another transaction under the GTID of the one that was read last."""
+    if point.last is None or not point.last[2]:
+        return
+    source, number, stamp = point.last
+    found = _stamp_of(database, point, Gtid(source, number))
+    if found is None or not found or abs(found - stamp) <= (REPLICAS_DIFFER if point.flavor == "mariadb" else 0):
+        return
+    raise PositionLost(
+        f"MySQL at {database.where} has another transaction {source}:{number} than the one that the pipeline has read: "
+        "it was restored from an older copy, and has gone on since.  What the sinks have may never have happened "
+        f"there.  {AFRESH[0].upper()}{AFRESH[1:]}"
+    )
+
+
+def _stamp_of(database: Database, point: Point, gtid: Gtid) -> int | None:
+    """When a transaction was committed first, by the log; None if the log does not have it, or not within reach."""
+    deadline, beats = time.monotonic() + LOOK_SECONDS, 0
+    with closing(LogStream(database)) as stream:
+        try:
+            stream.start(executed(point.flavor, point.gtids).before(gtid))
+            while (left := deadline - time.monotonic()) > 0:
+                data = stream.read(left)
+                beats += data is not None and data[4] == events.HEARTBEAT
+                if data is None or beats > MAX_BEATS:
+                    return None
+                if data[4] in _READ and (begun := _READ[data[4]](data)).gtid == gtid:
+                    return begun.stamp
+        except driver().Error:  # the log begins after it: what follows is there, which is looked at next
+            return None
+    return None
+
+
+_READ = {events.GTID: events.read_gtid, events.MARIADB_GTID: events.read_mariadb_gtid}
 
 
 def purged_error(where: str, why: str) -> PositionLost:

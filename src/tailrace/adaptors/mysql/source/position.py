@@ -2,6 +2,7 @@
 
     flavor    "mysql" or "mariadb": how the GTIDs are written
     gtids     every transaction that was read
+    last      the transaction that was read last: its source, its number, and when it was committed first
     server    the UUID of the server that it was read from; another one that has the GTIDs will do
     copied    what a copy may have seen of tables without a key: a transaction among these may be in it already;
               null: copies may still be under way
@@ -46,6 +47,7 @@ class Point:
     dropped: tuple[str, ...] = ()
     prepared: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     tables: str = ""
+    last: tuple[str, int, int] | None = None
     appeared: tuple[str, ...] = ()
     altered: tuple[str, ...] = ()
     signs: int = 0
@@ -67,6 +69,7 @@ class Point:
         more: dict[str, Any] = {
             "server": self.server,
             "tables": self.tables,
+            "last": list(self.last or ()),
             "appeared": list(self.appeared),
             "altered": list(self.altered),
             "cuts": dict(self.cuts),
@@ -91,6 +94,7 @@ class Point:
             tuple(stored.get("dropped", ())),
             {name: tuple(tables) for name, tables in stored.get("prepared", {}).items()},
             stored.get("tables", ""),
+            tuple(stored["last"]) if "last" in stored else None,
             tuple(stored.get("appeared", ())),
             tuple(stored.get("altered", ())),
             stored.get("more", 0),
