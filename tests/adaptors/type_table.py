@@ -27,6 +27,8 @@ from tests.adaptors.postgres.place import Place as Tables
 
 WHO = Who("types", "sink", 1)
 NAMESPACE = "shop.kinds"
+AT_ONCE = 20
+"""So many values are written as one batch."""
 PRECISE = decimal.Context(prec=400, Emin=-decimal.MAX_EMAX, Emax=decimal.MAX_EMAX)
 
 
@@ -156,22 +158,45 @@ def filled(sink: Sink) -> Iterator[Callable[[Sequence[Sample]], Iterator[Cell]]]
         columns: dict[str, str] = {}
 
         def fill(values: Sequence[Sample]) -> Iterator[Cell]:
-            for sample in values:
-                id, column = next(numbers), columns.setdefault(sample.type, f"c{len(columns)}")
-                fields = [pa.field("id", pa.int64()), sample.field.with_name(column)]
-                made = pa.RecordBatch.from_arrays([pa.array([id], pa.int64()), sample.value], schema=pa.schema(fields))
-                batch = make_rows(NAMESPACE, made, ["id"], op=Op.INSERT, mode=Mode.COPY)
+            for at in range(0, len(values), AT_ONCE):
+                rows = {next(numbers): sample for sample in values[at : at + AT_ONCE]}
+                for sample in rows.values():
+                    columns.setdefault(sample.type, f"c{len(columns)}")
+                refused = write({id: _row(id, sample, columns[sample.type]) for id, sample in rows.items()})
+                for id, sample in rows.items():
+                    yield refusal(sample) if id in refused else looked(sink, id, sample, columns[sample.type])
+
+        def write(batches: dict[int, pa.RecordBatch]) -> set[int]:
+            """All that are not refused; gives those that are."""
+            refused: set[int] = set()
+            while some := [batch for id, batch in batches.items() if id not in refused]:
                 try:
-                    writer.finish([writer.stage([batch])], WHO, {"0": id})
-                except Rejected:
-                    yield Cell("", same=False, said=sample.said, got="refused")
-                    continue
-                kind, got = sink.look(id, column)
-                (value,) = sample.value.to_pylist()
-                single = pa.types.is_float32(sample.field.type)
-                yield Cell(kind, same=same(value, got, single=single), said=sample.said, got=shortened(got))
+                    writer.finish([writer.stage(some)], WHO, {"0": max(batches)})
+                    break
+                except Rejected as error:
+                    refused.add(int(error.id))
+            return refused
 
         yield fill
+
+
+def _row(id: int, sample: Sample, column: str) -> pa.RecordBatch:
+    fields = [pa.field("id", pa.int64()), sample.field.with_name(column)]
+    made = pa.RecordBatch.from_arrays([pa.array([id], pa.int64()), sample.value], schema=pa.schema(fields))
+    return make_rows(NAMESPACE, made, ["id"], op=Op.INSERT, mode=Mode.COPY)
+
+
+def refusal(sample: Sample) -> Cell:
+    """A value that a sink refuses."""
+    return Cell("", same=False, said=sample.said, got="refused")
+
+
+def looked(sink: Sink, id: int, sample: Sample, column: str) -> Cell:
+    """What a sink has of a value."""
+    kind, got = sink.look(id, column)
+    (value,) = sample.value.to_pylist()
+    single = pa.types.is_float32(sample.field.type)
+    return Cell(kind, same=same(value, got, single=single), said=sample.said, got=shortened(got))
 
 
 def shortened(value: object) -> str:
@@ -222,7 +247,7 @@ def _forms(value: Any) -> list[str]:
     if isinstance(value, frozenset | set):
         return [_plain(sorted(value, key=repr))]
     if isinstance(value, list | dict):
-        return [_plain(value), *([_plain(json.loads(json_util.dumps(value)))] if isinstance(value, dict) else [])]
+        return [_plain(value), *_extended(value)]
     return [repr(value), *_extended(value)]
 
 
