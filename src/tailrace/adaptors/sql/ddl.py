@@ -69,11 +69,12 @@ class Tables:
         return Target(schema, name, self._dialect.quote(schema, name), unique, file, columns)
 
     def _create(self, connection: SqlConnection, schema: str, rows: StagedRows, sql: str) -> None:
+        first = self._dialect.create_schema(schema)
         if not self._settings.create:
-            raise places.not_made(rows.namespace, "table", f"{sql};")
-        if order := self._dialect.create_schema(schema):
+            told = [first, sql] if schema != self._dialect.default_schema else [sql]
+            raise places.not_made(rows.namespace, "table", " ".join(f"{order};" for order in told if order))
+        for order in filter(None, (first, sql)):
             connection.execute(order)
-        connection.execute(sql)
 
     def _add(self, connection: SqlConnection, target: Target, missing: Sequence[StagedColumn]) -> None:
         added = ", ".join(f"ADD COLUMN {column}" for column in self._columns(connection, missing))
