@@ -209,7 +209,7 @@ def shortened(value: object) -> str:
 def same(sent: object, got: object, *, single: bool = False) -> bool:
     """Whether two systems mean the same by two values; `single`: numbers of 32 bits, however many digits they have."""
     if single:
-        return struct.pack("<f", sent) == struct.pack("<f", float(str(got)))
+        return struct.pack("<f", sent + 0.0) == struct.pack("<f", float(str(got)) + 0.0)
     forms = _forms(sent)
     return any(form in forms for form in _forms(got))
 

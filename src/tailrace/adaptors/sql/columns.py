@@ -11,11 +11,10 @@ from __future__ import annotations
 import uuid
 from typing import Any, NamedTuple
 
-import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
-_json = msgspec.json.Encoder(enc_hook=str, decimal_format="string").encode
+from tailrace.adaptors.rows.json_text import finite, to_json
 
 
 class StagedColumn(NamedTuple):
@@ -42,7 +41,7 @@ def staged_form(array: pa.Array[Any]) -> tuple[str, pa.Array[Any]]:
     if isinstance(type, pa.JsonType):
         return "json", array.cast(pa.string())
     if pa.types.is_nested(type):
-        values = [None if value is None else _json(value).decode() for value in array.to_pylist()]
+        values = [None if value is None else to_json(finite(value)).decode() for value in array.to_pylist()]
         return "json", pa.array(values, pa.string())
     return "text", _text(array)
 

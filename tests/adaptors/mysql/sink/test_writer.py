@@ -153,6 +153,19 @@ class TestRefusals:
         assert "column v" in str(caught.value)
         assert sink.ask("SELECT count(*) FROM t") == [(0,)]
 
+    @pytest.mark.parametrize("kind", [pa.float32(), pa.float64()])
+    @pytest.mark.parametrize("count", [FEW, MANY])
+    def test_numbers_that_mysql_does_not_have(self, sink: Place, kind: pa.DataType, count: int) -> None:
+        """MariaDB makes 0 of what a cast does not understand."""
+        for number in (float("nan"), float("inf"), float("-inf")):
+            values = pa.array([1.5] * (count - 1) + [number], kind)
+            with pytest.raises(Rejected, match="column v") as caught:
+                write(sink, rows({"id": pa.array(range(count)), "v": values}))
+            assert caught.value.id == str(count - 1)
+        nested = pa.array([[1.5, float("nan"), float("-inf")]], pa.list_(kind))
+        write(sink, rows({"id": pa.array([1]), "l": nested}), alter=True)
+        assert json.loads(sink.ask("SELECT l FROM t")[0][0]) == [1.5, "NaN", "-Infinity"]
+
     def test_another_unique_index_changes_no_other_row(self, sink: Place) -> None:
         sink.run("CREATE TABLE t (id int PRIMARY KEY, mail varchar(20) UNIQUE)", "INSERT INTO t VALUES (1, 'a')")
         with pytest.raises(Rejected, match="Duplicate"):

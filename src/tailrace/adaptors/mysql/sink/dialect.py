@@ -211,8 +211,6 @@ class MySQLDialect(Dialect):
             return f"UNHEX({staged})"
         if of.kind in _CHARACTERS:  # a column of nulls has no character set
             return f"CONVERT({staged} USING utf8mb4) COLLATE {_utf8(of)}"
-        if of.kind in ("float", "double") and kind in _NUMBERS:
-            return f"({staged} + 0e0)"
         return _STORED.get(of.kind, "{}").format(staged)
 
     def compared(self, staged: str, kind: str, of: TargetColumn) -> str:
