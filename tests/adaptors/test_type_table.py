@@ -1,6 +1,7 @@
 """Every type of every source in every sink, as docs/guide/types.md has it.
 
-`TAILRACE_WRITE_TYPES=1 pytest -m soak tests/adaptors/test_type_table.py` writes the page; what it then says must be right."""
+`TAILRACE_WRITE_TYPES=1 pytest -m soak tests/adaptors/test_type_table.py` writes the page; what it then says must be
+right."""
 
 from __future__ import annotations
 
