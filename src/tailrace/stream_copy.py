@@ -87,6 +87,8 @@ class StreamCopy:
         else:
             self._stream, self._item = self._resumed(engine, item), item
         self._stored_at = time.monotonic()
+        self._cut_off = False
+        """Whether a batch was begun that an error or Ctrl-C has cut off: the stream is ahead of what is stored."""
 
     def _begun(self) -> Steps[Item]:
         """Store where the copy begins, so that a start at "latest" is the same place after a crash."""
@@ -164,7 +166,20 @@ class StreamCopy:
 
     # -- within
     def _batch(self) -> int | None:
-        """Copy the next changes: how many, 0 if another process was quicker; None if there are none right now."""
+        """Copy the next changes: how many, 0 if another process was quicker; None if there are none right now.
+
+        A batch that is cut off by an error may be in the topic or not: the next call goes on behind what is stored."""
+        if self._cut_off:
+            item = self._store.run(guard.read(self._key))
+            assert item is not None
+            self._stream.move_to(item["position"])
+            self._item = item
+        self._cut_off = True
+        copied = self._copy_next()
+        self._cut_off = False
+        return copied
+
+    def _copy_next(self) -> int | None:
         buffer = Buffer(
             self._topic.log.partitions, self._topic.described.settings.max_record_bytes, self._topic.log.next_turn()
         )

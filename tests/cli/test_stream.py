@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 from decimal import Decimal
 from pathlib import Path
 from uuid import uuid4
@@ -184,6 +185,21 @@ def test_following_ends_cleanly_and_leaves_its_token(users: Cli, tmp_path: Path)
         assert terminal.end() == 130
         assert "Traceback" not in terminal.seen
     assert users("stream", "tail", "User", "--from", token).out == ""
+
+
+def test_a_token_is_saved_behind_what_was_printed_and_never_further(users: Cli, tmp_path: Path) -> None:
+    """`| head` takes one line and goes: what it did not get comes again with the next `--from`."""
+    token = tmp_path / "token.json"
+    users("stream", "token", "User", "--from", "trim_horizon", "--save", token)
+    with tailrace.open(users.home) as home:
+        engine = home.engine()
+        engine.bind(User)
+        for n in range(60):
+            engine.save(User(id="busy", email=f"{n:04}" * 1000))  # more in all than a pipe holds
+    command = f"'{PROGRAM}' stream tail User --from '{token}' --save '{token}' --json | head -1 > '{tmp_path / 'out'}'"
+    subprocess.run(["/bin/sh", "-c", command], env=users.env(), timeout=120, check=True)
+    assert (tmp_path / "out").read_text().count("\n") == 1
+    assert users("stream", "tail", "User", "--from", token, "--json").out.count("\n") == 3 + 60
 
 
 @pytest.mark.server

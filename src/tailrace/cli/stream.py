@@ -175,12 +175,11 @@ def tail(
         place = values.place_in_stream(start or "trim_horizon")
         with here.engine().stream(table, place) as stream:
             most = LINES if lines is None and start is None else lines
-            try:
-                _print_present(stream, most, json_too)
-                if follow:
-                    _follow(stream, json_too, save)
-            finally:
-                _save(stream, save)
+            _print_present(stream, most, json_too)
+            sys.stdout.flush()
+            _save(stream, save)  # only now: what an error or Ctrl-C keeps from being printed comes again the next time
+            if follow:
+                _follow(stream, json_too, save)
 
 
 def _print_present(stream: Stream[Record[Any]], most: int | None, json_too: bool) -> None:
@@ -203,7 +202,6 @@ def _print_present(stream: Stream[Record[Any]], most: int | None, json_too: bool
 
 
 def _follow(stream: Stream[Record[Any]], json_too: bool, save: Path | None) -> None:
-    sys.stdout.flush()
     for record in stream.follow():
         _print(record, json_too)
         sys.stdout.flush()

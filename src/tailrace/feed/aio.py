@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
+from collections import deque
+from collections.abc import AsyncIterator, Iterator
 from typing import TYPE_CHECKING, Any
 
 from tailrace.coordination.watch import Wait, watch
@@ -34,6 +35,11 @@ class AsyncFeed:
 
     def __init__(self, feed: Feed) -> None:
         self._feed = feed
+        self._reading: Iterator[list[FeedEvent]] | None = None
+        self._asked: asyncio.Future[list[FeedEvent] | None] | None = None
+        """The next batch.  A task that is cancelled leaves it to the next one that asks: the thread reads on."""
+        self._left: deque[FeedEvent] = deque()
+        """Of a batch that is given event by event, those that were not given yet."""
 
     @property
     def checkpoint(self) -> int:
@@ -42,15 +48,37 @@ class AsyncFeed:
 
     async def batches(self) -> AsyncIterator[list[FeedEvent]]:
         """What there is now, a batch at a time, up to the tail."""
-        batches = self._feed.batches()
-        while (batch := await asyncio.to_thread(next, batches, None)) is not None:
+        if self._left:
+            rest = list(self._left)
+            self._left.clear()
+            yield rest
+        while (batch := await self._next_batch()) is not None:
             yield batch
 
     async def __aiter__(self) -> AsyncIterator[FeedEvent]:
-        """What there is now, an event at a time, up to the tail."""
-        async for batch in self.batches():
-            for event in batch:
-                yield event
+        """What there is now, an event at a time, up to the tail; a loop that was left goes on behind it."""
+        while True:
+            while self._left:
+                yield self._left.popleft()
+            if (batch := await self._next_batch()) is None:
+                return
+            self._left.extend(batch)
+
+    async def _next_batch(self) -> list[FeedEvent] | None:
+        if self._asked is None:
+            self._reading = self._reading or self._feed.batches()
+            self._asked = asyncio.get_running_loop().run_in_executor(None, next, self._reading, None)
+        try:
+            batch = await asyncio.shield(self._asked)
+        except asyncio.CancelledError:
+            raise
+        except BaseException:
+            self._asked = self._reading = None
+            raise
+        self._asked = None
+        if batch is None:
+            self._reading = None
+        return batch
 
     async def follow(self, *, seconds: float | None = None) -> AsyncIterator[FeedEvent]:
         """The events as they come: without end, or for so many seconds."""
@@ -71,6 +99,8 @@ class AsyncFeed:
 
     def close(self) -> None:
         """Give up the threads."""
+        if self._asked is not None:
+            self._asked.add_done_callback(lambda asked: asked.cancelled() or asked.exception())
         self._feed.close()
 
     async def __aenter__(self) -> AsyncFeed:

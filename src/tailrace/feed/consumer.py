@@ -207,11 +207,17 @@ class FeedUnit:
         """The next wanted events, none at the tail."""
         found: list[Row] = []
         while len(found) < MOST_READ:
-            if not self._entries:
-                self._entries.extend(self._feed.page())
+            try:
+                if not self._entries:
+                    self._entries.extend(self._feed.page())
                 if not self._entries:
                     break
-            found += self._rows(self._entries.popleft())
+                found += self._rows(self._entries[0])
+            except Exception:
+                if found:  # they are handled first; what cannot be read is read again by the next call
+                    break
+                raise
+            self._entries.popleft()
         if not found:
             self._check_place()
         return found
@@ -223,10 +229,10 @@ class FeedUnit:
             raise UnitMoved
 
     def _rows(self, entry: SpanBatch) -> list[Row]:
+        """The wanted events of a batch.  If they cannot be read, the place stays before it."""
         before, done = self._read.checkpoint, self._within
-        self._within = 0
         rows = [(n, event) for n, event in self._feed.numbered(entry) if n >= done]
-        self._read = FeedProgress(entry.checkpoint)
+        self._within, self._read = 0, FeedProgress(entry.checkpoint)
         self._feed.checkpoint = entry.checkpoint
         last = len(rows) - 1
         return [

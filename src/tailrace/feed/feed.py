@@ -132,6 +132,7 @@ class Feed:
 
     def batches(self, until: int | None = None) -> Iterator[list[FeedEvent]]:
         """What there is now, a batch at a time, up to the tail or to a checkpoint; a batch has at least one event."""
+        yield from self._rest()
         while True:
             if not self._entries:
                 self._entries.extend(self.page())
@@ -145,6 +146,13 @@ class Feed:
             if found:
                 yield found
             self.checkpoint = entry.checkpoint
+
+    def _rest(self) -> Iterator[list[FeedEvent]]:
+        """What a loop over single events has left of its batch."""
+        if self._left:
+            rest = list(self._left)
+            self._left.clear()
+            yield rest
 
     def __iter__(self) -> Iterator[FeedEvent]:
         """What there is now, an event at a time, up to the tail; a loop that was left goes on behind it."""

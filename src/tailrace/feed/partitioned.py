@@ -26,6 +26,7 @@ class PartitionedFeed(Feed):
         """What there is now, a batch of each partition in turn, up to the tail of each."""
         if until is not None:
             raise BadInput("a checkpoint is a place in one partition of the feed; read one: feed(…, partition=0)")
+        yield from self._rest()
         reading = [part.batches() for part in self._parts]
         while reading:
             for one in list(reading):

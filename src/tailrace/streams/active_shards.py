@@ -82,11 +82,21 @@ class ActiveShards:
             self.ask_round()
         return self._merge.first() if self._merge else None
 
+    def ready(self) -> ShardReader | None:
+        """The shard whose head goes next, if the service need not be asked before."""
+        return self._merge.first() if self._merge and self._merge.first().answered <= self._silent else None
+
     def take(self, most: int) -> list[Change]:
-        """The next changes, in order, up to so many, counted as delivered; fewer at the end of what there is now."""
+        """The next changes, in order, up to so many, counted as delivered; fewer at the end of what there is now, and
+        where the service fails: then the next call fails, if it does so still."""
         taken: list[Change] = []
         while len(taken) < most:
-            reader = self.first()
+            try:
+                reader = self.first()
+            except Exception:
+                if taken:
+                    break
+                raise
             if reader is None:
                 break
             taken += reader.take_many(self._merge.run(most - len(taken)))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 if TYPE_CHECKING:
@@ -38,7 +38,9 @@ class ChangeFollower(Iterator[R], AsyncIterator[R], Generic[R]):
         return self
 
     async def __anext__(self) -> R:
-        while (record := await asyncio.to_thread(next, self._stream)) is None:
+        while (record := self._stream.next_ready()) is None:
+            if await _in_thread(self._stream.ask):
+                continue
             if (wait := self._wait()) is None:
                 raise StopAsyncIteration
             await asyncio.sleep(wait)
@@ -52,3 +54,15 @@ class ChangeFollower(Iterator[R], AsyncIterator[R], Generic[R]):
             return None
         self._pause = min(self._pause * 1.5, self._longest)
         return min(self._pause, left)
+
+
+async def _in_thread(ask: Callable[[], bool]) -> bool:
+    """Ask in a thread.  A task that is cancelled meanwhile ends once the answer is there: until then the thread uses
+    the stream, which nothing else may."""
+    asked = asyncio.get_running_loop().run_in_executor(None, ask)
+    try:
+        return await asyncio.shield(asked)
+    except asyncio.CancelledError:
+        await asyncio.wait([asked])
+        asked.exception()  # the next question meets it again
+        raise

@@ -74,6 +74,8 @@ class Stream(Iterator[R | None], Generic[R]):
         self.skipped = 0
         """How many changes were left out because their items do not fit the model."""
         self._pool: ThreadPoolExecutor | None = None
+        self._cut_off: JSON | None = None
+        """Where a batch began that is being read, or that an error or Ctrl-C has cut off."""
         self.move_to(position)
 
     # -- reading
@@ -81,20 +83,31 @@ class Stream(Iterator[R | None], Generic[R]):
         """The next change, or None if there is none right now; asks the service only when that is needed.
 
         `BadItem` if an item does not fit the model: the stream then stands before it, unless bad items are skipped."""
-        while True:
-            reader = self._active.first()
-            if reader is None:
+        while (record := self.next_ready()) is None:
+            if not self.ask():
                 return None
+        return record
+
+    def ask(self) -> bool:
+        """Ask the service, if that is needed, for the next change; False if there is none right now."""
+        if self._cut_off is not None:
+            self.move_to(self._cut_off)
+        return self._active.first() is not None
+
+    def next_ready(self) -> R | None:
+        """The next change that can be given without asking the service; None: `ask` first."""
+        while self._cut_off is None and (reader := self._active.ready()) is not None:
             try:
-                made = self._make(reader.buffer[0])
+                record = self._make(reader.buffer[0])
             except BadItem as error:
                 if self._bad_items == "raise":
                     raise
                 self._skip(error)
                 self._active.take_first(reader)
-                continue
-            self._active.take_first(reader)
-            return made
+            else:
+                self._active.take_first(reader)
+                return record
+        return None
 
     def batches(self, max_records: int = BATCH) -> Iterator[pa.RecordBatch]:
         """What there is now, as Arrow: type, created_at, sequence_number, id, and key, new, old, typed by the model.
@@ -107,39 +120,51 @@ class Stream(Iterator[R | None], Generic[R]):
             raise NotReady("this stream was made without columns; engine.stream(…) makes one that gives Arrow batches")
         columns = self._columns()
         while True:
-            before = self.token
-            changes = self._active.take(max_records)
+            changes = self._begin_batch(max_records)
             if not changes:
+                self._cut_off = None
                 return
             try:
                 batch = columns(changes)
             except UNFIT:
-                self.move_to(before)
+                assert self._cut_off is not None
+                self.move_to(self._cut_off)
+                self._cut_off = self.token
                 yield from self._fitting(len(changes), columns)
             else:
+                self._cut_off = None
                 yield batch
 
     def _fitting(self, most: int, columns: Columns) -> Iterator[pa.RecordBatch]:
         """Of the next changes, one of which does not fit, those before it, and then `BadItem`; or all that fit."""
         fit: list[Change] = []
-        while len(fit) < most:
-            reader = self._active.first()
+        unfit: BadItem | None = None
+        for _ in range(most):
+            try:
+                reader = self._active.first()
+            except Exception:
+                if fit:
+                    break
+                raise
             if reader is None:
                 break
             try:
                 self._make(reader.buffer[0])
                 columns.check(reader.buffer[0], self.table)
+                fit.append(reader.buffer[0])
             except BadItem as error:
                 if self._bad_items == "raise":
-                    if fit:
-                        yield columns(fit)
-                    raise
+                    unfit = error
+                    break
                 self._skip(error)
-            else:
-                fit.append(reader.buffer[0])
             self._active.take_first(reader)
         if fit:
-            yield columns(fit)
+            batch = columns(fit)
+            self._cut_off = None
+            yield batch
+        self._cut_off = None
+        if unfit is not None:
+            raise unfit
 
     def _skip(self, error: BadItem) -> None:
         self.skipped += 1
@@ -154,6 +179,8 @@ class Stream(Iterator[R | None], Generic[R]):
     @property
     def token(self) -> JSON:
         """Where this stream stands, behind the last change it gave: JSON for `move_to`, in this process or another."""
+        if self._cut_off is not None:
+            return self._cut_off
         places = tuple(reader.place for reader in self._active.readers.values())
         return Token(self.table, self._changes.stream, places, int(self._changes.time())).encode()
 
@@ -164,30 +191,46 @@ class Stream(Iterator[R | None], Generic[R]):
 
     def take(self, most: int) -> list[Change]:
         """The next changes, up to so many, as they are in storage and not as `make` makes them; none: nothing new."""
-        return self._active.take(most)
+        taken = self._begin_batch(most)
+        self._cut_off = None
+        return taken
+
+    def _begin_batch(self, most: int) -> list[Change]:
+        """The next changes.  Until the batch is given, the stream stands where it began: `_cut_off`."""
+        if self._cut_off is not None:
+            self.move_to(self._cut_off)
+        self._cut_off = self.token
+        try:
+            return self._active.take(most)
+        except Exception:
+            self._cut_off = None  # none was taken
+            raise
 
     def skip(self, most: int) -> int:
         """Pass over the next changes, up to so many, as if they had been delivered; how many there were."""
         return len(self.take(most))
 
     def move_to(self, position: Start) -> None:
-        """Go to either end, to a time (its second included), or to where a token was taken."""
+        """Go to either end, to a time (its second included), or to where a token was taken.
+
+        If that fails, the stream stays where it was."""
         now = self._changes.time()
         pool = self._executor if self._threads > 1 else None
-        self._active = ActiveShards(
+        active = ActiveShards(
             self._changes, self.table, self._page, self._patience, self._clock, pool, heartbeat=self._automatic
         )
         match position:
             case "trim_horizon":
-                self._active.begin_ready()
+                active.begin_ready()
             case "latest":
-                self._begin_latest(now)
+                self._begin_latest(active, now)
             case datetime():
-                self._begin_at(position, now)
+                self._begin_at(active, position, now)
             case Mapping():
-                self._resume(decode(position, self.table, self._changes.stream), now)
+                self._resume(active, decode(position, self.table, self._changes.stream), now)
             case _:
                 raise bad_start(position)
+        self._active, self._cut_off = active, None
 
     @property
     def trimmed(self) -> list[str]:
@@ -223,18 +266,18 @@ class Stream(Iterator[R | None], Generic[R]):
         self.close()
 
     # -- beginning
-    def _begin_latest(self, now: float) -> None:
-        for place in latest_places(self._active.lineage, self._changes, self._active.ask, now):
-            self._active.begin(place, fresh=True).open()
+    def _begin_latest(self, active: ActiveShards, now: float) -> None:
+        for place in latest_places(active.lineage, self._changes, active.ask, now):
+            active.begin(place, fresh=True).open()
 
-    def _begin_at(self, moment: datetime, now: float) -> None:
+    def _begin_at(self, active: ActiveShards, moment: datetime, now: float) -> None:
         second = second_of(moment)
         if second > now:
-            self._begin_latest(now)
+            self._begin_latest(active, now)
         else:
-            self._active.begin_ready(second * 1000)
+            active.begin_ready(second * 1000)
 
-    def _resume(self, token: Token, now: float) -> None:
+    def _resume(self, active: ActiveShards, token: Token, now: float) -> None:
         if token.at - now > AHEAD_SECONDS and any(place.after is None for place in token.shards):
             raise BadToken(
                 f"the token was taken {(token.at - now) / 60:.0f} minutes from now, by the clock of the service: the "
@@ -242,9 +285,9 @@ class Stream(Iterator[R | None], Generic[R]):
                 'Start at "trim_horizon", and compare with the table itself'
             )
         check_age(token, now)
-        for place in self._active.lineage.resume(token.shards):
-            self._active.begin(place)
+        for place in active.lineage.resume(token.shards):
+            active.begin(place)
         for place in token.shards:
-            if place.shard not in self._active.readers:
-                self._active.note_trimmed(place.shard)
-        self._active.begin_ready()
+            if place.shard not in active.readers:
+                active.note_trimmed(place.shard)
+        active.begin_ready()

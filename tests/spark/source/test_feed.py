@@ -9,7 +9,7 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
-from tailrace.errors import BadInput, BadSetting
+from tailrace.errors import BadInput, BadSetting, OutOfRange
 from tailrace.events import Event
 from tailrace.feed.checkpoint import checkpoint, place
 from tailrace.feed.epoch import EpochLimits
@@ -76,6 +76,22 @@ def test_offsets_of_a_stream_are_checkpoints(home: Home) -> None:
         assert where(rows_between(reader, start, end)) == {f"S-{n}": [0, 1] for n in range(3)}
     after = reader.latestOffset(end, ReadAllAvailable())
     assert where(rows_between(reader, end, after)) == {f"S-{n}": [2] for n in range(3)}
+
+
+def test_a_checkpoint_that_the_feed_does_not_reach_is_refused(home: Home) -> None:
+    """The home was restored from a backup: its feed ends before the place where the query stands."""
+    append(home, 6)
+    home.events().catch_up()
+    with pytest.raises(OutOfRange, match="beyond the tail"):
+        batch(home, feed="events", startingCheckpoint="999")
+    found = source(home, feed="events")
+    for ends in (False, True):
+        reader = travelled(found.streamReader(found.schema()))
+        if ends:
+            reader.prepareForTriggerAvailableNow()
+        with pytest.raises(OutOfRange, match="beyond the tail"):
+            reader.latestOffset({"0": 999}, ReadAllAvailable())
+        assert reader.latestOffset({"0": checkpoint(1, 0)}, ReadAllAvailable()) == {"0": checkpoint(1, 0)}
 
 
 def test_in_spark(spark: SparkSession, home: Home, tmp_path: Path) -> None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import socket
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
@@ -131,7 +130,7 @@ class StreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             token = stream.token
         if self.left is not None:
             self.left -= found
-        old = time.time() - start["at"] > TOKEN_SECONDS and not self.ends
+        old = token["at"] - start["at"] > TOKEN_SECONDS and not self.ends
         return token if found or old else start
 
     def _count(self, start: JSON) -> int:

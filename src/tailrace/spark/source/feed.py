@@ -21,6 +21,7 @@ from pyspark.sql.types import BinaryType, IntegerType, LongType, StringType, Str
 from tailrace.errors import BadSetting
 from tailrace.feed.checkpoint import after_epoch, place
 from tailrace.feed.feed import Feed, FeedEvent, wanted
+from tailrace.feed.reading import IndexReader
 from tailrace.feed.store import FedEvents
 from tailrace.spark.runtime.homes import check_reach, home_at
 from tailrace.spark.short_errors import short_errors
@@ -90,7 +91,8 @@ class FeedReader(DataSourceReader):
     def partitions(self) -> list[FeedTask]:
         """The tasks."""
         self.events.catch_up()
-        return [part for q, end in self.tails().items() for part in parts(q, self.first, end)]
+        start = dict.fromkeys(self.tails(), self.first)
+        return [part for q, end in self.ends(start).items() for part in parts(q, self.first, end)]
 
     @property
     def events(self) -> FedEvents:
@@ -100,6 +102,16 @@ class FeedReader(DataSourceReader):
     def tails(self) -> dict[int, int]:
         """The checkpoint at the tail of each partition."""
         return {one.partition: one.checkpoint for one in self.events.index_status().partitions}
+
+    def ends(self, start: dict[int, int]) -> dict[int, int]:
+        """Where there is nothing more to read in each partition; `OutOfRange` if the feed does not reach its start: its
+        home was restored from a backup, say."""
+        found = {}
+        for q, tail in self.tails().items():
+            if start.get(q, 0) > tail:
+                self.events.store.run(IndexReader(q, start[q]).check_start())
+            found[q] = max(start.get(q, 0), tail)
+        return found
 
     def read(self, partition: Any) -> Iterator[pa.RecordBatch]:
         """The rows of one task."""
@@ -128,6 +140,7 @@ class FeedStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(self, url: str, reading: FeedReading) -> None:
         self.batch = FeedReader(url, reading)
         self.target: dict[str, int] | None = None
+        self.ends = False
 
     def initialOffset(self) -> dict[str, int]:
         """Where a new query begins: the first event, unless an option says otherwise."""
@@ -142,15 +155,16 @@ class FeedStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self.target is not None:
             return self.target
         self.batch.events._start_indexing()
-        return self._tails()
-
-    def _tails(self) -> dict[str, int]:
-        return {str(q): end for q, end in self.batch.tails().items()}
+        ends = self.batch.ends({int(q): checkpoint for q, checkpoint in start.items()})
+        found = {str(q): end for q, end in ends.items()}
+        if self.ends:
+            self.target = found
+        return found
 
     def prepareForTriggerAvailableNow(self) -> None:
         """What is there now is all there is to read."""
         self.batch.events.catch_up()
-        self.target = self._tails()
+        self.ends = True
 
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[FeedTask]:
         """The tasks of one batch."""
