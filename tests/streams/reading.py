@@ -8,7 +8,7 @@ from collections import defaultdict
 from collections.abc import Callable
 from itertools import pairwise
 
-from tailrace.errors import Throttled
+from tailrace.errors import Throttled, Unavailable
 from tailrace.storage.changes import Change, Changes, Read, Shard, Start
 from tailrace.storage.tables import Key
 from tailrace.streams.patience import Patience
@@ -83,7 +83,8 @@ def check(changes: Changes) -> Changes:
 
 
 def schedule(seed: int, through: Callable[[Changes], Changes] = lambda changes: changes, threads: int = 1) -> None:
-    """One life: what was read, over all restarts, is what happened, in an order that respects items and lineage.
+    """One life: what was read, over all restarts and refusals, is what happened, in an order that respects items and
+    lineage.
 
     `through` gives the reader's way to the stream, its own or one over a network."""
     rng = random.Random(seed)
@@ -111,25 +112,36 @@ def schedule(seed: int, through: Callable[[Changes], Changes] = lambda changes: 
             stream = opened(seen, clock, stream.token, rng, threads)
         elif rng.random() < 0.05:
             stream.heartbeat()
-        elif change := next(stream):
-            found.append(change)
+        else:
+            found += given(stream, rng)
         service.stir()
     service.quiet = True
     for _ in range(60):
         clock.move(2)
-        while change := next(stream):
-            found.append(change)
+        while more := given(stream, rng):
+            found += more
         if rng.random() < 0.2:
             stream = opened(seen, clock, stream.token, rng, threads)
     compare(found, changes, known if latest else 0)
 
 
+def given(stream: Stream[Change], rng: random.Random) -> list[Change]:
+    """The next change, or some at once; none if there is none or the service refuses: the reader goes on later."""
+    try:
+        if rng.random() < 0.3:
+            return stream.take(rng.randint(1, 6))
+        return [change] if (change := next(stream)) else []
+    except Unavailable:
+        return []
+
+
 def opened(
     changes: Changes, clock: ManualClock, position: object, rng: random.Random, threads: int = 1
 ) -> Stream[Change]:
+    patience = rng.choice([0, 1e9])
     return Stream(
         changes, position, table="t", make=lambda change: change, page=rng.choice([1, 2, 1000]), threads=threads,
-        clock=clock.monotonic, patience=Patience(1e9, clock.monotonic, clock.move, rng),
+        clock=clock.monotonic, patience=Patience(patience, clock.monotonic, clock.move, rng),
     )  # type: ignore[arg-type]  # fmt: skip
 
 

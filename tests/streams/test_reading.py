@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from tailrace.storage.changes import Change
 from tailrace.streams.active_shards import ActiveShards
 from tailrace.streams.lineage import Lineage
 from tailrace.streams.shard import ShardReader
@@ -79,6 +80,15 @@ def _exhausted_drops_page(self: ShardReader, limit: int) -> None:
         self.buffer.clear()
 
 
+def _take_or_nothing(self: ActiveShards, most: int) -> list[Change]:
+    """A batch that an error cuts off is thrown away."""
+    taken: list[Change] = []
+    while len(taken) < most and (reader := self.first()) is not None:
+        taken.append(reader.buffer[0])
+        self.take_first(reader)
+    return taken
+
+
 _token = Stream.token.fget  # type: ignore[attr-defined]
 _keep, _read, _resume = ShardReader._keep, ShardReader._read, Lineage.resume
 
@@ -90,6 +100,7 @@ MUTANTS: dict[str, Patch] = {
     "a page sorted by time": _patched(ShardReader, "_keep", _sorted_page),
     "ancestors read again": _patched(Lineage, "resume", _resume_without_ancestors),
     "the last page of a closed shard dropped": _patched(ShardReader, "_read", _exhausted_drops_page),
+    "batches that are cut off thrown away": _patched(ActiveShards, "take", _take_or_nothing),
     "new shards never begun": _patched(ActiveShards, "begin_ready", lambda self, *_, **__: None),
 }
 

@@ -72,13 +72,17 @@ def validate(store: Store, told: Callable[[int], object] = lambda _: None) -> Va
     there = _stored(store, told)
     found = Validation(len(there), sum(end - first for first, end in there.values()))
     known: dict[str, list[tuple[int, int]]] = {}
+    indexed = 0
     try:
         for stream, first, end in _indexed(store):
-            known.setdefault(stream, []).append((first, end))
-            found = replace(found, indexed=found.indexed + end - first)
-            told(found.events + found.indexed)
+            spans = known.setdefault(stream, [])
+            joined = spans.pop()[0] if spans and spans[-1][1] == first else first
+            spans.append((joined, end))
+            indexed += end - first
+            told(found.events + indexed)
     except Damaged as error:
         found = replace(found, damaged=str(error))
+    found = replace(found, indexed=indexed)
     behind: list[EventRange] = []
     holes: list[EventRange] = []
     unknown: list[EventRange] = []

@@ -29,12 +29,12 @@ from tailrace.storage.keys import KeySchema
 from tailrace.storage.tables import Item
 from tailrace.streams.document import encode, plain
 from tailrace.streams.model import Model
+from tailrace.streams.record import KINDS
 from tailrace.streams.values import MISSING, Field
 
 UNFIT = (pa.ArrowException, KeyError, TypeError, ValueError, ArithmeticError)
 """What it raises if some item does not fit the columns."""
 STAMP = pa.timestamp("us", "UTC")
-KINDS = {"INSERT": "insert", "MODIFY": "modify", "REMOVE": "remove"}
 
 
 class Form(NamedTuple):

@@ -80,11 +80,8 @@ class Model(Generic[T]):
         self.range = _only_one(kind, "range", self.fields)
         if self.hash is None:
             raise BadModel(f"{kind.__name__} has no hash key; mark one of its fields: `id: UUID = hash_key()`")
-
-    @property
-    def keys(self) -> tuple[Field, ...]:
+        self.keys: tuple[Field, ...] = tuple(field for field in (self.hash, self.range) if field is not None)
         """The fields that are the key."""
-        return tuple(field for field in (self.hash, self.range) if field is not None)
 
     def dump(self, instance: T) -> dict[str, Value]:
         """The item that an instance is stored as, key included; `MISSING` for attributes that are left out."""
@@ -123,7 +120,7 @@ class Model(Generic[T]):
 
     def load_key(self, item: Mapping[str, Value]) -> dict[str, Any]:
         """The key of an item, in the model's types."""
-        return {field.name: field.stored.load(item[field.name]) for field in self.keys}
+        return {name: how.load(item[name]) for name, how, _ in self.keys}
 
 
 def _only_one(kind: type, role: str, fields: tuple[Field, ...]) -> Field | None:

@@ -2,37 +2,38 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Generic, Literal, TypeVar
+from typing import Any, Generic, Literal, TypeAlias, TypeVar
+
+from msgspec import Struct
 
 from tailrace.storage.changes import Change
 
 T = TypeVar("T")
 
+Kind: TypeAlias = Literal["insert", "modify", "remove"]
+KINDS: dict[str, Kind] = {"INSERT": "insert", "MODIFY": "modify", "REMOVE": "remove"}
+"""What a change's kind is called in records."""
 
-class Named:
+
+class Named(Struct, frozen=True):
     """Lets fields be read as items, too."""
 
-    __slots__ = ()
-
     def __getitem__(self, name: str) -> Any:
-        if name not in self.__dataclass_fields__:  # type: ignore[attr-defined]
+        if name not in self.__struct_fields__:
             raise KeyError(name)
         return getattr(self, name)
 
 
-@dataclass(frozen=True, slots=True)
-class EventInfo(Named):
+class EventInfo(Named, frozen=True, gc=False):
     """What kind of change it was, and its id."""
 
     id: str
-    type: Literal["insert", "modify", "remove"]
+    type: Kind
     version: str
 
 
-@dataclass(frozen=True, slots=True)
-class Meta(Named):
+class Meta(Named, frozen=True, gc=False):
     """When a change happened, and where it stands in its shard."""
 
     created_at: datetime
@@ -40,8 +41,7 @@ class Meta(Named):
     event: EventInfo
 
 
-@dataclass(frozen=True, slots=True)
-class Record(Named, Generic[T]):
+class Record(Named, Generic[T], frozen=True):
     """One change of one item.  Parts that the table's stream leaves out are None."""
 
     key: dict[str, Any]
@@ -52,5 +52,4 @@ class Record(Named, Generic[T]):
 
 def meta_of(change: Change) -> Meta:
     """What is known about a change beside the item."""
-    kind: Any = change.kind.lower()
-    return Meta(change.created_at, change.sequence, EventInfo(change.id, kind, change.version))
+    return Meta(change.created_at, change.sequence, EventInfo(change.id, KINDS[change.kind], change.version))

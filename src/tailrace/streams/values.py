@@ -136,6 +136,8 @@ def plain(value: Any) -> Value:
 # --- the types ------------------------------------------------------------------------------------------------------
 def _exactly(kind: type) -> Callable[[Any], Any]:
     def checked(value: Any) -> Any:
+        if type(value) is kind:
+            return value
         if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
             raise TypeError(f"must be {_article(kind.__name__)}, not {value!r:.60}")
         return value
@@ -155,6 +157,8 @@ def _int_dump(value: Any) -> Value:
 
 
 def _int_load(value: Value) -> int:
+    if type(value) is int:
+        return value
     if isinstance(value, bool) or not isinstance(value, (int, Decimal)) or value != int(value):
         raise ValueError(f"must be a whole number, not {value!r:.60}")
     return int(value)
@@ -323,7 +327,7 @@ def dump_fields(fields: tuple[Field, ...], value: Any) -> dict[str, Value]:
 def load_fields(kind: type, fields: tuple[Field, ...], item: Mapping[str, Value]) -> Any:
     """The instance of a dataclass that an item's attributes make; attributes that are no fields do not count."""
     try:
-        return kind(**{field.name: field.stored.load(item[field.name]) for field in fields})
+        return kind(**{name: how.load(item[name]) for name, how, _ in fields})
     except (LookupError, ValueError, TypeError, ArithmeticError):
         return _load_each(kind, fields, item)
 

@@ -135,7 +135,7 @@ class StreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _count(self, start: JSON) -> int:
         with _opened(self.batch.url, self.batch.reading.stream, start) as stream:
-            return stream.skip(ALL)
+            return sum(iter(lambda: stream.skip(ALL), 0))
 
     def prepareForTriggerAvailableNow(self) -> None:
         """What is there now is all there is to read."""
