@@ -55,7 +55,7 @@ def question(quick: bool) -> Question:
         name="change_streams",
         title="a table's changes read from the beginning",
         note=f"{count:,} changes with new and old images. All read the same simulated stream service over HTTP, a "
-        "process of its own that answers with up to 1,000 changes.",
+        "process of its own that answers with up to 1,000 changes, which it has encoded before.",
         sides=sides,
         figures=[ONE, EIGHT],
         base=NEXT,
@@ -179,6 +179,7 @@ def serve(shards: int, count: int) -> None:
     from tailrace.testing import StreamService
 
     with StreamService({"users": filled(shards, count)}, schema=NAMES) as service:
+        service.prepare()
         print(service.url, flush=True)
         sys.stdin.read()
 
@@ -199,7 +200,11 @@ def read(how: str, url: str, count: int) -> None:
     session = boto3.Session(aws_access_key_id="k", aws_secret_access_key="s", region_name="us-east-1")
     engine = Engine(OnDynamo(open_table("users", home=url, session=session, endpoint=url)))
     engine.bind(User)
-    import tailrace.streams.arrow  # noqa: F401  (its import is no part of the time)
+    import pyarrow as pa
+
+    import tailrace.streams.arrow  # noqa: F401  (its import is no part of the time, nor what the first array loads)
+
+    pa.array([0])
 
     stream: Any = engine.stream(User, "trim_horizon")
 

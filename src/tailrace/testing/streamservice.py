@@ -70,6 +70,16 @@ class StreamService:
         """The ARN of a table's stream."""
         return f"arn:aws:dynamodb:us-east-1:000000000000:table/{table}/stream/{stream}"
 
+    def prepare(self) -> None:
+        """Encode every record there is now, so that no client has to wait for it."""
+        for _, changes in self._streams.values():
+            for shard in changes.shards():
+                iterator: str | None = changes.iterator(shard.id, "TRIM_HORIZON")
+                while iterator is not None and (read := changes.read(iterator)).changes:
+                    for change in read.changes:
+                        self._record(change, changes)
+                    iterator = read.next
+
     def close(self) -> None:
         """Stop serving."""
         self._server.shutdown()
