@@ -16,7 +16,7 @@ from typing import Any
 
 from tailrace.coordination import guard
 from tailrace.coordination.rules import rules
-from tailrace.errors import BadToken, PositionLost
+from tailrace.errors import BadToken, PositionLost, TooLarge
 from tailrace.log.record import Mode, Op, attributes
 from tailrace.log.topic import Topic
 from tailrace.log.write.buffer import Buffer
@@ -179,18 +179,30 @@ class StreamCopy:
         self._cut_off = False
         return copied
 
-    def _copy_next(self) -> int | None:
-        buffer = Buffer(
-            self._topic.log.partitions, self._topic.described.settings.max_record_bytes, self._topic.log.next_turn()
-        )
-        while buffer.rows < MAX_RECORDS and buffer.size < MAX_BYTES and (record := next(self._stream)) is not None:
-            change = document(record)
-            value = encode({"table": self._table, **change})
-            marks = attributes(Mode.SYNC, OPS[record.meta.event.type])
-            buffer.add(encode(change["key"]), value, change["meta"]["created_at"], None, marks)
+    def _copy_next(self, most: int | None = None) -> int | None:
+        """Copy up to so many.  What comes before a change that cannot be read or copied is copied first: then the next
+        call meets the error."""
+        settings = self._topic.described.settings
+        buffer = Buffer(self._topic.log.partitions, settings.max_record_bytes, self._topic.log.next_turn())
+        while buffer.rows < (most or MAX_RECORDS) and buffer.size < MAX_BYTES:
+            try:
+                record = next(self._stream)
+            except Exception:
+                if buffer.rows:
+                    break
+                raise
+            if record is None:
+                break
+            try:
+                self._add(buffer, record)
+            except Exception:
+                if not buffer.rows:
+                    raise
+                self._stream.move_to(self._item["position"])
+                return self._copy_next(buffer.rows)
         if not buffer.rows:
             return None
-        chunk = buffer.encode(self._topic.described.settings.compression)
+        chunk = buffer.encode(settings.compression)
         placed = self._store.run(place(self._topic.log, chunk))
         progress = CopyProgress(self._key, self._item, self._stream.token, buffer.rows)
         won, item = self._store.run(commit_guarded([placed], progress))
@@ -199,6 +211,15 @@ class StreamCopy:
         if not won:
             self._stream.move_to(self._item["position"])
         return buffer.rows if won else 0
+
+    def _add(self, buffer: Buffer, record: Record[dict[str, Any]]) -> None:
+        change = document(record)
+        key, value = encode(change["key"]), encode({"table": self._table, **change})
+        marks = attributes(Mode.SYNC, OPS[record.meta.event.type])
+        try:
+            buffer.add(key, value, change["meta"]["created_at"], None, marks)
+        except TooLarge as error:
+            raise TooLarge(f"the change of item {key.decode():.200} of table {self._table!r}: {error}") from None
 
     def _store_token(self) -> None:
         """Store where the stream stands though nothing was copied."""

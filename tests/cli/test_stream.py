@@ -184,7 +184,8 @@ def test_following_ends_cleanly_and_leaves_its_token(users: Cli, tmp_path: Path)
         terminal.interrupt()
         assert terminal.end() == 130
         assert "Traceback" not in terminal.seen
-    assert users("stream", "tail", "User", "--from", token).out == ""
+    again = users("stream", "tail", "User", "--from", token)
+    assert (again.out, again.err) == ("", "table 'User' has no changes from there on\n")
 
 
 def test_a_token_is_saved_behind_what_was_printed_and_never_further(users: Cli, tmp_path: Path) -> None:

@@ -186,8 +186,12 @@ def _print_present(stream: Stream[Record[Any]], most: int | None, json_too: bool
     """Print the changes there are now, or the newest so many of them."""
     present = iter(lambda: next(stream), None)
     if most is None:
+        printed = 0
         for record in present:
             _print(record, json_too)
+            printed += 1
+        if not printed and not json_too:
+            note(f"table {stream.table!r} has no changes from there on")
         return
     kept: deque[Record[Any]] = deque(maxlen=most)
     with Bar(f"reading {stream.table}", 0, "changes") as bar:
