@@ -6,8 +6,8 @@ Read `span` (what an append added), `epoch` (what of it is new), `index` (how it
 `checkpoint` (how it is read), then `feed`, and `indexing`: what keeps the index up to date.  Then `consumer` and
 `checkpoints`: how the processes of a group share the feed, and how far each group is.
 
-Used from outside: feed, store, checkpoint, span, index, indexing, partition, checkpoints, missing, validation, state,
-aio.
+Used from outside: feed, store, checkpoint, span, index, indexing, partition, reading, checkpoints, missing, validation,
+state, aio.
 Read in this order: feed, store, checkpoint, span, epoch, index, indexing, partition, partitioned, reading, consumer,
 checkpoints, status, missing, validation, state, aio.
 """
