@@ -20,6 +20,7 @@ from tests.cli.test_terminal import shown
 from tests.servers import aws
 from tests.servers.aws import new_bucket
 from tests.servers.process import Server
+from tests.streams.test_consumer import until
 
 
 @model(stream={"new", "old"})
@@ -176,11 +177,14 @@ def test_following_ends_cleanly_and_leaves_its_token(users: Cli, tmp_path: Path)
     with Terminal(command, users.env(), columns=100) as terminal:
         before = shown(terminal.wait_for("remove"))
         assert "insert" not in before
+        until(token.exists)
+        at_first = token.read_text()
         with tailrace.open(users.home) as home:
             engine = home.engine()
             engine.bind(User)
             engine.save(User(id="bob", email="b"))
         terminal.wait_for("bob")
+        until(lambda: token.read_text() != at_first)  # it is saved behind what was printed
         terminal.interrupt()
         assert terminal.end() == 130
         assert "Traceback" not in terminal.seen
