@@ -33,6 +33,8 @@ FIRST_PAUSE, LONGEST_PAUSE = 0.2, 15.0
 MOST_SAID = 64 * 1024
 """So many bytes of an answer are read; a longer one ends the connection."""
 SLOT = "{namespace}"
+SHORTEST_SECRET = 6
+"""Characters; what is shorter is in every text."""
 
 
 class Endpoint:
@@ -138,7 +140,7 @@ class Endpoint:
         """What a receiver says, which may repeat what it was sent."""
         settings = self._settings
         for one in (settings.url, settings.secret, settings.authorization, *settings.headers.values()):
-            text = text.replace(one, "***") if one else text
+            text = text.replace(one, "***") if one and len(one) >= SHORTEST_SECRET else text
         return text
 
     def _unreached(self, error: BaseException) -> Exception:
