@@ -25,7 +25,7 @@ from tailrace.log.write.placement import place
 from tailrace.spark import columns
 from tailrace.spark.format import Tailrace
 from tailrace.spark.runtime.homes import home_at
-from tailrace.spark.source.task import BYTES
+from tailrace.spark.source.task import BATCH_BYTES
 from tests.spark.direct import batch, fill, parts, source
 
 DAY = datetime(2026, 1, 1, tzinfo=UTC)
@@ -113,7 +113,7 @@ def test_batches_are_small_enough_that_spark_need_not_wait(home: Home) -> None:
     (task,) = reader.partitions()
     given = list(reader.read(task))
     assert [n for b in given for n in b.column("offset").to_pylist()] == list(range(35_000))
-    assert max(b.nbytes for b in given) < 2 * BYTES
+    assert max(b.nbytes for b in given) < 2 * BATCH_BYTES
     assert len(given) < 20  # those of 100 records together
 
 
