@@ -19,7 +19,7 @@ import tailrace
 from tailrace.log.format import head as heads
 from tailrace.log.upkeep.topic_upkeep import UpkeepResult, tend
 
-heads.FULL = 600
+heads.MAX_ENTRY_BYTES = 600
 home = tailrace.open(sys.argv[1])
 topics = [home.topic(name) for name in ("kept", "compacted")]
 print("ready", flush=True)

@@ -107,7 +107,7 @@ def test_one_that_nobody_uses_any_more_goes(tmp_path: Path, cache: Path, monkeyp
     javas = [a_java(tmp_path / name, "17.0.1") for name in ("used", "unused", "new")]
     paths = [whole(java) for java in javas[:2]]
     for path in paths:
-        os.utime(path, (time.time() - class_archive.UNUSED - 60,) * 2)
+        os.utime(path, (time.time() - class_archive.SECONDS_KEPT_UNUSED - 60,) * 2)
     assert class_archive.used(javas[0])
     class_archive.make(javas[2])
     assert [class_archive.found(java) is not None for java in javas] == [True, False, True]
@@ -131,7 +131,7 @@ def test_a_real_one_and_a_damaged_one(tmp_path: Path) -> None:
     java = java_home()
     maker = class_archive.made_later(java)
     assert maker is not None
-    assert maker.wait(class_archive.LONGEST + 60) == 0
+    assert maker.wait(class_archive.MAX_SECONDS_TO_MAKE + 60) == 0
     job = "from tailrace.spark.session import context; print(context().parallelize([1, 2]).map(str).collect())"
 
     def said() -> str:
