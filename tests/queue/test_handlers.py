@@ -134,7 +134,7 @@ class Mute(Exception):
 
 
 @pytest.mark.parametrize("error", [Mute(), FileNotFoundError("no file \udcff.txt"), ValueError("\ud800")])
-def test_errors_that_cannot_be_told_as_they_are(home: Home, error: Exception) -> None:
+def test_errors_that_cannot_be_told_as_they_are(home: Home, error: Exception, caplog: pytest.LogCaptureFixture) -> None:
     queue, attempts = home.queue("q", shards=1, attempts=2, backoff=0.001), list[int]()
 
     def handler(envelope: Envelope) -> None:
@@ -148,6 +148,7 @@ def test_errors_that_cannot_be_told_as_they_are(home: Home, error: Exception) ->
     (letter,) = queue.dead()
     assert (attempts, type(error).__name__ in letter.reason) == ([1, 2], True)
     assert type(error).__name__ in str(queue.explain(0, 0))
+    assert type(error).__name__ in caplog.text.encode().decode(), "a log file takes it"
 
 
 @pytest.mark.parametrize("after", [-1, float("nan"), float("inf"), "soon", True])

@@ -16,6 +16,7 @@ from typing import Any
 
 from tailrace.errors import HandlerStuck
 from tailrace.queue.consumer import Consumer
+from tailrace.queue.diary import clean
 from tailrace.queue.envelope import RAW, Codec, Envelope
 from tailrace.queue.lanes import Entry
 from tailrace.queue.run import Run
@@ -213,10 +214,21 @@ class HandlerPool:
     def _tell(self, envelope: Envelope, what: str, reason: str, error: BaseException) -> None:
         """Log that an attempt failed; the first time also where in the handler's own code."""
         where = error.with_traceback(_own_frames(error.__traceback__)) if envelope.attempt == 1 else None
+        if where is not None and not _is_unicode(trace := "".join(traceback.format_exception(where))):
+            reason, where = f"{reason}\n{trace}", None  # no file takes it as it is
         _log.warning(
             "queue %s: message %d:%d failed, attempt %d of %d, and %s: %s", self._queue, envelope.shard,
-            envelope.offset, envelope.attempt, self._settings.attempts, what, reason, exc_info=where,
+            envelope.offset, envelope.attempt, self._settings.attempts, what, clean(reason), exc_info=where,
         )  # fmt: skip
+
+
+def _is_unicode(text: str) -> bool:
+    """Whether UTF-8 can say it: names of files that are not come with lone surrogates."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _own_frames(traceback: TracebackType | None) -> TracebackType | None:
