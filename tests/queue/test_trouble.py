@@ -25,12 +25,14 @@ __all__ = ["disk"]
 HOUR = 3600.0
 
 WORKER = """
-    import os, sys, time, tailrace
+    import os, signal, sys, time, tailrace
 
     def handler(envelope):
         if envelope.message == "kill":
             os._exit(7)
         if envelope.message == "hang":
+            while signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+                time.sleep(0.01)  # the main thread is not yet where it takes signals
             print("hangs", flush=True)
             time.sleep(600)
 
