@@ -100,7 +100,7 @@ def post_lines(server: Served, load: Load) -> list[bytes]:
 
 
 def get_lines(server: Served) -> int:
-    """One stream of lines, to what was there when it began."""
+    """One stream of lines: it ends at the records that the topic had when it began."""
     with Connection(server.port) as connection:
         _, body = connection.ask(request("GET", PATH, b"", server.token, Accept=NDJSON_TYPE))
     return sum(line.startswith(b'{"partition"') for line in body.splitlines())

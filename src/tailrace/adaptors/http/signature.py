@@ -4,7 +4,7 @@
     webhook-timestamp   when this attempt was made, in seconds since 1970
     webhook-signature   v1,BASE64: HMAC-SHA256 of "id.timestamp.body"; one for each secret, with a space between
 
-A receiver refuses a timestamp far from its own clock, so that nobody can send an old request again."""
+A receiver refuses a timestamp far from its own clock, so an old request cannot be sent again."""
 
 from __future__ import annotations
 

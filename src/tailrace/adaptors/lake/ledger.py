@@ -60,7 +60,7 @@ class State(msgspec.Struct, frozen=True):
         return Fence(self.epoch, self.offsets, self.claimed)
 
     def changed(self, fence: Fence | None = None, **fields: Any) -> State:
-        """The next state, with a mark of its own: by it one's own write is told from another's."""
+        """The next state, with a new mark: by it a writer knows its own write."""
         if fence is not None:
             offsets = None if fence.offsets is None else dict(fence.offsets)
             fields |= {"epoch": fence.epoch, "offsets": offsets, "claimed": fence.claimed}

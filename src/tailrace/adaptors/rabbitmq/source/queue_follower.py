@@ -171,7 +171,7 @@ class QueueFollower:
 
     # -- the queue
     def _look_at(self) -> None:
-        """See how deep the queue is; say so if somebody else made it less deep."""
+        """Look how many messages the queue holds; report it if another client has removed some."""
         from pika.exceptions import ChannelClosedByBroker
 
         self._looked = time.monotonic()
