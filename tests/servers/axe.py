@@ -2,25 +2,16 @@
 
 from __future__ import annotations
 
-import subprocess
+from functools import partial
 from pathlib import Path
 
-from tests.servers.process import Missing
+from tests.servers import npm
+from tests.servers.kept import PLACE, kept
 
 VERSION = "4.10.3"
-FOLDER = Path(__file__).parents[2] / ".servers" / f"axe-core-{VERSION}"
 
 
 def script() -> Path:
     """The script to put into a page; `Missing` where it cannot be had."""
-    found = FOLDER / "node_modules" / "axe-core" / "axe.min.js"
-    if not found.exists():
-        FOLDER.mkdir(parents=True, exist_ok=True)
-        words = ["npm", "install", "--silent", "--no-save", "--prefix", str(FOLDER), f"axe-core@{VERSION}"]
-        try:
-            done = subprocess.run(words, capture_output=True, text=True, timeout=120)
-        except (OSError, subprocess.TimeoutExpired) as error:
-            raise Missing(f"npm does not run: {error}") from None
-        if done.returncode or not found.exists():
-            raise Missing(f"npm cannot install axe-core {VERSION}: {done.stderr.strip()[-300:]}")
-    return found
+    modules = kept(PLACE / f"axe-core-{VERSION}", partial(npm.install, f"axe-core@{VERSION}"))
+    return modules / "axe-core" / "axe.min.js"

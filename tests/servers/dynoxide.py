@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import shutil
-import subprocess
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
+from tests.servers import npm
 from tests.servers.kept import PLACE, kept
 from tests.servers.process import HOST, Missing, Server, folder, free_ports, listens, running
 
@@ -28,19 +28,7 @@ def dynoxide(data: Path | None = None) -> Iterator[Server]:
 
 def _binary() -> Path:
     """Where the server is; the first call of a checkout installs it."""
-    binary = kept(PLACE / "dynoxide" / VERSION, _install) / PACKAGE / "dynoxide"
+    binary = kept(PLACE / "dynoxide" / VERSION, partial(npm.install, f"{PACKAGE}@{VERSION}")) / PACKAGE / "dynoxide"
     if not binary.exists():
         raise Missing(f"`npm install {PACKAGE}` brought no binary for this machine")
     return binary
-
-
-def _install(made: Path) -> None:
-    npm = shutil.which("npm")
-    if npm is None:
-        raise Missing(f"npm is not there to install {PACKAGE}; install Node.js")
-    flags = ["--ignore-scripts", "--no-audit", "--no-fund", "--no-save", "--prefix", str(made.parent)]
-    command = [npm, "install", *flags, f"{PACKAGE}@{VERSION}"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
-    if done.returncode:
-        raise Missing(f"`npm install {PACKAGE}` failed: {done.stderr.strip()[-300:]}")
-    (made.parent / "node_modules").rename(made)
