@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from tailrace.errors import BadInput, BadToken, PositionLost, Unavailable
-from tailrace.storage.changes import Change
+from tailrace.errors import BadInput, BadToken, NotThere, PositionLost, Unavailable
+from tailrace.storage.changes import Change, Shard
 from tailrace.storage.tables import Key
 from tailrace.streams.patience import Patience
 from tailrace.streams.stream import Stream
@@ -487,6 +487,21 @@ def test_a_stream_that_was_made_again_says_so_after_its_last_record() -> None:
     after = SimulatedChanges().replace()
     with pytest.raises(BadToken, match="another stream"):
         stream_of(after, token)
+
+
+def test_a_stream_that_the_server_has_forgotten_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    def forgotten() -> list[Shard]:
+        raise NotThere("DescribeStream: there is no such stream")
+
+    changes = SimulatedChanges()
+    put(changes, "a", 1)
+    stream = stream_of(changes)
+    assert names(stream) == ["a1"]
+    monkeypatch.setattr(changes, "current", lambda: None)
+    monkeypatch.setattr(changes, "shards", forgotten)
+    changes.clock.move(3600)
+    with pytest.raises(PositionLost, match="it was switched off"):
+        next(stream)
 
 
 @pytest.mark.parametrize(

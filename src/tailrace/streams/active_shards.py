@@ -224,13 +224,17 @@ class ActiveShards:
 
     def _look(self) -> None:
         self._looked = self._clock()
-        self.lineage.look(self.ask(self._changes.shards))
+        try:
+            self.lineage.look(self.ask(self._changes.shards))
+        except NotThere:  # some servers forget a stream as soon as it is switched off
+            self._check_current()
+            raise
 
     def _check_current(self) -> None:
-        """Every shard has ended and none has a child: the stream may have been switched off, or the table dropped."""
+        """Raises `PositionLost` if the stream was switched off or replaced, and `UnknownTable` if the table is gone."""
         if (current := self.ask(self._changes.current)) != self._changes.stream:
             why = "the table has another one by now" if current else "it was switched off; switch it on again"
             raise PositionLost(
-                f"the stream of table {self._table!r} was delivered to its end, and goes on no more: {why}. What "
+                f"the stream of table {self._table!r} has ended, and all of it that is left was delivered: {why}. What "
                 'happened in between is in no stream: start at "trim_horizon", and compare with the table itself'
             )
