@@ -11,9 +11,11 @@ import msgspec
 from starlette.requests import ClientDisconnect, Request
 
 from tailrace.console.problems import Refused
-from tailrace.errors import BadInput
+from tailrace.errors import BadInput, TooLarge
 
 MiB = 1024 * 1024
+MAX_RECORDS = 1_000_000
+"""Records of one append.  Each is an object of more than a hundred bytes, and could have two in the body."""
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
@@ -34,6 +36,21 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     """Threads for what blocks."""
     poll_seconds: float = 1.0
     """How often a home in the cloud is asked whether there is more, while a follower waits for that."""
+
+
+def check_count(records: int) -> None:
+    """Refuse an append of too many records."""
+    if records > MAX_RECORDS:
+        raise TooLarge(f"one append takes at most {MAX_RECORDS:,} records, and none was appended; send fewer at a time")
+
+
+def check_objects(data: bytes) -> None:
+    """Refuse JSON that may become too many objects, before any of them is made."""
+    if (count := data.count(b"{") + data.count(b"[")) > 2 * MAX_RECORDS:
+        raise TooLarge(
+            f"the body has {count:,} opening brackets, and at most {2 * MAX_RECORDS:,} are decoded at a time; send "
+            "less at a time, or as lines of JSON"
+        )
 
 
 def check_wait(seconds: float, limits: Limits) -> float:

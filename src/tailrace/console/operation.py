@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import msgspec
 from starlette.requests import Request
 
+from tailrace.console.limits import check_objects
 from tailrace.console.problems import Refused
 from tailrace.console.security import Principal, Role
 from tailrace.errors import BadInput, nearest
@@ -135,6 +136,7 @@ class Operations:
 # --- decoding ---------------------------------------------------------------------------------------------------------
 def decoded(data: bytes, kind: Any) -> Any:
     """JSON of a type; what does not fit is refused with where, and with the nearest name of an unknown field."""
+    check_objects(data)
     try:
         return msgspec.json.decode(data, type=kind)
     except msgspec.ValidationError as error:

@@ -8,12 +8,15 @@ from __future__ import annotations
 import zlib
 from typing import Any, Literal, TypeAlias, cast
 
-from tailrace.errors import BadSetting, Damaged, NotInstalled, OutOfMemory
+from tailrace.errors import BadSetting, Damaged, NotInstalled, OutOfMemory, TooLarge
 
 Compression: TypeAlias = Literal["none", "deflate", "brotli"]
 RAW, DEFLATE, BROTLI = 0, 1, 2
 MIN_COMPRESSED_BYTES = 48
 COMPRESSIONS = ("none", "deflate", "brotli")
+PIECE_BYTES = 1024 * 1024
+MAX_PAYLOAD_BYTES = 256 * 1024 * 1024
+"""The most bytes of an event's data, or of its meta: an item of 400 KB could be unpacked to any number."""
 
 
 def check_compression(given: str) -> Compression:
@@ -27,6 +30,8 @@ def check_compression(given: str) -> Compression:
 
 def squeeze(data: bytes, how: Compression) -> tuple[int, bytes]:
     """The number of the encoding, and the bytes to store."""
+    if len(data) > MAX_PAYLOAD_BYTES:
+        raise TooLarge(f"an event has {len(data):,} bytes of data or meta; at most {MAX_PAYLOAD_BYTES:,} are stored")
     if len(data) < MIN_COMPRESSED_BYTES or how == "none":
         return RAW, data
     smaller = zlib.compress(data, wbits=-15) if how == "deflate" else _brotli().compress(data, quality=5)
@@ -41,9 +46,9 @@ def expand(encoding: int, data: bytes, stream: str, index: int) -> bytes:
         if encoding == RAW:
             return data
         if encoding == DEFLATE:
-            return zlib.decompress(data, wbits=-15)
+            return _inflated(data)
         if encoding == BROTLI:
-            return bytes(_brotli().decompress(data))
+            return _unbrotlied(data)
     except NotInstalled:
         raise
     except MemoryError as error:
@@ -60,6 +65,32 @@ def expand(encoding: int, data: bytes, stream: str, index: int) -> bytes:
         where=stream,
         position=index,
     )
+
+
+def _inflated(data: bytes) -> bytes:
+    inflater = zlib.decompressobj(wbits=-15)
+    plain = inflater.decompress(data, MAX_PAYLOAD_BYTES + 1)
+    if not inflater.eof:
+        raise _unfinished(len(plain))
+    return plain
+
+
+def _unbrotlied(data: bytes) -> bytes:
+    inflater, parts, size = _brotli().Decompressor(), list[bytes](), 0
+    while size <= MAX_PAYLOAD_BYTES and not inflater.is_finished():
+        parts.append(inflater.process(data, output_buffer_limit=PIECE_BYTES))
+        size, data = size + len(parts[-1]), b""
+        if not parts[-1]:
+            break
+    if not inflater.is_finished():
+        raise _unfinished(size)
+    return b"".join(parts)
+
+
+def _unfinished(size: int) -> ValueError:
+    if size > MAX_PAYLOAD_BYTES:
+        return ValueError(f"it says that it has more than {MAX_PAYLOAD_BYTES:,} bytes, which no writer stores")
+    return ValueError("its end is missing")
 
 
 def _brotli() -> Any:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tailrace.home import Home
 from tailrace.log.format import head as heads
 from tailrace.log.topic import Topic
-from tailrace.log.upkeep.retention_clock import DAY_MS, counted
+from tailrace.log.upkeep.retention_clock import DAY_MS, clock_key, counted
 from tailrace.log.upkeep.scheduler import HomeUpkeep
 from tailrace.log.upkeep.topic_upkeep import UpkeepResult
 from tests.log.driving import simulated_home
@@ -91,14 +91,53 @@ def test_a_clock_that_jumps_counts_a_day_at_most(home: Home) -> None:
     assert left(topic) == 3
 
 
-def test_a_record_brings_the_time_up_at_once(home: Home) -> None:
+def send(topic: Topic, *stamps: int) -> None:
+    """A record a page, with these times."""
+    for stamp in stamps:
+        with topic.producer() as out:
+            out.send(b"k", b"later", timestamp=stamp)
+
+
+def test_records_that_follow_each_other_bring_the_time_up_at_once(home: Home) -> None:
     topic = filled(home, 20 * DAY_MS, 0, retention_ms=WEEK_MS)
-    upkeep(home, now())
-    with topic.producer() as out:
-        out.send(b"k", b"later", timestamp=now() + 10 * DAY_MS)
-        out.flush()
-        out.send(b"k", b"later still", timestamp=now() + 10 * DAY_MS)
-    assert upkeep(home, now() + 10 * DAY_MS).expired_records == 1
+    begin = now()
+    upkeep(home, begin)
+    send(topic, *(begin + day * (DAY_MS - HOUR_MS) for day in range(1, 12)))
+    assert upkeep(home, begin + 11 * (DAY_MS - HOUR_MS)).expired_records == 4
+
+
+def test_after_a_gap_the_time_comes_up_at_twice_the_pace(home: Home) -> None:
+    """A laptop that was off for ten days, and then makes a record each hour."""
+    topic = filled(home, 20 * DAY_MS, 0, retention_ms=WEEK_MS)
+    begin = now()
+    upkeep(home, begin)
+    for hour in range(0, 10 * 24, 6):
+        at = begin + 10 * DAY_MS + hour * HOUR_MS
+        send(topic, at)
+        upkeep(home, at)
+    assert next(iter(topic.records())).timestamp >= begin + 13 * DAY_MS - 6 * HOUR_MS
+
+
+@pytest.mark.parametrize("first", [True, False], ids=["the first upkeep", "later upkeeps"])
+def test_one_record_far_ahead_takes_no_fresh_records_away_on_any_host(home: Home, first: bool) -> None:
+    topic = filled(home, 3 * HOUR_MS, 2 * HOUR_MS, HOUR_MS, 0, retention_ms=WEEK_MS)
+    begin = now()
+    if not first:
+        upkeep(home, begin)
+    send(topic, begin + 8 * DAY_MS, begin, begin)
+    for hour in range(24):
+        for ahead in (8 * DAY_MS, 0, 30 * DAY_MS, 8 * DAY_MS):
+            done = upkeep(home, begin + ahead + hour * HOUR_MS)
+            assert done.expired_records == 0
+            assert now_of(topic) <= begin + hour * HOUR_MS + 2 * DAY_MS
+    assert left(topic) == 7
+
+
+def now_of(topic: Topic) -> int:
+    """The time by which the last upkeep judged."""
+    item = topic.store.table.get(clock_key(topic.id))
+    assert item is not None
+    return int(item["t"])
 
 
 def test_a_clock_that_is_behind_keeps_more(home: Home) -> None:
@@ -115,7 +154,7 @@ def test_the_time_is_never_more_than_a_day_for_each_jump_ahead_of_what_passed(st
     for passed, off in steps:
         true += passed
         jumps += off > before
-        time_now = counted(true + off, seen, last)
+        time_now = counted(true + off, seen, seen, last)
         assert time_now <= true + jumps * DAY_MS
         assert time_now <= true + off
         last, before = {"t": time_now, "wall": true + off}, off

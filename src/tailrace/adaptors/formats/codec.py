@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import importlib.util
-import io
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Protocol
 
 import msgspec
 
-from tailrace.adaptors.formats import protobuf
-from tailrace.adaptors.formats.schema_registry import HEADER_BYTES, Reference, SchemaRegistry, schema_id
-from tailrace.errors import BadSetting, NotInstalled
+from tailrace.adaptors.formats import avro, protobuf
+from tailrace.adaptors.formats.schema_registry import HEADER_BYTES, SchemaRegistry, schema_id
+from tailrace.errors import BadSetting, NotInstalled, OutOfMemory
 
 Read = Callable[[bytes], Any]
 """Makes a value of bytes; whatever it raises, they are none."""
@@ -58,6 +57,8 @@ class Codec:
         read, data = self._reading(value)
         try:
             return read(data)
+        except MemoryError as error:
+            raise OutOfMemory(f"there is not enough memory to decode a message of {len(data):,} bytes") from error
         except Exception as error:  # whatever a decoder makes of foreign bytes
             raise ValueError(f"{type(error).__name__}: {error}" if str(error) else type(error).__name__) from None
 
@@ -81,7 +82,8 @@ class Codec:
         assert self._registry is not None
         if self._encoding == "json":
             return msgspec.json.decode
-        return _avro_of(self._registry, id) if self._encoding == "avro" else protobuf.of_registry(self._registry, id)
+        made_of = avro.of_registry if self._encoding == "avro" else protobuf.of_registry
+        return made_of(self._registry, id)
 
 
 def codec(settings: CodecSettings) -> Codec | None:
@@ -109,41 +111,8 @@ def _local(settings: CodecSettings) -> Read:
         content = Path(settings.schema).read_bytes()
         if settings.encoding == "protobuf":
             return protobuf.of_file(content, settings.message)
-        return _avro(msgspec.json.decode(content), {})
+        return avro.reader(msgspec.json.decode(content), {})
     except BadSetting:
         raise
     except Exception as error:
         raise BadSetting(f"schema: {settings.schema} cannot be used: {type(error).__name__}: {error}") from None
-
-
-# -- Avro
-def _avro_of(registry: SchemaRegistry, id: int) -> Read:
-    found, named = registry.by_id(id), dict[str, Any]()
-    _load(registry, found.references, named)
-    return _avro(msgspec.json.decode(found.schema), named)
-
-
-def _load(registry: SchemaRegistry, references: list[Reference], named: dict[str, Any]) -> None:
-    """Know the schemas that one refers to, and those that these do."""
-    import fastavro
-
-    for one in references:
-        if one.name not in named:
-            found = registry.referenced(one)
-            _load(registry, found.references, named)
-            fastavro.parse_schema(msgspec.json.decode(found.schema), named_schemas=named)
-
-
-def _avro(schema: Any, named: dict[str, Any]) -> Read:
-    import fastavro
-
-    parsed = fastavro.parse_schema(schema, named_schemas=named)
-
-    def read(data: bytes) -> Any:
-        source = io.BytesIO(data)
-        value = fastavro.schemaless_reader(source, parsed, None)
-        if source.tell() != len(data):
-            raise ValueError("there are bytes behind the value")
-        return value
-
-    return read

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import AsyncGenerator, AsyncIterator
 from datetime import datetime
 from typing import Any
@@ -10,10 +11,12 @@ import msgspec
 import pyarrow as pa
 from starlette.responses import Response
 
+from tailrace.adaptors.file.source.arrow_stream import arrow_batches
+from tailrace.adaptors.file.source.bounded import written_out
 from tailrace.console.api.topics import check_limit
 from tailrace.console.cursor import by_partition, is_cursor, start_at
 from tailrace.console.data import Data, bytes_of, value_of
-from tailrace.console.limits import check_wait
+from tailrace.console.limits import check_count, check_wait
 from tailrace.console.operation import ARROW, EVENTS, JSON, NDJSON, Call, Operations
 from tailrace.console.problems import LostOffsets
 from tailrace.console.reading import (
@@ -27,7 +30,7 @@ from tailrace.console.reading import (
     wait_for_page,
 )
 from tailrace.console.streaming import BEAT_SECONDS, Batch, in_pieces, streamed
-from tailrace.errors import BadInput, BadRecord, Broken, Closed, OutcomeUnknown, UnknownTopic
+from tailrace.errors import BadInput, BadRecord, Broken, Closed, OutcomeUnknown, TooLarge, UnknownTopic
 from tailrace.log.read.reader import Reader
 from tailrace.log.record import milliseconds
 from tailrace.log.topic import Topic
@@ -38,6 +41,8 @@ operations = Operations()
 PAGE_RECORDS, PAGE_BYTES = 1000, 8 * 1024 * 1024
 """What a page has if the client does not say."""
 LARGEST_NUMBER = 2**53
+DECODED = 4
+"""How many times the bytes of a body its records may take as Arrow: compressed ones take more than the body."""
 _HEADERS = pa.list_(pa.struct([("name", pa.string()), ("value", pa.binary())]))
 
 
@@ -120,7 +125,8 @@ class ProducerState(msgspec.Struct):
 async def append_records(call: Call, query: AppendQuery, body: NewRecords | None) -> Appended:
     """Append records, all or none; they are durable when this answers."""
     expected = by_partition("expected", body.expected) if body is not None else {}
-    table = await call.served.run(_arrow, call.raw) if call.media == ARROW else None
+    limits = call.served.limits
+    table = await call.served.run(_arrow, call.raw, DECODED * limits.body_bytes) if call.media == ARROW else None
     records = body.records if body is not None else _lines(call.raw) if call.media == NDJSON else []
     if not records and (table is None or not table.num_rows):
         raise BadInput("there is no record to append")
@@ -204,25 +210,29 @@ def _table(records: list[NewRecord]) -> Any:
 
 def _lines(data: bytes) -> list[NewRecord]:
     """Records of NDJSON, one a line; empty lines are passed over."""
-    decoder, found = msgspec.json.Decoder(NewRecord), []
-    for number, line in enumerate(data.split(b"\n"), 1):
+    decoder, found = msgspec.json.Decoder(NewRecord), list[NewRecord]()
+    for number, line in enumerate(io.BytesIO(data), 1):
         if line.strip():
             try:
                 found.append(decoder.decode(line))
             except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
                 raise BadRecord(f"line {number} is no record: {error}; nothing was appended") from None
+            check_count(len(found))
     return found
 
 
-def _arrow(data: bytes) -> Any:
-    """Records of an Arrow stream."""
-    try:
-        with pa.ipc.open_stream(pa.py_buffer(data)) as reader:
-            table = reader.read_all()
-        table.validate(full=True)
-    except (pa.ArrowException, OSError, ValueError) as error:
-        raise BadRecord(f"the body is no Arrow stream: {error}") from None
-    return table
+def _arrow(data: bytes, memory: int) -> Any:
+    """Records of an Arrow stream, which may take so much memory once decoded."""
+    size, rows, batches = 0, 0, list[pa.RecordBatch]()
+    for batch in arrow_batches(io.BytesIO(data), "the body", memory):
+        size, rows = size + sum(map(written_out, batch.columns)), rows + batch.num_rows
+        check_count(rows)
+        if size > memory:
+            raise TooLarge(
+                f"the body needs more than {memory:,} bytes once decoded; nothing was appended, send less at a time"
+            )
+        batches.append(batch)
+    return pa.Table.from_batches(batches) if batches else None
 
 
 @operations.get("/topics/{topic}/producers/{producer}", answer=ProducerState)

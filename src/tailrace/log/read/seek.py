@@ -18,6 +18,7 @@ from tailrace.log.integrity.quarantine import covering
 from tailrace.log.read.pages import look_over
 from tailrace.log.topic_log import TopicLog
 from tailrace.storage.calls import Steps
+from tailrace.storage.tables import LAST
 
 TIMESTAMP = frozenset({"timestamp"})
 
@@ -25,6 +26,14 @@ TIMESTAMP = frozenset({"timestamp"})
 def seek(log: TopicLog, head: Head, partition: int, offset: int) -> Steps[Page | None]:
     """The page that holds an offset, by binary search; None if it does not show (yet)."""
     return (yield from _search(log, head, lambda page: page.base[partition] <= offset))
+
+
+def pages_around(log: TopicLog, head: Head, timestamp: int) -> Steps[tuple[Page | None, Page | None]]:
+    """The last closed page up to which no record is later than a time, and the page after it, each if there is one."""
+    before = yield from _search(log, head, lambda page: page.latest_so_far <= timestamp)
+    number = before.last + 1 if before is not None else head.first
+    items, _ = yield from guard.read_range(heads.head_key(log.id).p, number, LAST - 1, limit=1)
+    return before, Page.of(items[0]) if items else None
 
 
 def _search(log: TopicLog, head: Head, at_or_before: Callable[[Page], bool]) -> Steps[Page | None]:

@@ -10,7 +10,7 @@ from typing import IO
 import pyarrow as pa
 
 from tailrace.adaptors.file.source.bounded import MEMORY_BYTES, pieces
-from tailrace.errors import BadInput
+from tailrace.errors import BadInput, OutOfMemory
 from tailrace.log.format.arrow_message import about, body_length
 
 METADATA_BYTES = 16 * 1024 * 1024
@@ -25,6 +25,8 @@ def arrow_batches(stream: IO[bytes], name: str, memory: int = MEMORY_BYTES) -> I
         for batch in pa.ipc.open_stream(pa.PythonFile(checked, mode="r")):
             batch.validate(full=True)
             yield from pieces(batch)
+    except MemoryError as error:
+        raise OutOfMemory(f"{name}: there is not enough memory to decode it: {error}") from error
     except (pa.ArrowException, OSError) as error:
         if checked.refused is not None:
             raise checked.refused from None

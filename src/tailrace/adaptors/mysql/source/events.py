@@ -12,13 +12,13 @@ import uuid
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 
 from tailrace.adaptors.mysql.gtid import Gtid
 from tailrace.adaptors.mysql.packets import length
-from tailrace.errors import NotReady
+from tailrace.errors import Damaged, NotReady
 
 HEADER = 19
 QUERY, ROTATE, FORMAT, XID, TABLE_MAP, HEARTBEAT = 2, 4, 15, 16, 19, 27
@@ -32,6 +32,9 @@ COMPRESSED = {165, 166, 167, 168, 169, 170, 171}
 """MariaDB's, with log_bin_compress."""
 SECOND = {30, 31, 32, 39, 169, 170, 171}
 """Rows events of the second version, which have more in their header."""
+MAX_EVENT_BYTES = 1 << 30
+"""The most that a server sends in one packet (max_allowed_packet)."""
+_MEND = "PURGE it, and copy the tables afresh"
 STANDALONE, PREPARED, COMPLETED = 1, 64, 128
 """Flags of MariaDB's GTID event: a statement by itself; an XA transaction that is prepared; one that is decided."""
 
@@ -91,11 +94,29 @@ def inflated(data: bytes) -> bytes:
     """What MariaDB compressed: a byte that says how, the size, and the rest."""
     if not data[0] & 0x80 or data[0] & 0x70:
         raise NotReady("the binlog is compressed in a way that is not known: SET GLOBAL log_bin_compress = OFF;")
-    return zlib.decompress(data[1 + (data[0] & 0x07) :])
+    start = 1 + (data[0] & 0x07)
+    return unpacked(data[start:], int.from_bytes(data[1:start], "big"), "the binlog has an event")
+
+
+def unpacked(data: bytes, size: int, what: str) -> bytes:
+    """What zlib packed, if it has the size that it should have; no more memory is taken than for that."""
+    if size > MAX_EVENT_BYTES:
+        raise Damaged(f"{what} that says it has {size:,} bytes, more than a server can send; {_MEND}")
+    inflater = zlib.decompressobj()
+    try:
+        plain = inflater.decompress(data, size + 1)
+    except zlib.error as error:
+        raise Damaged(f"{what} that cannot be unpacked ({error}); {_MEND}") from None
+    if len(plain) != size:
+        raise Damaged(
+            f"{what} that says it has {size:,} bytes, and has {'more' if len(plain) > size else 'fewer'}; {_MEND}"
+        )
+    return plain
 
 
 def read_payload(data: bytes) -> Iterator[bytes]:
-    """The events in one that has a whole transaction compressed (MySQL, binlog_transaction_compression)."""
+    """The events in one that has a whole transaction compressed (MySQL, binlog_transaction_compression), each unpacked
+    when it is asked for."""
     at, size, kind, whole = HEADER, 0, 0, 0
     while True:
         field_kind, at = length(data, at)
@@ -109,13 +130,26 @@ def read_payload(data: bytes) -> Iterator[bytes]:
             value if field_kind == 2 else kind,
             value if field_kind == 3 else whole,
         )
-    packed = data[at : at + size]
-    plain = packed if kind == 255 else pa.decompress(packed, whole, "zstd", asbytes=True)
-    at = 0
-    while at < len(plain):
-        (step,) = struct.unpack_from("<I", plain, at + 9)
-        yield plain[at : at + step]
-        at += step
+    packed: Any = pa.BufferReader(pa.py_buffer(data).slice(at, size))
+    plain = packed if kind == 255 else pa.CompressedInputStream(packed, "zstd")
+    try:
+        yield from _events(plain, size if kind == 255 else whole)
+    except (OSError, pa.ArrowException) as error:
+        raise Damaged(f"the binlog has a transaction that cannot be unpacked ({error}); {_MEND}") from None
+
+
+def _events(plain: Any, left: int) -> Iterator[bytes]:
+    while begin := plain.read(HEADER):
+        step = int.from_bytes(begin[9:13], "little")
+        if not HEADER <= step <= min(left, MAX_EVENT_BYTES):
+            raise Damaged(
+                f"the binlog has a transaction with an event of {step:,} bytes, and {left:,} are left; {_MEND}"
+            )
+        event = begin + plain.read(step - HEADER)
+        if len(event) != step:
+            raise Damaged(f"the binlog has a transaction that ends within an event; {_MEND}")
+        left -= step
+        yield event
 
 
 class LoggedColumn(NamedTuple):
