@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
+from tailrace.errors import NotReady
 from tests.adaptors.postgres.driver import Drive
 from tests.adaptors.postgres.place import Place
 
@@ -77,3 +80,33 @@ def test_what_a_former_table_of_a_new_name_had_does_not_come_over_the_copy(
         drive.catch_up()
         drive.catch_up()
     assert sink18.texts("late") == source18.texts("late")
+
+
+def test_a_column_of_the_key_that_gets_another_name(source18: Place, sink18: Place) -> None:
+    """The sink's key follows: no row would fill the old one."""
+    source18.run(SETUP + "ALTER TABLE a DROP CONSTRAINT a_pkey; ALTER TABLE a ADD PRIMARY KEY (v, id)")
+    with Drive(source18, sink18, ["public.a"]) as drive:
+        drive.begin()
+        drive.copy()
+        drive.catch_up()
+        source18.run("UPDATE a SET v = 'first' WHERE id = 1; ALTER TABLE a RENAME id TO number")
+        drive.catch_up()
+        source18.run("UPDATE a SET v = 'then' WHERE number = 2; DELETE FROM a WHERE number = 3")
+        drive.catch_up()
+    assert sink18.texts("a", "v, number") == source18.texts("a", "v, number")
+
+
+def test_a_column_of_the_key_that_gets_another_name_where_nothing_may_be_altered(
+    source18: Place, sink18: Place
+) -> None:
+    source18.run(SETUP)
+    with Drive(source18, sink18, ["public.a"], writer={"alter": False}) as drive:
+        drive.begin()
+        drive.copy()
+        drive.catch_up()
+        source18.run("ALTER TABLE a RENAME id TO number")
+        with pytest.raises(NotReady, match="alter") as caught:
+            drive.catch_up()
+        sink18.run(re.findall(r"ALTER TABLE .*? ADD PRIMARY KEY \(\"number\"\)", str(caught.value))[-1])
+        drive.catch_up()
+    assert sink18.texts("a", "v, number") == source18.texts("a", "v, number")

@@ -16,6 +16,7 @@ adaptor = Adaptor(
     writer=MySQLWriter,
     writer_settings=MySQLSink,
     limits="not carried: views, system-versioned tables, foreign keys, collations; tables of XA transactions are "
-    "copied again when these commit (docs/guide/mysql.md)",
+    "copied again when these commit, and so are those that a session with binlog_format = STATEMENT changes; what its "
+    "triggers and functions change is seen only with the right to see them (GRANT TRIGGER; docs/guide/mysql.md)",
     example='uri = "${SHOP_MYSQL}"  # mysql://user:password@host:3306/shop',
 )

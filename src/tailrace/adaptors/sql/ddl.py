@@ -56,7 +56,8 @@ class Tables:
         target = self._read(connection, file, schema, name, rows.keys)
         missing = [column for column in rows.columns if column.name not in target.columns]
         if missing:
-            self._add(connection, target, missing)
+            self._add(connection, target, missing, rows)
+            file = dialect.find(connection, schema, name) or file
             target = self._read(connection, file, schema, name, rows.keys)
         if self._settings.alter and self._widened(connection, target, rows):
             file = dialect.find(connection, schema, name) or file
@@ -76,9 +77,15 @@ class Tables:
         for order in filter(None, (first, sql)):
             connection.execute(order)
 
-    def _add(self, connection: SqlConnection, target: Target, missing: Sequence[StagedColumn]) -> None:
-        added = ", ".join(f"ADD COLUMN {column}" for column in self._columns(connection, missing))
-        sql = f"ALTER TABLE {target.sql} {added}"
+    def _add(
+        self, connection: SqlConnection, target: Target, missing: Sequence[StagedColumn], rows: StagedRows
+    ) -> None:
+        """Columns; and if they are of the key, which has another name at the source now, the key that they make."""
+        parts = [f"ADD COLUMN {column}" for column in self._columns(connection, missing, rows.keys)]
+        if any(column.name in rows.keys for column in missing):
+            filled = [column.name for column in rows.columns]
+            parts += self._dialect.replaced_key(connection, target, rows.keys, filled)
+        sql = f"ALTER TABLE {target.sql} {', '.join(parts)}"
         if not self._settings.alter:
             raise places.lacks_fields(target.sql, "table", [column.name for column in missing], f"{sql};")
         connection.execute(sql)

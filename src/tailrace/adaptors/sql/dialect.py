@@ -7,14 +7,14 @@ Nothing in it keeps anything; connections are given to it.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple
 
 import pyarrow as pa
 
 from tailrace.adaptors.sql.columns import StagedColumn
 from tailrace.adaptors.sql.connection import SqlConnection
-from tailrace.adaptors.sql.target import TargetColumn
+from tailrace.adaptors.sql.target import Target, TargetColumn
 
 
 class Origin(NamedTuple):
@@ -131,6 +131,13 @@ class Dialect(ABC):
     @abstractmethod
     def has_unique(self, connection: SqlConnection, file: Any, keys: Sequence[str]) -> bool:
         """Whether a table has a unique index on exactly these columns."""
+
+    def replaced_key(
+        self, connection: SqlConnection, to: Target, keys: Sequence[str], filled: Collection[str]
+    ) -> list[str]:
+        """The parts of an ALTER TABLE that give a table another primary key, if its own has columns that would stay
+        without a value when rows have these fields; else none."""
+        return []
 
     @abstractmethod
     def known_types(self, connection: SqlConnection, types: Sequence[str]) -> set[str]:

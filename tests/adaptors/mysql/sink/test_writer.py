@@ -257,3 +257,16 @@ def test_every_type_from_mysql_to_mysql(source: Place, sink: Place) -> None:
         types = "SELECT COLUMN_NAME, DATA_TYPE FROM information_schema.COLUMNS WHERE TABLE_NAME = 't' AND "
         mine, theirs = (sorted(place.ask(f"{types} TABLE_SCHEMA = '{place.name}'")) for place in (sink, source))
         assert mine == theirs
+
+
+def test_a_column_of_the_key_that_gets_another_name(source: Place, sink: Place) -> None:
+    """The sink's key follows: no row would fill the old one."""
+    source.run("CREATE TABLE t (id varchar(20) PRIMARY KEY, v int)", "INSERT INTO t VALUES ('a', 1), ('b', 2)")
+    with Drive(source, "t", sink=sink) as drive:
+        drive.begin()
+        drive.copy()
+        source.run("ALTER TABLE t CHANGE id number varchar(20)", "UPDATE t SET v = 5 WHERE number = 'b'")
+        drive.follow()
+        source.run("INSERT INTO t VALUES ('c', 3)", "DELETE FROM t WHERE number = 'a'")
+        drive.follow()
+    assert sink.ask("SELECT number, v FROM t ORDER BY 1") == [("b", 5), ("c", 3)]

@@ -12,22 +12,6 @@ from tests.adaptors.mysql.place import Place
 pytestmark = pytest.mark.server
 
 
-@pytest.fixture
-def drive(source: Place):
-    """A table with a key and one without, copied, and followed from before that."""
-    source.run(
-        "CREATE TABLE t (id int PRIMARY KEY, v varchar(20), w int)",
-        "INSERT INTO t VALUES (1, 'a', 1), (2, 'b', 2), (3, 'c', 3)",
-        "CREATE TABLE bare (a int, b varchar(9))",
-        "INSERT INTO bare VALUES (1, 'x'), (1, 'x'), (2, 'y')",
-    )
-    with Drive(source, "t", "bare") as made:
-        made.begin()
-        made.copy()
-        made.follow()
-        yield made
-
-
 CHANGING = [
     "ALTER TABLE t ADD COLUMN n int NOT NULL DEFAULT 7",
     "ALTER TABLE t ADD (n int DEFAULT 7, m text)",
@@ -83,6 +67,65 @@ def test_what_changed_no_row_copies_nothing(drive: Drive, sql: str) -> None:
     assert {id: row["w"] for id, row in found.items()} == {"1": 1, "2": 9, "3": 3, "4": 4}
 
 
+@pytest.mark.parametrize(
+    "sql",
+    [
+        ("ALTER TABLE t DROP v", "UPDATE t SET w = 9 WHERE id = 1", "ALTER TABLE t ADD COLUMN v varchar(20)"),
+        ("ALTER TABLE t DROP COLUMN v, ADD (u int, v varchar(20))",),
+        ("ALTER TABLE t CHANGE v u varchar(20)", "ALTER TABLE t ADD COLUMN v varchar(20)"),
+    ],
+)
+def test_a_column_that_comes_back_empty(drive: Drive, sql: tuple[str, ...]) -> None:
+    """The sink has the values of the one that was dropped; the position remembers that it was."""
+    source = drive.source
+    for statement in sql:
+        source.run(statement)
+        drive.altered.clear()
+        drive.follow()
+    assert drive.altered == [f"{source.name}.t"]
+    drive.assert_same()
+
+
+def test_a_timestamp_that_is_filled_by_itself(drive: Drive) -> None:
+    """With explicit_defaults_for_timestamp = OFF, as in MariaDB before 10.10, a TIMESTAMP is never null by itself."""
+    source = drive.source
+    source.run("SET SESSION explicit_defaults_for_timestamp = OFF", "ALTER TABLE t ADD COLUMN at TIMESTAMP")
+    source.hang_up()
+    drive.follow()
+    assert drive.altered == [f"{source.name}.t"]
+    drive.assert_same()
+
+
+@pytest.mark.parametrize("server", ["mariadb"], indirect=True)
+class TestStatementsOfMariaDB:
+    def test_rows_that_a_unique_index_deletes(self, drive: Drive) -> None:
+        """The log has the statement, and not the rows that IGNORE deletes."""
+        drive.source.run("UPDATE t SET w = 2", "ALTER IGNORE TABLE t ADD UNIQUE (w)")
+        drive.follow()
+        drive.assert_same()
+
+    def test_partitions_that_become_tables_and_tables_that_become_partitions(self, source: Place) -> None:
+        source.run(
+            "CREATE TABLE p (id int PRIMARY KEY) PARTITION BY RANGE (id) (PARTITION a VALUES LESS THAN (10), "
+            "PARTITION b VALUES LESS THAN (20))",
+            "INSERT INTO p VALUES (1), (11)",
+        )
+        with Drive(source, "p") as drive:
+            drive.begin()
+            drive.copy()
+            source.run("ALTER TABLE p CONVERT PARTITION b TO TABLE x", "INSERT INTO x VALUES (12)")
+            drive.follow()
+            assert drive.appeared == [f"{source.name}.x"]
+            drive.assert_same()
+            source.run("ALTER TABLE p CONVERT TABLE x TO PARTITION b VALUES LESS THAN (20)")
+            drive.follow()
+            assert drive.ended == [f"{source.name}.x"]
+            drive.assert_same("p")
+            source.run("ALTER TABLE p CONVERT PARTITION b TO TABLE x")
+            drive.follow()
+            drive.assert_same()
+
+
 def test_a_dropped_column_copies_nothing(drive: Drive) -> None:
     drive.source.run("ALTER TABLE t DROP COLUMN v", "INSERT INTO t VALUES (4, 4)")
     drive.follow()
@@ -95,6 +138,9 @@ REKEYING = [
     "ALTER TABLE t DROP PRIMARY KEY",
     "ALTER TABLE t CHANGE id number int",
     "ALTER TABLE t DROP COLUMN id, ADD PRIMARY KEY (w)",
+    "ALTER TABLE t CHANGE ID number int",
+    "ALTER TABLE t DROP INDEX `PRIMARY`",
+    "DROP INDEX `PRIMARY` ON t",
 ]
 
 

@@ -23,6 +23,7 @@ from tailrace.adaptors.mysql.source.statements import Statement, read_statement
         ("CREATE VIEW t AS SELECT 1", Statement("other")),
         ("RENAME TABLE a TO b, e.c TO `x`", Statement("rename", renamed=(("d.a", "d.b"), ("e.c", "d.x")))),
         ('CREATE TABLE "a"."b" (x int)', Statement("create", ("a.b",))),
+        ("DROP INDEX IF EXISTS `PRIMARY` ON t", Statement("alter", ("d.t",), effect="rows")),
         ("GRANT ALL ON t TO u", Statement("other")),
         ("", Statement("other")),
         ("XA COMMIT X'61',X'',1", Statement("commit", xid="X'61',X'',1")),
@@ -37,6 +38,11 @@ def test_what_a_statement_does(sql: str, expected: Statement) -> None:
     [
         ("ADD c int", "none"),
         ("ADD COLUMN c varchar(10) COMMENT 'not, default' AFTER b", "none"),
+        ("ADD COLUMN IF NOT EXISTS c int", "none"),
+        ("ADD c timestamp(3)", "values"),
+        ("ADD c timestamp NULL", "none"),
+        ("ADD (c timestamp, e int NULL)", "values"),
+        ("ADD timestamp int", "none"),
         ("ADD c int NOT NULL", "values"),
         ("ADD c int DEFAULT 1", "values"),
         ("ADD c int AS (a + 1)", "values"),
@@ -48,7 +54,11 @@ def test_what_a_statement_does(sql: str, expected: Statement) -> None:
         ("ADD UNIQUE KEY (c), ADD FULLTEXT INDEX (e)", "none"),
         ("DROP PRIMARY KEY", "rows"),
         ("DROP INDEX i, DROP FOREIGN KEY f", "none"),
+        ("DROP KEY `primary`", "rows"),
+        ("DROP CONSTRAINT IF EXISTS `PRIMARY`", "rows"),
         ("DROP PARTITION p", "rows"),
+        ("CONVERT PARTITION p TO TABLE o", "rows"),
+        ("CONVERT TABLE o TO PARTITION p VALUES LESS THAN (1)", "rows"),
         ("TRUNCATE PARTITION p", "rows"),
         ("EXCHANGE PARTITION p WITH TABLE o", "rows"),
         ("REORGANIZE PARTITION p INTO (PARTITION q VALUES LESS THAN (1))", "none"),
@@ -76,6 +86,11 @@ def test_names_within_an_alteration() -> None:
     assert read_statement("ALTER TABLE t RENAME AS u", "d").renamed == (("d.t", "d.u"),)
     assert read_statement("ALTER TABLE t DROP `a,b`, CHANGE COLUMN c e int", "d").columns == ("a,b", "c")
     assert read_statement("ALTER TABLE t EXCHANGE PARTITION p WITH TABLE `o`", "d").tables == ("d.t", "d.o")
+    assert read_statement("ALTER TABLE t ADD (A int, b varchar(5), c int DEFAULT 1)", "d").added == ("a", "b")
+    assert read_statement("ALTER TABLE t CONVERT PARTITION p TO TABLE e.o WITHOUT VALIDATION", "d").made == ("e.o",)
+    assert read_statement("ALTER TABLE t CONVERT TABLE o TO PARTITION p", "d").gone == ("d.o",)
+    assert read_statement("ALTER ONLINE IGNORE TABLE t ADD UNIQUE (x)", "d").effect == "rows"
+    assert read_statement("ALTER TABLE T RENAME U", "d").lowered().renamed == (("d.t", "d.u"),)
     assert read_statement("ALTER TABLE t ADD x int", "d").reshaped
     assert not read_statement("ALTER TABLE t ADD KEY (x)", "d").reshaped
     assert read_statement("/*!50100 ALTER TABLE t DROP PARTITION p */", "d").effect == "rows"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, ClassVar
 
 import pyarrow as pa
@@ -16,7 +16,7 @@ from tailrace.adaptors.mysql.types import BYTES, INTEGERS
 from tailrace.adaptors.sql.columns import StagedColumn
 from tailrace.adaptors.sql.connection import SqlConnection
 from tailrace.adaptors.sql.dialect import Dialect, Origin, ProbeTable
-from tailrace.adaptors.sql.target import TargetColumn
+from tailrace.adaptors.sql.target import Target, TargetColumn
 from tailrace.errors import NotReady
 
 _CHARACTERS = {"char", "varchar", "tinytext", "text", "mediumtext", "longtext"}
@@ -33,6 +33,12 @@ _COLUMNS = """
 _UNIQUE = """
     SELECT INDEX_NAME, COLUMN_NAME, SUB_PART, NULLABLE FROM information_schema.STATISTICS
     WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s AND NON_UNIQUE = 0
+"""
+_STALE = """
+    SELECT k.COLUMN_NAME FROM information_schema.STATISTICS k JOIN information_schema.COLUMNS c
+        ON (c.TABLE_SCHEMA, c.TABLE_NAME, c.COLUMN_NAME) = (k.TABLE_SCHEMA, k.TABLE_NAME, k.COLUMN_NAME)
+    WHERE k.TABLE_SCHEMA = %s AND k.TABLE_NAME = %s AND k.INDEX_NAME = 'PRIMARY' AND c.COLUMN_DEFAULT IS NULL
+        AND c.EXTRA = ''
 """
 _WITHOUT_TRANSACTIONS = {"MyISAM", "Aria", "MEMORY", "CSV", "ARCHIVE", "BLACKHOLE", "MRG_MyISAM"}
 _THERE = """SELECT TABLE_SCHEMA, TABLE_NAME FROM information_schema.TABLES
@@ -140,6 +146,17 @@ class MySQLDialect(Dialect):
         (columns,) = indexes.values()
         whole = all(part is None and nullable != "YES" for _, part, nullable in columns)
         return whole and sorted(column for column, _, _ in columns) == sorted(keys)
+
+    def replaced_key(
+        self, connection: SqlConnection, to: Target, keys: Sequence[str], filled: Collection[str]
+    ) -> list[str]:
+        """What replaces a primary key of which no row fills all columns."""
+        found = [name for (name,) in connection.execute(_STALE, [to.schema, to.name]).fetchall()]
+        if not (stale := [name for name in found if name not in filled]):
+            return []
+        nullable = [f"MODIFY COLUMN {names.quote(name)} {to.columns[name].exact} NULL" for name in stale]
+        key = ", ".join(map(names.quote, keys))
+        return ["DROP PRIMARY KEY", *nullable, f"ADD PRIMARY KEY ({key})"]
 
     def known_types(self, connection: Any, types: Sequence[str]) -> set[str]:
         """Those of some types that the server has."""

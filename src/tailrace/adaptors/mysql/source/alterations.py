@@ -4,7 +4,7 @@ Nothing here talks to a server but `take_appeared`, which asks whether a new tab
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from tailrace.adaptors.contract import DROP, RENAME, TRUNCATE, Command
@@ -21,14 +21,11 @@ class Alterations:
         self.keys: dict[str, tuple[str, ...]] = dict(point.keys)
         self.dropped: set[str] = set(point.dropped)
         self.prepared: dict[str, tuple[str, ...]] = dict(point.prepared)
+        self.lost: dict[str, tuple[str, ...]] = dict(point.lost)
         self._appeared: dict[str, None] = dict.fromkeys(point.appeared)
         self._altered: set[str] = set(point.altered)
         self._unsettled: set[str] = set()
         self._ended: dict[str, None] = {}
-
-    def folded(self, namespace: str) -> str:
-        """A table as it is followed."""
-        return namespace
 
     @property
     def pressing(self) -> bool:
@@ -39,7 +36,7 @@ class Alterations:
         """A statement; what it did to whole tables."""
         does = statement.does
         if does == "truncate":
-            return [(name, Command(TRUNCATE)) for name in statement.tables if name in self.followed]
+            return self._truncate(statement.tables)
         if does == "create":
             return self._create(statement)
         if does == "drop":
@@ -50,7 +47,9 @@ class Alterations:
         if does in ("rename", "alter"):
             if does == "alter":
                 self._alter(statement)
-            return self._rename(statement)
+            for name in statement.made:
+                self._arrive(name)
+            return [*self._rename(statement), *self._drop(statement.gone)]
         self._take_rows(statement)
         return []
 
@@ -60,10 +59,18 @@ class Alterations:
         if does == "write":
             words = set(statement.tables)
             self._unsettled |= {name for name in self.followed if names.parts(name, self._database)[1] in words}
+        elif does == "lost":
+            self._unsettled |= self.followed
         elif does == "commit":
             self._unsettled |= set(self.prepared.pop(statement.xid, tuple(self.followed))) & self.followed
         elif does == "rollback":
             self.prepared.pop(statement.xid, None)
+
+    def _truncate(self, tables: Iterable[str]) -> list[tuple[str, Command]]:
+        emptied = [name for name in tables if name in self.followed]
+        for name in emptied:
+            self.lost.pop(name, None)
+        return [(name, Command(TRUNCATE)) for name in emptied]
 
     def _create(self, statement: Statement) -> list[tuple[str, Command]]:
         (name,) = statement.tables
@@ -75,7 +82,7 @@ class Alterations:
         self.dropped.discard(name)
         self._ended.pop(name, None)
         self._unsettled.discard(name)
-        return [(name, Command(TRUNCATE))]
+        return self._truncate([name])
 
     def _drop(self, tables: Iterable[str]) -> list[tuple[str, Command]]:
         gone = list(tables)
@@ -91,13 +98,17 @@ class Alterations:
         done = []
         for old, new in statement.renamed:
             done += [(name, Command(RENAME, new)) for name, _ in self._drop([old])]
-            if new in self.followed:
-                self.dropped.discard(new)
-                self._ended.pop(new, None)
-                self._unsettled.add(new)
-            else:
-                self._appeared[new] = None
+            self._arrive(new)
         return done
+
+    def _arrive(self, name: str) -> None:
+        """There is a table of this name now, with rows that the log does not have under it."""
+        if name in self.followed:
+            self.dropped.discard(name)
+            self._ended.pop(name, None)
+            self._unsettled.add(name)
+        else:
+            self._appeared[name] = None
 
     def _alter(self, statement: Statement) -> None:
         name, *exchanged = statement.tables
@@ -105,12 +116,15 @@ class Alterations:
         if name not in self.followed:
             return
         keys = self.keys.get(name, ())
-        other_ids = statement.effect == "rows" or bool(set(statement.columns) & set(keys))
+        other_ids = statement.effect == "rows" or bool(set(statement.columns) & {key.lower() for key in keys})
         if not keys:
             other_ids |= statement.effect != "none" or statement.reshaped
+        lost = {*self.lost.get(name, ()), *statement.columns}
+        if lost:
+            self.lost[name] = tuple(sorted(lost))
         if other_ids:
             self._unsettled.add(name)
-        elif statement.effect == "values" and not self._leave:
+        elif (statement.effect == "values" or lost & set(statement.added)) and not self._leave:
             self._altered.add(name)
 
     # -- what must be done
@@ -146,6 +160,8 @@ class Alterations:
         found, self._ended = list(self._ended), {}
         return found
 
-    def settled(self, tables: Iterable[str]) -> None:
+    def settled(self, tables: Sequence[str]) -> None:
         """These were copied from the beginning."""
         self._altered -= set(tables)
+        for name in tables:
+            self.lost.pop(name, None)

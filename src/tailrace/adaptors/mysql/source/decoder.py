@@ -11,6 +11,7 @@ from tailrace.adaptors.mysql.source.statements import Statement, read_statement
 from tailrace.adaptors.mysql.source.transaction import Changed, Collected
 from tailrace.errors import NotReady
 
+_PASSED = {events.ROTATE, events.FORMAT, events.HEARTBEAT, *events.SILENT}
 MOST_TABLES = 20_000
 """Descriptions of tables that are kept, so that each is understood once."""
 
@@ -52,6 +53,8 @@ class Decoder:
             events.MARIADB_GTID: self._begin_mariadb,
             events.QUERY: self._query,
             events.QUERY_COMPRESSED: self._query,
+            events.LOAD_QUERY: self._query,
+            events.INCIDENT: self._incident,
             events.XID: self._commit,
             events.XA_PREPARE: self._prepare,
             events.TABLE_MAP: self._table_map,
@@ -70,6 +73,11 @@ class Decoder:
         do = self._do.get(data[4])
         if do is not None:
             do(data)
+        elif data[4] not in _PASSED and not data[17] & events.IGNORABLE:
+            raise NotReady(
+                f"the binlog has an event of kind {data[4]}, which this version of tailrace does not know, so a change "
+                "may be lost; a newer one may know it, or else the server's version is not supported yet"
+            )
 
     def renew(self) -> None:
         """Ask again what tables are."""
@@ -137,6 +145,11 @@ class Decoder:
         self._target.statement(statement)
         if not self._grouped:
             self._commit()
+
+    def _incident(self, data: bytes) -> None:
+        """The server could not log what it did.  In MySQL that is a transaction; MariaDB gives it no GTID."""
+        self._target.statement(Statement("lost"))
+        self._commit()
 
     # -- rows
     def _table_map(self, data: bytes) -> None:

@@ -21,7 +21,9 @@ from tailrace.adaptors.mysql.packets import length
 from tailrace.errors import Damaged, NotReady
 
 HEADER = 19
-QUERY, ROTATE, FORMAT, XID, TABLE_MAP, HEARTBEAT = 2, 4, 15, 16, 19, 27
+LOAD_HEADER = 13
+"""Bytes that a statement which loads a file has before its texts."""
+QUERY, ROTATE, FORMAT, XID, LOAD_QUERY, TABLE_MAP, INCIDENT, HEARTBEAT = 2, 4, 15, 16, 18, 19, 26, 27
 GTID, ANONYMOUS_GTID, XA_PREPARE, PARTIAL_UPDATE, PAYLOAD, GTID_TAGGED = 33, 34, 38, 39, 40, 42
 MARIADB_GTID, QUERY_COMPRESSED = 162, 165
 INSERTS = {23, 30, 166, 169}
@@ -35,6 +37,10 @@ SECOND = {30, 31, 32, 39, 169, 170, 171}
 MAX_EVENT_BYTES = 1 << 30
 """The most that a server sends in one packet (max_allowed_packet)."""
 _MEND = "PURGE it, and copy the tables afresh"
+SILENT = {0, 1, 3, 5, 9, 11, 13, 14, 17, 28, 29, 35, 36, 37, 41, 160, 161, 163, 164}
+"""Kinds of events that change no table: of the log itself, of replication groups, and what statements refer to."""
+IGNORABLE = 0x80
+"""A flag of events that readers may pass over."""
 STANDALONE, PREPARED, COMPLETED = 1, 64, 128
 """Flags of MariaDB's GTID event: a statement by itself; an XA transaction that is prepared; one that is decided."""
 
@@ -82,7 +88,7 @@ def read_query(data: bytes) -> Query:
     """A statement.  Texts are in the session's character set, which is nearly always UTF-8."""
     schema_size = data[HEADER + 8]
     (status_size,) = struct.unpack_from("<H", data, HEADER + 11)
-    at = HEADER + 13 + status_size
+    at = HEADER + 13 + status_size + (LOAD_HEADER if data[4] == LOAD_QUERY else 0)
     schema = data[at : at + schema_size].decode(errors="replace")
     body = data[at + schema_size + 1 :]
     if data[4] == QUERY_COMPRESSED:

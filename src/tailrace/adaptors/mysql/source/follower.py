@@ -16,7 +16,7 @@ from tailrace.adaptors.mysql.database import Database, ask, close, driver
 from tailrace.adaptors.mysql.errors import LOST_LOG, code_of, text_of
 from tailrace.adaptors.mysql.gtid import Executed, executed
 from tailrace.adaptors.mysql.settings import MySQLSource
-from tailrace.adaptors.mysql.source import cascades, lineage, snapshot
+from tailrace.adaptors.mysql.source import cascades, lineage, side_effects, snapshot
 from tailrace.adaptors.mysql.source.alterations import Alterations
 from tailrace.adaptors.mysql.source.charsets import Charsets
 from tailrace.adaptors.mysql.source.decoder import Decoder
@@ -63,6 +63,9 @@ class Follower:
         self._stream: LogStream | None = None
         self._aside: Any = None
         self._charsets: Charsets | None = None
+        self._far_reaching: frozenset[str] | None = None
+        self._lowered = False
+        """Whether the server keeps the names of tables in lower case, however statements write them."""
         self._heard = self._spoke = time.monotonic()
         self._signs = point.signs
         self._last = point.last
@@ -93,6 +96,8 @@ class Follower:
         server = lineage.check(aside, self._database.where, self._point)
         lineage.compare(self._database, self._point)
         self._charsets = Charsets(aside)
+        ((names_in_lower_case,),) = ask(aside, "SELECT @@lower_case_table_names = 1")
+        self._lowered = bool(names_in_lower_case)
         tables = mark(sorted(self._alterations.followed))
         copied = self._point.copied if tables == self._point.tables else None
         self._know_copied(replace(self._point, tables=tables, copied=copied, server=server))
@@ -174,7 +179,7 @@ class Follower:
     # -- what the decoder says
     def describe(self, table: TableMap) -> Changed | None:
         """A table of the log."""
-        namespace = self._alterations.folded(names.namespace(table.schema, table.name))
+        namespace = names.namespace(table.schema, table.name)
         if namespace not in self._alterations.followed:
             return None
         assert self._charsets is not None
@@ -186,12 +191,22 @@ class Follower:
     def statement(self, statement: Statement) -> None:
         """A statement of the log."""
         self._collected.seal()
-        for name, command in self._alterations.take(statement):
+        if statement.does != "write":
+            self._far_reaching = None
+        elif self._reaches_far(statement):
+            statement = Statement("lost")
+        for name, command in self._alterations.take(statement.lowered() if self._lowered else statement):
             if name not in self._collected.unsettled and self._seen_by_no_cut({name}):
                 self._collected.command(name, command)
         self._collected.unsettled |= self._seen_by_no_cut(self._alterations.take_unsettled())
         self._find_cascades()
         self._decoder.renew()
+
+    def _reaches_far(self, statement: Statement) -> bool:
+        """Whether a statement that stands in place of rows may have changed tables that it does not name."""
+        if self._far_reaching is None:
+            self._far_reaching = side_effects.far_reaching(self._aside)
+        return any(name.lower() in self._far_reaching for name in statement.tables)
 
     def _seen_by_no_cut(self, tables: Set[str]) -> set[str]:
         """Without those that were copied again after what is being read happened."""
@@ -254,6 +269,7 @@ class Follower:
             altered=altered,
             keys={name: keys for name, keys in found.keys.items() if keys and name in found.followed},
             dropped=tuple(sorted(found.dropped)),
+            lost=dict(found.lost),
             prepared=dict(found.prepared),
         )
         self._remember()

@@ -12,6 +12,7 @@
     keys      the key columns of each table that has some: with others, rows have other ids
     appeared, altered    tables that must be copied before the log goes on
     dropped   tables that were dropped: one of that name is another one
+    lost      columns that were dropped or renamed since their table was emptied: sinks may have values of them
     prepared  XA transactions that were prepared and are not decided, with the tables they changed
     more      the number of the last sign of life: more is known to come, so each position is unlike the one before
 
@@ -45,6 +46,7 @@ class Point:
     recopy: tuple[str, ...] = ()
     keys: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     dropped: tuple[str, ...] = ()
+    lost: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     prepared: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     tables: str = ""
     last: tuple[str, int, int] | None = None
@@ -76,6 +78,7 @@ class Point:
             "recopy": list(self.recopy),
             "keys": {name: list(keys) for name, keys in self.keys.items()},
             "dropped": list(self.dropped),
+            "lost": {name: list(columns) for name, columns in self.lost.items()},
             "prepared": {name: list(tables) for name, tables in self.prepared.items()},
         }
         return out | {name: value for name, value in more.items() if value}
@@ -92,6 +95,7 @@ class Point:
             tuple(stored.get("recopy", ())),
             {name: tuple(keys) for name, keys in stored.get("keys", {}).items()},
             tuple(stored.get("dropped", ())),
+            {name: tuple(columns) for name, columns in stored.get("lost", {}).items()},
             {name: tuple(tables) for name, tables in stored.get("prepared", {}).items()},
             stored.get("tables", ""),
             tuple(stored["last"]) if "last" in stored else None,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from tailrace.adaptors.mysql import names
@@ -18,7 +18,9 @@ _TOKEN = re.compile(
     |(?P<name>`(?:[^`]|``)*`)|(?P<text>'(?:[^'\\]|\\.|'')*'|"(?:[^"\\]|\\.|"")*")|(?P<word>[\w$@]+)|(?P<sign>.)""",
     re.VERBOSE | re.DOTALL,
 )
-Does = Literal["create", "drop", "truncate", "rename", "alter", "write", "commit", "rollback", "drop database", "other"]
+Does = Literal[
+    "create", "drop", "truncate", "rename", "alter", "write", "lost", "commit", "rollback", "drop database", "other"
+]
 Effect = Literal["none", "values", "rows"]
 """What an alteration does to rows that are there: nothing that a sink would see, changes what they say, or which there
 are and by what id they are known."""
@@ -117,12 +119,24 @@ class Statement:
     renamed: tuple[tuple[str, str], ...] = ()
     effect: Effect = "none"
     columns: tuple[str, ...] = ()
-    """Columns that an alteration drops or gives another name; of a key they change every id."""
+    """Columns that an alteration drops or gives another name, in lower case; of a key they change every id."""
+    added: tuple[str, ...] = ()
+    """Columns that it adds without values, in lower case: sinks may have those of a dropped one of the same name."""
+    made: tuple[str, ...] = ()
+    """Tables that come of partitions, with their rows (MariaDB)."""
+    gone: tuple[str, ...] = ()
+    """Tables that become partitions."""
     reshaped: bool = False
     """Whether rows have other columns: without a key, all of them are the id."""
     optional: bool = False
     """CREATE TABLE IF NOT EXISTS, which is in the log though nothing was created."""
     xid: str = ""
+
+    def lowered(self) -> Statement:
+        """As a server with lower_case_table_names = 1 has the names."""
+        tables, made, gone = (tuple(map(str.lower, names)) for names in (self.tables, self.made, self.gone))
+        renamed = tuple((old.lower(), new.lower()) for old, new in self.renamed)
+        return replace(self, tables=tables, made=made, gone=gone, renamed=renamed)
 
 
 def read_statement(sql: str, schema: str) -> Statement:
@@ -148,6 +162,11 @@ def _drop(words: Words, schema: str) -> Statement:
     if words.take("database") or words.take("schema"):
         words.take("if", "exists")
         return Statement("drop database", (words.next(),))
+    if words.take("index"):
+        words.take("if", "exists")
+        if words.next().lower() == "primary" and words.take("on"):
+            return Statement("alter", (words.table(schema),), effect="rows")
+        return Statement("other")
     if not (words.take("table") or words.take("tables")):
         return Statement("other")
     words.take("if", "exists")
@@ -173,8 +192,9 @@ def _rename(words: Words, schema: str) -> Statement:
 
 
 def _alter(words: Words, schema: str) -> Statement:
-    while words.take("online") or words.take("offline") or words.take("ignore"):
-        pass
+    ignore = False
+    while words.peek() in ("online", "offline", "ignore"):
+        ignore |= words.next().lower() == "ignore"
     if not words.take("table"):
         return Statement("other")
     words.take("if", "exists")
@@ -182,11 +202,20 @@ def _alter(words: Words, schema: str) -> Statement:
     if words.take("wait"):
         words.next()
     words.take("nowait")
-    found = Alteration(schema)
+    found = Alteration(schema, "rows" if ignore else "none")  # with IGNORE (MariaDB) rows that are in the way go
     for clause in words.clauses():
         found.clause(clause)
-    renamed = ((table, found.renamed),) if found.renamed else ()
-    return Statement("alter", (table, *found.exchanged), renamed, found.effect, tuple(found.columns), found.reshaped)
+    return Statement(
+        "alter",
+        (table, *found.exchanged),
+        ((table, found.renamed),) if found.renamed else (),
+        found.effect,
+        tuple(found.columns),
+        tuple(found.added),
+        tuple(found.made),
+        tuple(found.gone),
+        found.reshaped,
+    )
 
 
 @dataclass(slots=True)
@@ -197,28 +226,24 @@ class Alteration:
     effect: Effect = "none"
     renamed: str = ""
     columns: list[str] = field(default_factory=list)
+    added: list[str] = field(default_factory=list)
+    made: list[str] = field(default_factory=list)
+    gone: list[str] = field(default_factory=list)
     reshaped: bool = False
-
     exchanged: list[str] = field(default_factory=list)
 
     def clause(self, words: Words) -> None:
         """Take in what one clause of an ALTER TABLE statement does."""
         first = words.next().lower()
-        if first == "exchange":
-            while words and not words.take("table"):
-                words.next()
-            self.exchanged.append(words.table(self.schema))
-        known = {"add": self._add, "drop": self._drop, "rename": self._rename, "alter": self._alter_column}.get(first)
+        known = _CLAUSES.get(first)
         if known is not None:
-            known(words)
-        elif first in ("truncate", "exchange", "import", "discard", "convert") and not (
-            first == "convert" and words.take("to")
-        ):
+            known(self, words)
+        elif first in ("truncate", "import", "discard"):
             self._does("rows")
         elif first in ("change", "modify"):
             words.take("column")
             words.take("if", "exists")
-            self.columns += [words.next()] if first == "change" else []
+            self.columns += [words.next().lower()] if first == "change" else []
             self._does("rows" if words.has("primary") else "values")
         elif first not in _HARMLESS:
             self._does("values")
@@ -232,21 +257,33 @@ class Alteration:
         if words.peek() in _INDEXES or words.take("partition"):
             return None
         self.reshaped = True
-        # A column that may be null and has no value of its own is null in every row, which sinks know.
         if words.has("primary"):
             return self._does("rows")
-        if words.has("not", "default", "as", "generated", "auto_increment", "serial"):
-            return self._does("values")
+        words.take("column")
+        words.take("if", "not", "exists")
+        for column in words.clauses() if words.take("(") else [words]:
+            self._add_column(column)
         return None
+
+    def _add_column(self, words: Words) -> None:
+        """One that may be null and has no value of its own is null in every row, which sinks know."""
+        name = words.next().lower()
+        # With explicit_defaults_for_timestamp = OFF, of which the log does not tell, a TIMESTAMP fills itself.
+        filled = words.has("timestamp") and not words.has("null")
+        if filled or words.has("not", "default", "as", "generated", "auto_increment", "serial"):
+            self._does("values")
+        else:
+            self.added.append(name)
 
     def _drop(self, words: Words) -> None:
         if words.peek() in ("primary", "partition"):
             return self._does("rows")
         if words.peek() in _INDEXES:
-            return None
+            # The primary key is an index by that name.
+            return self._does("rows") if "primary" in map(str.lower, words.rest()) else None
         words.take("column")
         words.take("if", "exists")
-        self.columns.append(words.next())
+        self.columns.append(words.next().lower())
         self.reshaped = True
         return None
 
@@ -255,7 +292,7 @@ class Alteration:
             return
         if words.take("column"):
             words.take("if", "exists")
-            self.columns.append(words.next())
+            self.columns.append(words.next().lower())
             self._does("values")
             return
         if not words.take("to"):
@@ -265,6 +302,35 @@ class Alteration:
 
     def _alter_column(self, words: Words) -> None:
         """SET DEFAULT, DROP DEFAULT, an index that is hidden: none of it changes a row."""
+
+    def _exchange(self, words: Words) -> None:
+        """A partition and a table change places."""
+        while words and not words.take("table"):
+            words.next()
+        self.exchanged.append(words.table(self.schema))
+        self._does("rows")
+
+    def _convert(self, words: Words) -> None:
+        """To a character set; or a partition to a table, or a table to a partition."""
+        if words.take("to"):
+            return self._does("values")
+        if words.take("table"):
+            self.gone.append(words.table(self.schema))
+        while words and not words.take("to", "table"):
+            words.next()
+        if words:
+            self.made.append(words.table(self.schema))
+        return self._does("rows")
+
+
+_CLAUSES = {
+    "add": Alteration._add,
+    "drop": Alteration._drop,
+    "rename": Alteration._rename,
+    "alter": Alteration._alter_column,
+    "exchange": Alteration._exchange,
+    "convert": Alteration._convert,
+}
 
 
 def _write(words: Words, schema: str) -> Statement:
@@ -286,5 +352,5 @@ _READ = {
     "rename": _rename,
     "alter": _alter,
     "xa": _xa,
-    **dict.fromkeys(("insert", "update", "delete", "replace", "load", "with", "call"), _write),
+    **dict.fromkeys(("insert", "update", "delete", "replace", "load", "with", "call", "select", "do"), _write),
 }

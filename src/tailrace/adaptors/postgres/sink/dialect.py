@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, ClassVar
 
 import pyarrow as pa
@@ -12,7 +12,7 @@ from tailrace.adaptors.postgres.sink import column_types, widening
 from tailrace.adaptors.sql.columns import StagedColumn
 from tailrace.adaptors.sql.connection import SqlConnection
 from tailrace.adaptors.sql.dialect import Dialect, Origin, ProbeTable
-from tailrace.adaptors.sql.target import TargetColumn
+from tailrace.adaptors.sql.target import Target, TargetColumn
 
 _NUMBERS = {"int2", "int4", "int8", "float4", "float8", "numeric"}
 _SPELLED_ONCE = {"bool", "int2", "int4", "int8", "oid", "uuid", "bytea", "date", "time", "timestamp", "timestamptz"}
@@ -28,6 +28,12 @@ _UNIQUE = """
         AND i.indpred IS NULL AND i.indexprs IS NULL AND %s = (
             SELECT array_agg(a.attname::text ORDER BY a.attname::text) FROM pg_attribute a
             WHERE a.attrelid = i.indrelid AND a.attnum = ANY ((i.indkey::int2[])[0:i.indnkeyatts - 1])))
+"""
+_STALE = """
+    SELECT c.conname, array_agg(a.attname::text ORDER BY a.attnum)
+    FROM pg_constraint c JOIN pg_attribute a ON a.attrelid = c.conrelid AND a.attnum = ANY (c.conkey)
+    WHERE c.conrelid = %s AND c.contype = 'p' AND a.attname <> ALL (%s) AND NOT a.atthasdef AND a.attidentity = ''
+    GROUP BY c.conname
 """
 _FIND = """SELECT c.oid, c.relfilenode FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
            WHERE n.nspname = %s AND c.relname = %s AND c.relkind IN ('r', 'p')"""
@@ -123,6 +129,18 @@ class PostgresDialect(Dialect):
         """Whether a table has a unique index on exactly these columns."""
         row = connection.execute(_UNIQUE, [file[0], sorted(keys)]).fetchone()
         return bool(row and row[0])
+
+    def replaced_key(
+        self, connection: SqlConnection, to: Target, keys: Sequence[str], filled: Collection[str]
+    ) -> list[str]:
+        """What replaces a primary key of which no row fills all columns."""
+        file: Any = to.file
+        row = connection.execute(_STALE, [file[0], list(filled)]).fetchone()
+        if row is None:
+            return []
+        nullable = [f"ALTER COLUMN {names.quote(column)} DROP NOT NULL" for column in row[1]]
+        key = ", ".join(map(names.quote, keys))
+        return [f"DROP CONSTRAINT {names.quote(row[0])}", *nullable, f"ADD PRIMARY KEY ({key})"]
 
     def known_types(self, connection: SqlConnection, types: Sequence[str]) -> set[str]:
         """Those of some types that the server has."""
