@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
 import pytest
 
 from tailrace.home import Home
-from tailrace.pipeline.operate import operator
+from tailrace.pipeline.operate import ledger, operator
 from tests.console.serving import Answer
 from tests.console.web.conftest import Visitor
 
@@ -175,3 +176,42 @@ def test_a_notice_is_told_once_and_cannot_be_made_up(site: Visitor) -> None:
 def test_pages_take_no_other_methods(site: Visitor) -> None:
     assert site.ask("DELETE", "/topics/orders", Origin=site.origin).status == 405
     assert site.submit("/topics/orders").status == 405
+
+
+def test_the_audit_list_says_what_was_refused(site: Visitor, filled: Home) -> None:
+    path = "/groups/billing/orders"
+    with filled.topic("orders").consumer("billing") as consumer:
+        next(iter(consumer))
+        assert site.submit(f"{path}/reset", to="earliest", why="too early").status == 400
+    assert site.submit("/groups/none/orders/delete", why="no such group").status == 400
+    done = {one["why"]: one for one in site.get("/api/v1/home/actions").json["actions"]}
+    assert "has active members" in done["too early"]["refused"]
+    assert "has no group 'none'" in done["no such group"]["refused"]
+    went(site, site.submit(f"{path}/reset", to="latest", why="at last"))
+    assert site.get("/api/v1/home/actions").json["actions"][-1]["refused"] == ""
+    assert "refused" in site.page("/home/actions")
+
+
+def test_the_audit_list_is_read_from_its_end_in_parts(site: Visitor, filled: Home) -> None:
+    for n in range(12):
+        ledger.note(filled, "_home", "pause queue", f"time {n}")
+    some = site.get("/api/v1/home/actions?limit=5").json["actions"]
+    assert [one["why"] for one in some] == [f"time {n}" for n in range(7, 12)]
+    before = site.get(f"/api/v1/home/actions?limit=5&before={some[0]['number']}").json["actions"]
+    assert [one["why"] for one in before] == [f"time {n}" for n in range(2, 7)]
+    page = site.page(f"/home/actions?before={before[0]['number']}")
+    assert ("time 1<" in page, "time 2<" in page) == (True, False)
+
+
+def test_the_overview_reads_only_the_end_of_the_audit_list(site: Visitor, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[int | None] = []
+    notes = ledger.notes
+
+    def counted(home: Home, name: str, most: int | None = None, before: int | None = None) -> list[dict[str, Any]]:
+        asked.append(most)
+        return notes(home, name, most, before)
+
+    monkeypatch.setattr(ledger, "notes", counted)
+    for _ in range(3):
+        assert "Last actions" in site.page("/")
+    assert asked == [10]

@@ -26,6 +26,7 @@ from tailrace.pipeline.operate.operator import Logged
 
 operations = Operations()
 MOST_MESSAGES = 1000
+MOST_ACTIONS = 10_000
 
 
 class PipelineStatus(msgspec.Struct):
@@ -137,6 +138,17 @@ class Action(msgspec.Struct):
     who: str
     why: str
     about: dict[str, Any]
+    refused: str
+    """Why it was not done; empty if it was."""
+    number: int
+    """Its place on the list; `before` takes it."""
+
+
+class ActionQuery(msgspec.Struct, forbid_unknown_fields=True):
+    """How many actions to list at most: the newest, before one of these if its number is given."""
+
+    limit: int = 1000
+    before: int | None = None
 
 
 class ActionList(msgspec.Struct):
@@ -167,17 +179,16 @@ class Marked(msgspec.Struct):
     done: bool
 
 
-def listed(notes: list[dict[str, Any]]) -> ActionList:
-    """What was noted, for an answer."""
-    named = ("at", "what", "who", "why")
-    return ActionList(
-        [
-            Action(
-                n["at"], str(n["what"]), str(n["who"]), str(n["why"]), {k: v for k, v in n.items() if k not in named}
-            )
-            for n in notes
-        ]
-    )
+async def listed(call: Call, pipeline: str | None, query: ActionQuery) -> ActionList:
+    """Some actions on the home, or on a pipeline."""
+    limit = check_limit(query.limit, MOST_ACTIONS)
+    named = {field.name for field in msgspec.structs.fields(Action)}
+    found = []
+    for note in await call.served.actions.list(call, pipeline, limit, query.before):
+        about = {name: value for name, value in note.items() if name not in named}
+        what, who, why = (str(note.get(name, "")) for name in ("what", "who", "why"))
+        found.append(Action(note["at"], what, who, why, about, str(note.get("refused", "")), note["number"]))
+    return ActionList(found)
 
 
 def _status(shown: dict[str, Any]) -> PipelineStatus:
@@ -282,12 +293,12 @@ async def read_dead_letter(call: Call) -> WholeDeadLetter:
 
 
 # --- what operators do ------------------------------------------------------------------------------------------------
-@operations.get("/pipelines/{pipeline}/actions", answer=ActionList)
-async def list_pipeline_actions(call: Call) -> ActionList:
+@operations.get("/pipelines/{pipeline}/actions", answer=ActionList, query=ActionQuery)
+async def list_pipeline_actions(call: Call, query: ActionQuery) -> ActionList:
     """List what operators have done to a pipeline: who, and why."""
     name = call.path["pipeline"]
     await call.served.run(operator.commit_log, call.served.home, name)
-    return listed(await call.served.actions.list(call, name))
+    return await listed(call, name, query)
 
 
 @operations.post("/pipelines/{pipeline}/writers/{writer}/mark", answer=Marked, body=MarkOrder)

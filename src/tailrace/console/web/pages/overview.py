@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from tailrace.console.api import queues
+from tailrace.console.api.home import list_actions
+from tailrace.console.api.pipelines import Action, ActionQuery
 from tailrace.console.web.formats import count, span
 from tailrace.console.web.page import Pages, Shown
 from tailrace.console.web.pulse import Look
@@ -15,6 +17,8 @@ pages = Pages()
 LATE_SECONDS = 60.0
 """A group whose oldest unread record is older needs attention."""
 DEAD_LOOKED_AT = 1000
+ACTIONS = 5
+"""So many of the last actions are shown."""
 
 
 class Concern(NamedTuple):
@@ -36,8 +40,11 @@ async def overview(visit: Visit) -> Shown:
     return Shown("overview.html", "Overview", about, section="overview")
 
 
-async def _actions(visit: Visit) -> list[dict[str, object]]:
-    return (await visit.served.actions.list(visit))[-5:][::-1]
+async def _actions(visit: Visit) -> list[Action]:
+    """The newest actions; looked at for all open pages at once."""
+    newest = ActionQuery(limit=2 * ACTIONS)  # a refused one is two records
+    found = await visit.pulse.keep(("actions",), lambda: list_actions(visit, newest))
+    return found.actions[-ACTIONS:][::-1]
 
 
 def _pipelines(look: Look) -> Iterator[Concern]:
