@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import json as texts
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from itertools import islice
+from itertools import islice, takewhile
 from typing import Any
 
 import msgspec
 
 from tailrace.console.api.topics import Reason, check_limit, check_why
-from tailrace.console.cursor import position_of
+from tailrace.console.cursor import LARGEST, position_of
 from tailrace.console.data import Data, bytes_of, data_of
 from tailrace.console.operation import Call, Operations
 from tailrace.errors import AlreadyThere, BadInput
@@ -138,16 +138,21 @@ class DeadMessage(msgspec.Struct):
 
 
 class DeadMessages(msgspec.Struct):
-    """Some dead letters; `next` is what `after` takes to go on, if there may be more."""
+    """Some dead letters; `next` is what `after` takes to go on, if there may be more.  `left` is how many of all were
+    not put back, and `first` and `end` are where the numbers of all begin and end."""
 
     dead: list[DeadMessage]
     next: int | None
+    left: int
+    first: int
+    end: int
 
 
 class DeadQuery(msgspec.Struct, forbid_unknown_fields=True):
-    """Which dead letters to list."""
+    """Which dead letters to list: the oldest behind a number, or the newest before one."""
 
     after: int = -1
+    before: int | None = None
     limit: int = 100
 
 
@@ -312,14 +317,20 @@ async def explain_message(call: Call) -> MessageStory:
 # --- dead letters -----------------------------------------------------------------------------------------------------
 @operations.get("/queues/{queue}/dead", answer=DeadMessages, query=DeadQuery)
 async def list_dead_messages(call: Call, query: DeadQuery) -> DeadMessages:
-    """List dead letters, oldest first, with the reason."""
+    """List dead letters, oldest first, with the reason; the newest ones with `before`."""
     limit, queue = check_limit(query.limit, 1000), await _queue(call)
+    if query.before is not None and query.after >= 0:
+        raise BadInput("give after or before, not both: the oldest behind a number, or the newest before one")
+    return await call.served.run(_dead_messages, queue, query, limit)
 
-    def some(found: Iterator[DeadLetter]) -> list[DeadLetter]:
-        return [*islice((one for one in found if one.number > query.after), limit)]
 
-    letters = await call.served.run(lambda: some(queue.dead()))
-    return DeadMessages([_dead(one) for one in letters], letters[-1].number if len(letters) == limit else None)
+def _dead_messages(queue: Queue, query: DeadQuery, limit: int) -> DeadMessages:
+    known = queue.dead_numbers()
+    start = query.after + 1 if query.before is None else min(query.before, known.end) - limit
+    end = LARGEST if query.before is None else query.before
+    letters = [*islice(takewhile(lambda one: one.number < end, queue.dead(max(0, start))), limit)]
+    more = letters[-1].number if len(letters) == limit and letters[-1].number < known.end - 1 else None
+    return DeadMessages([_dead(one) for one in letters], more, known.left, known.first, known.end)
 
 
 def _dead(one: DeadLetter) -> DeadMessage:
