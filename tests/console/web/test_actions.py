@@ -5,9 +5,13 @@ from __future__ import annotations
 import re
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
+from tailrace.adaptors.rows.rows import make_rows
 from tailrace.home import Home
+from tailrace.log.record import Mode, Op
+from tailrace.pipeline.ingest.commit_log import CommitLog
 from tailrace.pipeline.operate import ledger, operator
 from tests.console.serving import Answer
 from tests.console.web.conftest import Visitor
@@ -215,3 +219,36 @@ def test_the_overview_reads_only_the_end_of_the_audit_list(site: Visitor, monkey
     for _ in range(3):
         assert "Last actions" in site.page("/")
     assert asked == [10]
+
+
+def test_a_form_that_has_changed_since_its_preview_is_shown_again(site: Visitor, filled: Home) -> None:
+    path, before = "/groups/billing/orders/reset", positions(site)
+    preview = site.submit(path, to="earliest", preview="yes").body.decode()
+    (seen,) = re.findall(r'name="seen" value="(\w+)"', preview)
+    changed = site.submit(path, to="latest", why="x", seen=seen).body.decode()
+    assert "Nothing was done: a field has changed" in changed
+    assert re.search(r"[1-9] records will not be read", changed)
+    assert positions(site) == before
+    (seen,) = re.findall(r'name="seen" value="(\w+)"', changed)
+    went(site, site.submit(path, to="latest", why="x", seen=seen))
+    assert positions(site) == ["3", "2"]
+
+
+def test_a_mark_shows_first_what_it_does_everywhere(site: Visitor, filled: Home) -> None:
+    log = CommitLog(filled, "shop", partitions=2)
+    log.refresh()
+    columns = pa.record_batch({"command": pa.array(["truncate"])})
+    log.take_in([make_rows("shop.orders", columns, [], op=Op.COMMAND, mode=Mode.SYNC)], 2)
+    ends = {q: end for q, (_, end) in filled.topic("shop-log").ends().items()}
+    for q, end in ends.items():
+        operator.mark(filled, "shop", "file", q, end - 2, "before the truncate")
+    path, fields = "/pipelines/shop/writers/file/mark", {"partition": 0, "offset": ends[0] - 1}
+    shown = site.submit(path, preview="yes", **fields).body.decode()
+    assert "A truncate is in every partition: the others move with this one." in shown
+    assert "2 messages will not be delivered" in shown
+    beyond = site.submit(path, preview="yes", partition=0, offset=99).body.decode()
+    assert "has no message 0:99" in beyond
+    went(site, site.submit(path, why="as shown", **fields))
+    assert {q: mark.low for q, mark in operator.marks(filled, "shop", "file").items()} == {
+        q: end - 1 for q, end in ends.items()
+    }

@@ -168,14 +168,21 @@ class MarkOrder(msgspec.Struct, forbid_unknown_fields=True):
     preview: bool = False
 
 
-class Marked(msgspec.Struct):
-    """What a mark has done, or would do: `skipped` messages are not delivered, up to `again` are delivered again."""
+class MarkMove(msgspec.Struct):
+    """A partition whose mark is moved, or would be: `skipped` messages are not delivered, up to `again` are delivered
+    again."""
 
     partition: int
     before: int
     after: int
     skipped: int
     again: int
+
+
+class Marked(MarkMove):
+    """What a mark has done, or would do.  `others` are the partitions that move with it: a truncate is in all."""
+
+    others: list[MarkMove]
     done: bool
 
 
@@ -306,18 +313,21 @@ async def mark_offset(call: Call, body: MarkOrder) -> Marked:
     """Count everything up to a message as delivered; or, if lower, deliver again from there.  The writer of a run under
     way is fenced."""
     home, pipeline, writer = call.served.home, call.path["pipeline"], call.path["writer"]
-    marks: dict[int, Mark] = await call.served.run(operator.marks, home, pipeline, writer)
-    if body.partition not in marks:
-        raise BadInput(f"the commit log of {pipeline!r} has no partition {body.partition}")
-    before = marks[body.partition].reached(body.namespace) if body.namespace else marks[body.partition].low
+    given = (home, pipeline, writer, body.partition, body.offset)
+    planned = await call.served.run(operator.plan_mark, *given, body.namespace)
     if not body.preview:
         why = check_why(body.why)
         with ledger.acting(actor(call)):
-            await call.served.run(
-                operator.mark, home, pipeline, writer, body.partition, body.offset, why, body.namespace
-            )
-    gone, again = max(0, body.offset - before), max(0, before - body.offset)
-    return Marked(body.partition, before, body.offset, gone, again, not body.preview)
+            await call.served.run(operator.mark, *given, why, body.namespace)
+    before, after = planned
+    moves = {q: _move(q, before[q], mark, body.namespace) for q, mark in after.items()}
+    mine = moves.pop(body.partition)
+    return Marked(**msgspec.structs.asdict(mine), others=list(moves.values()), done=not body.preview)
+
+
+def _move(partition: int, before: Mark, after: Mark, namespace: str | None) -> MarkMove:
+    was, now = (mark.reached(namespace) if namespace else mark.low for mark in (before, after))
+    return MarkMove(partition, was, now, max(0, now - was), max(0, was - now))
 
 
 @operations.post("/pipelines/{pipeline}/writers/{writer}/forget", answer=PipelineOffsets, body=Reason)
