@@ -182,7 +182,7 @@ class TestPipelines:
         path = "pipelines/shop/writers/c0/mark"
         order: dict[str, Any] = {"partition": 0, "offset": 4}
         shown = client.post(path, {**order, "preview": True}).json
-        assert shown == {"partition": 0, "before": 3, "after": 4, "skipped": 1, "again": 0, "done": False}
+        assert shown == {"partition": 0, "before": 3, "after": 4, "skipped": 1, "again": 0, "others": [], "done": False}
         assert client.post(path, order).status == 400
         assert client.post(path, {**order, "why": "order 4 has no customer"}).json["done"]
         assert client.post(path, {"partition": 0, "offset": 99, "why": "x"}).status == 400

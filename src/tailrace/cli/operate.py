@@ -94,7 +94,9 @@ def actions(pipeline: PipelineArgument, home: HomeOption = None, as_json: JsonOp
             time_of(n["at"]),
             n["who"],
             n["what"],
-            ", ".join(f"{k} {v}" for k, v in n.items() if k not in ("at", "who", "what", "why") and v is not None),
+            ", ".join(
+                f"{k} {v}" for k, v in n.items() if k not in ("at", "who", "what", "why", "number") and v is not None
+            ),
             n["why"],
         )
         for n in found

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator
-from dataclasses import dataclass, field
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -67,6 +67,8 @@ class Page:
     next: dict[int, int] = field(default_factory=dict)
     batch: Batch | None = None
     """The page as it is sent to every follower that stands at its beginning."""
+    passed: int = 0
+    """How many offsets before it a follower has passed that wants the newest records only."""
 
     @property
     def rows(self) -> int:
@@ -155,25 +157,35 @@ def _pass(reader: Reader, error: Damaged, page: Page) -> bool:
 
 
 async def follow(
-    served: Served, topic: Topic, positions: dict[int, int], *, every: bool, beat: float
+    served: Served, topic: Topic, positions: dict[int, int], *, every: bool, beat: float, newest: int | None = None
 ) -> AsyncIterator[Page]:
     """Pages as they come, without end; an empty one after each `beat` seconds without records.
 
-    A follower of all partitions that has caught up gets the pages that the tail has fetched for all."""
+    A follower of all partitions that has caught up gets the pages that the tail has fetched for all.  With `newest`,
+    one that is further behind than so many records of a partition goes on with these."""
     reader = Reader(topic.log, positions, every=every)
     async with served.tails.follow(topic.log) as tail:
         while True:
             if not await tail.more(reader.positions, beat, every=every):
                 yield Page(next=dict(reader.positions))
                 continue
+            passed = 0 if newest is None else _skip(reader, tail.ends, newest)
             page = tail.page_at(reader.positions) if every else None
             if page is None:
                 page = await read_page(served, reader, STREAM_RECORDS, STREAM_BYTES)
                 reader.skipped.clear()
             else:
                 reader.positions = dict(page.next)
-            if page.rows or page.lost:
-                yield page
+            if page.rows or page.lost or passed:
+                yield replace(page, passed=passed) if passed else page
+
+
+def _skip(reader: Reader, ends: Mapping[int, int], newest: int) -> int:
+    """Go on with the newest records of each partition; gives how many offsets that leaves out."""
+    late = {q: ends[q] - newest for q, at in reader.positions.items() if ends.get(q, 0) - at > newest}
+    passed = sum(at - reader.positions[q] for q, at in late.items())
+    reader.positions.update(late)
+    return passed
 
 
 async def wait_for_page(

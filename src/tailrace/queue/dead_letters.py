@@ -52,6 +52,14 @@ class DeadLetter(NamedTuple):
     """The consumer that gave it up; empty in letters of older versions."""
 
 
+class DeadNumbers(NamedTuple):
+    """The numbers of a queue's dead letters: from `first` to before `end`, of which `left` were not put back."""
+
+    first: int
+    end: int
+    left: int
+
+
 MOST_NAME, ENDING = 195, "-dead"
 
 

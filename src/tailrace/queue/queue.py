@@ -39,7 +39,7 @@ from tailrace.queue import (
     replay,
     supervisor,
 )
-from tailrace.queue.dead_letters import DeadLetter, Requeue
+from tailrace.queue.dead_letters import DeadLetter, DeadNumbers, Requeue
 from tailrace.queue.envelope import Codec, Json
 from tailrace.queue.pushing import Message, NotBefore, Pushed, Ready, push_all, ready, signature, topic_of
 from tailrace.queue.replay import Replay
@@ -294,13 +294,23 @@ class Queue:
         self.store.run(diary.sweep(topic.id, {q: floor for q, (floor, _) in topic.ends().items()}))
 
     # -- dead letters
-    def dead(self) -> Iterator[DeadLetter]:
-        """The dead letters, oldest first."""
+    def dead(self, start: int = 0) -> Iterator[DeadLetter]:
+        """The dead letters, oldest first, from a number on."""
         found = self.store.run(catalog.find(dead_letters.topic_name(self.name)))
         if found is None:
             return iter(())
+        topic, again = Topic(self.store, found), self.store.run(dead_letters.requeued(found.id))
+        floor, end = topic.ends()[0]
+        return dead_letters.letters(self.name, topic.records(0, min(max(start, floor), end)), again)
+
+    def dead_numbers(self) -> DeadNumbers:
+        """How many dead letters were not put back, and where their numbers begin and end; reads no letter."""
+        found = self.store.run(catalog.find(dead_letters.topic_name(self.name)))
+        if found is None:
+            return DeadNumbers(0, 0, 0)
         again = self.store.run(dead_letters.requeued(found.id))
-        return dead_letters.letters(self.name, Topic(self.store, found).records(), again)
+        floor, end = Topic(self.store, found).ends()[0]
+        return DeadNumbers(floor, end, end - floor - sum(floor <= number < end for number in again))
 
     def requeue(self, *numbers: int) -> int:
         """Put dead letters back into the queue, some by their numbers, or all that were not; gives how many.
@@ -308,12 +318,11 @@ class Queue:
         The push and the mark that it happened are one transaction."""
         self.topic()
         if numbers:
-            there = {one.number for one in self.dead() if not one.requeued}
+            there = {one.number for one in self.dead(min(numbers)) if not one.requeued}
             if missing := sorted(set(numbers) - there):
                 raise BadInput(f"queue {self.name!r} has no dead letters {missing} that could be put back")
-        found = self.store.run(catalog.find(dead_letters.topic_name(self.name)))
-        end = 0 if found is None else Topic(self.store, found).ends()[0][1]
-        before = takewhile(lambda one: one.number < end, self.dead())  # one may come back while others are put back
+        end = self.dead_numbers().end  # one may come back while others are put back
+        before = takewhile(lambda one: one.number < end, self.dead(min(numbers, default=0)))
         chosen = (one for one in before if not one.requeued and (not numbers or one.number in numbers))
         return sum(self._put_back(some) for some in _portions(chosen))
 

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
+import pyarrow as pa
 import pytest
 
+from tailrace.adaptors.rows.rows import make_rows
 from tailrace.home import Home
-from tailrace.pipeline.operate import operator
+from tailrace.log.record import Mode, Op
+from tailrace.pipeline.ingest.commit_log import CommitLog
+from tailrace.pipeline.operate import ledger, operator
 from tests.console.serving import Answer
 from tests.console.web.conftest import Visitor
 
@@ -175,3 +180,75 @@ def test_a_notice_is_told_once_and_cannot_be_made_up(site: Visitor) -> None:
 def test_pages_take_no_other_methods(site: Visitor) -> None:
     assert site.ask("DELETE", "/topics/orders", Origin=site.origin).status == 405
     assert site.submit("/topics/orders").status == 405
+
+
+def test_the_audit_list_says_what_was_refused(site: Visitor, filled: Home) -> None:
+    path = "/groups/billing/orders"
+    with filled.topic("orders").consumer("billing") as consumer:
+        next(iter(consumer))
+        assert site.submit(f"{path}/reset", to="earliest", why="too early").status == 400
+    assert site.submit("/groups/none/orders/delete", why="no such group").status == 400
+    done = {one["why"]: one for one in site.get("/api/v1/home/actions").json["actions"]}
+    assert "has active members" in done["too early"]["refused"]
+    assert "has no group 'none'" in done["no such group"]["refused"]
+    went(site, site.submit(f"{path}/reset", to="latest", why="at last"))
+    assert site.get("/api/v1/home/actions").json["actions"][-1]["refused"] == ""
+    assert "refused" in site.page("/home/actions")
+
+
+def test_the_audit_list_is_read_from_its_end_in_parts(site: Visitor, filled: Home) -> None:
+    for n in range(12):
+        ledger.note(filled, "_home", "pause queue", f"time {n}")
+    some = site.get("/api/v1/home/actions?limit=5").json["actions"]
+    assert [one["why"] for one in some] == [f"time {n}" for n in range(7, 12)]
+    before = site.get(f"/api/v1/home/actions?limit=5&before={some[0]['number']}").json["actions"]
+    assert [one["why"] for one in before] == [f"time {n}" for n in range(2, 7)]
+    page = site.page(f"/home/actions?before={before[0]['number']}")
+    assert ("time 1<" in page, "time 2<" in page) == (True, False)
+
+
+def test_the_overview_reads_only_the_end_of_the_audit_list(site: Visitor, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[int | None] = []
+    notes = ledger.notes
+
+    def counted(home: Home, name: str, most: int | None = None, before: int | None = None) -> list[dict[str, Any]]:
+        asked.append(most)
+        return notes(home, name, most, before)
+
+    monkeypatch.setattr(ledger, "notes", counted)
+    for _ in range(3):
+        assert "Last actions" in site.page("/")
+    assert asked == [10]
+
+
+def test_a_form_that_has_changed_since_its_preview_is_shown_again(site: Visitor, filled: Home) -> None:
+    path, before = "/groups/billing/orders/reset", positions(site)
+    preview = site.submit(path, to="earliest", preview="yes").body.decode()
+    (seen,) = re.findall(r'name="seen" value="(\w+)"', preview)
+    changed = site.submit(path, to="latest", why="x", seen=seen).body.decode()
+    assert "Nothing was done: a field has changed" in changed
+    assert re.search(r"[1-9] records will not be read", changed)
+    assert positions(site) == before
+    (seen,) = re.findall(r'name="seen" value="(\w+)"', changed)
+    went(site, site.submit(path, to="latest", why="x", seen=seen))
+    assert positions(site) == ["3", "2"]
+
+
+def test_a_mark_shows_first_what_it_does_everywhere(site: Visitor, filled: Home) -> None:
+    log = CommitLog(filled, "shop", partitions=2)
+    log.refresh()
+    columns = pa.record_batch({"command": pa.array(["truncate"])})
+    log.take_in([make_rows("shop.orders", columns, [], op=Op.COMMAND, mode=Mode.SYNC)], 2)
+    ends = {q: end for q, (_, end) in filled.topic("shop-log").ends().items()}
+    for q, end in ends.items():
+        operator.mark(filled, "shop", "file", q, end - 2, "before the truncate")
+    path, fields = "/pipelines/shop/writers/file/mark", {"partition": 0, "offset": ends[0] - 1}
+    shown = site.submit(path, preview="yes", **fields).body.decode()
+    assert "A truncate is in every partition: the others move with this one." in shown
+    assert "2 messages will not be delivered" in shown
+    beyond = site.submit(path, preview="yes", partition=0, offset=99).body.decode()
+    assert "has no message 0:99" in beyond
+    went(site, site.submit(path, why="as shown", **fields))
+    assert {q: mark.low for q, mark in operator.marks(filled, "shop", "file").items()} == {
+        q: end - 1 for q, end in ends.items()
+    }

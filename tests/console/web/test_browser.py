@@ -17,7 +17,7 @@ from tests.servers import axe
 from tests.servers.process import Missing
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser, Page
+    from playwright.sync_api import Browser, Page, Route
 
 pytestmark = pytest.mark.server
 LOOKS = {
@@ -68,6 +68,36 @@ def test_the_overview_is_live(tab: Tab, filled: Home) -> None:
     changed = "b => !document.body.innerText.includes(`appended\\n${b}\\n`)"
     tab.page.wait_for_function(changed, arg=before, timeout=100_000)  # after a slow look the next is a minute later
     assert stat.inner_text().startswith("1,0")
+
+
+def test_what_changes_while_it_is_selected_is_shown_later(tab: Tab, filled: Home) -> None:
+    tab.open("/topics/orders")
+    page, total = tab.page, tab.page.locator('[data-live="stats"] .stat', has_text="Appended ever").locator("dd")
+    ends = page.locator('[data-live="partitions"]')
+    page.evaluate("getSelection().selectAllChildren(document.querySelector('[data-live=partitions] table'))")
+    shown = ends.inner_text()
+    filled.topic("orders").append([(b"k", b"v")] * 1000)
+    page.wait_for_function("() => document.querySelector('[data-live=stats]').innerText.includes('1,005')")
+    page.wait_for_timeout(200)
+    assert (total.inner_text(), ends.inner_text()) == ("1,005", shown)
+    page.evaluate("getSelection().removeAllRanges()")
+    page.wait_for_function("t => document.querySelector('[data-live=partitions]').innerText !== t", arg=shown)
+
+
+def test_a_page_says_that_its_token_is_no_longer_known(tab: Tab) -> None:
+    def refuse(route: Route) -> None:
+        if "event-stream" in route.request.headers.get("accept", ""):
+            route.fulfill(status=401, content_type="application/problem+json", body="{}")
+        else:
+            route.continue_()
+
+    tab.page.route("**/topics", refuse)  # as a server that was started again, with a token of its own
+    tab.open("/topics")
+    tab.page.locator("#live-text", has_text="does not know this page's token").wait_for()
+    tab.page.unroute("**/topics")
+    tab.page.wait_for_function("() => document.getElementById('live-text').textContent === 'live'")
+    assert all("401" in said for said in tab.faults)
+    tab.faults.clear()
 
 
 def test_times_are_in_the_zone_of_the_reader(tab: Tab, filled: Home) -> None:

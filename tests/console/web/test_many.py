@@ -6,6 +6,7 @@ import time
 from pathlib import Path
 
 from tailrace.home import Home
+from tailrace.queue.dead_letters import DeadNumbers
 from tests.console.serving import running
 from tests.console.web.conftest import visitor
 
@@ -55,3 +56,30 @@ def test_a_search_ends_and_goes_on_where_it_was(home: Home, place: Path) -> None
         expected = {f"{r.partition}/{r.offset}" for r in topic.records() if b"77" in r.value}
         assert found == expected
         assert rounds > 1
+
+
+def test_dead_letters_behind_a_thousand_that_were_put_back(home: Home, place: Path) -> None:
+    mails = home.queue("mails")
+    mails.make(1, attempts=1)
+    mails.push_many([f"message {n:04}" for n in range(1010)])
+
+    def fail(envelope: object) -> None:
+        raise ValueError("no such address")
+
+    with mails.tail(fail):
+        assert mails.drain(60)
+    assert mails.dead_numbers() == DeadNumbers(0, 1010, 1010)
+    assert mails.requeue(*range(1005)) == 1005
+    assert [one.number for one in mails.dead(1008)] == [1008, 1009]
+    with running(place) as client:
+        site = visitor(client)
+        assert "Queue mails has 5 dead letters" in site.page("/")
+        newest = site.page("/queues/mails/dead")
+        assert ">1,009<" in newest
+        assert "/queues/mails/requeue" in newest
+        assert 'dead?before=10">Earlier dead letters' in newest
+        assert ">9<" in site.page("/queues/mails/dead?before=10")
+        told = client.get("queues/mails/dead?limit=2&before=1008").json
+        assert ([one["number"] for one in told["dead"]], told["left"]) == ([1006, 1007], 5)
+        assert client.get("queues/mails/dead?after=1007").json["next"] is None
+        assert client.get("queues/mails/dead?after=7&before=9").status == 400

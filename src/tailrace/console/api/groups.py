@@ -187,8 +187,9 @@ async def create_group(call: Call, body: NewGroup) -> GroupDescription:
     """Make a group that begins at a place; one that is there stays as it is."""
     topic, group = await _named(call)
     check_name("group", group.name)
-    await call.served.actions.note(call, "create group", group=group.name, topic=topic.name, start=body.start)
-    await call.served.run(topic.store.run, steps.make(group, position_of(body.start)))
+    start = position_of(body.start)
+    async with call.served.actions.noted(call, "create group", group=group.name, topic=topic.name, start=body.start):
+        await call.served.run(topic.store.run, steps.make(group, start))
     return _described(await call.served.run(topic.store.run, describe(group, time.time())))
 
 
@@ -230,8 +231,8 @@ async def reset_group(call: Call, body: GroupReset) -> GroupMoves:
         )
     if not body.preview:
         why = check_why(body.why)
-        await call.served.actions.note(call, "reset group", why, group=group.name, topic=topic.name, to=body.to)
-        after = await call.served.run(run, steps.reset(group, position, force=body.force))
+        async with call.served.actions.noted(call, "reset group", why, group=group.name, topic=topic.name, to=body.to):
+            after = await call.served.run(run, steps.reset(group, position, force=body.force))
     moves = [GroupMove(q, at, after[q], max(0, at - after[q]), max(0, after[q] - at)) for q, at in before.items()]
     return GroupMoves(moves, not body.preview)
 
@@ -240,5 +241,6 @@ async def reset_group(call: Call, body: GroupReset) -> GroupMoves:
 async def delete_group(call: Call, body: Reason) -> None:
     """Delete a group and its positions; the records stay."""
     topic, group = await _named(call)
-    await call.served.actions.note(call, "delete group", check_why(body.why), group=group.name, topic=topic.name)
-    await call.served.run(topic.store.run, steps.delete(group))
+    why = check_why(body.why)
+    async with call.served.actions.noted(call, "delete group", why, group=group.name, topic=topic.name):
+        await call.served.run(topic.store.run, steps.delete(group))

@@ -11,7 +11,7 @@ from tailrace._version import __version__
 from tailrace.admin import cost as costs
 from tailrace.admin.scrub import size
 from tailrace.admin.traffic import traffic
-from tailrace.console.api.pipelines import ActionList, listed
+from tailrace.console.api.pipelines import ActionList, ActionQuery, listed
 from tailrace.console.jobs import Job
 from tailrace.console.operation import Call, Operations
 from tailrace.errors import BadInput
@@ -87,10 +87,10 @@ async def describe_home(call: Call) -> HomeDescription:
     return HomeDescription(**about, name=who.name, role=who.role, read_only=call.served.gate.read_only)  # type: ignore[arg-type]
 
 
-@operations.get("/home/actions", answer=ActionList)
-async def list_actions(call: Call) -> ActionList:
+@operations.get("/home/actions", answer=ActionList, query=ActionQuery)
+async def list_actions(call: Call, query: ActionQuery) -> ActionList:
     """List what was done to this home over HTTP: who, and why.  What was done to a pipeline is with the pipeline."""
-    return listed(await call.served.actions.list(call))
+    return await listed(call, None, query)
 
 
 @operations.get("/home/doctor", answer=Findings)
@@ -112,8 +112,8 @@ async def start_job(call: Call, body: NewJob) -> Job:
     if body.what == "cost" and len(body.topics) != 1:
         raise BadInput("an estimate is of one topic: topics = [NAME]")
     work = {"scrub": _scrub, "upkeep": _upkeep, "cost": _cost}[body.what]
-    await call.served.actions.note(call, body.what, body.why, topics=body.topics or None)
-    return call.served.jobs.start(body.what, lambda job: work(home, body, job))
+    async with call.served.actions.noted(call, body.what, body.why, topics=body.topics or None):
+        return call.served.jobs.start(body.what, lambda job: work(home, body, job))
 
 
 def _scrub(home: Home, body: NewJob, job: Job) -> Any:

@@ -26,6 +26,7 @@ from tailrace.pipeline.operate.operator import Logged
 
 operations = Operations()
 MOST_MESSAGES = 1000
+MOST_ACTIONS = 10_000
 
 
 class PipelineStatus(msgspec.Struct):
@@ -137,6 +138,17 @@ class Action(msgspec.Struct):
     who: str
     why: str
     about: dict[str, Any]
+    refused: str
+    """Why it was not done; empty if it was."""
+    number: int
+    """Its place on the list; `before` takes it."""
+
+
+class ActionQuery(msgspec.Struct, forbid_unknown_fields=True):
+    """How many actions to list at most: the newest, before one of these if its number is given."""
+
+    limit: int = 1000
+    before: int | None = None
 
 
 class ActionList(msgspec.Struct):
@@ -156,28 +168,34 @@ class MarkOrder(msgspec.Struct, forbid_unknown_fields=True):
     preview: bool = False
 
 
-class Marked(msgspec.Struct):
-    """What a mark has done, or would do: `skipped` messages are not delivered, up to `again` are delivered again."""
+class MarkMove(msgspec.Struct):
+    """A partition whose mark is moved, or would be: `skipped` messages are not delivered, up to `again` are delivered
+    again."""
 
     partition: int
     before: int
     after: int
     skipped: int
     again: int
+
+
+class Marked(MarkMove):
+    """What a mark has done, or would do.  `others` are the partitions that move with it: a truncate is in all."""
+
+    others: list[MarkMove]
     done: bool
 
 
-def listed(notes: list[dict[str, Any]]) -> ActionList:
-    """What was noted, for an answer."""
-    named = ("at", "what", "who", "why")
-    return ActionList(
-        [
-            Action(
-                n["at"], str(n["what"]), str(n["who"]), str(n["why"]), {k: v for k, v in n.items() if k not in named}
-            )
-            for n in notes
-        ]
-    )
+async def listed(call: Call, pipeline: str | None, query: ActionQuery) -> ActionList:
+    """Some actions on the home, or on a pipeline."""
+    limit = check_limit(query.limit, MOST_ACTIONS)
+    named = {field.name for field in msgspec.structs.fields(Action)}
+    found = []
+    for note in await call.served.actions.list(call, pipeline, limit, query.before):
+        about = {name: value for name, value in note.items() if name not in named}
+        what, who, why = (str(note.get(name, "")) for name in ("what", "who", "why"))
+        found.append(Action(note["at"], what, who, why, about, str(note.get("refused", "")), note["number"]))
+    return ActionList(found)
 
 
 def _status(shown: dict[str, Any]) -> PipelineStatus:
@@ -282,12 +300,12 @@ async def read_dead_letter(call: Call) -> WholeDeadLetter:
 
 
 # --- what operators do ------------------------------------------------------------------------------------------------
-@operations.get("/pipelines/{pipeline}/actions", answer=ActionList)
-async def list_pipeline_actions(call: Call) -> ActionList:
+@operations.get("/pipelines/{pipeline}/actions", answer=ActionList, query=ActionQuery)
+async def list_pipeline_actions(call: Call, query: ActionQuery) -> ActionList:
     """List what operators have done to a pipeline: who, and why."""
     name = call.path["pipeline"]
     await call.served.run(operator.commit_log, call.served.home, name)
-    return listed(await call.served.actions.list(call, name))
+    return await listed(call, name, query)
 
 
 @operations.post("/pipelines/{pipeline}/writers/{writer}/mark", answer=Marked, body=MarkOrder)
@@ -295,18 +313,21 @@ async def mark_offset(call: Call, body: MarkOrder) -> Marked:
     """Count everything up to a message as delivered; or, if lower, deliver again from there.  The writer of a run under
     way is fenced."""
     home, pipeline, writer = call.served.home, call.path["pipeline"], call.path["writer"]
-    marks: dict[int, Mark] = await call.served.run(operator.marks, home, pipeline, writer)
-    if body.partition not in marks:
-        raise BadInput(f"the commit log of {pipeline!r} has no partition {body.partition}")
-    before = marks[body.partition].reached(body.namespace) if body.namespace else marks[body.partition].low
+    given = (home, pipeline, writer, body.partition, body.offset)
+    planned = await call.served.run(operator.plan_mark, *given, body.namespace)
     if not body.preview:
         why = check_why(body.why)
         with ledger.acting(actor(call)):
-            await call.served.run(
-                operator.mark, home, pipeline, writer, body.partition, body.offset, why, body.namespace
-            )
-    gone, again = max(0, body.offset - before), max(0, before - body.offset)
-    return Marked(body.partition, before, body.offset, gone, again, not body.preview)
+            await call.served.run(operator.mark, *given, why, body.namespace)
+    before, after = planned
+    moves = {q: _move(q, before[q], mark, body.namespace) for q, mark in after.items()}
+    mine = moves.pop(body.partition)
+    return Marked(**msgspec.structs.asdict(mine), others=list(moves.values()), done=not body.preview)
+
+
+def _move(partition: int, before: Mark, after: Mark, namespace: str | None) -> MarkMove:
+    was, now = (mark.reached(namespace) if namespace else mark.low for mark in (before, after))
+    return MarkMove(partition, was, now, max(0, now - was), max(0, was - now))
 
 
 @operations.post("/pipelines/{pipeline}/writers/{writer}/forget", answer=PipelineOffsets, body=Reason)

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import json as texts
-from collections.abc import Iterator
-from itertools import islice
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from itertools import islice, takewhile
 from typing import Any
 
 import msgspec
 
 from tailrace.console.api.topics import Reason, check_limit, check_why
-from tailrace.console.cursor import position_of
+from tailrace.console.cursor import LARGEST, position_of
 from tailrace.console.data import Data, bytes_of, data_of
 from tailrace.console.operation import Call, Operations
 from tailrace.errors import AlreadyThere, BadInput
@@ -137,16 +138,21 @@ class DeadMessage(msgspec.Struct):
 
 
 class DeadMessages(msgspec.Struct):
-    """Some dead letters; `next` is what `after` takes to go on, if there may be more."""
+    """Some dead letters; `next` is what `after` takes to go on, if there may be more.  `left` is how many of all were
+    not put back, and `first` and `end` are where the numbers of all begin and end."""
 
     dead: list[DeadMessage]
     next: int | None
+    left: int
+    first: int
+    end: int
 
 
 class DeadQuery(msgspec.Struct, forbid_unknown_fields=True):
-    """Which dead letters to list."""
+    """Which dead letters to list: the oldest behind a number, or the newest before one."""
 
     after: int = -1
+    before: int | None = None
     limit: int = 100
 
 
@@ -207,11 +213,12 @@ async def _queue(call: Call) -> Queue:
     return queue
 
 
-async def _noted(call: Call, what: str, why: str, **to: Any) -> Queue:
-    """The queue in the path, once the audit list has what the caller does to it, and why."""
+@asynccontextmanager
+async def _noted(call: Call, what: str, why: str, **to: Any) -> AsyncIterator[Queue]:
+    """The queue in the path, for a block that does something to it which the audit list has."""
     queue = await _queue(call)
-    await call.served.actions.note(call, what, check_why(why), queue=queue.name, **to)
-    return queue
+    async with call.served.actions.noted(call, what, check_why(why), queue=queue.name, **to):
+        yield queue
 
 
 def _summaries(home: Home) -> list[QueueSummary]:
@@ -248,8 +255,8 @@ async def create_queue(call: Call, body: NewQueue) -> QueueDescription:
     if body.name in await call.served.run(home.queues):
         raise AlreadyThere(f"queue {body.name!r} exists already")
     given = {n: v for n, v in msgspec.structs.asdict(body.settings).items() if v != getattr(QueueSettings(), n)}
-    await call.served.actions.note(call, "create queue", body.why, queue=body.name, shards=body.shards)
-    await call.served.run(queue.make, body.shards, **given)
+    async with call.served.actions.noted(call, "create queue", body.why, queue=body.name, shards=body.shards):
+        await call.served.run(queue.make, body.shards, **given)
     return await call.served.run(_described, queue)
 
 
@@ -310,14 +317,20 @@ async def explain_message(call: Call) -> MessageStory:
 # --- dead letters -----------------------------------------------------------------------------------------------------
 @operations.get("/queues/{queue}/dead", answer=DeadMessages, query=DeadQuery)
 async def list_dead_messages(call: Call, query: DeadQuery) -> DeadMessages:
-    """List dead letters, oldest first, with the reason."""
+    """List dead letters, oldest first, with the reason; the newest ones with `before`."""
     limit, queue = check_limit(query.limit, 1000), await _queue(call)
+    if query.before is not None and query.after >= 0:
+        raise BadInput("give after or before, not both: the oldest behind a number, or the newest before one")
+    return await call.served.run(_dead_messages, queue, query, limit)
 
-    def some(found: Iterator[DeadLetter]) -> list[DeadLetter]:
-        return [*islice((one for one in found if one.number > query.after), limit)]
 
-    letters = await call.served.run(lambda: some(queue.dead()))
-    return DeadMessages([_dead(one) for one in letters], letters[-1].number if len(letters) == limit else None)
+def _dead_messages(queue: Queue, query: DeadQuery, limit: int) -> DeadMessages:
+    known = queue.dead_numbers()
+    start = query.after + 1 if query.before is None else min(query.before, known.end) - limit
+    end = LARGEST if query.before is None else query.before
+    letters = [*islice(takewhile(lambda one: one.number < end, queue.dead(max(0, start))), limit)]
+    more = letters[-1].number if len(letters) == limit and letters[-1].number < known.end - 1 else None
+    return DeadMessages([_dead(one) for one in letters], more, known.left, known.first, known.end)
 
 
 def _dead(one: DeadLetter) -> DeadMessage:
@@ -332,45 +345,42 @@ async def requeue_messages(call: Call, body: Requeue) -> Done:
     """Put dead letters back into the queue, with their keys."""
     if bool(body.numbers) == body.all:
         raise BadInput("say which: numbers, or all = true")
-    queue = await _noted(call, "requeue", body.why, numbers=body.numbers or "all")
-    return Done("requeue", await call.served.run(queue.requeue, *body.numbers))
+    async with _noted(call, "requeue", body.why, numbers=body.numbers or "all") as queue:
+        return Done("requeue", await call.served.run(queue.requeue, *body.numbers))
 
 
 # --- supervising ------------------------------------------------------------------------------------------------------
 @operations.post("/queues/{queue}/pause", answer=Done, body=Reason)
 async def pause_queue(call: Call, body: Reason) -> Done:
     """Hand out nothing more, in any process, until `play`."""
-    queue = await _noted(call, "pause queue", body.why)
-    await call.served.run(queue.pause)
+    async with _noted(call, "pause queue", body.why) as queue:
+        await call.served.run(queue.pause)
     return Done("pause")
 
 
 @operations.post("/queues/{queue}/play", answer=Done, body=Reason)
 async def play_queue(call: Call, body: Reason) -> Done:
     """Go on after a pause."""
-    queue = await _noted(call, "play queue", body.why)
-    await call.served.run(queue.play)
+    async with _noted(call, "play queue", body.why) as queue:
+        await call.served.run(queue.play)
     return Done("play")
 
 
 @operations.post("/queues/{queue}/purge", answer=Done, body=Reason)
 async def purge_queue(call: Call, body: Reason) -> Done:
     """Drop every message that is not done."""
-    queue = await _noted(call, "purge queue", body.why)
-    return Done("purge", await call.served.run(queue.purge, sure=True))
+    async with _noted(call, "purge queue", body.why) as queue:
+        return Done("purge", await call.served.run(queue.purge, sure=True))
 
 
 @operations.post("/queues/{queue}/replay", answer=Done, body=ReplayOrder)
 async def replay_queue(call: Call, body: ReplayOrder) -> Done:
     """Deliver messages again, beside the live ones; no acknowledged position moves."""
-    queue = await _queue(call)
     places: list[Any] = [None if one is None else position_of(one) for one in (body.start, body.end)]
     if "latest" in places or "earliest" in places[1:]:
         raise BadInput("a replay goes from a time or an offset to another")
-    await call.served.actions.note(
-        call, "replay queue", check_why(body.why), queue=queue.name, start=body.start, end=body.end
-    )
-    made = await call.served.run(queue.replay, 0 if places[0] == "earliest" else places[0], places[1])
+    async with _noted(call, "replay queue", body.why, start=body.start, end=body.end) as queue:
+        made = await call.served.run(queue.replay, 0 if places[0] == "earliest" else places[0], places[1])
     return Done("replay", made.messages)
 
 

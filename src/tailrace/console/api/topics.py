@@ -148,8 +148,8 @@ async def create_topic(call: Call, body: NewTopic) -> TopicDescription:
     check_partitions(body.partitions)
     if await call.served.run(call.served.home.store.run, find(body.name)) is not None:
         raise AlreadyThere(f"topic {body.name!r} exists already")
-    await call.served.actions.note(call, "create topic", body.why, topic=body.name, partitions=body.partitions)
-    made = await call.served.run(call.served.home.create_topic, body.name, body.partitions, **given)
+    async with call.served.actions.noted(call, "create topic", body.why, topic=body.name, partitions=body.partitions):
+        made = await call.served.run(call.served.home.create_topic, body.name, body.partitions, **given)
     return await call.served.run(_described, made)
 
 
@@ -161,13 +161,13 @@ async def change_topic(call: Call, body: TopicChange) -> TopicDescription:
     if not given and body.partitions is None:
         raise BadInput("say what to change: settings, partitions, or both")
     checked(given, topic.settings)
-    await call.served.actions.note(
+    async with call.served.actions.noted(
         call, "change topic", body.why, topic=topic.name, settings=given or None, partitions=body.partitions
-    )
-    if given:
-        await call.served.run(topic.configure, **given)
-    if body.partitions is not None:
-        await call.served.run(topic.grow, body.partitions)
+    ):
+        if given:
+            await call.served.run(topic.configure, **given)
+        if body.partitions is not None:
+            await call.served.run(topic.grow, body.partitions)
     call.served.forget(topic.name)
     return await call.served.run(_described, topic)
 
@@ -176,6 +176,6 @@ async def change_topic(call: Call, body: TopicChange) -> TopicDescription:
 async def delete_topic(call: Call, body: Reason) -> None:
     """Delete a topic and everything in it."""
     topic = await call.served.run(call.served.home.topic, call.path["topic"])
-    await call.served.actions.note(call, "delete topic", check_why(body.why), topic=topic.name)
-    await call.served.run(call.served.home.delete_topic, topic.name)
+    async with call.served.actions.noted(call, "delete topic", check_why(body.why), topic=topic.name):
+        await call.served.run(call.served.home.delete_topic, topic.name)
     call.served.forget(topic.name)

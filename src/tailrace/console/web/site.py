@@ -36,6 +36,7 @@ MOST_FIELDS = 1000
 STATIC = Path(__file__).parent / "static"
 HEADERS = {"Referrer-Policy": "same-origin"}
 """With no-referrer, as elsewhere, a browser would send a form of ours with the Origin null."""
+CHANGED = "Nothing was done: a field has changed since you were shown what would happen. This is what would happen now."
 _log = logging.getLogger("tailrace.console")
 
 
@@ -157,9 +158,18 @@ async def _form(request: Request, served: Served) -> dict[str, str]:
 
 
 async def _done(page: Page, visit: Visit) -> Shown | Ask | Went:
-    """Do what a form asks; an error is shown above the form, which keeps what was typed."""
+    """Do what a form asks; an error is shown above the form, which keeps what was typed.
+
+    A form that was shown with what it does, and whose fields have changed since, is shown with what it does now."""
+    seen = visit.form.get("seen")
+    stale = "preview" not in visit.form and seen is not None and seen != templates.seen(visit.form)
+    if stale:
+        visit.form = {**visit.form, "preview": "yes"}
     try:
-        return await page.handler(visit)
+        result = await page.handler(visit)
+        if stale and isinstance(result, Ask):
+            result.error = CHANGED
+        return result
     except TailraceError as error:
         typed, visit.form = visit.form, {}
         asked = await page.handler(visit)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import hashlib
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
@@ -72,7 +73,16 @@ def page(visit: Visit | None, shown: Shown, notice: str = "") -> str:
 
 def form(visit: Visit, ask: Ask) -> Shown:
     """An action's form as a page."""
-    return Shown("action.html", ask.title, {"ask": ask, "given": visit.form}, section=ask.section)
+    about = {"ask": ask, "given": visit.form, "seen": seen(visit.form) if ask.preview else ""}
+    return Shown("action.html", ask.title, about, section=ask.section)
+
+
+def seen(typed: Mapping[str, str]) -> str:
+    """What a preview is of: all fields of a form but the reason, in short."""
+    fields = sorted(
+        (n, v.strip()) for n, v in typed.items() if n not in ("form", "preview", "seen", "why") and v.strip()
+    )
+    return hashlib.sha256(repr(fields).encode()).hexdigest()[:16]
 
 
 def regions(visit: Visit, shown: Shown) -> Iterator[tuple[str, str]]:

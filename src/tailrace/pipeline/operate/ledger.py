@@ -4,7 +4,8 @@ $Pipelines, bucket     names{pipeline: ""}: for listing
 $Pipeline-<name>, 0    snapshot: JSON of the definition as it last ran (see changes.described)
 $PipelineKey, 0        key: random bytes that the marks in snapshots are made with
 $Status-<name>, 0      status: JSON, at: written by the run every two seconds
-topic <name>-actions   one JSON record for each thing an operator did: what, who, why
+topic <name>-actions   one JSON record for each thing an operator did: what, who, why; if that was refused, another:
+                       refused, of (the number of the first)
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
+from itertools import takewhile
 from typing import Any
 
 import msgspec
@@ -35,6 +37,8 @@ SILENT = 15.0
 """Seconds after its last report that a run on another machine is shown as ended: a run reports every two."""
 MOST_SOURCES = 1000
 """So many namespaces fit into the item of a status, however long their names are."""
+REFUSED_WITHIN = 100
+"""So many records after an action it is looked for whether it was refused; that follows within seconds."""
 _json = msgspec.json.Encoder(enc_hook=repr).encode
 _actor: ContextVar[str] = ContextVar("actor", default="")
 
@@ -145,17 +149,37 @@ def acting(who: str) -> Iterator[None]:
         _actor.reset(before)
 
 
-def note(home: Home, name: str, what: str, why: str, **details: Any) -> None:
-    """Record what an operator did, with the operator's name and reason."""
+def note(home: Home, name: str, what: str, why: str, **details: Any) -> int:
+    """Record what an operator does, with the operator's name and reason; gives the number of this note."""
     who = _actor.get() or f"{user()}@{socket.gethostname()}"
+    return _append(home, name, {"what": what, "who": who, "why": why, **details})
+
+
+def note_refusal(home: Home, name: str, number: int, error: str) -> None:
+    """Record that the action of a note was not done, and why."""
+    _append(home, name, {"refused": error, "of": number})
+
+
+def _append(home: Home, name: str, written: dict[str, Any]) -> int:
     topic = home.topic(f"{name}-actions", partitions=1)
-    topic.append([(name.encode(), _json({"what": what, "who": who, "why": why, **details}))])
+    return topic.append([(name.encode(), _json(written))])[0].offset
 
 
-def notes(home: Home, name: str) -> list[dict[str, Any]]:
-    """What operators did, oldest first."""
+def notes(home: Home, name: str, most: int | None = None, before: int | None = None) -> list[dict[str, Any]]:
+    """What operators did, oldest first: all of it, or what the newest so many records say, before a number.  What was
+    refused says so in `refused`."""
     try:
         topic = home.topic(f"{name}-actions")
     except UnknownTopic:
         return []
-    return [{"at": r.timestamp, **msgspec.json.decode(r.value or b"{}")} for r in topic.records()]
+    floor, end = topic.ends()[0]
+    end = end if before is None else max(floor, min(end, before))
+    start = floor if most is None else max(floor, end - most)
+    found: dict[int, dict[str, Any]] = {}
+    for record in takewhile(lambda one: one.offset < end + REFUSED_WITHIN, topic.records(0, start)):
+        said = msgspec.json.decode(record.value or b"{}")
+        if "of" in said:
+            found.get(said["of"], {})["refused"] = said["refused"]
+        elif record.offset < end:
+            found[record.offset] = {"at": record.timestamp, **said, "number": record.offset}
+    return list(found.values())

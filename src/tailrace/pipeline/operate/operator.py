@@ -65,13 +65,17 @@ def marks(home: Home, pipeline: str, writer: str) -> dict[int, Mark]:
     return home.store.run(offsets.load(pipeline, writer, topic.partitions))[1]
 
 
-def mark(
-    home: Home, pipeline: str, writer: str, partition: int, offset: int, why: str, namespace: str | None = None
-) -> Mark:
-    """Say that everything up to an offset counts as delivered: of one namespace, or of all.
+class Planned(NamedTuple):
+    """What a mark would move: a writer's marks as they are, and those that would be others."""
 
-    Higher passes messages that the writer cannot take.  Lower delivers again what the log has from there on: upkeep may
-    have compacted up to where this writer was, and may be at it this moment.  Fences the run under way."""
+    before: Mapping[int, Mark]
+    after: Mapping[int, Mark]
+
+
+def plan_mark(
+    home: Home, pipeline: str, writer: str, partition: int, offset: int, namespace: str | None = None
+) -> Planned:
+    """What `mark` would do; `BadInput` where it would refuse."""
     now, topic = marks(home, pipeline, writer), commit_log(home, pipeline)
     floor, end = topic.ends()[partition] if partition in now else (0, 0)
     if not -1 <= offset < end:
@@ -81,8 +85,6 @@ def mark(
             f"the commit log of {pipeline!r} begins with {partition}:{floor}, what came before was removed; "
             f"{partition}:{floor - 1} delivers all that is left"
         )
-    if not why.strip():
-        raise BadInput("say why: --why '…'; it is kept with the pipeline")
     new = now[partition].copy()
     if namespace is None:
         new = Mark(offset)
@@ -90,11 +92,23 @@ def mark(
         new.ahead[namespace] = offset
     else:
         raise BadInput(f"everything up to {partition}:{new.low} is acknowledged for all namespaces; mark without one")
-    marked = {**moved(topic, now, partition, offset, namespace), partition: new}
+    return Planned(now, {**moved(topic, now, partition, offset, namespace), partition: new})
+
+
+def mark(
+    home: Home, pipeline: str, writer: str, partition: int, offset: int, why: str, namespace: str | None = None
+) -> Mark:
+    """Say that everything up to an offset counts as delivered: of one namespace, or of all.
+
+    Higher passes messages that the writer cannot take.  Lower delivers again what the log has from there on: upkeep may
+    have compacted up to where this writer was, and may be at it this moment.  Fences the run under way."""
+    marked = plan_mark(home, pipeline, writer, partition, offset, namespace).after
+    if not why.strip():
+        raise BadInput("say why: --why '…'; it is kept with the pipeline")
     note(home, pipeline, "mark", why, writer=writer, partition=partition, offset=offset, namespace=namespace)
     for q, mark in marked.items():
         home.store.run(offsets.override(pipeline, writer, q, mark))
-    return new
+    return marked[partition]
 
 
 def forget(home: Home, pipeline: str, writer: str, why: str) -> None:

@@ -110,8 +110,8 @@ async def store(visit: Visit) -> Ask | Went:
     check_why(visit.field("why"))
     offset = whole(visit.field("offset"), "the offset", now.position, least=now.position, most=now.end)
     about = {"group": name, "topic": group.topic, "partition": partition, "offset": offset}
-    await visit.served.actions.note(visit, "set position", visit.field("why"), **about)
-    await groups.store_positions(visit, groups.GroupPositions({str(partition): offset}))
+    async with visit.served.actions.noted(visit, "set position", visit.field("why"), **about):
+        await groups.store_positions(visit, groups.GroupPositions({str(partition): offset}))
     return Went(_back(visit), f"Partition {partition} is at {offset:,} now.")
 
 

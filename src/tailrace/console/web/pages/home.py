@@ -8,6 +8,7 @@ from typing import Any, Literal
 import msgspec
 
 from tailrace.console.api import home
+from tailrace.console.api.pipelines import ActionQuery
 from tailrace.console.web.page import Ask, Field, Pages, Shown, Went
 from tailrace.console.web.tables import Column, Table
 from tailrace.console.web.visit import Visit
@@ -30,6 +31,7 @@ ACTION_COLUMNS = (
     Column("about", "About"),
     Column("who", "Who", lambda one: one.who),
     Column("why", "Why", lambda one: one.why),
+    Column("outcome", "Outcome", lambda one: one.refused),
 )
 TONES = {"ok": "good", "warn": "warn", "bad": "bad", "done": "good", "failed": "bad", "running": ""}
 
@@ -49,9 +51,12 @@ async def show_home(visit: Visit) -> Shown:
 @pages.page("/home/actions")
 async def actions(visit: Visit) -> Shown:
     """The audit list."""
-    found = (await home.list_actions(visit)).actions
+    before = visit.whole("before", 0) or None
+    found = (await home.list_actions(visit, ActionQuery(before=before))).actions
     table = Table(visit, "", "actions", ACTION_COLUMNS, found, _text, "-at")
-    return Shown("actions.html", "Audit list", {"table": table, "worded": worded}, UP, "home")
+    earlier = visit.address(before=found[0].number, page=None) if found and found[0].number else None
+    about = {"table": table, "worded": worded, "earlier": earlier}
+    return Shown("actions.html", "Audit list", about, UP, "home")
 
 
 def worded(about: dict[str, Any]) -> str:
@@ -60,7 +65,7 @@ def worded(about: dict[str, Any]) -> str:
 
 
 def _text(one: Any) -> str:
-    return f"{one.what} {one.who} {one.why} {worded(one.about)}"
+    return f"{one.what} {one.who} {one.why} {one.refused} {worded(one.about)}"
 
 
 @pages.page("/home/jobs/{number}")

@@ -11,7 +11,7 @@ from tailrace.console.web import payload
 from tailrace.console.web.formats import count
 from tailrace.console.web.page import REASON, Ask, Field, Pages, Shown, Went
 from tailrace.console.web.tables import Column, Table
-from tailrace.console.web.visit import Visit, path_to, whole
+from tailrace.console.web.visit import LARGEST, Visit, path_to, whole
 from tailrace.errors import BadInput
 
 pages = Pages()
@@ -34,14 +34,14 @@ def _up(queue: str) -> tuple[tuple[str, str], ...]:
 
 @pages.page("/queues/{queue}/dead")
 async def dead(visit: Visit) -> Shown:
-    """The dead letters, with their keys and messages."""
+    """The dead letters, with their keys and messages: the newest, or those before a number."""
     name = visit.path["queue"]
-    after = visit.whole("after", 0) - 1
-    found = await queues.list_dead_messages(visit, queues.DeadQuery(after=after, limit=MOST_LETTERS))
+    query = queues.DeadQuery(before=visit.whole("before", LARGEST), limit=MOST_LETTERS)
+    found = await queues.list_dead_messages(visit, query)
     table = Table(visit, "", "dead letters", COLUMNS, found.dead, _text, "-number")
-    left = sum(not one.requeued for one in found.dead)
-    more = None if found.next is None else visit.address(after=found.next + 1, page=None)
-    about = {"queue": name, "table": table, "more": more, "left": left, "after": after + 1}
+    first = found.dead[0].number if found.dead else found.first
+    earlier = visit.address(before=first, page=None) if first > found.first else None
+    about = {"queue": name, "table": table, "earlier": earlier, "left": found.left, "all": found.end - found.first}
     return Shown("dead.html", f"Dead letters of {name}", about, _up(name), "queues")
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from tailrace.console.api import queues
+from tailrace.console.api.home import list_actions
+from tailrace.console.api.pipelines import Action, ActionQuery
 from tailrace.console.web.formats import count, span
 from tailrace.console.web.page import Pages, Shown
 from tailrace.console.web.pulse import Look
@@ -14,7 +15,8 @@ from tailrace.console.web.visit import Visit, path_to
 pages = Pages()
 LATE_SECONDS = 60.0
 """A group whose oldest unread record is older needs attention."""
-DEAD_LOOKED_AT = 1000
+ACTIONS = 5
+"""So many of the last actions are shown."""
 
 
 class Concern(NamedTuple):
@@ -36,8 +38,11 @@ async def overview(visit: Visit) -> Shown:
     return Shown("overview.html", "Overview", about, section="overview")
 
 
-async def _actions(visit: Visit) -> list[dict[str, object]]:
-    return (await visit.served.actions.list(visit))[-5:][::-1]
+async def _actions(visit: Visit) -> list[Action]:
+    """The newest actions; looked at for all open pages at once."""
+    newest = ActionQuery(limit=2 * ACTIONS)  # a refused one is two records
+    found = await visit.pulse.keep(("actions",), lambda: list_actions(visit, newest))
+    return found.actions[-ACTIONS:][::-1]
 
 
 def _pipelines(look: Look) -> Iterator[Concern]:
@@ -73,13 +78,9 @@ async def _queues(visit: Visit, look: Look) -> list[Concern]:
 
 
 async def _dead(visit: Visit, queue: str) -> int:
-    """How many dead letters were not put back, of the first so many."""
-    path, visit.path = visit.path, {"queue": queue}
-    try:
-        letters = await queues.list_dead_messages(visit, queues.DeadQuery(limit=DEAD_LOOKED_AT))
-    finally:
-        visit.path = path
-    return sum(not one.requeued for one in letters.dead)
+    """How many dead letters were not put back."""
+    find = visit.served.home.queue(queue).dead_numbers
+    return (await visit.pulse.keep(("dead", queue), lambda: visit.served.run(find))).left
 
 
 def _groups(look: Look) -> Iterator[Concern]:

@@ -52,8 +52,14 @@ async def mark(visit: Visit) -> Ask | Went:
     done = await pipelines.mark_offset(visit, order)
     if not shown:
         return Went(back, f"Partition {done.partition} of {writer} is at {done.after:,} now.")
-    summary = f"{count(done.skipped, 'message')} will not be delivered, up to {done.again:,} will be delivered again."
-    rows = [[str(done.partition), f"{done.before:,}", f"{done.after:,}", f"{done.skipped:,}", f"{done.again:,}"]]
+    moves = [done, *done.others]
+    skipped, again = sum(one.skipped for one in moves), sum(one.again for one in moves)
+    summary = f"{count(skipped, 'message')} will not be delivered, up to {again:,} will be delivered again."
+    if done.others:
+        summary += " A truncate is in every partition: the others move with this one."
+    rows = [
+        [str(one.partition), f"{one.before:,}", f"{one.after:,}", f"{one.skipped:,}", f"{one.again:,}"] for one in moves
+    ]
     ask.preview = Preview(("Partition", "Now at", "Then at", "Not delivered", "Delivered again"), rows, summary)
     return ask
 

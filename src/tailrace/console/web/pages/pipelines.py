@@ -85,7 +85,7 @@ async def show_pipeline(visit: Visit) -> Shown:
     )
     letters = (await pipelines.list_dead_letters(visit)).dead
     dead = Table(visit, "dead", "dead letters", DEAD_COLUMNS, letters, _text, "-number")
-    actions = (await pipelines.list_pipeline_actions(visit)).actions[::-1][:50]
+    actions = (await pipelines.list_pipeline_actions(visit, pipelines.ActionQuery(limit=50))).actions[::-1]
     about = {
         "status": status, "offsets": offsets, "sources": sources, "dead": dead, "actions": actions, "tone": tone,
         "ends": _ends(known), "logged": sum(p.end - p.floor for p in offsets[0].partitions) if offsets else 0,

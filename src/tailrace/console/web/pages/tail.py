@@ -18,6 +18,8 @@ from tailrace.console.web.visit import Visit, path_to, whole
 pages = Pages()
 MOST_SHOWN = 100
 """Records that are sent to a page at once; the last ones of a burst."""
+MOST_BEHIND, MOST_SEARCHED = 1000, 100_000
+"""Records of a partition that a page may be behind, and one that searches: it goes on with so many of the newest."""
 PAUSE = 0.25
 """Seconds between two sends."""
 
@@ -32,15 +34,17 @@ async def _rows(visit: Visit) -> AsyncGenerator[Batch, None]:
     positions = await visit.served.run(topic.store.run, start_at(topic, chosen, start))
     fits = wanted(visit.query.get("q", "").strip(), "")
     yield Batch([Item("rows", {"html": "", "dropped": "0"}, cursor_of(positions))])
-    async for page in follow(visit.served, topic, positions, every=chosen is None, beat=BEAT_SECONDS):
+    most = MOST_BEHIND if fits is None else MOST_SEARCHED
+    async for page in follow(visit.served, topic, positions, every=chosen is None, beat=BEAT_SECONDS, newest=most):
         records: list[ReadRecord] = await visit.served.run(page.records, topic.name)
         found = [one for one in records if fits is None or fits(one)]
-        if not found and not page.lost:
+        if not found and not page.lost and not page.passed:
             yield Batch([Item("rows", {"html": "", "dropped": "0"}, page.cursor)] if records else [])
             continue
         shown, started = found[-MOST_SHOWN:], time.monotonic()
         html = templates.fragment("tail_rows.html", topic=topic.name, records=shown, lost=page.losses)
-        yield Batch([Item("rows", {"html": html, "dropped": str(len(found) - len(shown))}, page.cursor)])
+        dropped = page.passed + len(found) - len(shown)
+        yield Batch([Item("rows", {"html": html, "dropped": str(dropped)}, page.cursor)])
         await asyncio.sleep(max(0.0, PAUSE - (time.monotonic() - started)))
 
 
@@ -50,5 +54,6 @@ async def tail(visit: Visit) -> Shown:
     topic = await visit.served.topic(visit.path["topic"])
     asked = {name: visit.query.get(name, "") for name in ("partition", "q")}
     up = (("Topics", "/topics"), (topic.name, path_to("topics", topic.name)))
-    about = {"topic": topic.name, "partitions": topic.partitions, "asked": asked}
+    most = MOST_SEARCHED if asked["q"].strip() else MOST_BEHIND
+    about = {"topic": topic.name, "partitions": topic.partitions, "asked": asked, "most": most}
     return Shown("tail.html", f"Live tail of {topic.name}", about, up, "topics")

@@ -46,15 +46,19 @@ function say(text, kind) {
   sign.classList.toggle("lost", kind === "lost");
 }
 
-function isSelected(region) {
+function isInUse(region) {
   const chosen = document.getSelection();
-  return chosen && !chosen.isCollapsed && region.contains(chosen.anchorNode);
+  if (chosen && !chosen.isCollapsed && region.contains(chosen.anchorNode)) return true;
+  return region.contains(document.activeElement) && document.activeElement.matches("input, select, textarea");
 }
+
+const waiting = new Map(); // regions that changed while the reader had selected something in them, or was typing there
 
 function replace({ name, html }) {
   const region = document.querySelector(`[data-live="${CSS.escape(name)}"]`);
-  if (!region || isSelected(region)) return;
-  if (region.contains(document.activeElement) && document.activeElement.matches("input, select, textarea")) return;
+  if (!region) return;
+  if (isInUse(region)) { waiting.set(name, html); return; }
+  waiting.delete(name);
   const key = region.contains(document.activeElement) && document.activeElement.dataset.key;
   const scrolled = [...region.querySelectorAll(".scroll")].map((box) => box.scrollLeft);
   region.innerHTML = html;
@@ -62,6 +66,15 @@ function replace({ name, html }) {
   region.querySelectorAll(".scroll").forEach((box, n) => { box.scrollLeft = scrolled[n] ?? 0; });
   if (key) region.querySelector(`[data-key="${CSS.escape(key)}"]`)?.focus();
 }
+
+// A little later: a click begins by taking the selection away, and must still find its link.
+let freed = 0;
+function catchUp() {
+  clearTimeout(freed);
+  freed = setTimeout(() => { for (const [name, html] of [...waiting]) replace({ name, html }); }, 300);
+}
+document.addEventListener("selectionchange", catchUp);
+document.addEventListener("focusout", catchUp);
 
 // -- the tail: rows that the server has rendered, the newest last -------------------------------------------------------
 const MOST_ROWS = 500;
@@ -95,14 +108,37 @@ function open() {
   source.onopen = () => say("live");
   source.onerror = () => {
     say("reconnecting", "lost");
-    if (source && source.readyState === EventSource.CLOSED) { source = null; setTimeout(open, 3000); }
+    if (source && source.readyState === EventSource.CLOSED) { source = null; comeBackLater(); }
   };
   source.addEventListener("region", (event) => replace(JSON.parse(event.data)));
   source.addEventListener("rows", (event) => addRows(JSON.parse(event.data), event.lastEventId));
   source.addEventListener("problem", () => say("the server cannot answer", "lost"));
 }
 
-function close() { source?.close(); source = null; }
+function close() { source?.close(); source = null; waiting.clear(); }
+
+// The server has refused the event stream, and EventSource does not say why: ask as it does, and read the status.
+const REFUSALS = {
+  401: "the server does not know this page's token: open the address that it has printed",
+  404: "what this page shows is gone",
+  429: "too many pages are open",
+};
+let later = 0;
+
+function comeBackLater() { clearTimeout(later); later = setTimeout(comeBack, 2000); }
+
+async function comeBack() {
+  if (source || paused || document.hidden) return;
+  const asking = new AbortController();
+  let status = 0;
+  try {
+    status = (await fetch(address(), { headers: { Accept: "text/event-stream" }, signal: asking.signal })).status;
+  } catch { /* the server is away */ }
+  asking.abort();
+  if (status === 200) { open(); return; }
+  say(REFUSALS[status] ?? "reconnecting", "lost");
+  comeBackLater();
+}
 
 if (sign && (tail || document.querySelector("[data-live]"))) {
   sign.hidden = false;
