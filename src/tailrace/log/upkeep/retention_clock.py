@@ -2,9 +2,10 @@
 
     $Upkeep-<topic id>, 1    t, wall: the time that the last upkeep used, and the time of its host's clock then
 
-A host's clock can be days ahead, and retention must not remove fresh records because of it.  So its time is the latest
-that the topic has seen: its newest record, when it was made, when its settings were changed.  From there it goes on as
-the clocks of upkeeps do, by at most a day from one upkeep to the next, and never beyond the present host's clock.
+A host's clock can be days ahead, and retention must not remove fresh records because of it.  So the topic's time is the
+latest that it has seen: its newest record's, its creation's, its last change of settings'.  From there it advances with
+the clocks of the hosts that run upkeep, by at most a day from one upkeep to the next, and never beyond the present
+host's clock.
 """
 
 from __future__ import annotations
@@ -21,13 +22,13 @@ MAX_STEP_MS = DAY_MS
 
 
 def clock_key(topic_id: str) -> Key:
-    """Where a topic's time is kept."""
+    """The key of the item with a topic's time."""
     return Key(f"$Upkeep-{topic_id}", 1)
 
 
 def counted(wall: int, seen: int, last: Item | None) -> int:
-    """The topic's time, by which retention decides: from this host's clock (`wall`), the latest timestamp in the topic
-    (`seen`) and what the last upkeep noted (`last`).
+    """The topic's time, by which retention decides, derived from this host's clock (`wall`), the latest timestamp in
+    the topic (`seen`) and what the last upkeep noted (`last`).
 
     A host clock that jumps, or is ahead from the beginning, moves the topic's time too far by a day at most; from then
     on only the time that passes on that clock counts."""
@@ -39,7 +40,7 @@ def counted(wall: int, seen: int, last: Item | None) -> int:
 
 
 def time_of(log: TopicLog, topic: Described, wall: int) -> Steps[int]:
-    """The time by which this upkeep removes, in milliseconds since 1970; noted for the next one.
+    """The time by which this upkeep removes records, in milliseconds since 1970; stored for the next upkeep.
 
     Only one upkeep runs at a time; a note that gets lost makes the next one count from the note before it."""
     head = yield from log.head()
