@@ -94,7 +94,7 @@ def _between(filter: Filter) -> tuple[int, int]:
 
 
 def _bounds(value: Any) -> list[int]:
-    """The bounds of a value: a number itself; a time as the milliseconds around it; no bounds for a value that cannot be
+    """The bounds of a value: a number itself; a time as the milliseconds around it; none for a value that cannot be
     compared."""
     if isinstance(value, datetime) and value.tzinfo is not None:
         at = int(value.timestamp() * 1000)
