@@ -1,4 +1,4 @@
-"""Assignment: which member has which units.  Pure, so that every member of a group comes to the same answer."""
+"""Assignment: which member has which units.  Pure, so that every member of a group computes the same answer."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ M = TypeVar("M", bound=Ordered)
 def assign(units: Iterable[U], members: Iterable[M], current: Mapping[U, M]) -> dict[M, list[U]]:
     """The units of each member: as even as possible, moving as few as possible away from their holders in `current`.
 
-    The result does not depend on the order of the members.  Units of a holder that is no member are free."""
+    The result does not depend on the order of the members.  Units whose holder is not a member are free."""
     have: dict[M, list[U]] = {member: [] for member in members}
     free: list[U] = []
     for unit in sorted(set(units)):

@@ -1,7 +1,7 @@
 """Bells: a thread waits on one until this process rings it, or until any process writes to one of some files.
 
-Linux reports writes to files (inotify), so a thread that waits costs nothing meanwhile and wakes at once.  Without
-inotify a bell is a plain event, and the thread that waits must look often.
+Linux reports writes to files (inotify), so a waiting thread costs nothing and wakes at once.  Without inotify a bell is
+a plain event, and the waiting thread must look often.
 """
 
 from __future__ import annotations
@@ -18,13 +18,14 @@ from pathlib import Path
 
 _MODIFIED = 2
 IDLE_PAUSE_SECONDS, POLL_PAUSE_SECONDS, MIN_PAUSE_SECONDS = 0.05, 0.002, 0.0005
-"""Seconds between looks: with nothing written, without inotify, and just after something was written."""
+"""Seconds between looks: while nothing is written, without inotify, and just after a write."""
 EXPECTED_COMMIT_SECONDS = 0.2
-"""Seconds after a write in which its commit is expected, if no second file tells of the commit."""
+"""Seconds after a write within which its commit is expected, if no second file announces the commit."""
 
 
 class Bell:
-    """Like `threading.Event`; `wait` also ends when one of the files is written to.  Safe from any thread; one waits.
+    """Like `threading.Event`; `wait` also ends when one of the files is written to.  Any thread may call it; only one
+    waits.
 
     A database writes a commit to its journal before the commit shows, and to its watermark right after."""
 
@@ -41,7 +42,7 @@ class Bell:
                 self._poll.register(one, select.POLLIN)
 
     def set(self) -> None:
-        """Let the thread that waits go on."""
+        """Ring the bell: the waiting thread wakes."""
         if self._rung:
             return
         with self._lock:
@@ -51,7 +52,7 @@ class Bell:
                 os.eventfd_write(self._own, 1)
 
     def is_set(self) -> bool:
-        """Whether it was rung since it was last cleared."""
+        """Whether it has been rung since it was last cleared."""
         return self._rung
 
     def clear(self) -> None:
@@ -64,7 +65,7 @@ class Bell:
                     os.eventfd_read(self._own)
 
     def wait(self, seconds: float) -> bool:
-        """Wait until it is rung, a file is written to, or so many seconds have passed; gives whether it was rung."""
+        """Wait until the bell is rung, a file is written to, or the time is up; returns whether it was rung."""
         if self._poll is None or self._closed or self._watch is None:
             return self._event.wait(seconds)
         if any(number == self._watch for number, _ in self._poll.poll(seconds * 1000)):

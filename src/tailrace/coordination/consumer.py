@@ -1,11 +1,11 @@
-"""Consumers: threads that work on a member's units until they are stopped (see `sharing` for the work itself).
+"""Consumers: threads that work on a member's units until someone stops them (see `sharing` for the work itself).
 
     with engine.consumer(User, group="mailer", handler=send) as consumer:
         ...                                   # works in the background until the block ends
     consumer.run(max_seconds=300)             # or in the foreground
 
-One thread looks for units and shares them, some handle records, one beats.  A failure that must stop the consumer ends
-`run`, after everything that was handled is committed and the units are given back.
+One thread looks for units and shares them, some handle records, one sends beats.  A failure that must stop the consumer
+ends `run`, after everything that was handled is committed and the units are given back.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ log = logging.getLogger("tailrace")
 
 
 class UnitsRan(NamedTuple):
-    """The result of a consumer's run. `caught_up` is False if its time was over first."""
+    """The result of a consumer's run. `caught_up` is False if time ran out first."""
 
     records: int
     caught_up: bool
@@ -51,7 +51,7 @@ class UnitsRan(NamedTuple):
 
 
 class UnitConsumer(Generic[R]):
-    """A member of a group that shares units.  Made by `engine.consumer` and `feed.consumer`; it works once."""
+    """A member of a group that shares units.  `engine.consumer` and `feed.consumer` make one; it works once."""
 
     def __init__(
         self,
@@ -84,22 +84,21 @@ class UnitConsumer(Generic[R]):
         self._ending, self._threads = threading.Lock(), list[threading.Thread]()
         self._looks = 0
         self._since = 0.0
-        """The consumer has caught up once it has read everything that was written until then, on the monotonic
-        clock."""
+        """The consumer has caught up once it has read everything written before this time, on the monotonic clock."""
         self._beating: BeatThread | None = None
         self.failure: Exception | None = None
         """The error that stopped the consumer; None while it works."""
         forks.watch(self)
 
     def left_behind(self) -> None:
-        """Do nothing more: this is a forked child's copy, and the units belong to the parent."""
+        """Stops all work: this is a forked child's copy, and the units belong to the parent."""
         self._closing.set()
         self._worker.closing = True
 
     # -- for its user
     def run(self, max_seconds: float | None = None, *, until_caught_up: bool = False) -> UnitsRan:
-        """Work until the consumer is closed, time is over or (`until_caught_up`) all present records are handled.
-        Raises what stopped it: `HandlerFailed`, `HandlerStuck`, `PositionLost`…"""
+        """Work until the consumer is closed, the time is up or (`until_caught_up`) all present records are handled.
+        Raises the error that stopped it: `HandlerFailed`, `HandlerStuck`, `PositionLost`…"""
         began = time.monotonic()
         self.start()
         try:
@@ -133,7 +132,7 @@ class UnitConsumer(Generic[R]):
         late = max_seconds is not None and time.monotonic() - began >= max_seconds
         if until_caught_up and self._is_caught_up(but_for_lost=True):
             lost = [task.lost for task in list(self._worker.tasks.values()) if task.lost is not None]
-            if lost:  # the others are done, and this one would be waited for in vain
+            if lost:  # the others are done, and waiting for this one would be in vain
                 self._fail(lost[0])
             return True
         return late or self._ended.is_set() or self._closing.is_set()
@@ -190,7 +189,7 @@ class UnitConsumer(Generic[R]):
         """Commit what was handled, give the units back and leave the group.  Handlers at work get 30 seconds to end; an
         `async def` that has not ended by then is cancelled.
 
-        A forked child's copy does nothing: the member is its parent's."""
+        A forked child's copy does nothing: the member belongs to its parent."""
         if self._store.forked:
             return
         self._closing.set()
@@ -220,7 +219,7 @@ class UnitConsumer(Generic[R]):
 
     def _give_back(self) -> None:
         for task in list(self._worker.tasks.values()):
-            if task in self._busy:  # its handler hangs; a later return of it is refused
+            if task in self._busy:  # its handler hangs; what it returns later is refused
                 self._store.run(lease.release(task.held))
             else:
                 self._store.run(self._worker.release(task))
@@ -279,7 +278,7 @@ class UnitConsumer(Generic[R]):
 
     @property
     def _is_near(self) -> bool:
-        """Whether the home is on this machine, where a look costs no money."""
+        """Whether the home is on this machine, where looking costs no money."""
         return watch(self._store).version() is not None
 
     def _check_handlers(self) -> None:
@@ -304,8 +303,8 @@ class UnitConsumer(Generic[R]):
             self._due.set()
 
     def _replace_thread(self, task: Task[R]) -> Future[Any] | None:
-        """Abandon the thread whose handler hangs, and start another in its place.  Gives what the thread waits for, if
-        the handler is an `async def`."""
+        """Abandon the thread whose handler hangs, and start another in its place.  Returns the call that the thread
+        waits for, if the handler is an `async def`."""
         with self._changed:
             if (hanging := self._busy.get(task)) is not None:
                 self._hanging.add(hanging)
@@ -331,7 +330,7 @@ class UnitConsumer(Generic[R]):
                     task.pause, task.due = pause, self._store.clock() + pause
                     self._changed.notify()
             if task.unit not in self._worker.tasks:
-                self._due.set()  # it ended or was given back: there may be others
+                self._due.set()  # the unit ended or was given back: there may be others
 
     def _next(self) -> Task[R] | None:
         """The unit that has waited longest; None when it is time to stop."""

@@ -1,9 +1,10 @@
-"""Dead letters: records that a handler could not take, kept aside with the reason, in the commit that passes them by.
+"""Dead letters: records that a handler could not take, kept aside with the reason, in the same commit that passes over
+them.
 
     $DeadLetters-<of>_<group>, number    id, unit, error, at, and the record; left_out[]: parts too large to be kept
 
-A letter is written in the same transaction as the position behind its record, so there is one for each record that was
-passed by.  Its number is made of the unit and of the record's place in it.
+A letter is written in the same transaction as the position behind its record, so each record that was passed over has
+one.  Its number is made of the unit and of the record's place in it.
 """
 
 from __future__ import annotations
@@ -26,14 +27,14 @@ _OWN = ("p", "i", "id", "unit", "error", "at", "left_out")
 
 @dataclass(frozen=True, slots=True)
 class DeadLetter:
-    """A record that was passed by, and why."""
+    """A record that was passed over, and why."""
 
     number: int
     at: int
     """Milliseconds since 1970."""
     unit: str
     id: str
-    """Where it was in its unit."""
+    """The record's place in its unit."""
     error: str
     record: Mapping[str, Any]
     left_out: tuple[str, ...] = ()
@@ -69,7 +70,7 @@ def _letter(item: Item) -> DeadLetter:
 
 
 def settle(units: Units, number: int) -> Steps[None]:
-    """Remove a dead letter, since an operator has dealt with it."""
+    """Remove a dead letter that an operator has dealt with."""
     key = Key(hash_key(units), number)
     if (yield from guard.read(key)) is None:
         raise NotThere(f"{units.title} has no dead letter {number}")

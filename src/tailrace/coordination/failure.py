@@ -1,8 +1,8 @@
 """Failure: what follows when a handler, a function or a writer fails for one record.  One policy for all of them.
 
-data     the record, or what is made of it: tried again, then as the policy says
-away     a server, a network, a disk, a process: nothing is lost by waiting
-setup    a right, a table, another run: nothing is lost by stopping, and skipping would skip everything
+data     the record, or what is made of it: try again, then do as the policy says
+away     a server, a network, a disk, a process: wait, since nothing is lost
+setup    a permission, a table, another run: stop, since skipping would skip everything
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ def cause_of(error: BaseException) -> Cause:
 
 
 def verdict(cause: Cause, on_error: OnError) -> Verdict:
-    """What to do with a record that has failed as often as it may: it is passed over only if the record itself is the
-    cause."""
+    """What to do with a record that has failed as often as the policy allows: it is passed over only if the record
+    itself is the cause."""
     if cause == "away":
         return "wait"
     return "stop" if cause == "setup" else on_error
 
 
 def said(error: BaseException) -> str:
-    """An error as people read it: for tailrace's own errors the class's name is left out."""
+    """An error's text for people: without the name of the class if the error is tailrace's own."""
     told = isinstance(error, (*SETUP, StorageError))
     return str(error) if told else f"{type(error).__name__}: {error}"

@@ -1,6 +1,6 @@
 """Guarded writes: condition, compare, retry.
 
-A conditional write can be refused, and can succeed without an answer.  A refusal can be caused by this process's own
+A conditional write can be refused, and it can succeed without an answer.  A refusal can be caused by this process's own
 earlier success, and a write without an answer may still land after the read-back.  So `attempt` never says "lost": it
 says written, refused (with the stored item) or unanswered, and the protocol compares before it decides.  It repeats
 only writes that certainly did not happen: a throttled request, or one that met another transaction.
@@ -22,11 +22,11 @@ from tailrace.storage.tables import LAST, Action, Check, Exists, Item, Key, Slic
 T = TypeVar("T")
 
 NOT_DONE = (Throttled, Unavailable)
-"""Answers that say for certain that nothing happened."""
+"""Errors after which it is certain that nothing happened."""
 
 
 class Written(Struct, frozen=True):
-    """The write happened; has the items as they are now, where the table says so."""
+    """The write happened; `items` are as they are now, if the table returns them."""
 
     items: tuple[Item | None, ...] | None
 
@@ -49,7 +49,7 @@ def attempt(*actions: Action, patience: float = PATIENCE, tables: tuple[Any, ...
     """One guarded write, repeated only while it certainly did not happen.
 
     A protocol may call it again and again: `GaveUp` ends that once there has been no answer for too long.  `tables`:
-    where each action goes, if not all go to the home's own table."""
+    the table of each action, if not all are on the home's own table."""
     try:
         return Written((yield from persist(lambda: calls.write(*actions, tables=tables), NOT_DONE, patience)))
     except Conflict as conflict:
@@ -65,7 +65,7 @@ def persist(
     on: type[Exception] | tuple[type[Exception], ...] = (Throttled, TimedOut, Unavailable),
     patience: float = PATIENCE,
 ) -> Steps[T]:
-    """Repeat a request, with pauses, while its answer is one of `on`; `Unavailable` when patience runs out."""
+    """Repeat a request, with pauses, while it fails with one of `on`; `Unavailable` when patience runs out."""
     began, attempts = None, 0
     while True:
         try:
@@ -85,14 +85,14 @@ def persist(
 
 
 def read(key: Key) -> Steps[Item | None]:
-    """Read one item, again if there is no answer."""
+    """Read one item; repeats the read if there is no answer."""
     return (yield from persist(lambda: calls.get(key)))
 
 
 def read_range(
     p: str, low: int = 0, high: int = LAST, *, descending: bool = False, limit: int | None = None
 ) -> Steps[Slice]:
-    """Read items of one hash, again if there is no answer."""
+    """Read items of one hash; repeats the read if there is no answer."""
     return (yield from persist(lambda: calls.query(p, low, high, descending=descending, limit=limit)))
 
 
@@ -120,18 +120,19 @@ def truth(key: Key) -> Steps[Item | None]:
 
 
 def some(after: Key | None) -> Steps[list[Item]]:
-    """Read some items of all hashes behind a key, again if there is no answer; no items at the end."""
+    """Read some items of all hashes after a key, none at the end; repeats the read if there is no answer."""
     return (yield from persist(lambda: calls.scan(after)))
 
 
 def settle(
     key: Key, plan: Callable[[Item | None], tuple[Action, ...] | None], seen: Item | None = None, *, known: bool = False
 ) -> Steps[Item | None]:
-    """Bring one item to a wanted state, while other processes write it, too.
+    """Bring one item to a wanted state, while other processes write it as well.
 
-    `plan` looks at the stored item and gives the actions that are still needed, under conditions such that of two equal
-    plans only one can succeed, or None when nothing is left to do; it raises when it cannot be done.  Because it looks
-    again after each refusal and each missing answer, it recognises its own earlier success.  Gives the item in the end.
+    `plan` looks at the stored item and returns the actions that are still needed, under conditions such that of two
+    equal plans only one can succeed, or None when nothing is left to do; it raises if it cannot be done.  Because it
+    looks again after each refusal and each missing answer, it recognises its own earlier success.  Returns the final
+    item.
     """
     item = seen if known else (yield from read(key))
     attempts = 0

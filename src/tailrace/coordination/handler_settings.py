@@ -26,11 +26,11 @@ class HandlerSettings:
     commit_interval: float = 1.0
     """Seconds between commits while records keep coming."""
     max_handler_seconds: float | None = None
-    """Seconds that a handler may take for one record; None: as long as it likes.  Then `on_error` decides: with "stop"
+    """Seconds that a handler may take for one record; None: no limit.  After that `on_error` decides: with "stop"
     the consumer ends with `HandlerStuck`; else the record is passed over.  The thread of a handler that hangs is
     abandoned, an `async def` is cancelled."""
     member: str | None = None
-    """A name for this member, which no other may have at the same time; None: any."""
+    """A name for this member, which no other member may have at the same time; None: no name."""
     ttl: float = lease.TTL
     """Seconds of silence after which this member considers another one dead."""
 

@@ -1,12 +1,12 @@
-"""Leases: the process that owns something now, and the fence that keeps its past owners out.
+"""Leases: which process owns something now, and the fence that keeps past owners out.
 
     $Lease-<name>, 0    owner, epoch, beat, shown{}: something that has one owner at a time
 
 An owner is the number of one process life; 0 stands for no owner.  A process that takes a lease raises its epoch, and
-every write of the owner is guarded by owner and epoch, so a past owner's is refused however late it lands.  A holder
-raises its beat while it lives; a taker must have seen the same beat for `ttl` on its own monotonic clock, or know that
-the holder's process, on this machine, has ended.  No clocks are compared: `expires` is shown to people.  Conditions are
-named as in the protocol's model, tests/model."""
+every write of the owner is guarded by owner and epoch, so a past owner's write is refused however late it arrives.  A
+holder raises its beat while it lives; a taker must have seen the same beat for `ttl` on its own monotonic clock, or
+know that the holder's process, on this machine, has ended.  No clocks are compared: `expires` is shown to people.
+Conditions are named as in the protocol's model, tests/model."""
 
 from __future__ import annotations
 
@@ -38,25 +38,25 @@ def new_number(bits: Callable[[int], int] = secrets.randbits) -> int:
 
 
 def shown(wall: float, ttl: float) -> dict[str, Any]:
-    """What people see of a holder: where it runs, and until when no other process may take its lease."""
+    """What a lease shows people about its holder: where it runs, and until when no other process may take the lease."""
     host, expires = socket.gethostname(), int((wall + ttl) * 1000)
     return {"host": host, "pid": os.getpid(), "life": process.life(), "expires": expires}
 
 
 class Beats:
-    """Finds beats that stand still. Pure: the caller says what it read, and when on its own clock."""
+    """Finds beats that stand still.  Pure: the caller passes what it read, and when it read it, by its own clock."""
 
     def __init__(self, ttl: float = TTL) -> None:
         self.ttl = ttl
         self.silent: frozenset[Hashable] = frozenset()
-        """The holders whose beat had stood still for `ttl` at the last look."""
+        """The holders whose beat had been standing still for `ttl` at the last look."""
         self._seen: dict[Hashable, tuple[Hashable, float]] = {}
 
     def look(self, beats: Mapping[Any, Hashable], before: float, after: float) -> None:
         """Take in the beats that a read between these two moments returned; forgets holders that are not among them.
 
-        The stretch in which a beat stood still runs from after its first sight to before its last: a process that
-        is stopped between a read and its clock must not take its own absence for another's."""
+        The stretch in which a beat stood still runs from after its first sight to before its last: a process that is
+        suspended between a read and a look at its clock must not mistake its own absence for another's."""
         self._seen = {
             holder: self._seen[holder] if holder in self._seen and self._seen[holder][0] == beat else (beat, after)
             for holder, beat in beats.items()
@@ -87,17 +87,16 @@ class HeldLease:
 
 
 def takable(item: Item, me: int, gone: bool) -> bool:
-    """Whether a lease that is not held here may be taken: its holder is gone, it is free, or it says that it is mine.
-
-    The last is a take of mine whose answer was lost."""
+    """Whether a lease that is not held here may be taken: its holder is gone, it is free, or it names this process,
+    because the answer to an earlier take was lost."""
     return gone or item["owner"] in (NOBODY, me)
 
 
 def take(key: Key, me: int, seen: Item, *changes: Change) -> Steps[tuple[HeldLease, Item] | None]:
-    """TAKE: own a lease under the next epoch, if owner and epoch are as seen; gives the item too.
+    """TAKE: own a lease under the next epoch, if owner and epoch are as seen; returns the item, too.
 
-    None: another process was quicker, or there was no answer; then read the item, and take again a lease that this
-    process has already."""
+    None: another process was quicker, or there was no answer.  Then read the item; if it names this process, take the
+    lease again."""
     when = rules({"take.seen": Equals("owner", seen["owner"])}) + rules({"take.seen": Equals("epoch", seen["epoch"])})
     outcome = yield from guard.attempt(Update(key, (Set("owner", me), Add("epoch", 1), *changes), when))
     if isinstance(outcome, Written) and outcome.items and (item := outcome.items[0]) is not None:
@@ -106,7 +105,7 @@ def take(key: Key, me: int, seen: Item, *changes: Change) -> Steps[tuple[HeldLea
 
 
 def release(held: HeldLease, patience: float = guard.PATIENCE) -> Steps[bool]:
-    """Give a lease back, if it is still held; says whether that made it free. `TimedOut` without an answer."""
+    """Give a lease back, if it is still held; returns whether that made it free. `TimedOut` without an answer."""
     began = yield from calls.now()
     while True:
         give = Update(held.key, (Set("owner", NOBODY),), held.when("release"))
@@ -139,7 +138,7 @@ def lease_key(name: str) -> Key:
 
 def acquire(name: str, me: int, beats: Beats, show: Mapping[str, Any]) -> Steps[HeldLease | None]:
     """Take a lease that is free, or whose holder has ended or been silent for `ttl`; None: another process has it for
-    now.  A silent holder shows only at the second look, so ask again with the same `beats`."""
+    now.  Only a second look shows that a holder is silent, so ask again with the same `beats`."""
     key = lease_key(name)
     while True:
         before = yield from calls.now()
@@ -159,7 +158,8 @@ def acquire(name: str, me: int, beats: Beats, show: Mapping[str, Any]) -> Steps[
 
 
 def beat(held: HeldLease, show: Mapping[str, Any]) -> Steps[bool]:
-    """Show that the holder lives; gives whether it still is the holder. A lost answer does no harm."""
+    """Raise the beat to show that the holder lives; returns whether it still is the holder.  A lost answer does no
+    harm."""
     raise_it = Update(held.key, (Add("beat", 1), Set("shown", dict(show))), held.when("beat"))
     return not isinstance((yield from guard.attempt(raise_it)), Refused)
 
@@ -167,7 +167,7 @@ def beat(held: HeldLease, show: Mapping[str, Any]) -> Steps[bool]:
 class BeatThread:
     """A thread that beats every so many seconds until it is stopped or `beat` answers False.
 
-    It goes on while handlers run, and through storage that cannot be reached for a while."""
+    It keeps beating while handlers run, and while the storage cannot be reached for a time."""
 
     def __init__(self, store: Store, beat: Callable[[], Steps[bool]], every: float) -> None:
         self._store, self._beat, self._every = store, beat, every
@@ -210,7 +210,7 @@ class Lease:
         self._beating: BeatThread | None = None
 
     def acquire(self, wait: float = 0.0) -> bool:
-        """Take the lease, waiting up to so many seconds; False if another process has it."""
+        """Take the lease, waiting up to `wait` seconds; False if another process has it."""
         deadline = self._store.clock() + wait
         while not self.held:
             self._held = self._store.run(acquire(self.name, self._me, self._beats, self._show()))
@@ -223,7 +223,7 @@ class Lease:
         return True
 
     def holder(self) -> Mapping[str, Any]:
-        """What the holder shows: host, pid, expires; empty if there is no holder."""
+        """What the lease shows about its holder: host, pid, expires; empty if there is no holder."""
         item = self._store.run(guard.read(lease_key(self.name)))
         return item["shown"] if item is not None and item["owner"] != NOBODY else {}
 

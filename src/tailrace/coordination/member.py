@@ -5,7 +5,8 @@ go, and each has an item with owner, epoch and how far it was worked on, which o
 
 Each member looks at the same items and works out the same assignment by itself: it releases units over its share, once
 they are committed, and takes units that are free or whose holder is gone.  While two members see different things, the
-leases keep them apart.  Everything here is steps; one member is used by one thread or task at a time, except `beat`.
+leases keep them apart.  Everything here is steps.  One thread or task at a time uses a member; only `beat` may run
+beside it.
 """
 
 from __future__ import annotations
@@ -30,24 +31,24 @@ U = TypeVar("U", bound=Ordered)
 
 
 class Shared(Protocol[U]):
-    """What members share: where its items are, and what units it has now."""
+    """Work that members share: where its items are, and which units it has now."""
 
     @property
     def title(self) -> str:
-        """What errors call it: "group 'billing' of 'orders'"."""
+        """Its name in errors: "group 'billing' of 'orders'"."""
 
     @property
     def kept_with_member(self) -> Mapping[str, Any]:
         """What a member's item has in addition to its beat and its name."""
 
     def unit(self, unit: U) -> Key:
-        """Where a unit's owner, epoch and position are."""
+        """The key of the item with a unit's owner, epoch and position."""
 
     def member(self, number: int) -> Key:
-        """Where a member's beat is."""
+        """The key of the item with a member's beat."""
 
     def named(self, name: str) -> Key:
-        """Where the member that goes by a name is."""
+        """The key of the item that says which member has a name."""
 
     def units(self) -> Steps[Mapping[U, Item]]:
         """Every unit to work on, with its item; creates missing items."""
@@ -95,7 +96,7 @@ class Member(Generic[U]):
             yield from self._take_name(self._name)
 
     def shown(self) -> dict[str, Any]:
-        """What people see of this member; it is written with each beat."""
+        """What this member shows people; each beat writes it."""
         return lease.shown(self._wall(), self.ttl)
 
     def _appear(self) -> Steps[None]:
@@ -143,7 +144,7 @@ class Member(Generic[U]):
         return True
 
     def leave(self) -> Steps[None]:
-        """Release everything, and leave the group; commit first."""
+        """Release everything, and leave the group.  The caller commits first."""
         for unit in list(self.held):
             yield from self.release(unit)
         if self._named is not None:
@@ -192,7 +193,7 @@ class Member(Generic[U]):
                 self.took(unit, taken[1])
 
     def took(self, unit: U, item: Item) -> None:
-        """Called when a unit was taken; its item says how far it was worked on."""
+        """Called when this member has taken a unit; the item says how far the work on it has come."""
         self.positions[unit] = item["position"]
 
     def _tidy(self, units: Mapping[U, Item], share: set[U], found: Mapping[int, Item]) -> Steps[None]:
@@ -207,7 +208,8 @@ class Member(Generic[U]):
 
     # -- what it holds
     def commit(self, to: Mapping[U, int], patience: float = guard.PATIENCE) -> Steps[dict[U, Fenced]]:
-        """COMMIT: everything before these positions is handled. Drops, and gives, the units that have a newer owner."""
+        """COMMIT: everything before these positions is handled. Drops the units that have a newer owner, and returns
+        them."""
         moves = {
             u: PositionMove(self.held[u], self.positions[u], at)
             for u, at in to.items()
@@ -224,9 +226,9 @@ class Member(Generic[U]):
         return refused
 
     def commit_with(self, unit: U, to: int, also: Sequence[Action], patience: float = guard.PATIENCE) -> Steps[int]:
-        """COMMIT with other writes, exactly once; gives the position then stored (see position.commit_with).
+        """COMMIT with other writes, exactly once; returns the position stored then (see position.commit_with).
 
-        `Fenced`, and the unit is dropped, if it has a newer owner."""
+        If the unit has a newer owner, the unit is dropped and `Fenced` raised."""
         move = PositionMove(self.held[unit], self.positions[unit], to)
         try:
             self.positions[unit] = yield from position.commit_with(move, also, patience)

@@ -39,8 +39,8 @@ class PositionMove:
         return Update(self.held.key, (Set("position", self.to), *self.changes), when)
 
     def left(self, item: Item | None) -> PositionMove | None:
-        """What is still to be moved, judged by the stored item: an attempt without an answer may have landed.  None:
-        nothing.  `Fenced` if the lease has another owner by now."""
+        """What remains to be moved, judged by the stored item, since an attempt without an answer may have landed;
+        None: nothing.  `Fenced` if the lease has another owner by now."""
         if item is None or not self.held.stands(item):
             unit = item.get("unit") if item is not None else None
             what = f"partition {self.held.key.i}" if unit is None else str(unit)
@@ -53,7 +53,7 @@ class PositionMove:
 
 
 def commit(moves: Sequence[PositionMove], patience: float = guard.PATIENCE) -> Steps[dict[Key, Fenced]]:
-    """COMMIT positions in one write; gives the refusals of those whose lease has a newer owner.
+    """COMMIT positions in one write; returns the refusals of those whose lease has a newer owner.
 
     A position never moves back, nor past the wanted one, however late an attempt lands: each attempt moves it from
     where it was seen, and compares it before the next.  `TimedOut` if there is no answer for too long."""
@@ -90,9 +90,9 @@ def commit_with(
 ) -> Steps[int]:
     """COMMIT a position and other writes together, or none of them: exactly once, whatever is repeated.
 
-    `tables` are those of the other writes, None for the home's own; empty: all are there.
+    `tables` are the tables of the other writes, None for the home's own; empty: all are on the home's own.
 
-    Gives the position stored then: if it is not the wanted one, an earlier attempt of this process had moved it, and
+    Returns the position stored then: if it is not the wanted one, an earlier attempt of this process has moved it, and
     nothing was written now.  `Fenced` if the lease has a newer owner; `Conflict` if another write is refused (`index`
     says which)."""
     began = yield from calls.now()

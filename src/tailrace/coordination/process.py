@@ -1,7 +1,8 @@
 """Processes: the user that runs a process, and whether the holder of a lease is known to have ended.
 
-Linux shows that at once, for processes of the same boot and the same pid namespace: a container's pid 7 is another
-process than the host's.  Elsewhere it is not known, and a holder counts as gone when its beat stands still."""
+On Linux that is known at once, for processes of the same boot and the same pid namespace: pid 7 in a container is
+another process than pid 7 on the host.  Elsewhere it is not known, and a holder counts as gone when its beat stands
+still."""
 
 from __future__ import annotations
 
@@ -27,7 +28,7 @@ def name_driver() -> None:
 
 
 def life(pid: int | None = None) -> str:
-    """A text that differs for every life of a pid; "" if there is no such process, or that is unknown."""
+    """A text that differs each time a pid is used; "" if there is no such process, or if that is unknown."""
     started = _started(os.getpid() if pid is None else pid)
     machine = _machine(os.getpid())
     return f"{machine}/{started}" if machine and started else ""
@@ -58,7 +59,7 @@ def _machine(_pid: int) -> str:
 
 
 def _exists(pid: int) -> bool:
-    """Whether a process exists, one of another user that /proc hides included."""
+    """Whether a process exists, even one of another user that /proc hides."""
     try:
         os.kill(pid, 0)
     except ProcessLookupError:

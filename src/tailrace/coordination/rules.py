@@ -1,4 +1,4 @@
-"""Rules: the protocol's conditions by name, so that a test can take one away and see that something breaks.
+"""Rules: the protocol's conditions by name, so that a test can remove one and see that something breaks.
 
 The names are those of the model in tests/model.  In production every rule is in force.
 """

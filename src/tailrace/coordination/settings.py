@@ -12,7 +12,7 @@ T = TypeVar("T")
 
 
 def from_names(kind: type[T], owner: str, given: Mapping[str, Any]) -> T:
-    """A dataclass of settings, made from names and values.  `owner` says in errors whose settings they are: "a
+    """Makes a dataclass of settings from names and values.  `owner` says in errors whose settings they are: "a
     consumer"."""
     known = {field.name for field in fields(kind)}  # type: ignore[arg-type]
     for name in given:

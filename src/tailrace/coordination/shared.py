@@ -2,7 +2,7 @@
 
 $Shared-<who>, 0    mark: the last one that `who` has written
 
-A folder of one host has the same path as another on the next, and a copy of a home has its id.  So one process writes a
+Two hosts can have different folders under the same path, and a copy of a home has the same id.  So one process writes a
 new mark, and the other looks for it.
 """
 
@@ -14,7 +14,7 @@ from tailrace.storage.tables import Absent, Equals, Item, Key, Put, Set, Update
 
 
 def leave(who: str, mark: str) -> Steps[None]:
-    """Write a mark, in place of the one before."""
+    """Write a mark, in place of the former one."""
     key = Key(f"$Shared-{who}")
 
     def plan(item: Item | None) -> tuple[Put | Update, ...] | None:

@@ -1,6 +1,6 @@
 """Sharing: one member's work on the units it holds, record by record, each commit under the unit's fence.
 
-A source lists the units, and reads one from its committed position.  A handler gets one record after the other.  What
+A source lists the units, and reads one from its committed position.  A handler gets one record after another.  What
 it returns (table writes, event appends) is committed together with the position behind the record, in one transaction:
 exactly once.  A handler that returns nothing runs at least once: after a crash, the member that takes the unit over
 handles again what was handled since the last commit.
@@ -39,7 +39,7 @@ TURN_RECORDS, TURN_SECONDS = 1000, 1.0
 MAX_SHOWN_UNITS, MAX_SHOWN_ERROR_CHARACTERS = 500, 500
 """The most units that a member shows with its beat, and the most characters of the error of each."""
 MAX_RETRY_SECONDS = 30.0
-"""The most seconds before a unit that could not be read is tried again."""
+"""The most seconds before the worker tries again to read a unit that it could not read."""
 
 log = logging.getLogger("tailrace")
 
@@ -54,11 +54,11 @@ class Policy:
     commit_interval: float = 1.0
     """Seconds between commits while records keep coming; when they stop, the handled ones are committed at once."""
     patience: float = guard.PATIENCE
-    """Seconds that a commit without an answer is tried again before the unit is taken again."""
+    """Seconds for which the worker repeats a commit without an answer, before it takes the unit again."""
 
 
 class _UnitLost(Exception):
-    """Another member owns the unit by now, or may: this member handles no more of it."""
+    """Another member owns the unit now, or may own it: this member handles no more of it."""
 
 
 class _Left(Exception):
@@ -74,12 +74,12 @@ class UnitMember(Member[str]):
         self.fares: Callable[[], dict[str, Any]] = dict
 
     def took(self, unit: str, item: Item) -> None:
-        """A unit was taken."""
+        """Remember the item of a unit that this member has taken."""
         super().took(unit, item)
         self.items[unit] = item
 
     def shown(self) -> dict[str, Any]:
-        """What people see of this member: where it runs, and the state of its units."""
+        """What this member shows people: where it runs, and the state of its units."""
         return {**super().shown(), "units": self.fares()}
 
 
@@ -109,8 +109,8 @@ class UnitWorker(Generic[R]):
         self._handle, self._wall = handle, wall
 
     def fares(self) -> dict[str, Any]:
-        """When each unit last made progress (milliseconds since 1970), and its error.  Of very many units only those
-        that have waited longest: each beat writes them into one item."""
+        """When each unit last made progress (milliseconds since 1970), and its error.  If there are very many units,
+        only those that have waited longest are included, since each beat writes them into one item."""
         longest = sorted(self.tasks.values(), key=lambda task: task.progress)[:MAX_SHOWN_UNITS]
         return {
             task.unit: {
@@ -122,7 +122,7 @@ class UnitWorker(Generic[R]):
 
     # -- which units
     def look(self, find: bool = True) -> Steps[None]:
-        """Find units and share them. If new ones cannot be found at the moment, the known ones are shared."""
+        """Find units and share them. If looking for new units fails, the known ones are shared."""
         losses = self._losses
         try:
             if find:
@@ -154,8 +154,8 @@ class UnitWorker(Generic[R]):
 
     def _lose(self, task: Task[R]) -> None:
         """Forget a unit.  The lease may still name this member as the owner; then the member takes it again under a
-        higher epoch, so that a commit without an answer has landed by then or never will."""
-        self._losses, self.settled = self._losses + 1, False  # before it is gone: else all would seem to be handled
+        higher epoch: by then a commit without an answer has landed, or it never will."""
+        self._losses, self.settled = self._losses + 1, False  # before it is gone: else all would seem handled
         if self.tasks.get(task.unit) is task:
             del self.tasks[task.unit]
         if self.member.held.get(task.unit) == task.held:
@@ -177,7 +177,8 @@ class UnitWorker(Generic[R]):
 
     # -- one unit's turn
     def turn(self, task: Task[R]) -> Steps[bool]:
-        """Handle the next records of a unit; gives whether there were any. `HandlerFailed` if its policy is to stop."""
+        """Handle the next records of a unit; returns whether there were any.  `HandlerFailed` if the policy is to
+        stop."""
         try:
             return (yield from self._turn(task))
         except _UnitLost:
@@ -282,7 +283,7 @@ class UnitWorker(Generic[R]):
         task.records += 1
 
     def _is_tried_again(self, task: Task[R], record: R, error: Exception, failed: int) -> Steps[bool]:
-        """What follows from a failure: True if the record is to be tried again, False if it was passed over."""
+        """Decide what follows from a failure: True if the record is to be tried again, False if it was passed over."""
         cause = cause_of(error)
         what = verdict(cause, self.policy.on_error)
         task.error = said(error)
@@ -314,7 +315,8 @@ class UnitWorker(Generic[R]):
         self.dead += 1
 
     def give_up(self, task: Task[R], error: HandlerStuck) -> Steps[None]:
-        """Pass over the record whose handler hangs, and give the unit up: a member takes it again behind that record.
+        """Pass over the record whose handler hangs, and give the unit up: the member that takes it next begins behind
+        that record.
 
         Called from another thread than the handler's, on a copy of the task as it was when the handler began.  So this
         commit is refused if the handler's thread has committed since, and what that thread commits later is refused."""

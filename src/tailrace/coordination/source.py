@@ -1,4 +1,4 @@
-"""Sources: what a change stream or the feed offers a consumer, to share its units and to read one of them."""
+"""Sources: the interface of a change stream or the feed for a consumer, to share its units and to read one of them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ R = TypeVar("R")
 
 
 class UnitMoved(Exception):
-    """An operator has moved the unit to another place: it must be taken again, from there."""
+    """An operator has moved the unit to another place: the member must take it again, from there."""
 
 
 class UnitWrite(NamedTuple):
@@ -26,31 +26,31 @@ class UnitWrite(NamedTuple):
 
 
 class UnitReader(Protocol[R]):
-    """Reads one unit, from some place on. Used by one thread at a time."""
+    """Reads one unit, from some place on.  One thread at a time uses it."""
 
     def read(self) -> Sequence[R]:
-        """The next records; none: there are none at the moment. May block while the service answers."""
+        """The next records; an empty list if there are none at the moment. May block while the service answers."""
 
     @property
     def ended(self) -> bool:
         """Whether nothing comes after the records read so far."""
 
     def kept(self, last: R | None) -> tuple[Change, ...]:
-        """What the unit's item stores once a record, and all before it, is handled; None: nothing new."""
+        """What the unit's item stores once a record and all before it are handled; None: nothing new."""
 
     def also(self, last: R | None) -> Steps[Sequence[Action]]:
         """What else is written with that, into the home's own table."""
 
     @property
     def due(self) -> bool:
-        """Whether to commit though nothing was handled: much was left out, or the place grows old.  Asked when all that
-        was read is handled and committed."""
+        """Whether to commit although nothing was handled, since much was left out or the place grows old.  Called when
+        all that was read is handled and committed."""
 
     def committed(self) -> None:
-        """Called when what `kept` and `also` gave last is stored."""
+        """Called when the last results of `kept` and `also` are stored."""
 
     def close(self) -> None:
-        """Give up its resources."""
+        """Free its resources."""
 
 
 class UnitSource(Protocol[R]):
@@ -61,10 +61,10 @@ class UnitSource(Protocol[R]):
     """Errors in reading a unit that end the consumer, since waiting does not help."""
 
     def look(self) -> Steps[None]:
-        """Create the units that can be begun, and drop those that are gone."""
+        """Create units for what can be begun, and drop those that are gone."""
 
     def open(self, unit: str, item: Item) -> Steps[UnitReader[R]]:
-        """Open a unit at the place that its item says."""
+        """Open a unit at the place that its item names."""
 
     def value(self, record: R) -> Any:
         """The record as handlers get it."""

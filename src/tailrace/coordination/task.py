@@ -38,9 +38,9 @@ class Task(Generic[R]):
     """The record that a handler is working on: since when, on the monotonic clock; the record; `seen` at that time."""
     error: str = ""
     lost: PositionLost | None = None
-    """Why the unit cannot be read on, until an operator decides where to go on."""
+    """Why the unit cannot be read further, until an operator decides where to continue."""
     failures: int = 0
     not_before: float = 0.0
-    """When the unit may be tried again after a failure, on the monotonic clock."""
+    """When the worker may try the unit again after a failure, on the monotonic clock."""
     due: float = 0.0
     pause: float = 0.0

@@ -6,9 +6,9 @@
     $UnitName-<of>_<group>, number     owner, epoch, name: the member that goes by a name given to it
     $UnitGroups, number                of, group, what: for listing
 
-A unit's number is made of its name.  Its position counts commits: whatever else changes with a commit changes in the
-same write, under the fence of owner, epoch and position.  A group that is reset or made again gets a higher era, and
-units of an earlier era are removed before those of the new one are made, under higher epochs: so a commit from the
+A unit's number is derived from its name.  Its position counts commits: whatever else changes with a commit changes in
+the same write, under the fence of owner, epoch and position.  A group that is reset or made again gets a higher era,
+and units of an earlier era are removed before those of the new one are made, under higher epochs: so a commit from the
 former era is refused, however late it lands.
 """
 
@@ -29,7 +29,7 @@ from tailrace.storage.tables import LAST, Absent, Action, Check, Delete, Equals,
 
 GROUPS = "$UnitGroups"
 ERA_BITS = 32
-"""Epochs of an era are above those of every era before it: a unit would have to be taken 2^32 times to break that."""
+"""The epochs of an era are above those of every earlier era: a unit would have to be taken 2^32 times to break that."""
 MAX_UNITS_PER_WRITE = 90
 MAX_NAMED = 10
 """The most groups that an error names when the one that was asked for does not exist."""
@@ -48,11 +48,11 @@ class Units:
     """The id of what is shared: letters and digits, different for each table's stream."""
     group: str
     what: str
-    """How people call it: "table 'User'"."""
+    """Its name for people: "table 'User'"."""
 
     @property
     def title(self) -> str:
-        """What errors call it."""
+        """Its name in errors."""
         return f"group {self.group!r} of {self.what}"
 
     @property
@@ -71,15 +71,15 @@ class Units:
         return Key(self.p, LAST)
 
     def unit(self, unit: str) -> Key:
-        """Where a unit's owner and position are."""
+        """The key of the item with a unit's owner and position."""
         return Key(self.p, number_of(unit))
 
     def member(self, number: int) -> Key:
-        """Where a member's beat is."""
+        """The key of the item with a member's beat."""
         return Key(f"$UnitMember-{self.of}_{self.group}", number)
 
     def named(self, name: str) -> Key:
-        """Where the member that goes by a name is."""
+        """The key of the item that says which member has a name."""
         return Key(f"$UnitName-{self.of}_{self.group}", number_of(name))
 
     def members(self) -> Steps[Mapping[int, Item]]:
@@ -110,13 +110,13 @@ class Units:
         return item
 
     def begin_again(self, kept: Mapping[str, Any]) -> Steps[None]:
-        """Let the group begin again; members at work are fenced."""
+        """Begin a new era of the group; members at work are fenced."""
         while True:
             item = yield from self.found()
             if isinstance((yield from self._begin_era(kept, item)), guard.Written):
                 break
             after = yield from self.found()
-            if after["era"] > item["era"]:  # this attempt, or another's: either way the group has begun again
+            if after["era"] > item["era"]:  # by this attempt or another one, the group has begun again
                 break
         yield from self.sweep()
 
@@ -132,7 +132,8 @@ class Units:
         return Key(GROUPS, number_of(f"{self.of}_{self.group}"))
 
     def delete(self) -> Steps[None]:
-        """Remove the group and its progress; its item stays, so that no commit under way can find a new one."""
+        """Remove the group and its progress; its item stays, so that a commit under way cannot mistake a new group for
+        this one."""
         while (item := (yield from self.there())) is not None:
             gone = Put(self.key, {"era": item["era"] + 1, "gone": True}, (Equals("era", item["era"]),))
             yield from guard.attempt(gone, Delete(self._listing, (Regardless(),)))
@@ -152,21 +153,21 @@ class Units:
 
     # -- its units
     def everything(self, era: int) -> Steps[dict[str, Item]]:
-        """Every unit of an era, also those that have ended, with its item."""
+        """Every unit of an era with its item, including those that have ended."""
         items = yield from guard.read_all(self.p, 0, LAST - 1)
         if any(item["era"] < era for item in items):
             yield from self.sweep()  # a reset or a deletion was cut off
         return {item["unit"]: item for item in items if item["era"] == era}
 
     def units(self) -> Steps[Mapping[str, Item]]:
-        """Every unit that is to be worked on."""
+        """Every unit that has work left."""
         group = yield from self.found()
         return {
             unit: item for unit, item in (yield from self.everything(group["era"])).items() if not item.get("ended")
         }
 
     def add(self, era: int, unit: str, kept: Mapping[str, Any], *also: Action) -> Steps[bool]:
-        """Make a unit, if the group is still of this era and the other actions can be done; False if not."""
+        """Make a unit, if the group is still in this era and the other actions can be done; False if not."""
         fresh = {"unit": unit, "era": era, "owner": NOBODY, "epoch": era << ERA_BITS, "position": 0, **kept}
         here = Check(self.key, (Equals("era", era),))
         outcome = yield from guard.attempt(Put(self.unit(unit), fresh, (Absent(),)), here, *also)
@@ -179,7 +180,7 @@ class Units:
 
     # -- operators
     def refuse_active(self, ttl: float = TTL) -> Steps[None]:
-        """Raise `Conflict` while a member lives.  Waits up to `ttl` for a beat to move, since clocks of other hosts
+        """Raise `Conflict` while a member lives.  Waits up to `ttl` for a beat to move, since the clocks of other hosts
         cannot be trusted."""
         beats, first = Beats(ttl), dict[int, int]()
         while True:

@@ -1,8 +1,7 @@
-"""Watching: a reader that has read everything waits, wakes up when there is more, and hardly asks the storage
-meanwhile.
+"""Watching: a reader that has read everything waits, wakes up when there is more, and hardly reads storage meanwhile.
 
 Writes of this process wake it at once, by topic.  Writes of other processes show in the table's `data_version`, where
-it has one (SQLite); else the reader looks again after pauses that grow to a second.  A wake-up is a hint to look.
+it has one (SQLite); else the reader looks again after pauses that grow to a second.  A wake-up is only a hint to look.
 """
 
 from __future__ import annotations
@@ -33,8 +32,8 @@ def watch(store: Store) -> Watch:
 
 
 def _version_of(table: Any) -> Callable[[], int | None] | None:
-    """A function that asks a table for its version without keeping the table: else the table, and so its watch, would
-    stay for ever."""
+    """A function that asks a table for its version without keeping a reference to it: else the table, and so its watch,
+    would live for ever."""
     if not hasattr(table, "data_version"):
         return None
     known = weakref.ref(table)
@@ -47,7 +46,7 @@ def _version_of(table: Any) -> Callable[[], int | None] | None:
 
 
 class Signal(Protocol):
-    """What threading.Event and asyncio.Event have in common."""
+    """The methods that threading.Event and asyncio.Event have in common."""
 
     def set(self) -> None:
         """Wake the waiting readers."""
@@ -65,13 +64,13 @@ class Watch:
         self._lock = threading.Lock()
 
     def signal(self, topic_id: str) -> None:
-        """Tell the listeners that this process has appended something."""
+        """Call the listeners: this process has appended something."""
         for listener in self._listeners.get(topic_id, ()):
             listener()
 
     def listen(self, topic_id: str, listener: Callable[[], object]) -> Callable[[], None]:
-        """Call a listener after each append in this process, from the appending thread; gives a function that ends
-        it."""
+        """Call a listener after each append in this process, from the appending thread; returns a function that ends
+        this."""
         with self._lock:
             self._listeners[topic_id] = [*self._listeners.get(topic_id, ()), listener]
         return lambda: self._leave(topic_id, listener)
@@ -101,13 +100,14 @@ class Wait:
         self._pause, self._seen = MIN_POLL_SECONDS, watch.version()
 
     def begin(self, found: bool = False) -> None:
-        """Begin a look, after one that has or has not found something; an append from now on ends the next wait."""
+        """Begin a look; `found` says whether the last one found something.  An append from now on ends the next
+        wait."""
         self._event.clear()
         self._seen = self._watch.version()
         self._pause = MIN_POLL_SECONDS if found else self._pause
 
     def pauses(self) -> Iterator[float]:
-        """Seconds to wait for the event, again and again, until it is time to look."""
+        """Yields how many seconds to wait for the event, again and again, until it is time to look."""
         if self._seen is None:
             yield self._pause
             self._pause = min(MAX_POLL_SECONDS, 2 * self._pause)

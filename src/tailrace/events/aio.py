@@ -20,7 +20,7 @@ R = TypeVar("R")
 
 
 class AsyncEvents:
-    """`Events`, awaited; made by `events.aio`."""
+    """The asyncio form of `Events`; `events.aio` makes it."""
 
     def __init__(self, events: Events) -> None:
         self._events = events
@@ -49,7 +49,7 @@ class AsyncEvents:
 
 
 class AsyncStream:
-    """`Stream`, awaited."""
+    """The asyncio form of `Stream`."""
 
     def __init__(self, store: Store, pruned: Store, stream: Stream) -> None:
         self.name, self._store, self._pruned, self._stream = stream.name, store, pruned, stream
@@ -85,7 +85,7 @@ class AsyncStream:
 
 
 class AsyncDecider(Generic[E, S]):
-    """`Decider`, awaited; `decide` is a plain function."""
+    """The asyncio form of `Decider`; `decide` is a plain function."""
 
     def __init__(self, store: Store, decider: Decider[E, S]) -> None:
         self._store, self.deciding = store, decider.deciding

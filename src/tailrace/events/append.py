@@ -1,6 +1,6 @@
-"""Appending: one guarded write for one stream or for several, answered once however often it is sent.
+"""Appending: one guarded write for one stream or for several, which takes effect once however often it is sent.
 
-Each attempt has the condition that its streams are as seen (`n` and `etag`), so of two attempts only one can land.
+Each attempt requires that its streams are as seen (`n` and `etag`), so of two attempts only one can land.
 After a refusal or a missing answer it compares with the stored stream: if the ids of this append are in it, the append
 has happened.
 """
@@ -28,7 +28,7 @@ from tailrace.storage.tables import Absent, Action, Check, Equals
 
 
 def written_now() -> str:
-    """This moment, as events are stamped with it."""
+    """The present time, in the form of an event's timestamp."""
     return datetime.now(UTC).isoformat(timespec="microseconds")
 
 
@@ -55,7 +55,8 @@ class AppendSettings:
 
 @dataclass(slots=True)
 class StreamAppend:
-    """One stream's part of an append: a batch for it, or (None) only the condition that the stream is as expected.
+    """One stream's part of an append: a batch for it, or, if that is None, only the condition that the stream is as
+    expected.
 
     `expected` is a version.  `seen` is a Tip that the caller knows already; with `strict`, the stored one must be the
     same."""
@@ -66,10 +67,10 @@ class StreamAppend:
     seen: Tip | None = None
     strict: bool = False
     given: bool = False
-    """Whether the caller gave ids, so that an earlier process may have stored them."""
+    """Whether the caller gave ids, so that an earlier process may have stored these events."""
 
     def action(self, tip: Tip, settings: AppendSettings, etag: str) -> tuple[tuple[Action, ...], Tip]:
-        """The writes on a stream as it was seen, and the Tip that they make."""
+        """The writes on a stream, given the Tip as seen, and the Tip that they make."""
         if self.batch is not None:
             return plan(tip, self.batch, settings.limits, etag)
         if not tip.exists:
@@ -102,7 +103,7 @@ def part(
 
 
 class StreamAppended(NamedTuple):
-    """An append to one stream that is stored: the stream's version after it, and the Tip as last seen."""
+    """A stored append to one stream: the stream's version after it, and the Tip as last seen."""
 
     version: int
     tip: Tip
@@ -111,9 +112,10 @@ class StreamAppended(NamedTuple):
 
 
 def commit(parts: Sequence[StreamAppend], settings: AppendSettings) -> Steps[list[StreamAppended]]:
-    """Write all parts or none; gives the Tip that each part made.
+    """Write all parts or none; returns the Tip that each part made.
 
-    `VersionConflict` when a stream is not as expected, `OutcomeUnknown` when an answer was lost and its trace is gone.
+    `VersionConflict` when a stream is not as expected, `OutcomeUnknown` when an answer was lost and the trace of the
+    append is gone.
     """
     if len({p.stream for p in parts}) < len(parts):
         raise BadInput(f"a stream is named twice in one append: {[p.stream for p in parts]}")
@@ -134,7 +136,7 @@ class _Attempts:
     doubt: bool = False
 
     def run(self) -> Steps[list[StreamAppended]]:
-        """Try until it is written, or cannot be."""
+        """Try until it is written, or it is certain that it cannot be."""
         if any(p.given for p in self.parts) and (yield from self._is_stored([p.expected for p in self.parts])):
             return self._answer([p.expected or 0 for p in self.parts])
         attempts = 0
@@ -173,7 +175,7 @@ class _Attempts:
                 raise conflict(p, self.tips[n])
 
     def _landed(self, outcome: Outcome, actions: Sequence[Action]) -> Steps[bool]:
-        """Read the streams again; gives whether this append is in them."""
+        """Read the streams again; returns whether this append is in them."""
         before, self.doubt = list(self.tips), self.doubt or isinstance(outcome, Unanswered)
         for n, p in enumerate(self.parts):
             told = isinstance(outcome, Refused) and actions[outcome.index].key == tip_key(p.stream)
@@ -211,7 +213,7 @@ class _Attempts:
 
 
 def _same_ids(stream: str, tip: Tip, at: int, ids: Sequence[str]) -> Steps[bool | None]:
-    """Whether the events with these ids stand at an index and after it; None if those were pruned."""
+    """Whether the events from this index on have these ids; None if they were pruned."""
     if at >= tip.first:
         return [one.get("id") for one in tip.stored_events[at - tip.first : at - tip.first + len(ids)]] == list(ids)
     reader, found = Forward(stream, at, at + len(ids)), dict[int, str]()

@@ -1,6 +1,7 @@
-"""The archive: a second table, into which calves go before they are pruned from the first, and are read from after.
+"""The archive: a second table, to which calves are copied before they are pruned from the first, and from which they
+are read afterwards.
 
-$Archive, 0    that a home is one, in the home that is: its streams have calves and no Tips, and a scrub expects that
+$Archive, 0    marks a home as an archive: its streams have calves and no Tips, and a scrub expects that
 """
 
 from __future__ import annotations
@@ -20,8 +21,8 @@ def mark_archive() -> Steps[None]:
 
 
 class WithArchive:
-    """Keeps `Table`: writes and Tips go to the first table; calves that it no longer has come from the archive.  Only a
-    read that goes beyond the first table's items asks the archive, so all others cost nothing more."""
+    """A `Table` that writes to the first table and reads calves that are no longer there from the archive.  Only a read
+    that goes beyond the first table's items asks the archive, so other reads cost nothing more."""
 
     def __init__(self, table: Table, archive: Table) -> None:
         self._table, self._archive = table, archive
@@ -37,7 +38,7 @@ class WithArchive:
         return self._table.write(*actions)
 
     def scan(self, after: Key | None = None) -> list[Item]:
-        """Items of the first table alone."""
+        """Items of the first table only."""
         return self._table.scan(after)
 
     def query(
@@ -68,7 +69,7 @@ class WithArchive:
 
 
 class ArchivingTable(WithArchive):
-    """Keeps `Table`: reads and writes the first table; an item that is deleted there goes to the archive before."""
+    """A `Table` that reads and writes the first table, and copies each item to the archive before it is deleted."""
 
     def query(
         self, p: str, low: int = 0, high: int = LAST, *, descending: bool = False, limit: int | None = None
@@ -78,7 +79,7 @@ class ArchivingTable(WithArchive):
 
     def write(self, *actions: Action) -> tuple[Item | None, ...] | None:
         """Write to the first table; a deleted item goes to the archive first.  If the archive does not answer, the
-        write has no answer."""
+        write counts as unanswered."""
         for action in actions:
             if isinstance(action, Delete) and (item := self._table.get(action.key)) is not None:
                 self._keep(action.key, item)

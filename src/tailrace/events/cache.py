@@ -1,4 +1,4 @@
-"""The cache of folded states, and how old a state may be that a caller accepts."""
+"""Cache: folded states, and how old a state a caller accepts."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tailrace.events.tip import Tip
 
 @dataclass(frozen=True, slots=True)
 class RequireLatest:
-    """Read the stream's Tip; the cached state saves reading the events before."""
+    """Read the stream's Tip; the cached state saves reading the earlier events."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +25,7 @@ class AnyCachedValue:
 
 @dataclass(frozen=True, slots=True)
 class AllowStale:
-    """Take the cached state if it was the latest one at most so many seconds ago."""
+    """Take the cached state if it was the latest one at most `seconds` ago."""
 
     seconds: float
 
@@ -39,7 +39,7 @@ Load: TypeAlias = RequireLatest | AnyCachedValue | AllowStale | AssumeEmpty
 
 
 class Cached(NamedTuple):
-    """A state, the Tip it was folded up to, and when that was the latest."""
+    """A state, the Tip up to which it was folded, and when that Tip was the latest."""
 
     tip: Tip
     state: Any
@@ -70,7 +70,7 @@ class Cache:
             return found
 
     def fresh(self, cached: Cached, load: Load) -> bool:
-        """Whether the caller can take a state without a look at the stream."""
+        """Whether the caller can take a state without reading the stream."""
         if isinstance(load, AllowStale):
             return self._clock() - cached.at <= load.seconds
         return isinstance(load, AnyCachedValue)

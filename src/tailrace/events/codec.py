@@ -1,4 +1,5 @@
-"""Codecs: events as objects of your own classes, and back; with upcasters for what older programs have written."""
+"""Codecs: turn events into objects of your own classes and back, with upcasters for events that older programs have
+written."""
 
 from __future__ import annotations
 
@@ -17,7 +18,7 @@ Upcaster = Callable[[dict[str, Any]], tuple[str, dict[str, Any]]]
 
 
 class Codec(Protocol[E]):
-    """Converts between objects and events. `decode` gives None for events to skip."""
+    """Converts between objects and events. `decode` returns None for events to skip."""
 
     def encode(self, stream: str, value: E) -> Event:
         """An object as an event."""
@@ -43,8 +44,8 @@ class JsonCodec(Generic[E]):
     """Events as dataclasses, msgspec structs or pydantic models, stored as JSON under their class's name.
 
     A class attribute `event_type` gives another name.  `upcasters` turn former types, one step at a time, into a
-    current one.  `about` gives more fields of an event: id, meta, correlation, causation.  An unknown type is an error,
-    unless `skip_unknown`; unknown unfolds are always skipped."""
+    current one.  `about` returns further fields of an event: id, meta, correlation, causation.  An unknown type is an
+    error, unless `skip_unknown`; unknown unfolds are always skipped."""
 
     def __init__(
         self,
@@ -114,7 +115,7 @@ def _undecodable(stream: str, event: Event, why: str) -> Undecodable:
 def _to_json(value: Any) -> bytes:
     pydantic = hasattr(value, "model_dump_json")
     data: bytes = value.model_dump_json().encode() if pydantic else msgspec.json.encode(value)
-    if b"null" in data:  # NaN and infinity become null, silently
+    if b"null" in data:  # NaN and infinity would silently become null
         _check_finite(value.model_dump() if pydantic else msgspec.to_builtins(value))
     return data
 

@@ -1,4 +1,4 @@
-"""Deciders: load a state, decide what happens, write it if the stream is still as it was; else decide again."""
+"""Deciders: load a state, decide what happens, write that if the stream is unchanged, else decide again."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ S = TypeVar("S")
 R = TypeVar("R")
 LATEST = RequireLatest()
 ATTEMPTS = 20
-"""How often a decision is made again while other writers are quicker; with the pauses, that takes some seconds."""
+"""How often a decider decides again while other writers are quicker; with the pauses, that takes some seconds."""
 LAST_GROWING_PAUSE = 5
-"""Pauses grow up to this attempt, to a third of a second, and no further: a writer that has waited long must get a
+"""Pauses grow up to this attempt, to a third of a second, and no further, so that a writer that has waited long gets a
 turn."""
 
 
 @dataclass(frozen=True, slots=True)
 class DeciderSteps(Generic[E, S]):
-    """The steps of a decider, which threads and asyncio carry out alike."""
+    """The steps of a decider, which both threads and asyncio carry out."""
 
     loading: Loading[E, S]
     settings: AppendSettings
@@ -39,7 +39,7 @@ class DeciderSteps(Generic[E, S]):
             raise BadSetting(f"a decider makes at least one attempt, not {self.attempts!r}")
 
     def load(self, load: Load) -> Steps[Loaded[S]]:
-        """The state, as recent as the caller asks for."""
+        """The state, as recent as the caller asks."""
         if isinstance(load, AssumeEmpty):
             return Loaded(Tip(self.loading.stream), self.loading.initial)
         cached = self.cache.get(self._key, load) if self.cache is not None else None
@@ -57,7 +57,7 @@ class DeciderSteps(Generic[E, S]):
         unchanged."""
         stream = self.loading.stream
         new, codec = list(decided(stream, events)), self.loading.codec
-        made = {id(one): codec.encode(stream, one) for one in new}  # before a wrong one is folded, which fails somehow
+        made = {id(one): codec.encode(stream, one) for one in new}  # a wrong one would fail less clearly in fold
         if not new:
             return StreamAppend(stream, None, seen=loaded.tip, strict=True), loaded.state
         state = self.loading.folded(loaded.state, new)
@@ -84,9 +84,9 @@ def transact(
     decide: Callable[[list[Any]], tuple[R, Sequence[Iterable[Any]]]],
     load: Load,
 ) -> Steps[tuple[R, list[Any]]]:
-    """One decision over some streams, written in one transaction; gives its result and the states after it.
+    """One decision over some streams, written in one transaction; returns its result and the states after it.
 
-    Of streams without events it only requires that they have not changed."""
+    Streams without events must not have changed."""
     for attempt in range(deciders[0].attempts):
         loaded = []
         for decider in deciders:
@@ -118,9 +118,9 @@ def transact(
 
 
 class Decider(Generic[E, S]):
-    """A stream, its state, and decisions on it.  Any thread may use it; made by `events.decider`.
+    """A stream, its state, and decisions on it; `events.decider` makes it.  Any thread may use it.
 
-    `decide` may be called more than once, so it only decides: it has no other effect."""
+    `decide` may be called more than once, so it should only decide, without other effects."""
 
     def __init__(self, store: Store, deciding: DeciderSteps[E, S]) -> None:
         self._store, self.deciding = store, deciding
@@ -134,13 +134,14 @@ class Decider(Generic[E, S]):
         return self._store.run(self.deciding.load(load)).tip.version
 
     def transact(self, decide: Callable[[S], Iterable[E]], load: Load = LATEST) -> S:
-        """Write the events that `decide(state)` gives, on that very state; gives the state after them."""
+        """Write the events that `decide(state)` returns, if the stream is still at that state; returns the state after
+        them."""
         steps = transact([self.deciding], lambda states: (None, [decide(states[0])]), load)
         state: S = self._store.run(steps)[1][0]
         return state
 
     def answer(self, decide: Callable[[S], tuple[R, Iterable[E]]], load: Load = LATEST) -> R:
-        """As `transact`, for a `decide` that gives an answer and the events; gives the answer."""
+        """As `transact`, for a `decide` that returns an answer and the events; returns the answer."""
         return self._store.run(transact([self.deciding], lambda states: paired(decide(states[0])), load))[0]
 
 

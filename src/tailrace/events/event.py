@@ -1,4 +1,4 @@
-"""Events: what happened, as a type, some bytes and where they came from; and the names of streams."""
+"""Events: what happened, as a type, some bytes and their origin; and the names of streams."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ MAX_ID_BYTES = 128
 
 
 class Event(msgspec.Struct, frozen=True, gc=False):
-    """One event.  You give a type and data; reading gives the rest as well.
+    """One event.  You give a type and data; an event that was read has the rest as well.
 
     An `id` makes an append idempotent across processes; without one, the append makes one.  An unfold is a derived
     event, a snapshot for example, that is kept with the stream's Tip and replaced by every write."""
@@ -33,7 +33,7 @@ class Event(msgspec.Struct, frozen=True, gc=False):
 
 
 def check_events(stream: str, given: Iterable[Event]) -> Sequence[Event]:
-    """Several events, in order; refuses anything but a list of events, and says how to write one."""
+    """Several events, in order; refuses anything but a list of events, with an example of one."""
     if isinstance(given, Sequence) and not isinstance(given, str | bytes):
         return given
     if isinstance(given, Event):
@@ -95,7 +95,7 @@ def split_name(name: str) -> tuple[str, tuple[str, ...]]:
 
 
 def check_name(name: str) -> str:
-    """Refuse a name that is no stream's, or that tailrace reserves."""
+    """Refuse a name that is not a stream's, or that tailrace reserves."""
     split_name(name)
     if name.startswith("$"):
         raise BadName(f"{name!r} begins with '$', as only tailrace's own items do")

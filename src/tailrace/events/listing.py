@@ -1,7 +1,7 @@
-"""Listing: which streams there are, found by going through the table page by page.
+"""Listing: finds the streams by going through the table page by page.
 
 The table has no index of streams, so a listing costs a read of everything in the home: fine for people and for a
-projection that reads all of it anyway, too much for every request of a web site."""
+projection that reads everything anyway, too much for each request of a web site."""
 
 from __future__ import annotations
 
@@ -16,9 +16,8 @@ from tailrace.storage.tables import Item, Key
 
 
 def streams(store: Store, category: str | None = None, after: str | None = None) -> Iterator[str]:
-    """The names of all streams, or of a category's, behind the stream `after`; a page of the table at a time.
-
-    The order is the table's: by name on a disk, none that means anything on DynamoDB, and the same each time."""
+    """The names of all streams, or of a category's, after the stream `after`; a page of the table at a time. The order
+    is the table's: by name on a disk, arbitrary on DynamoDB, and the same each time."""
     wanted = None if category is None else f"{check_category(category)}-"
     at = None if after is None else tip_key(check_name(after))
     while page := store.run(guard.some(at)):

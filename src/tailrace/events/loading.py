@@ -1,4 +1,4 @@
-"""Loading: a stream's state, folded from its origin or from the cached state, with as few reads as possible."""
+"""Loading: folds a stream's state from its origin or from the cached state, with as few reads as possible."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ S = TypeVar("S")
 
 
 class Loaded(NamedTuple, Generic[S]):
-    """A state, and the Tip it was folded up to."""
+    """A state, and the Tip up to which it was folded."""
 
     tip: Tip
     state: S
@@ -26,7 +26,7 @@ class Loaded(NamedTuple, Generic[S]):
 
 @dataclass(frozen=True, slots=True)
 class Loading(Generic[E, S]):
-    """What it takes to fold a stream into a state."""
+    """Everything needed to fold a stream into a state."""
 
     stream: str
     codec: Codec[E]
@@ -64,7 +64,7 @@ class Loading(Generic[E, S]):
         return Loaded(reader.tip or tip, state)
 
     def _back(self, tip: Tip, known: Loaded[S] | None) -> Steps[Loaded[S]]:
-        """Read newest first, back to the origin or to the known state."""
+        """Read the newest events first, back to the origin or to the known state."""
         newest = [*tip.events(), *(tip.unfolds() if self.strategy.unfolds else ())]
         newest.sort(key=lambda event: (event.index, event.unfold))
         since, found = known.tip.version if known is not None else 0, list[E]()
@@ -78,7 +78,7 @@ class Loading(Generic[E, S]):
         return Loaded(tip, self.folded(known.state if known is not None else self.initial, found[::-1]))
 
     def _collect(self, newest: Sequence[Event], since: int, found: list[E]) -> bool:
-        """Collect new events, newest first; gives whether the origin is among them."""
+        """Collect new events, newest first; returns whether the origin is among them."""
         assert self.strategy.is_origin is not None
         for event in newest:
             if event.index < since and not event.unfold:

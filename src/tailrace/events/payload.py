@@ -1,6 +1,7 @@
 """Payloads: the `d` and `m` of an event, and how they are encoded (`D`, `M`).
 
-0 or absent: raw.  1: deflate (RFC 1951, no header).  2: brotli.  Only what gets smaller is encoded, from 48 bytes up.
+0 or absent: raw.  1: deflate (RFC 1951, no header).  2: brotli.  Payloads from 48 bytes up are encoded if that makes
+them smaller.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ def check_compression(given: str) -> Compression:
 
 
 def squeeze(data: bytes, how: Compression) -> tuple[int, bytes]:
-    """The number of the encoding, and the bytes to store."""
+    """Compress a payload: the number of the encoding, and the bytes to store."""
     if len(data) > MAX_PAYLOAD_BYTES:
         raise TooLarge(f"an event has {len(data):,} bytes of data or meta; at most {MAX_PAYLOAD_BYTES:,} are stored")
     if len(data) < MIN_COMPRESSED_BYTES or how == "none":
@@ -53,7 +54,7 @@ def expand(encoding: int, data: bytes, stream: str, index: int) -> bytes:
         raise
     except MemoryError as error:
         raise OutOfMemory(f"event {index} of stream {stream!r} needs more memory than there is to unpack it") from error
-    except Exception as error:  # brotli's own is known only where brotli is installed
+    except Exception as error:  # brotli's own error class exists only where brotli is installed
         raise Damaged(
             f"event {index} of stream {stream!r} cannot be unpacked ({error}); restore it from a backup",
             where=stream,

@@ -1,7 +1,7 @@
-"""Pruning: removing a stream's oldest events.  Whole calves only, ascending, then the Tip's leading events.
+"""Pruning: removes a stream's oldest events: whole calves only, in ascending order, then the first events of the Tip.
 
 The floor is raised first, so a reader that misses a calf can tell that it was pruned; then the calves below it go.  If
-this is cut off, the next prune finishes it.
+a prune is interrupted, the next one finishes it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tailrace.storage.tables import Absent, Action, Delete, Item, Key, Less, Set
 
 
 class Pruned(NamedTuple):
-    """The result of a prune: how many events it deleted; how many it left because their calf has later ones too; the
+    """The result of a prune: how many events it deleted; how many it left because their calf has later events, too; the
     lowest index left."""
 
     deleted: int
@@ -62,7 +62,8 @@ def _finish(stream: str, floor: int) -> Steps[int]:
 
 
 def _calves(stream: str, tip: Tip, until: int) -> Steps[tuple[list[Item], int]]:
-    """The next calves to be deleted as a whole; if there are none, how many events of the next calf would be."""
+    """The next calves to delete as a whole; if there are none, how many events of the next calf lie within the
+    range."""
     last = min(until, tip.first - 1)
     items = (yield from guard.read_range(stream, tip.floor, last)).items
     firsts = [check_batch(stream, item) for item in items]
@@ -89,7 +90,7 @@ def raise_floor(stream: str, floor: int) -> Steps[None]:
 
 
 def _delete(stream: str, item: Item) -> Steps[int]:
-    """Delete a calf; gives how many events it had, or 0 if another process was first."""
+    """Delete a calf; returns how many events it had, or 0 if another process was first."""
     sent, attempts = False, 0
     while True:
         outcome = yield from guard.attempt(Delete(Key(stream, item["i"])))
@@ -103,7 +104,7 @@ def _delete(stream: str, item: Item) -> Steps[int]:
 
 
 def _trim(tip: Tip, last: int, etag: str) -> Steps[tuple[int, Tip]]:
-    """Remove the Tip's first events, under its etag; gives their number, and the Tip."""
+    """Remove the Tip's first events, under its etag; returns their number, and the Tip."""
     outcome = yield from guard.attempt(*trim(tip, last, etag))
     told = outcome.item if isinstance(outcome, Refused) else (yield from guard.read(tip_key(tip.stream)))
     now = Tip.of(tip.stream, told)

@@ -1,6 +1,6 @@
-"""Reading a stream by pages, forwards and backwards, without gaps.
+"""Reading: a stream by pages, forwards and backwards, without gaps.
 
-Items of one stream follow on each other: a calf's `n` is the key of the next calf, or the first index of the Tip.  A
+The items of a stream form a chain: a calf's `n` is the key of the next calf, or the first index of the Tip.  A
 plain read may show one half of a calving transaction before the other.  So an item that must be there and is
 missing is read linearizably (see `guard.truth`): it is there, or was pruned, or is lost.
 """
@@ -53,7 +53,7 @@ def _part(stream: str, c: Sequence[str], e: Sequence[object], first: int, start:
 class Forward:
     """Reads the events with start <= index < stop, oldest first, a page at a time.
 
-    After the last page `tip` is the stream's Tip, if the read came that far."""
+    After the last page `tip` is the stream's Tip, if the read got that far."""
 
     def __init__(self, stream: str, start: int = 0, stop: int | None = None) -> None:
         self.stream, self.at, self.stop = stream, start, TIP if stop is None else stop
@@ -75,7 +75,7 @@ class Forward:
         return []
 
     def _seek(self) -> Steps[None]:
-        """Find the item to begin with: the last one at or before the wanted index."""
+        """Find the first item to read: the last one at or before the wanted index."""
         items, _ = yield from guard.read_range(self.stream, 0, min(self.at, TIP - 1), descending=True, limit=1)
         if items:
             first = check_batch(self.stream, items[0])
@@ -92,7 +92,7 @@ class Forward:
             if first > self._edge:
                 hidden = yield from bridge(self.stream, self._edge, first)
                 if not hidden or hidden[0]["i"] > self._edge:
-                    events.clear()  # what came before was pruned as well
+                    events.clear()  # everything before it was pruned as well
                 for one in hidden:
                     events += self._from(one, one["i"])
             events += self._from(item, first)

@@ -1,4 +1,4 @@
-"""Scrubbing streams: checks each item in the order of a scan, and that the items follow on each other."""
+"""Scrub: checks each item of the streams in the order of a scan, and that the items of a stream form a chain."""
 
 from __future__ import annotations
 
@@ -11,17 +11,16 @@ from tailrace.storage.tables import Item
 
 
 class StreamCheck:
-    """Checks the items of streams in the order of a scan; gives the names of streams that must be read again as a
-    whole.
+    """Checks the items of streams in the order of a scan; names the streams that must be read again as a whole.
 
-    A scan shows items as of different moments, so a stream that looks wrong in it may be right."""
+    A scan shows items as of different moments, so a stream that looks wrong in a scan may be right."""
 
     def __init__(self) -> None:
         self.streams = 0
         self._stream, self._due = "", -1
 
     def take(self, item: Item) -> str | None:
-        """Check one item; gives the name of the stream that looks damaged with it."""
+        """Check one item; returns the name of the stream that looks damaged with it."""
         stream: str = item["p"]
         before, due = self._stream, self._due
         if stream != before:
@@ -41,12 +40,12 @@ class StreamCheck:
         return stream if due not in (-1, first) else ended
 
     def end(self) -> str | None:
-        """After the last item: the name of the stream whose Tip did not come."""
+        """Called after the last item: the name of a stream whose Tip was missing."""
         return self._stream if self._due >= 0 else None
 
 
 def scrub_stream(stream: str, archived: bool = False) -> Steps[Damaged | None]:
-    """Read a stream from its floor to its end; gives the damage in it.  In an archive a stream has no Tip."""
+    """Read a stream from its floor to its end; returns the damage in it.  In an archive a stream has no Tip."""
     try:
         forward = Forward(stream)
         while not forward.done:

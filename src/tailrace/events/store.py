@@ -1,4 +1,4 @@
-"""The event store as people use it: streams, and appends to several of them.
+"""Event store: its public interface, streams and appends to several of them.
 
 carts = home.events()
 cart = carts.stream("Cart-42")
@@ -52,8 +52,8 @@ class Events:
     """An event store.  Any thread may use it.
 
     Settings: `max_events`, `max_event_bytes` and `max_bytes` say when a stream's Tip calves (None; 32 KiB, on a disk
-    8 KiB; 32 KiB); `compression` is none, deflate (default) or brotli; `archive` is the table of another home, which
-    `prune` moves calves to, and from which they are read from then on (`home.events` takes the home, or its URL)."""
+    8 KiB; 32 KiB); `compression` is none, deflate (default) or brotli; `archive` is the table of another home: `prune`
+    moves calves there, and they are read from there afterwards (`home.events` takes the home, or its URL)."""
 
     def __init__(self, store: Store, *, archive: Table | None = None, **settings: Any) -> None:
         self.settings = settings_of({"max_event_bytes": store.table.handy_bytes, **settings})
@@ -74,10 +74,10 @@ class Events:
         return Stream(self, check_name(name))
 
     def append(self, *changes: StreamChange) -> dict[str, int]:
-        """Append to several streams in one transaction, all or nothing; gives the version of each.
+        """Append to several streams in one transaction, all or nothing; returns the version of each.
 
-        `events.append(a.change([...], expected=3), b.expect(7))` also holds b at 7 without writing it.  A transaction
-        has at most 100 actions: one for a stream, two for one that calves."""
+        `events.append(a.change([...], expected=3), b.expect(7))` also requires that b is at version 7, without writing
+        it.  A transaction has at most 100 actions: one for a stream, two for one that calves."""
         return self.store.run(self.appending(changes))
 
     def appending(self, changes: Iterable[StreamChange]) -> Steps[dict[str, int]]:
@@ -106,14 +106,14 @@ class Events:
     def transact(
         self, *deciders: Decider[Any, Any], decide: Callable[..., Sequence[Iterable[Any]]], load: Load = LATEST
     ) -> list[Any]:
-        """One decision over several streams, in one transaction: `decide(state, state…)` gives the events of each.
+        """One decision over several streams, in one transaction: `decide(state, state…)` returns the events of each.
 
-        Of a stream without events it only requires that it has not changed.  Gives the states after it."""
+        A stream without events must not have changed.  Returns the states afterwards."""
         steps = transact([d.deciding for d in deciders], lambda states: (None, decide(*states)), load)
         return self.store.run(steps)[1]
 
     def streams(self, category: str | None = None, *, after: str | None = None) -> Iterator[str]:
-        """The names of all streams, or of a category's, behind the stream `after`, as they are found.
+        """The names of all streams, or of a category's, after the stream `after`, as they are found.
 
         Goes through the whole table, a page at a time: for people and projections, not for each request."""
         return listing.streams(self.store, category, after)
@@ -133,7 +133,7 @@ class Events:
 
 
 def one_category(names: Iterable[str]) -> Iterator[str]:
-    """Streams of one category, whose ids tell them apart; those of another are refused."""
+    """Streams of one category, which their ids tell apart; a stream of another category is refused."""
     first = None
     for name in names:
         category = split_name(name)[0]
@@ -144,7 +144,7 @@ def one_category(names: Iterable[str]) -> Iterator[str]:
 
 
 class StreamChange:
-    """One stream's part of an append to several; made by `stream.change` and `stream.expect`."""
+    """One stream's part of an append to several; `stream.change` and `stream.expect` make it."""
 
     def __init__(self, stream: str, events: Sequence[Event], unfolds: Sequence[Event], expected: int | None) -> None:
         self.stream, self._events, self._unfolds, self._expected = stream, events, unfolds, expected
@@ -174,7 +174,7 @@ class Stream:
     def append(
         self, events: Sequence[Event] = (), *, expected: int | None = None, unfolds: Sequence[Event] = ()
     ) -> int:
-        """Append events, all or nothing, and replace the unfolds; gives the stream's version after it.
+        """Append events, all or nothing, and replace the unfolds; returns the stream's version afterwards.
 
         With `expected`, a stream at another version is a `VersionConflict`, unless the stream has exactly these events
         (by their ids) there already.  Without it the events go to the end, wherever that is."""
@@ -191,11 +191,11 @@ class Stream:
     def change(
         self, events: Sequence[Event] = (), *, expected: int | None = None, unfolds: Sequence[Event] = ()
     ) -> StreamChange:
-        """What `append` would write, as a part of an append to several streams."""
+        """What `append` would write, as part of an append to several streams."""
         return StreamChange(self.name, events, unfolds, expected)
 
     def expect(self, version: int) -> StreamChange:
-        """The condition that this stream is at a version, as a part of an append to several streams."""
+        """The condition that this stream is at a version, as part of an append to several streams."""
         return StreamChange(self.name, (), (), check_version(self.name, version))
 
     def tip(self) -> Tip:
@@ -218,7 +218,7 @@ class Stream:
         return islice(chain.from_iterable(pages), check_limit(limit))
 
     def pages(self, start: int = 0, stop: int | None = None, *, backwards: bool = False) -> Iterator[list[Event]]:
-        """What `read` gives, page by page."""
+        """The events of a range as `read` yields them, page by page."""
         return self._pages(pager(self.name, start, stop, backwards))
 
     def _pages(self, reader: Forward | Backward) -> Iterator[list[Event]]:
@@ -228,7 +228,7 @@ class Stream:
     def prune(self, until: int) -> Pruned:
         """Remove the events up to an index, that one included; see `Pruned`.  The version stays.
 
-        With an archive, calves are moved there; events in the Tip stay until they have calved."""
+        With an archive, calves move there; events in the Tip stay until they have calved."""
         return self._events.pruned.run(self.pruning(until))
 
     def pruning(self, until: int) -> Steps[Pruned]:

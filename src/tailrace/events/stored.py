@@ -1,6 +1,6 @@
 """Stored events: an `Event` as the maps in `e` and `u` of an item, and back; their sizes and checksums.
 
-event    t, D?, d?, M?, m?, x?, y?     as in the document, and id: what makes an append idempotent
+event    t, D?, d?, M?, m?, x?, y?     as in the document, and id, which makes an append idempotent
 unfold   i, c, t, D?, d?, M?, m?       as in the document, and k: its crc32c
 """
 
@@ -79,12 +79,12 @@ def event_size(type: str, e: Stored) -> int:
 
 
 def events_size(c: Sequence[str], e: Sequence[Stored]) -> int:
-    """What some events count for."""
+    """The bytes that some events count for."""
     return sum(map(event_size, c, e))
 
 
 def unfolds_size(u: Sequence[Stored]) -> int:
-    """What some unfolds count for."""
+    """The bytes that some unfolds count for."""
     if not u:
         return 0
     return sum(_length(one["c"]) + 50 + sum(_length(one[name]) for name in "dm" if name in one) for one in u)
@@ -95,7 +95,7 @@ def read_events(stream: str, c: Sequence[str], e: Sequence[Stored], first: int) 
     """Stored events, of which the first has this index."""
     out = []
     for index, (type, one) in enumerate(zip(c, e, strict=True), first):
-        if len(one) == 3 and "d" in one and "id" in one and "t" in one:  # most have just these
+        if len(one) == 3 and "d" in one and "id" in one and "t" in one:  # most events have just these
             out.append(Event(type, one["d"], b"", one["id"], "", "", one["t"], index))
             continue
         get = one.get

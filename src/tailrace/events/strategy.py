@@ -17,7 +17,7 @@ S = TypeVar("S")
 class Strategy(Generic[E, S]):
     """How a stream is loaded and written.
 
-    `is_origin` says of an event that what came before does not matter (None: everything matters).  `unfolds` says
+    `is_origin` says whether everything before an event can be ignored (None: nothing can).  `unfolds` says
     whether unfolds are looked at.  `transmute` turns the new events and the state after them into the events and
     unfolds to write."""
 
@@ -32,7 +32,7 @@ def unoptimized() -> Strategy[E, S]:
 
 
 def latest_known_event() -> Strategy[E, S]:
-    """The newest event says it all; no other is read."""
+    """The newest event is the whole state; no other is read."""
     return Strategy(_any, False, _as_they_are)
 
 
@@ -54,7 +54,7 @@ def rolling_state(to_snapshot: Callable[[S], E]) -> Strategy[E, S]:
 def custom(
     is_origin: Callable[[E], bool], transmute: Callable[[list[E], S], tuple[list[E], list[E]]]
 ) -> Strategy[E, S]:
-    """Events and unfolds as a function of yours makes them."""
+    """Events and unfolds as your own function makes them."""
     return Strategy(is_origin, True, transmute)
 
 

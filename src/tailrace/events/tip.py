@@ -1,4 +1,4 @@
-"""Tips: a stream's newest events, what an append and a prune make of them, and when they calve.  Pure.
+"""Tips: a stream's newest events, how an append and a prune change them, and when they calve.  Pure.
 
     <stream>, 2147483647    the Tip: e, c, u, a, n, etag, b as in the document; k: crc32c of its events, from `seed` on;
                             floor: the lowest index that is not pruned, once something is
@@ -43,7 +43,7 @@ _MAX_OVERHEAD_BYTES_PER_EVENT = 256
 
 @dataclass(frozen=True, slots=True)
 class TipLimits:
-    """When a Tip calves: when with the new events it would have more than any of these."""
+    """When a Tip calves: when the new events would take it over any of these limits."""
 
     max_events: int | None = None
     max_event_bytes: int = 32 * 1024
@@ -91,7 +91,7 @@ class NewEvents(Struct, frozen=True):
 
 
 class Tip(Struct, frozen=True):
-    """A stream as its Tip shows it; one that does not exist has no events and version 0.
+    """A stream as its Tip shows it; a stream that does not exist has no events and version 0.
 
     `version` (stored as `n`) is how many events the stream has had, and the index of the next."""
 
@@ -157,7 +157,7 @@ def damaged(stream: str, index: int, why: str) -> Damaged:
 
 
 def check_batch(stream: str, item: Item) -> int:
-    """Refuse an item whose events cannot be those that were written; gives the index of the first."""
+    """Refuse an item whose events cannot be those that were written; returns the index of the first."""
     first = 0
     try:
         e, c, i = item["e"], item["c"], item["i"]
@@ -181,7 +181,7 @@ def tip_key(stream: str) -> Key:
 
 
 def as_seen(tip: Tip) -> tuple[Condition, ...]:
-    """The condition that no process has written the stream since it was seen."""
+    """The condition that no process has written the stream since this Tip was read."""
     if not tip.exists:
         return (Absent(),)
     etag = Equals("etag", tip.etag) if tip.etag is not None else Absent("etag")

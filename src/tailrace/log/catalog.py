@@ -47,7 +47,7 @@ from tailrace.storage.tables import (
 
 MAX_PARTITIONS = 128
 MAX_GROWTHS = 16
-"""How often a topic can grow: each time is kept in its head, which every append writes."""
+"""How often a topic can grow: its head keeps every growth, and every append writes the head."""
 NAME_BUCKETS = 256
 
 
@@ -64,7 +64,7 @@ class Described:
 
     @classmethod
     def of(cls, name: str, item: Item) -> Described:
-        """What a catalog item says."""
+        """Decodes a catalog item."""
         stored = msgspec.convert(item["settings"], TopicSettings)
         return cls(name, item["id"], item["partitions"], stored, item["version"], item["created"])
 
@@ -77,12 +77,12 @@ def check_partitions(partitions: int) -> int:
 
 
 def topic_key(name: str) -> Key:
-    """Where a topic's description is."""
+    """The key of a topic's description."""
     return Key(f"$Topic-{name}", LAST)
 
 
 def bucket_key(catalog: str, name: str) -> Key:
-    """Which item of a listing holds a name."""
+    """The key of the item of a listing that holds a name."""
     return Key(catalog, hashlib.sha256(name.encode()).digest()[0] % NAME_BUCKETS)
 
 
@@ -129,7 +129,7 @@ def find(name: str) -> Steps[Described | None]:
 
 
 def describe(name: str) -> Steps[Described]:
-    """The topic of this name, or `UnknownTopic` with the nearest one, for which all names are read."""
+    """The topic of this name, or `UnknownTopic` with the nearest name, which takes a read of all names."""
     found = yield from find(name)
     if found is None:
         names = yield from listing("$Topics")
@@ -220,7 +220,7 @@ def changed_at(topic: Described) -> Steps[int]:
 
 
 def delete(name: str) -> Steps[str]:
-    """Delete a topic; gives its id. From now on no process finds it; `purge` removes its records."""
+    """Delete a topic; returns its id. From now on no process finds it; `purge` removes its records."""
     now = yield from describe(name)
     grave = secrets.randbits(62)
     while True:
@@ -231,7 +231,7 @@ def delete(name: str) -> Steps[str]:
 
 
 def removal(topic: Described, grave: int, **held: Any) -> tuple[Action, ...]:
-    """The writes that delete a topic; `held` has what `purge` must know of it besides its id."""
+    """The writes that delete a topic; `held` is what `purge` must know about the topic besides its id."""
     return (
         Delete(topic_key(topic.name), (Equals("id", topic.id), Equals("partitions", topic.partitions))),
         Update(bucket_key("$Topics", topic.name), (Remove(("names", topic.name)),), (Exists(("names", topic.name)),)),
@@ -250,10 +250,10 @@ SHARD_KINDS = ("Owners", "Failures")
 
 
 def purge() -> Steps[int]:
-    """Remove the records of deleted topics; gives how many topics it finished.  It can be cut off anywhere and called
-    again.
+    """Remove the records of deleted topics; returns how many topics it finished.  It can be interrupted anywhere and
+    called again.
 
-    A topic's first settings stay: they keep a `create` that had no answer from landing later."""
+    A topic's first settings stay: they keep a `create` without an answer from landing later."""
     graves = yield from guard.read_all("$Deleted")
     for grave in graves:
         id = grave["id"]

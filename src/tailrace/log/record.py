@@ -32,7 +32,7 @@ class Mode(IntEnum):
 
 
 class Op(IntEnum):
-    """What happened to a record's document."""
+    """What happened to the document that a record describes."""
 
     INSERT = 0
     UPDATE = 1
@@ -98,7 +98,7 @@ def hashed(keys: Sequence[bytes], partitions: int) -> list[int]:
 
 
 def milliseconds(when: int | datetime) -> int:
-    """A timestamp as milliseconds since 1970; refuses what is before that or after the year 9999."""
+    """A timestamp as milliseconds since 1970; refuses times before 1970 or after the year 9999."""
     if isinstance(when, datetime):
         if when.tzinfo is None:
             raise BadRecord(f"the time {when} has no time zone; say when.replace(tzinfo=UTC) or .astimezone()")

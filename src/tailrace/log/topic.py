@@ -42,13 +42,14 @@ Position: TypeAlias = Literal["earliest", "latest"] | int | datetime
 
 
 class Topic:
-    """A named, partitioned, ordered log of records.  Made by `home.topic(name)`; cheap, and safe from any thread."""
+    """A named, partitioned, ordered log of records.  `home.topic(name)` makes one; it is cheap, and safe from any
+    thread."""
 
     def __init__(self, store: Store, described: Described) -> None:
         self.store, self.described = store, described
         self.log = TopicLog(described.name, described.id, store.table.inline_bytes, store.table.joins_inline)
         self.log.partitions = described.partitions
-        self.log.turn = store.rng.randrange(1 << 16)  # many short lives each append a little, and not to the same one
+        self.log.turn = store.rng.randrange(1 << 16)  # many short-lived processes append a little each
         self.log.on_commit = lambda: watch(store).signal(described.id)
 
     def __repr__(self) -> str:
@@ -61,12 +62,12 @@ class Topic:
 
     @property
     def id(self) -> str:
-        """Its unique id; a topic made again under the same name has another."""
+        """Its unique id; a topic made again under the same name has a different one."""
         return self.described.id
 
     @property
     def partitions(self) -> int:
-        """How many partitions it has, as far as this process knows: its next read or append learns of growth."""
+        """How many partitions it has, as far as this process knows: its next read or append notices growth."""
         return self.log.partitions
 
     @property
@@ -76,7 +77,7 @@ class Topic:
 
     # -- settings
     def configure(self, **settings: Any) -> TopicSettings:
-        """Change settings; those before stay readable in `history`."""
+        """Change settings; the former ones stay readable in `history`."""
         wall = int(time.time() * 1000)
         self.described = self.store.run(catalog.change_settings(self.name, settings, wall, self.id))
         return self.settings
@@ -88,16 +89,16 @@ class Topic:
     def grow(self, partitions: int) -> bool:
         """Give the topic more partitions; False if it already has as many.  See docs/guide/log.md, "More partitions".
 
-        Records stay where they are.  From now on each key belongs to the partition that it has among the new number;
-        a group reads beyond this point only once it has committed all before it, so that a key's order holds."""
+        Records stay where they are.  From now on a key's partition follows from the new number of partitions.  A group
+        reads beyond this point only once it has committed everything before it, so that a key's order holds."""
         grown = self.store.run(catalog.grow(self.log, partitions))
         self.log.on_commit()
         return grown
 
     # -- writing
     def producer(self, *, linger: float | None = None, max_bytes: int = 64 * 1024 * 1024) -> Producer:
-        """A producer for many records.  `linger`: seconds to wait for company; by default none on disk, and 0.1 to 1 in
-        the cloud: longer when less is sent, but 0.1 when a sender waits."""
+        """A producer for many records.  `linger`: seconds that a commit waits for further records; by default none on
+        disk, and 0.1 to 1 in the cloud: longer when less is sent, but 0.1 when a sender waits."""
         local = self.log.joins_inline
         wait = Linger.of(linger, local=local)
         return Producer(
@@ -105,7 +106,8 @@ class Topic:
         )
 
     def named_producer(self, name: str) -> NamedProducer:
-        """A producer whose numbered batches are stored once, however often and by whichever life they are sent."""
+        """A producer whose numbered batches are stored once, however often they are sent, and by however many
+        processes."""
         return NamedProducer(self.store, self.log, self.described, name)
 
     def append(self, records: Records, *, expected: Mapping[int, int] | None = None) -> list[OffsetSpan]:
@@ -149,7 +151,8 @@ class Topic:
     ) -> Iterator[pa.RecordBatch]:
         """All current records as Arrow: partition, offset, timestamp, attributes, key, value (and perhaps headers).
 
-        `max_bytes` bounds what is fetched at a time.  Below the floor: an error, or with `from_floor` start there."""
+        `max_bytes` bounds what is fetched at a time.  A start below the floor is an error; with `from_floor` reading
+        starts at the floor instead."""
         for fetched in self.fetch(partition, start, max_bytes=max_bytes, from_floor=from_floor):
             yield as_arrow(fetched)
 
@@ -184,25 +187,24 @@ class Topic:
 
     # -- damage
     def quarantine(self, lost: Iterable[Lost], why: str, *, who: str = "", where: str = "") -> int:
-        """Let readers pass over damaged offsets, for good or until `lift`; records the user that decided so, when and
-        why.
+        """Let readers pass over damaged offsets, for good or until `lift`; records which user decided so, when and why.
 
         `lost` is as `Damaged` and a scrub name it.  Records that can be read are still read."""
         wall = int(time.time() * 1000)
         return self.store.run(quarantine(self.log, list(lost), where, why, who or user(), wall))
 
     def quarantined(self) -> list[PassedOffsets]:
-        """The offsets that readers pass over where they are damaged, and the user that decided so."""
+        """The offsets that readers pass over where they are damaged, and who decided so."""
         return self.store.run(passes(self.log))
 
     def lift(self, partition: int | None = None) -> list[PassedOffsets]:
-        """Take back decisions of `quarantine`, all of them or those of one partition; gives them."""
+        """Take back decisions of `quarantine`, all of them or those of one partition; returns them."""
         return self.store.run(lift(self.log, partition))
 
     # -- following
     def consumer(self, group: str, **settings: Any) -> Consumer:
-        """A member of a consumer group, to iterate over: `Consumer` says what it does, `ConsumerSettings` its settings:
-        member, start, auto_commit, commit_interval, max_seconds, ttl, prefetch, from_floor."""
+        """A member of a consumer group, to iterate over.  `Consumer` says what it does, `ConsumerSettings` explains its
+        settings: member, start, auto_commit, commit_interval, max_seconds, ttl, prefetch, from_floor."""
         from tailrace.log.groups.consumer import Consumer
         from tailrace.log.groups.prefetch import ConsumerSettings
 
@@ -217,7 +219,8 @@ class Topic:
 
     def on_append(self, callback: Callable[[Mapping[int, int]], object]) -> Notifier:
         """Call a function from another thread with the next offsets by partition whenever any process has appended
-        records: once for one append, less often for many in quick succession.  Close the returned object to end it."""
+        records: once for one append, less often for many in quick succession.  Closing the returned object ends the
+        calls."""
         return Notifier(self.store, self.log, callback)
 
     @property
@@ -256,7 +259,7 @@ def as_records(topic: str, fetched: Fetched) -> Iterator[Record]:
 
 
 _record: Callable[[tuple[Any, ...]], Record] = partial(tuple.__new__, Record)
-"""A record made of a tuple that has all its fields, without a Python call for each."""
+"""Makes a record from a tuple of all its fields, without a Python call for each field."""
 
 
 def _numbers(data: pa.RecordBatch, column: int, kind: Literal["q", "B"]) -> list[int]:

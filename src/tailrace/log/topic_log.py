@@ -17,7 +17,7 @@ from tailrace.storage.tables import Item
 class TopicLog:
     """A topic's name and id, how small a chunk the table keeps inline, and the newest head that this process has seen.
 
-    A stale head is safe: the append that relies on it is refused and costs another round."""
+    A stale head is safe: an append that relies on it is refused and costs another round trip."""
 
     name: str
     id: str
@@ -28,7 +28,7 @@ class TopicLog:
     partitions: int = 0
     """How many partitions the newest head has; 0 before a head was read."""
     on_commit: Callable[[], object] = lambda: None
-    """Called after each append that this process made, to wake the readers that wait for records."""
+    """Called after each append by this process, to wake the readers that wait for records."""
     turn: int = 0
     """Counts up, so that each batch without keys begins with another partition."""
 

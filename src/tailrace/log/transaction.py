@@ -23,7 +23,7 @@ from tailrace.storage.limits import MAX_ACTIONS
 class TopicTransaction:
     """Collects records and appends them in one guarded write when its `with` block ends; an exception drops them.
 
-    Over one topic that is one write of its head, over several one table transaction."""
+    With one topic that is one write of its head, with several one table transaction."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""Topics, change streams and the feed as ordinary Spark sources, topics as a sink.  `session` starts Spark with the
+"""Spark: topics, change streams and the feed as ordinary sources, topics as a sink.  `session` starts Spark with the
 format registered.
 
 Used from outside: session, columns.

@@ -1,4 +1,4 @@
-"""Columns: what Spark sees of a record, and the way there from what a chunk holds."""
+"""Columns: what Spark sees of a record, and how it is made from what a chunk holds."""
 
 from __future__ import annotations
 
@@ -65,12 +65,12 @@ def check_schema(schema: StructType) -> StructType:
 
 
 def arrow_schema(schema: StructType) -> pa.Schema:
-    """The Arrow schema that Spark expects for this one, to the letter."""
+    """The exact Arrow schema that Spark expects for this one."""
     return to_arrow_schema(schema, timezone="UTC")
 
 
 def as_batch(topic: str, some: Sequence[Fetched], schema: pa.Schema) -> pa.RecordBatch:
-    """Fetched records as one batch for Spark; the typed rows of a pipeline have their columns as JSON for a value."""
+    """Fetched records as one batch for Spark; the value of a pipeline's typed row is its columns as JSON."""
     if "value" in schema.names:
         some = [plain(f) for f in some]
     rows = sum(f.data.num_rows for f in some)
@@ -78,7 +78,7 @@ def as_batch(topic: str, some: Sequence[Fetched], schema: pa.Schema) -> pa.Recor
 
 
 def stored(names: Iterable[str]) -> frozenset[str]:
-    """The columns of a chunk that these are made from."""
+    """The columns of a chunk from which these are made."""
     return frozenset(column for name in names for column in _STORED[name])
 
 
@@ -105,7 +105,7 @@ def _timestamp(topic: str, some: Sequence[Fetched], rows: int, kind: pa.DataType
 
 
 def _named(names: pa.Array[Any], shift: int, mask: int) -> Callable[..., pa.Array[Any]]:
-    """The names that some bits of the attributes stand for; in most topics all records have the same."""
+    """The names that some bits of the attributes stand for; in most topics all records have the same name."""
 
     def make(topic: str, some: Sequence[Fetched], rows: int, kind: pa.DataType) -> pa.Array[Any]:
         marks = _joined([f.data.column("attributes") for f in some])
@@ -122,7 +122,7 @@ def _headers(topic: str, some: Sequence[Fetched], rows: int, kind: pa.DataType) 
 
 
 def _renamed(data: pa.RecordBatch, kind: pa.DataType) -> pa.Array[Any]:
-    """A chunk's headers have a name where Spark's, as Kafka's, have a key."""
+    """The headers renamed for Spark: what a chunk calls a header's name, Spark, like Kafka, calls its key."""
     if "headers" not in data.schema.names:
         return pa.nulls(data.num_rows, kind)
     lists = data.column("headers")

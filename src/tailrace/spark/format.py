@@ -1,4 +1,4 @@
-"""The format "tailrace": what Spark is given to make readers and writers of."""
+"""Format: the data source "tailrace", from which Spark makes readers and writers."""
 
 from __future__ import annotations
 
@@ -23,24 +23,24 @@ from tailrace.spark.source.stream import TopicStreamReader
 
 @short_errors
 class Tailrace(DataSource):
-    """Topics as a source and a sink.  `default_home` and `one_host` are what a session knows when it registers it."""
+    """Topics as a source and a sink.  A session sets `default_home` and `one_host` when it registers the format."""
 
     default_home: str | None = None
     one_host = True
 
     def __init__(self, options: MutableMapping[str, str]) -> None:
         super().__init__(options)
-        # Here, since the processes that use it later may have another folder and other variables.
+        # Resolved here, since the processes that use it later may have another working folder and other variables.
         self.home = settled(options.get("home") or self.default_home)
 
     @classmethod
     def name(cls) -> str:
-        """What `.format(…)` is given."""
+        """The name that `.format(…)` takes."""
         return "tailrace"
 
     # -- reading
     def schema(self) -> StructType:
-        """The columns that a read gives."""
+        """The columns of a read."""
         if (other := self._other()) is not None:
             return other[0]
         reading = self._reading((), "")
@@ -62,8 +62,8 @@ class Tailrace(DataSource):
         return TopicStreamReader(self.home, reading, check_schema(schema))
 
     def _other(self) -> tuple[StructType, Any, Any, Any] | None:
-        """The readers of a table's changes or of the feed, if the options name one: schema, batch and streaming
-        reader."""
+        """The readers of a table's changes or of the feed, if the options name one of them: schema, batch reader and
+        streaming reader."""
         given = {name.lower() for name in self.options}
         kinds: tuple[StructType, Any, Any, Any]
         if "feed" in given:

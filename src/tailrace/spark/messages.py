@@ -1,4 +1,4 @@
-"""Messages: the commit log of a pipeline, in a Spark job of your own, as documents with their fields."""
+"""Messages: the commit log of a pipeline as documents with their fields, for a Spark job of your own."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pyspark.sql.types import ArrayType, DataType, MapType, StringType, StructFi
 from tailrace.errors import BadSetting
 
 ABOUT = ("namespace", "id", "op", "mode", "timestamp", "partition", "offset")
-"""What a message has beside its document."""
+"""The columns of a message besides its document."""
 NEEDED = ("key", "value", *ABOUT[2:])
 NESTED = (StructType, ArrayType, MapType, VariantType)
 
@@ -53,7 +53,7 @@ def _schema(columns: str | StructType) -> StructType:
 
 
 def _typed(document: Column, schema: StructType) -> Column:
-    """A document as a struct.  JSON of the source's (jsonb) is a text in it, which is parsed in a second step."""
+    """A document as a struct.  The source's own JSON (jsonb) is a text within it, which is parsed in a second step."""
     plain = StructType([StructField(one.name, _first(one.dataType)) for one in schema.fields])
     parsed = f.from_json(document, plain)
     return f.struct(*(_second(parsed[one.name], one.dataType).alias(one.name) for one in schema.fields))

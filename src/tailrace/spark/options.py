@@ -1,4 +1,4 @@
-"""Options: what a job says by `.option(name, value)`, checked on the driver before any task runs."""
+"""Options: what a job sets by `.option(name, value)`, checked on the driver before any task runs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tailrace.log.record import milliseconds
 
 Positive = Annotated[int, msgspec.Meta(ge=1)]
 SPARKS_OWN = {"checkpointlocation", "queryname", "outputmode"}
-"""What Spark hands on although it is not meant for a source or sink."""
+"""Options that Spark passes on although they are not meant for a source or sink."""
 
 
 class ReadOptions(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -55,7 +55,7 @@ Kind = TypeVar("Kind", bound=msgspec.Struct)
 
 
 def parse(given: Mapping[str, str], kind: type[Kind], *, refused: tuple[str, ...] = (), why: str = "") -> Kind:
-    """Options from texts; an unknown name is refused with the nearest right one."""
+    """Parses options from texts; an unknown name is refused with the nearest right one."""
     names = {f.encode_name.lower(): f.encode_name for f in msgspec.structs.fields(kind)}
     made = {}
     for name, text in given.items():

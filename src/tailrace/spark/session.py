@@ -1,4 +1,4 @@
-"""Sessions: Spark with the settings that this work wants, and the format "tailrace" registered."""
+"""Session: Spark with the settings that this work needs, and with the format "tailrace" registered."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ LOGGING = f"-Dlog4j2.configurationFile=file:{Path(__file__).parent / 'log4j2.pro
 SETTINGS: dict[str, str] = {
     # for reads with the option pushFilters
     "spark.sql.python.filterPushdown.enabled": "true",
-    # TCP on loopback stalls some 40 ms a batch
+    # TCP on loopback stalls for some 40 ms a batch
     "spark.python.unix.domain.socket.enabled": "true",
     "spark.sql.session.timeZone": "UTC",
-    # With a limit of bytes Spark measures a batch at each row, and goes through the nulls of its lists each time: with
+    # With a limit of bytes Spark measures a batch at each row, and each time goes through the nulls of its lists: with
     # 50,000 rows in a batch, headers that are all null took twenty times as long as everything else.
     "spark.sql.execution.arrow.maxRecordsPerBatch": "5000",
     "spark.sql.execution.arrow.maxBytesPerBatch": "16m",
@@ -42,8 +42,8 @@ SETTINGS: dict[str, str] = {
     JAVA: LOGGING,
 }
 KEPT = {
-    # Each batch takes as much memory as the one before, and pages that go back to the system and are asked for again
-    # are a fifth of a Python worker's time.  So Arrow, as PostgreSQL's driver, takes it from the C library, of which
+    # Each batch takes as much memory as the one before, and returning pages to the system and asking for them again is
+    # a fifth of a Python worker's time.  So Arrow, like PostgreSQL's driver, takes memory from the C library, where
     # glibc keeps up to 1 GiB; 32 MiB is the largest piece that it can be set to keep.
     "ARROW_DEFAULT_MEMORY_POOL": "system",
     "MALLOC_MMAP_THRESHOLD_": str(32 * 1024 * 1024),
@@ -51,7 +51,7 @@ KEPT = {
 }
 """The environment of Python workers."""
 ON_ONE_HOST = {
-    # the default one forks some twenty shells for each batch on a local disk
+    # the default manager forks some twenty shells for each batch on a local disk
     "spark.sql.streaming.checkpointFileManagerClass": (
         "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
     ),
@@ -68,7 +68,7 @@ PROTECTED = {"spark.authenticate": "true", "spark.network.crypto.enabled": "true
 def warn_of_exposure(context: SparkContext) -> None:
     """Warn where every program on the network can read what tasks carry.
 
-    A standalone cluster must be given a secret of its own, so tailrace cannot switch this on there by itself."""
+    A standalone cluster needs a secret of its own, so tailrace cannot switch authentication on there by itself."""
     master = str(context.master)
     open_ones = [name for name in PROTECTED if context.getConf().get(name, "false") != "true"]
     if not one_host(master) and open_ones:
@@ -90,7 +90,7 @@ def session(
 ) -> SparkSession:
     """A Spark session for work with topics, on all cores of this machine or on `master`.
 
-    `home` is the one that jobs mean when they name none; `config` has settings of Spark's that come before ours."""
+    Jobs that name no home use `home`; `config` has Spark settings that override tailrace's."""
     builder = SparkSession.builder
     java = {JAVA: " ".join([LOGGING, *class_archive.used(java_home())])}
     for name, value in _settings(master, app, {**java, **(config or {})}).items():
@@ -110,10 +110,9 @@ def context(
     frames: bool = False,
     said: int | IO[bytes] | None = None,
 ) -> SparkContext:
-    """Spark for jobs that call Python functions and, without `frames`, no more: a session takes as long again to start.
-
-    Such a Java only hands out tasks, so its options make it start quickly and compile little.  What it has to say goes
-    to `said`, a file; None: to where this process says things."""
+    """Spark for jobs that only call Python functions, unless `frames`: a session takes as long again to start. Such a
+    Java only hands out tasks, so its options make it start quickly and compile little.  Its output goes to the file
+    `said`; None: to the output of this process."""
     quick = () if frames else class_archive.START_FAST_OPTIONS
     java = {JAVA: " ".join([LOGGING, *quick, *class_archive.used(java_home())])}
     conf = SparkConf().setAll(list(_settings(master, app, {**java, **(config or {})}).items()))
@@ -142,9 +141,10 @@ def _settings(master: str | None, app: str, config: Mapping[str, Any]) -> dict[s
 
 @contextlib.contextmanager
 def _worker_environment(**more: str) -> Iterator[None]:
-    """Sets the workers' environment while Java starts, and takes it back.
+    """Sets the workers' environment while Java starts, and restores the former one.
 
-    Workers of data sources get only what Java has; other children of this process must not get it."""
+    Workers of data sources inherit only Java's environment; other children of this process must not get these
+    settings."""
     added = {name: value for name, value in {**KEPT, **more}.items() if name not in os.environ}
     os.environ.update(added)
     try:
@@ -155,7 +155,8 @@ def _worker_environment(**more: str) -> Iterator[None]:
 
 
 def register(spark: SparkSession, *, home: str | os.PathLike[str] | None = None) -> SparkSession:
-    """Teach an existing session the format "tailrace"; its workers get this very tailrace (not what it depends on)."""
+    """Register the format "tailrace" in an existing session; its workers get this very tailrace (without its
+    dependencies)."""
     check_pyspark(spark.version)
     master = _master(spark)
     if not master:
@@ -168,13 +169,13 @@ def register(spark: SparkSession, *, home: str | os.PathLike[str] | None = None)
 
 
 def _send_package(context: SparkContext) -> None:
-    """Workers elsewhere get this very tailrace."""
+    """Sends this very tailrace to workers on other machines."""
     if not str(context.master).startswith("local"):
         context.addPyFile(str(_packed()))
 
 
 def _master(spark: SparkSession) -> str:
-    """Where it runs; "" if that cannot be known, as through Spark Connect."""
+    """The session's master; "" if that cannot be known, as through Spark Connect."""
     try:
         return str(spark.sparkContext.master)
     except Exception:
@@ -182,13 +183,13 @@ def _master(spark: SparkSession) -> str:
 
 
 def _bound(home: str | None, near: bool) -> type[Tailrace]:
-    """The format with what this session knows; it travels to other processes by value."""
+    """The format with this session's defaults; it is pickled by value for other processes."""
     return type("Tailrace", (Tailrace,), {"default_home": home, "one_host": near, "__qualname__": "_bound.Tailrace"})
 
 
 @functools.cache
 def _packed() -> Path:
-    """This package as a file that Python can import from.  Spark serves it to workers as long as this process lives."""
+    """This package as a file that Python can import from.  Spark serves it to workers while this process lives."""
     folder = Path(__file__).parents[1]
     path = Path(tempfile.mkdtemp(prefix="tailrace-")) / "tailrace.zip"
     atexit.register(shutil.rmtree, path.parent, ignore_errors=True)

@@ -1,5 +1,5 @@
-"""Short errors: of tailrace's own errors Spark prints only the sentence, not the whole traceback in its Python workers,
-twice."""
+"""Short errors: make Spark print only the sentence of tailrace's own errors, not the whole traceback in its Python
+workers, twice."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ C = TypeVar("C", bound=type)
 
 
 def short_errors(kind: C) -> C:
-    """A class decorator: tailrace's own errors leave the methods that Spark calls without the frames they came
-    through.  Every other error keeps its traceback."""
+    """A class decorator: drops the tracebacks of tailrace's own errors from the methods that Spark calls.  Every other
+    error keeps its traceback."""
     for name, value in list(vars(kind).items()):
         if isinstance(value, FunctionType) and (name == "__init__" or not name.startswith("_")):
             setattr(kind, name, _short(value))

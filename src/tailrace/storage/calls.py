@@ -1,4 +1,4 @@
-"""Calls: what a protocol asks of storage, as values; and the loops that carry them out.
+"""Calls: what a protocol asks of storage, as values, and the loops that carry them out.
 
 A protocol (an append, a lease, a merge) is a generator that yields one call at a time and is sent its answer, or has
 the call's error thrown into it.  So the same code runs blocking (`Store.run`), in asyncio (`Store.arun`) and under
@@ -46,7 +46,7 @@ class Query(Struct, frozen=True):
 
 
 class Scan(Struct, frozen=True):
-    """Read items of all hashes, behind this key."""
+    """Read items of all hashes, after this key."""
 
     after: Key | None = None
 
@@ -117,7 +117,7 @@ def scan(after: Key | None = None) -> Steps[list[Item]]:
 
 
 def write(*actions: Action, tables: tuple[Any, ...] = ()) -> Steps[tuple[Item | None, ...] | None]:
-    """Does one guarded write; `tables` says where each action goes if not all go to the store's own table."""
+    """Does one guarded write; `tables` names the table of each action if not all go to the store's own."""
     return (yield Write(actions, tables))  # type: ignore[no-any-return]
 
 
@@ -165,7 +165,7 @@ class ProtocolRun(Generic[T]):
     """A run of steps: the caller carries out each call and hands in its answer or error.
 
     After a missing answer a protocol compares and tries again, in a loop of its own.  `next_call` ends every such loop:
-    it throws `GaveUp` into the steps once writes of the same items had no answer for `PATIENCE` seconds."""
+    it throws `GaveUp` into the steps once writes of the same items have had no answer for `PATIENCE` seconds."""
 
     __slots__ = ("_call", "_clock", "_steps", "_unanswered_since", "answer", "error", "result")
 
@@ -174,7 +174,7 @@ class ProtocolRun(Generic[T]):
         self._unanswered_since: dict[tuple[Key, ...], float] = {}
         self._call: Call | None = None
         self.answer: Any = None
-        """What the last call answered."""
+        """The answer to the last call."""
         self.error: Exception | None = None
         """What the last call raised instead of an answer."""
         self.result: T
@@ -199,7 +199,7 @@ class ProtocolRun(Generic[T]):
             self._unanswered_since.pop(_items(self._call), None)
 
     def _judged(self) -> Exception:
-        """The error that the steps get.  This run keeps no reference to it: the error's traceback would refer to the
+        """The error that the steps get.  This run keeps no reference to it, since the error's traceback refers to the
         run."""
         call, error, self.error = self._call, self.error, None
         assert error is not None
@@ -275,12 +275,12 @@ class Store:
                 return self.clock()
 
     def _write_across(self, actions: tuple[Action, ...], tables: tuple[Any, ...]) -> None:
-        """One write to several tables of the same place."""
+        """One write to several tables in the same place."""
         own: Any = self.table
         own.write_with(*((table or own, action) for table, action in zip(tables, actions, strict=True)))
 
     def run(self, steps: Steps[T]) -> T:
-        """Carry out steps in this thread; gives what they return.  `GaveUp` if their writes are not answered."""
+        """Carry out steps in this thread; returns what they return.  `GaveUp` if their writes are not answered."""
         self.check()
         protocol = ProtocolRun(steps, self.clock)
         while (call := protocol.next_call()) is not None:

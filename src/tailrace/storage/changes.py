@@ -1,4 +1,4 @@
-"""Changes: what happened to a table's items, in the shape of DynamoDB Streams.
+"""Changes: the changes of a table's items, in the shape of DynamoDB Streams.
 
 Switched on per table.  A stream has shards with parents; a shard is read through iterators, in order.  A change of one
 item is in the stream once, and changes of one item are in the order they happened.  A transaction's changes are not
@@ -50,23 +50,24 @@ class Changes(Protocol):
 
     @property
     def stream(self) -> str:
-        """Which stream this is: a table whose capture is switched off and on again gets another."""
+        """The id of this stream: a table whose capture is switched off and on again gets another stream."""
 
     def current(self) -> str | None:
-        """Which stream the table has now, None for none; `NotThere` if the table is gone."""
+        """The id of the stream that the table has now, or None; `NotThere` if the table is gone."""
 
     def time(self) -> float:
-        """The clock that `created_at` is taken from, as far as it is known: seconds since 1970, never ahead of it."""
+        """The time by the clock that sets `created_at`, as far as it is known: seconds since 1970, never ahead of that
+        clock."""
 
     def shards(self) -> list[Shard]:
         """All shards that are still kept, parents before children."""
 
     def iterator(self, shard: str, start: Start, sequence: str | None = None) -> str:
-        """A place in a shard.  Valid for 15 minutes.  `Trimmed` for a sequence that the shard does not have (any more),
-        `NotThere` for a shard that is not there (any more)."""
+        """A place in a shard.  Valid for 15 minutes.  `Trimmed` for a sequence that the shard does not have (or no
+        longer has), `NotThere` for a shard that does not exist (or no longer exists)."""
 
     def latest(self, shard: str) -> tuple[Start, str | None]:
-        """The end of a shard as an exact place that stays valid, where the backend knows one; else "LATEST"."""
+        """The end of a shard, as an exact place that stays valid if the backend knows one; else "LATEST"."""
 
     def read(self, iterator: str, limit: int = 1000) -> Read:
         """The next changes at an iterator, perhaps none, and where to go on.  `IteratorExpired` after 15 minutes,
@@ -74,7 +75,7 @@ class Changes(Protocol):
 
 
 class ForwardedChanges:
-    """The `Changes` of others, passed on as they are; a subclass alters some of it."""
+    """Passes all calls on to another `Changes`; a subclass alters some of them."""
 
     def __init__(self, changes: Changes) -> None:
         self._changes = changes
@@ -85,7 +86,7 @@ class ForwardedChanges:
         return self._changes.stream
 
     def current(self) -> str | None:
-        """Which stream the table has now."""
+        """The id of the stream that the table has now."""
         return self._changes.current()
 
     def time(self) -> float:

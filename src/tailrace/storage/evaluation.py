@@ -1,4 +1,4 @@
-"""Evaluation: judges conditions and applies changes, for backends that do so in Python."""
+"""Evaluation: judges conditions and applies changes, for backends that do both in Python."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from tailrace.storage.tables import (
 )
 
 NOTHING: Value = object()
-_WIDE = Context(prec=80)  # the usual one would round to 28 digits
+_WIDE = Context(prec=80)  # the default context would round to 28 digits
 
 
 def look_up(item: Item, path: Path) -> Value:
@@ -66,7 +66,7 @@ _JUDGES: dict[type, Callable[[Item, Any], bool]] = {
 
 
 def same(a: Value, b: Value) -> bool:
-    """Equal in value and, all the way down, in kind: True is not 1."""
+    """Whether two values are equal, with every part of the same kind: True is not 1."""
     if type(a) in PLAIN and type(a) is type(b):
         return bool(a == b)
     if isinstance(a, (list, tuple)) and isinstance(b, (list, tuple)):

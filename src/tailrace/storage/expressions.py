@@ -1,7 +1,7 @@
 """Expressions: actions on a table as DynamoDB's requests.
 
-Pure: an action goes in, the request's parameters (all but the table's name) come out.  Every attribute goes by a
-placeholder, `#0`, since many good names are reserved words, and every value by another, `:0`.
+Pure: an action goes in, the request's parameters (all but the table's name) come out.  Placeholders stand for every
+attribute (`#0`), since many good names are reserved words, and for every value (`:0`).
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ MAX_EXPRESSION_BYTES = 4096
 MAX_OPERATORS = 300
 """Operators and functions in one expression."""
 SURELY_FIT, SURELY_FIT_SHORT = 8, 80
-"""How many conditions or changes of one action always fit into its expression: whatever their paths are, and if no path
-has more than two steps."""
+"""How many conditions or changes of one action always fit into its expression: with any paths, and with paths of at
+most two steps."""
 _IN_CONDITIONS = (" AND ", "NOT ", "(", " = ", "<")
 _IN_CHANGES = ("+", "(")
 """What DynamoDB counts as an operator or a function; it does not count the `=` of a SET."""
@@ -104,7 +104,8 @@ def _guarded(schema: KeySchema, when: Sequence[Condition], changes: Sequence[Cha
 
 
 def check_expressions(action: Action, schema: KeySchema = HOME) -> None:
-    """Refuse an action whose conditions or changes DynamoDB would not take; for backends that need no expressions."""
+    """Refuse an action with conditions or changes that DynamoDB would not accept; for backends that need no
+    expressions."""
     changes = action.changes if isinstance(action, Update) else ()
     terms = len(changes) + len(action.when)
     if terms > SURELY_FIT and (terms > SURELY_FIT_SHORT or _deep(changes) or _deep(action.when)):
@@ -129,7 +130,7 @@ class Placeholders:
     """The placeholders of one request, and expressions written with them."""
 
     def __init__(self, schema: KeySchema = HOME) -> None:
-        # `p` is short and no reserved word; the names of a model's keys may be neither.
+        # `p` is short and not a reserved word; the key names of a model may be long, or reserved.
         self._key = None if schema == HOME else schema.hash
         self.names: dict[str, str] = {}
         self.values: dict[str, Wire] = {}

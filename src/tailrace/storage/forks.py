@@ -1,9 +1,9 @@
-"""Forks: a process made by fork must not use what its parent had open.
+"""Forks: keep a forked process from using what its parent had open.
 
-SQLite's locks are the process's and are not inherited, but its memory of holding them is: a child that used such a
-connection, or opened the same file again, would write without any lock.  Connections to servers would be shared with
-the parent, and the threads that commit, beat and fetch do not exist in the child.  So whatever was open is refused
-there, and SQLite's connections are not closed there either."""
+SQLite's locks belong to the process, and a child does not inherit them; but it inherits SQLite's belief that it holds
+them.  A child that used such a connection, or opened the same file again, would write without any lock.  Connections to
+servers would be shared with the parent, and the threads that commit, beat and fetch do not exist in the child.  So a
+child cannot use what was open, nor does it close SQLite's connections."""
 
 from __future__ import annotations
 
@@ -16,10 +16,11 @@ from tailrace.errors import HomeError, TailraceError
 
 
 class Inherited(Protocol):
-    """Something that a child gets a copy of and must not use."""
+    """Something that a child inherits as a copy and must not use."""
 
     def left_behind(self) -> None:
-        """Called in the child, which has one thread.  Must not wait for a lock: its holder may not exist any more."""
+        """Called in the child, which has one thread.  It must not wait for a lock: the thread that held it does not
+        exist in the child."""
 
 
 _watched: weakref.WeakSet[Any] = weakref.WeakSet()
@@ -59,14 +60,14 @@ def check(path: Path) -> None:
 
 
 def check_threads() -> None:
-    """Refuse to use a library with threads of its own, started before the fork: calls of it would wait for ever."""
+    """Refuse to use a library that started its own threads before the fork: calls to it would wait for ever."""
     _threads_of.add(os.getpid())
     if len(_threads_of) > 1:
         raise refusal()
 
 
 def refusal() -> TailraceError:
-    """What every call on something inherited raises."""
+    """The error that every call on something inherited raises."""
     return HomeError(
         "this process was forked from one that had the home open, and connections, locks and threads do not survive "
         "that; open it only after the fork, or start processes by spawn: multiprocessing.get_context('spawn')"
@@ -74,14 +75,14 @@ def refusal() -> TailraceError:
 
 
 def identity(path: Path) -> tuple[int, int]:
-    """Identifies a file, whatever its name is."""
+    """The identity of a file, whatever its name."""
     status = os.stat(path)
     return status.st_dev, status.st_ino
 
 
 def _in_child() -> None:
     _forbidden.update(_databases.values())
-    _kept.extend(_databases)  # to collect one would close its connections
+    _kept.extend(_databases)  # garbage-collecting one would close its connections
     for inherited in list(_watched):
         inherited.left_behind()
 

@@ -1,7 +1,7 @@
 """Keys: the attributes that identify an item, and their order.
 
-A home's own table has `p` (text) and `i` (a whole number).  A table of a model has a hash key and perhaps a range key
-of any name, each text, number or bytes.  A `Key` holds the two values; its schema has their names.
+A home's own table has `p` (text) and `i` (a whole number).  A model's table has a hash key and perhaps a range key, of
+any names, each text, number or bytes.  A `Key` holds the two values; its schema has their names.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ def sortable(value: str | int | Decimal | bytes) -> bytes:
 
 
 def _sortable_number(number: Decimal) -> bytes:
-    """A sign, the exponent, the digits; all of them complemented for a negative number."""
+    """A number as its sign, exponent and digits; all complemented for a negative number."""
     if not number:
         return b"\x80"
     number = number.normalize(_EXACT)
@@ -125,9 +125,9 @@ def _number(column: bytes) -> int | Decimal:
 
 
 class Bounds(NamedTuple):
-    """Which range keys of a hash are wanted: those from `low` to `high`, or those with a prefix.
+    """Bounds for the range keys of a hash: from `low` to `high`, or with a prefix.
 
-    A single bound may be open, which leaves it out; of two, DynamoDB includes both."""
+    A single bound may be open, which excludes its value; with two, DynamoDB includes both."""
 
     low: Any = None
     high: Any = None
@@ -144,7 +144,7 @@ class Bounds(NamedTuple):
             if type(value) not in _KINDS[schema.range_kind]:
                 raise BadInput(f"the range key {schema.range!r} is {_CALLED[schema.range_kind]}, not {value!r:.60}")
         if self.low is not None and self.high is not None and (self.low_open or self.high_open):
-            raise BadInput("between two range keys both are included; leave out what is not wanted of the answer")
+            raise BadInput("between two range keys both are included; drop an unwanted one from the answer")
         if self.prefix is not None and schema.range_kind == "N":
             raise BadInput(f"the range key {schema.range!r} is a number; numbers have no prefix")
 
@@ -166,7 +166,7 @@ ALL = Bounds()
 
 
 def _successor(prefix: bytes) -> bytes | None:
-    """The least bytes that come after all that begin with these; None if there are none."""
+    """The smallest bytes above all that begin with this prefix; None if there are none."""
     stem = prefix.rstrip(b"\xff")
     return stem[:-1] + bytes([stem[-1] + 1]) if stem else None
 

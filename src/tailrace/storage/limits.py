@@ -30,7 +30,7 @@ MAX_ACTIONS = 100
 MAX_WRITE_BYTES = 4 * 1024 * 1024
 MAX_ITEM_BYTES = 400 * 1024
 SURELY_FIT_TOGETHER = MAX_WRITE_BYTES // MAX_ITEM_BYTES
-"""How many items can never exceed the bytes that one write may touch."""
+"""So many items can never exceed the bytes that one write may touch."""
 MAX_NAME_BYTES = 64 * 1024 - 1
 MAX_DEPTH = 32
 """The most levels of an attribute's value: lists and maps inside each other, and the values in the innermost."""
@@ -70,7 +70,7 @@ def item_size(item: Item) -> int:
 
 
 def check_size(key: Key, item: Item) -> int:
-    """Refuse an item over the limit, as every backend must; gives its size."""
+    """Refuse an item over the limit, as every backend must; returns its size."""
     size = item_size(item)
     if size > MAX_ITEM_BYTES:
         raise TooLarge(f"item {key.p!r}/{key.i} would have {size:,} bytes; the limit is {MAX_ITEM_BYTES:,}")
@@ -84,7 +84,7 @@ def check_write(actions: Sequence[Action], schema: KeySchema = HOME) -> None:
 
 
 def check_form(actions: Sequence[Action], schema: KeySchema = HOME) -> list[Rare]:
-    """Refuse what `check_write` refuses, except too many bytes; gives the rare attributes of each action."""
+    """Refuse what `check_write` refuses, except too many bytes; returns the rare attributes of each action."""
     if len(actions) != 1:
         if not 1 <= len(actions) <= MAX_ACTIONS:
             raise TooLarge(f"a write takes 1 to {MAX_ACTIONS} actions, not {len(actions)}")
@@ -114,15 +114,15 @@ def check_bytes(actions: Sequence[Action], schema: KeySchema = HOME) -> None:
 
 
 def check_together(items: Iterable[Item | None]) -> None:
-    """Refuse a write of several actions whose items have too many bytes in all: as they are after it, or before it if
-    it deletes or checks them."""
+    """Refuse a write of several actions whose items have too many bytes in all.  An item counts as it is after the
+    write, or before it if the write deletes or only checks it."""
     total = sum(item_size(item) for item in items if item is not None)
     if total > MAX_WRITE_BYTES:
         raise TooLarge(f"the items of one write may have {MAX_WRITE_BYTES:,} bytes in all, not {total:,}")
 
 
 def check_changes(changes: Sequence[Change], schema: KeySchema) -> Rare:
-    """Refuse changes that touch the key or each other; gives the rare attributes that they add."""
+    """Refuse changes that touch the key, or the same attribute twice; returns the rare attributes that they add."""
     tops = [c.path if type(c.path) is str else c.path[0] for c in changes]
     if schema.hash in tops or schema.range in tops:
         raise BadInput("an update cannot change the key of an item")
@@ -162,7 +162,7 @@ def check_key(key: Key) -> None:
 def check_values(value: Value, depth: int = 1) -> bool:
     """Refuse values that some backend could not hold: empty sets, mixed sets, floats, huge numbers, deep nesting.
 
-    Gives whether there are only lists, maps and leaves of plain kinds in it."""
+    Returns whether the value consists only of lists, maps and plain leaves."""
     kind = type(value)
     if kind is list or kind is dict or kind is tuple:
         if depth >= MAX_DEPTH:

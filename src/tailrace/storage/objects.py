@@ -1,7 +1,7 @@
 """Objects: immutable bytes under unique names, on disk, in memory, on S3, GCS or Azure.
 
-An object's name is never the commit point of anything: bytes are put first under a name that nothing refers to, and
-count once a guarded write to a table names them.
+An object's name is never the commit point of anything: bytes are first put under a name that nothing refers to, and
+they count once a guarded write to a table names them.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Objects(Protocol):
     def put(self, name: str, parts: Sequence[Bytes]) -> None:
         """Store the joined parts under a name never used before; when this returns they are durable.
 
-        `TimedOut`: they may be there, or come later.  A name is used once, so the caller need not know."""
+        `TimedOut`: the bytes may be there, or arrive later.  A name is used once, so the caller need not know."""
 
     def get(self, name: str) -> memoryview:
         """All bytes of an object, without a copy where the backend can.  `ObjectMissing` if it is not there."""
@@ -48,7 +48,7 @@ class Objects(Protocol):
 
 
 class NoObjects:
-    """Keeps `Objects` and has none: for a program that works on a home's table alone."""
+    """An `Objects` that refuses every call: for a program that uses only a home's table."""
 
     def put(self, name: str, parts: Sequence[Bytes]) -> NoReturn:
         """Refused."""
@@ -71,7 +71,7 @@ class NoObjects:
         raise _no_bucket()
 
     def close(self) -> None:
-        """Nothing to give up."""
+        """Does nothing."""
 
 
 def _no_bucket() -> HomeError:

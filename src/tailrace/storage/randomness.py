@@ -1,8 +1,9 @@
 """Randomness: random bytes for ids, fresh from the system each time.
 
-A generator of our own would be quicker, but a machine that is copied while it runs (a snapshot of a virtual machine, a
-function that starts from one) would then give out the same ids twice, and two appends would be taken for one.
-`os.urandom` lets other threads run, and where many append that costs more than all the rest of an id.
+A generator in this process would be quicker, but a machine that is copied while it runs (a snapshot of a virtual
+machine, a function that starts from a snapshot) would then hand out the same ids twice, and two appends would be taken
+for one. `os.urandom` releases the interpreter to other threads; where many threads append, that costs more than the
+rest of making an id.
 """
 
 from __future__ import annotations
@@ -16,8 +17,8 @@ RANDOM_BYTES = 12
 _Buffer = ctypes.c_char * RANDOM_BYTES
 
 _getrandom: Any = None
-with suppress(AttributeError, OSError, TypeError):  # where the system has no such call
-    _getrandom = ctypes.PyDLL(None).getrandom  # a PyDLL keeps the interpreter to itself
+with suppress(AttributeError, OSError, TypeError):  # the system has no such call
+    _getrandom = ctypes.PyDLL(None).getrandom  # a PyDLL does not release the interpreter
 
 
 def random_bytes() -> bytes:

@@ -6,7 +6,7 @@ from bisect import bisect_right
 from collections.abc import Sequence
 
 MAX_GAP_BYTES = 1024 * 1024
-"""Reading so many unneeded bytes takes no longer than another request."""
+"""Reading this many unneeded bytes takes no longer than another request."""
 
 
 def joined(ranges: Sequence[tuple[int, int]], gap: int = MAX_GAP_BYTES) -> list[tuple[int, int]]:
@@ -21,7 +21,7 @@ def joined(ranges: Sequence[tuple[int, int]], gap: int = MAX_GAP_BYTES) -> list[
 
 
 def cut(spans: Sequence[tuple[int, int]], found: Sequence[memoryview], position: int, length: int) -> memoryview:
-    """One range out of the bytes found for the spans; short where the object was."""
+    """One range out of the bytes that were fetched for the spans; shorter if the object ended within it."""
     if length <= 0:
         return memoryview(b"")
     span = bisect_right(spans, position, key=lambda s: s[0]) - 1

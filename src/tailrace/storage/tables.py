@@ -1,8 +1,8 @@
 """Tables: items by (hash, range), read consistently and written under conditions.
 
-This is the contract that every backend keeps, and the small algebra of conditions and changes they all understand.  A
-write is all or nothing.  A write needs an *existing* item unless its condition says `Absent()` or `Regardless()`:
-nothing is ever created by accident.
+This is the contract that every backend keeps, and the small algebra of conditions and changes that all of them
+understand.  A write is all or nothing.  A write needs an *existing* item unless its condition says `Absent()` or
+`Regardless()`: nothing is ever created by accident.
 
 Keys of a home's items are `p` (text) and `i` (a 63-bit whole number), as in the event store's table.  Tables of models
 have keys of other names and kinds: `keys.KeySchema`.
@@ -29,7 +29,7 @@ PAGE_BYTES = 1024 * 1024
 
 
 class Key(NamedTuple):
-    """Where an item lives."""
+    """The key of an item: its hash key and its range key."""
 
     p: str
     i: int = 0
@@ -156,7 +156,7 @@ Action: TypeAlias = Put | Update | Delete | Check
 
 
 class Slice(NamedTuple):
-    """One page of a query.  `more` is the range key to go on after, or None at the end."""
+    """One page of a query.  `more` is the range key to continue after, or None at the end."""
 
     items: list[Item]
     more: int | None
@@ -171,7 +171,7 @@ class Table(Protocol):
     """
 
     inline_bytes: int
-    """Up to this many bytes a value is better kept in an item than in an object of its own."""
+    """A value of up to this many bytes is better kept in an item than in an object of its own."""
 
     joins_inline: bool
     """Whether an item of that size is best written in the same transaction as the reference to it."""
@@ -188,13 +188,13 @@ class Table(Protocol):
         """Items of one hash with low <= i <= high, in order; at most `limit` and at most 1 MB of them."""
 
     def scan(self, after: Key | None = None) -> list[Item]:
-        """Items of all hashes, at most 1 MB of them, behind the last one given before; none at the end.
+        """Items of all hashes, at most 1 MB of them, after the last key of the page before; none at the end.
 
         Items of one hash come in order.  An item that exists from the first call to the last comes exactly once."""
 
     def write(self, *actions: Action) -> tuple[Item | None, ...] | None:
-        """Do all actions or none.  Answers the items as they now are (None: deleted or only checked), or None
-        where the backend does not say, as DynamoDB does not of a transaction of several."""
+        """Do all actions or none.  Returns the items as they are now (None: deleted or only checked), or None where the
+        backend does not say, as DynamoDB after a transaction of several actions."""
 
     def close(self) -> None:
         """Give up connections; calls after this raise `Closed`."""

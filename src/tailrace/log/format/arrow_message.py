@@ -38,14 +38,14 @@ class About(NamedTuple):
 
 
 def body_length(metadata: Buffer) -> int:
-    """The bytes that follow a message's metadata. `struct.error` if these bytes are no metadata of a message."""
+    """The bytes that follow a message's metadata. `struct.error` if these bytes are not a message's metadata."""
     message = _follow(metadata, 0)
     at = _field(metadata, message, 3)
     return _long(metadata, at) if at != message else 0
 
 
 def about(metadata: Buffer, body: Buffer | None) -> About:
-    """What a message declares. `struct.error` if these bytes are no message."""
+    """What a message declares. `struct.error` if these bytes are not a message."""
     message, length = _follow(metadata, 0), body_length(metadata)
     kind = metadata[_field(metadata, message, 1)]
     if kind not in (_DICTIONARY, _RECORDS):

@@ -37,7 +37,7 @@ takes."""
 MAX_COPIED_BATCH_BYTES = 64 * 1024
 """Batches of fewer bytes are copied rather than written part by part."""
 MAX_NUMBERS_COMPARED_IN_PYTHON = 64
-"""The most numbers that Python compares faster than Arrow does."""
+"""Up to this many numbers Python compares faster than Arrow."""
 
 END = b"\xff\xff\xff\xff\x00\x00\x00\x00"
 
@@ -86,7 +86,7 @@ class Chunk(Struct, frozen=True):
     size: int
     compression: Compression = "none"
     partitions: int = 0
-    """How many partitions the topic had when the producer spread the records over them; 0: that does not matter."""
+    """How many partitions the topic had when the producer assigned the records to them; 0: it does not matter."""
     pinned: tuple[tuple[int, int, int], ...] = ()
     """(partition, place, count) of records with a key that were sent to this partition, whatever their key."""
 
@@ -102,7 +102,7 @@ class Chunk(Struct, frozen=True):
         return {run.partition: decode(self.kind, run, memoryview(piece), "a chunk") for run, piece in runs}
 
     def inline(self) -> tuple[bytes, tuple[PartitionRun, ...]]:
-        """The runs alone, as an item of the table has them, and where each lies there."""
+        """The runs alone, as they are stored in an item of the table, and the position of each."""
         if self.kind & TYPED:
             return b"".join(self.parts), self.runs
         skip = len(SCHEMA_BYTES[self.kind])
@@ -113,7 +113,7 @@ class Chunk(Struct, frozen=True):
 
 
 def kind_of(schema: pa.Schema) -> int:
-    """The kind of chunk that a batch of this schema can be in."""
+    """The kind of chunk that can hold a batch of this schema."""
     if schema.equals(SCHEMAS[0], check_metadata=True):
         return 0
     return SCHEMAS.index(schema) if schema in SCHEMAS else TYPED
@@ -185,7 +185,7 @@ def _bounded(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
 
 
 class _Parts:
-    """A file that keeps the buffers which Arrow writes to it, without a copy."""
+    """A file-like object that collects the buffers Arrow writes to it, without copying them."""
 
     closed = False
 
@@ -204,15 +204,15 @@ class _Parts:
         return self._size
 
     def flush(self) -> None:
-        """Do nothing: no buffer waits."""
+        """Does nothing: no buffer is pending."""
 
     def close(self) -> None:
-        """Do nothing: the buffers are needed after the end of the stream."""
+        """Does nothing: the buffers are needed after the end of the stream."""
         self.closed = True
 
 
 def in_parts(batch: pa.RecordBatch, schema: pa.Schema, compression: Compression) -> list[Bytes]:
-    """What `messages` gives, for a large batch, whose buffers are not copied."""
+    """As `messages`, for a large batch: its buffers are not copied."""
     if batch.nbytes < MAX_COPIED_BATCH_BYTES:
         return [memoryview(messages([batch], schema, compression))]
     sink = _Parts()
@@ -224,7 +224,7 @@ def in_parts(batch: pa.RecordBatch, schema: pa.Schema, compression: Compression)
 
 
 def _cut(parts: list[memoryview], before: int, after: int) -> list[Bytes]:
-    """These parts without so many bytes at their beginning and at their end."""
+    """The parts without their first `before` and their last `after` bytes."""
     while before >= len(parts[0]):
         before -= len(parts.pop(0))
     while after >= len(parts[-1]):
@@ -273,8 +273,8 @@ def batches_of(
     """The record batches of a run, without a copy.  Raises `Damaged` before the first batch unless the bytes are
     exactly those that were written.  Each compressed batch is uncompressed when the caller asks for it.
 
-    `columns`: decode only these columns, and a compacted chunk's offsets.  `skip`: the caller needs only the number of
-    so many first rows, so a batch that lies wholly among them may come without columns."""
+    `columns`: decode only these columns, and a compacted chunk's offsets.  `skip`: of this many first rows the caller
+    needs only the count, so a batch that lies wholly among them may come without columns."""
     verify(run, data, where)
     source = pa.BufferReader(pa.py_buffer(data))
     return _streamed(source, run, where, columns) if kind & TYPED else _plain(source, kind, run, where, columns, skip)
@@ -324,7 +324,7 @@ def _whole(message: pa.Message, kind: int, run: PartitionRun, where: str) -> pa.
 
 
 def bare(count: int) -> pa.RecordBatch:
-    """A batch of so many rows without columns."""
+    """A batch with `count` rows and no columns."""
     return pa.record_batch({"": pa.nulls(count)}).remove_column(0)
 
 

@@ -4,9 +4,9 @@
     $Log-<topic id>, first    PAGE: first, last, base{}, e[entries], t, v
     $Chunk-<topic id>, gen·id a small chunk: id, d(ata)
 
-The head is written by producers (APPEND), by the writer that finds it full (ROLL) or adds partitions (GROW), and by
-upkeep.  The conditions of each write are named as in the protocol's model, tests/model; `t` is the latest timestamp of
-all closed pages. See docs/formats/head.md.
+Producers write the head (APPEND), and so do the writer that finds it full (ROLL) or adds partitions (GROW), and upkeep.
+The conditions of each write are named as in the protocol's model, tests/model; `t` is the latest timestamp of all
+closed pages. See docs/formats/head.md.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ from tailrace.storage.tables import (
 )
 
 MAX_ENTRY_BYTES = 4096
-"""A writer rolls a head whose entries have so many bytes."""
+"""A writer rolls a head once its entries have this many bytes."""
 
 _OBJECT = re.compile(r"topics/([^/]+)/([0-9]+)/([0-9a-f]+)")
 
@@ -117,17 +117,17 @@ _ticking, _tick = threading.Lock(), [0]
 
 
 def head_key(topic_id: str) -> Key:
-    """Where a topic's head is."""
+    """The key of a topic's head."""
     return Key(f"$Log-{topic_id}", LAST)
 
 
 def page_key(topic_id: str, first: int) -> Key:
-    """Where the page that begins with this number is."""
+    """The key of the page that begins with this number."""
     return Key(f"$Log-{topic_id}", first)
 
 
 def chunk_key(topic_id: str, gen: int, id: str) -> Key:
-    """Where a small chunk's item is."""
+    """The key of a small chunk's item."""
     return Key(f"$Chunk-{topic_id}", gen << ID_BITS | int(id, 16) & ((1 << ID_BITS) - 1))
 
 
@@ -143,7 +143,7 @@ def parts_of(name: str) -> tuple[str, int, str] | None:
 
 
 def plus(base: Mapping[int, int], counts: Mapping[int, int], sign: int = 1) -> Offsets:
-    """Offsets after so many more records."""
+    """The offsets after these many more records."""
     out = Offsets(base)
     for partition, count in counts.items():
         out[partition] = out.get(partition, 0) + sign * count
@@ -151,8 +151,7 @@ def plus(base: Mapping[int, int], counts: Mapping[int, int], sign: int = 1) -> O
 
 
 def joins(end: Mapping[int, int], base: Mapping[int, int]) -> bool:
-    """Whether one page begins at the offsets at which another ends; a partition that did not exist yet counts as at
-    0."""
+    """Whether a page begins at the offsets where another one ends; a partition that did not exist yet counts as 0."""
     return all(end.get(q, 0) == base.get(q, 0) for q in end.keys() | base.keys())
 
 
@@ -170,7 +169,7 @@ def by_number(stored: Mapping[str, int]) -> Offsets:
 
 
 def by_text(offsets: Mapping[int, int]) -> dict[str, int]:
-    """A map of offsets as it is stored."""
+    """A map of offsets in its stored form."""
     return {str(q): n for q, n in offsets.items()}
 
 
@@ -193,7 +192,7 @@ class Page:
 
     @classmethod
     def of(cls, item: Item) -> Page:
-        """A page as it was stored."""
+        """Decodes a stored page."""
         return cls(item["first"], item["last"], by_number(item["base"]), item["e"], item["v"], item["t"])
 
     @cached_property
@@ -235,7 +234,7 @@ class Page:
 
 
 class Head:
-    """A topic's head as it was read."""
+    """A topic's head, as it was when it was read."""
 
     def __init__(self, item: Item) -> None:
         self.item = item
@@ -264,7 +263,7 @@ class Head:
         return tuple(Growth(one["page"], by_number(one["at"])) for one in self.item.get("grown", ()))
 
     def partitions_at(self, page: int) -> int:
-        """How many partitions the topic had when its head was at this page."""
+        """How many partitions the topic had while this page was open."""
         return next((len(one.at) for one in self.grown if page < one.page), self.partitions)
 
     @cached_property
@@ -344,8 +343,8 @@ def roll(topic_id: str, head: Head) -> tuple[Action, ...]:
 
 
 def grow(topic_id: str, head: Head, partitions: int) -> tuple[Action, ...]:
-    """GROW: a roll that also adds partitions and notes the next offsets of those before.  It rolls even without
-    entries: appends under way, made for fewer partitions, can then no longer land."""
+    """GROW: a roll that also adds partitions and notes the next offsets of those before.  It rolls even an empty head:
+    appends under way that were made for fewer partitions can then no longer land."""
     page, update = roll(topic_id, head)
     assert isinstance(update, Update)
     new = [str(q) for q in range(head.partitions, partitions)]

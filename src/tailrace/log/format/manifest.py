@@ -1,8 +1,8 @@
-"""Manifests: an object that lists the entries of very many chunks, so that one small entry in the head stands for all.
+"""Manifests: objects that list the entries of many chunks, so that one small entry in the head stands for all of them.
 
-Its entry has the kind MANIFEST.  Its runs say, for each partition, how many records the listed chunks have and of which
-times; position, length and crc32c are those of the list itself.  Its gen is the lowest of theirs, so that one fence
-covers all.  The object is a msgpack list of packed entries.  See docs/formats/head.md.
+Its entry has the kind MANIFEST.  Its runs say, for each partition, how many records the listed chunks have and the
+range of their timestamps; position, length and crc32c are those of the list itself.  Its gen is the lowest of theirs,
+so that one fence covers all.  The object is a msgpack list of packed entries.  See docs/formats/head.md.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ _decode = msgspec.msgpack.Decoder(list[bytes]).decode
 def put_manifest(
     topic_id: str, entries: Sequence[ChunkEntry], new_id: Callable[[], str], gen: int | None = None
 ) -> Steps[ChunkEntry]:
-    """Store the list of these entries; gives the entry that stands for all of them.  `gen` is given when the log refers
-    to these chunks already."""
+    """Store the list of these entries; returns the entry that stands for all of them.  `gen` is given when the log
+    refers to these chunks already."""
     data = _encode([heads.pack(entry) for entry in entries])
     gen, runs = min(entry.gen for entry in entries) if gen is None else gen, _totals(entries, data)
 

@@ -7,12 +7,12 @@ from collections.abc import Set
 import pyarrow as pa
 
 SMALLEST_COLUMN = "attributes"
-"""The column that is decoded when a reader wants none: a batch without columns has no rows, and this one has one byte a
-record."""
+"""The column that is decoded when a reader wants none.  A batch without columns would have no rows, and this column has
+only one byte per record."""
 
 
 def picked(schema: pa.Schema, columns: Set[str]) -> list[int]:
-    """The places of these columns, as far as the batch has them; a compacted chunk's offsets are always among them."""
+    """The indices of those columns that the batch has; a compacted chunk's offsets are always included."""
     found = [n for n, name in enumerate(schema.names) if name in columns or name == "offset"]
     return found or [schema.get_field_index(SMALLEST_COLUMN)]
 

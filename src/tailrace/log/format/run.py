@@ -20,7 +20,7 @@ def named(error: Damaged, topic: str, lost: Sequence[Lost]) -> Damaged:
 
 
 def passing(topic: str) -> str:
-    """The advice on how readers, pipelines among them, go on where no backup has what is lost."""
+    """The advice on how readers, pipelines among them, can continue when no backup has the lost records."""
     return f"to go on without: `tailrace scrub {topic} --quarantine --why …`"
 
 
@@ -35,7 +35,7 @@ def placed(name: str, lost: Iterable[Lost]) -> str:
 
 
 def where_is(topic_id: str, entry: ChunkEntry) -> str:
-    """A chunk's place, in words for people."""
+    """Where a chunk is stored, in words for people."""
     if entry.inline:
         key = heads.chunk_key(topic_id, entry.gen, entry.id)
         return f"item {key.p}/{key.i}"

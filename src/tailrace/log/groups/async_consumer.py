@@ -48,7 +48,7 @@ class AsyncConsumer:
         forks.watch(self)
 
     def left_behind(self) -> None:
-        """Hand out nothing more: this is a forked child's copy, and the records are its parent's."""
+        """Stops handing out records: this is a forked child's copy, and the records belong to its parent."""
         self._inbox.interrupted = True
 
     async def _start(self) -> None:
@@ -157,7 +157,7 @@ class AsyncConsumer:
     # -- positions
     @property
     def partitions(self) -> list[int]:
-        """The partitions that are this member's now."""
+        """The partitions that this member holds now."""
         return sorted(self._inbox.positions())
 
     @property
@@ -166,14 +166,14 @@ class AsyncConsumer:
         return self._inbox.caught_up
 
     async def lag(self) -> Lag:
-        """How far behind its partitions are: records not handled yet, and the age of the oldest in seconds."""
+        """How far it is behind in its partitions: records not handled yet, and the age of the oldest in seconds."""
         return await self._store.arun(groupstate.lag(self._topic.log, self._inbox.positions(), self._wall()))
 
     async def commit(self) -> None:
         """Commit everything handed out so far, including the current record; durable when this returns.
 
-        `Fenced` if another member has taken a partition over meanwhile: its other partitions are committed and go
-        on."""
+        `Fenced` if another member has taken over a partition meanwhile: the other partitions are committed, and
+        this member keeps them."""
         self._store.check()
         async with self._protocol:
             fenced = await self._store.arun(self._inbox.commit())
@@ -203,7 +203,7 @@ class AsyncConsumer:
 
 
 async def _set(event: asyncio.Event, seconds: float | None) -> bool:
-    """Wait for a signal, at most so many seconds; gives whether it was set."""
+    """Wait for a signal, at most `seconds`; returns whether it was set."""
     try:
         async with asyncio.timeout(seconds):
             return await event.wait()

@@ -29,7 +29,7 @@ RETRIED_ERRORS = (Throttled, TimedOut, Unavailable)
 
 
 class Ran(NamedTuple):
-    """What `Consumer.run` did.  `caught_up` is False if time ran out first."""
+    """What a call of `Consumer.run` did.  `caught_up` is False if time ran out first."""
 
     records: int
     caught_up: bool
@@ -43,16 +43,17 @@ def new_member(topic: Topic, group: str, settings: ConsumerSettings, wall: Calla
 
 
 class Consumer:
-    """A member of a consumer group.  Iterating gives records as they come, for ever or for `max_seconds`.
+    """A member of a consumer group.  Iterating yields records as they come, for ever or for `max_seconds`.
 
         with topic.consumer("billing") as consumer:
             for record in consumer:
                 ...
 
     A record counts as handled when the loop asks for the next one, and is committed within `commit_interval`, or on
-    close: after a crash, the member that takes over handles again what was not committed.  So a record on which a loop
-    is left comes again later, unless `commit` was called.  Without `with`, leaving the loop closes the consumer.  A
-    background thread fetches, beats, shares and commits; only one thread may iterate."""
+    close: after a crash, the member that takes over handles again what was not committed.  So the record at which a
+    loop is left comes again later, unless `commit` was called.  Without `with`, leaving the loop closes the consumer.
+    A background thread fetches records, sends beats, shares out the partitions and commits; only one thread may
+    iterate."""
 
     def __init__(
         self,
@@ -81,7 +82,7 @@ class Consumer:
             thread.start()
 
     def left_behind(self) -> None:
-        """Hand out nothing more: this is a forked child's copy, and the records are its parent's."""
+        """Stops handing out records: this is a forked child's copy, and the records belong to its parent."""
         self._inbox.interrupted = True
 
     # -- handing out
@@ -117,9 +118,9 @@ class Consumer:
         max_seconds: float | None = None,
         on_unfinished: Callable[[], object] | None = None,
     ) -> Ran:
-        """Handle records until all current ones are handled or the time is over, and commit them.
+        """Handle records until all current ones are handled or the time is up, and commit them.
 
-        If the time is over first, it calls `on_unfinished`, which should start another consumer, now or later."""
+        If the time is up first, it calls `on_unfinished`, which should start another consumer, now or later."""
         began, records = self._store.clock(), 0
         deadline = self._deadline(self._max_seconds if max_seconds is None else max_seconds)
         while (fetched := self._next(deadline, until_caught_up=True)) is not None:
@@ -201,7 +202,7 @@ class Consumer:
     # -- positions
     @property
     def partitions(self) -> list[int]:
-        """The partitions that are this member's now."""
+        """The partitions that this member holds now."""
         self._store.check()
         return sorted(self._inbox.positions())
 
@@ -211,15 +212,15 @@ class Consumer:
         return self._inbox.caught_up
 
     def lag(self) -> Lag:
-        """How far behind its partitions are: records not handled yet, and the age of the oldest in seconds."""
+        """How far it is behind in its partitions: records not handled yet, and the age of the oldest in seconds."""
         positions = self._inbox.positions() if not self._store.forked else {}
         return self._store.run(groupstate.lag(self._topic.log, positions, self._wall()))
 
     def commit(self) -> None:
         """Commit everything handed out so far, including the current record; durable when this returns.
 
-        `Fenced` if another member has taken a partition over meanwhile: its other partitions are committed and go
-        on."""
+        `Fenced` if another member has taken over a partition meanwhile: the other partitions are committed, and
+        this member keeps them."""
         self._deadline(None)
         with self._protocol:
             fenced = self._store.run(self._inbox.commit())
@@ -230,7 +231,7 @@ class Consumer:
     def close(self) -> None:
         """Commit what was handled, give the partitions back and leave the group.  Safe from any thread.
 
-        A forked child's copy does nothing: the member is its parent's."""
+        A forked child's copy does nothing: the member belongs to its parent."""
         if self._store.forked:
             return
         self._closing.set()

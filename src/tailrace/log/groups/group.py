@@ -61,7 +61,7 @@ class Group:
     name: str
     log: TopicLog
     least: int = 0
-    """How many partitions the topic has at least."""
+    """The least number of partitions that the topic has."""
 
     @property
     def partitions(self) -> int:
@@ -90,7 +90,7 @@ class Group:
 
     @property
     def kept_with_member(self) -> Mapping[str, Any]:
-        """The topic, which the item of each member says: members of all of a group's topics are listed together."""
+        """The topic, which each member's item names: the members of all of a group's topics are listed together."""
         return {"topic": self.log.id}
 
     def shard(self, partition: int) -> Key:
@@ -195,8 +195,8 @@ def all_shards(group: Group) -> Steps[dict[int, Item]]:
 
 
 def passed(head: Head, positions: Mapping[int, int]) -> int:
-    """How many of a topic's growths a group has passed.  It passes one when it has committed every partition up to
-    there."""
+    """How many of a topic's growths a group has passed.  It passes one when it has committed every partition up to the
+    offset at which the topic grew."""
     for n, growth in enumerate(head.grown):
         if any(positions.get(q, 0) < at for q, at in growth.at.items()):
             return n
@@ -204,7 +204,7 @@ def passed(head: Head, positions: Mapping[int, int]) -> int:
 
 
 def members(group: Group) -> Steps[dict[int, Item]]:
-    """Every member's item, by number; members that read other topics for the group are left out."""
+    """Every member's item, by number, without the members that read other topics for the group."""
     items = yield from guard.read_all(group.member(0).p)
     return {item["i"]: item for item in items if item["topic"] == group.log.id}
 
@@ -221,7 +221,7 @@ def check_there(group: Group) -> Steps[None]:
 
 QUEUE = "queue"
 """The name of the group of a queue's consumers.  On a queue's topic no other consumer or command may read for this
-group, move it or delete it."""
+group, reset it or delete it."""
 
 
 def refuse_queue(group: Group, what: str) -> Steps[None]:
@@ -260,7 +260,7 @@ def groups_of(topic_id: str) -> Steps[list[str]]:
 
 # --- what operators do ------------------------------------------------------------------------------------------------
 def active(group: Group, ttl: float = TTL) -> Steps[list[str]]:
-    """The names of members that are alive.  Waits up to `ttl` for their beats to move, since clocks of other hosts
+    """The names of members that are alive.  Waits up to `ttl` for their beats to move, since the clocks of other hosts
     cannot be trusted."""
     beats, first = Beats(ttl), None
     while True:
@@ -278,14 +278,14 @@ def active(group: Group, ttl: float = TTL) -> Steps[list[str]]:
 
 
 def refuse_active(group: Group, ttl: float) -> Steps[None]:
-    """`Conflict` while a member of the group lives."""
+    """Raises `Conflict` while a member of the group lives."""
     if names := (yield from active(group, ttl)):
         raise Conflict(f"group {group.name!r} has active members: {', '.join(names)}; stop them, or force it")
 
 
 def reset(group: Group, position: Position, *, force: bool = False, ttl: float = TTL) -> Steps[dict[int, int]]:
-    """Move a whole group, back or forward; gives its new positions.  Epochs rise: with `force`, a member that reads for
-    the group is fenced, and starts again from there."""
+    """Move a whole group, back or forward; returns its new positions.  Epochs rise: with `force`, a member that reads
+    for the group is fenced, and starts again from the new positions."""
     yield from check_there(group)
     yield from refuse_queue(group, "cannot be reset")
     if not force:
@@ -315,7 +315,7 @@ def _reset(group: Group, partition: int, offset: int, mark: str) -> Callable[[It
 
 
 def delete(group: Group, *, force: bool = False, ttl: float = TTL) -> Steps[None]:
-    """Remove a group and its positions; it is gone at once.  Can be cut off anywhere and called again."""
+    """Remove a group and its positions; it is gone at once.  The call can be interrupted anywhere and repeated."""
     yield from refuse_queue(group, "cannot be deleted")
     if not (yield from shards(group)):
         yield from check_there(group)
@@ -351,7 +351,7 @@ def _remove(p: str, made: str | None = None) -> Steps[None]:
 
 
 def forget(topic_id: str) -> Steps[int]:
-    """Remove the groups of a deleted topic; gives how many there were."""
+    """Remove the groups of a deleted topic; returns how many there were."""
     listed = yield from ids("$Groups")
     gone = [entry.split("/") for entry, id in listed.items() if id == topic_id]
     for name, topic in gone:
@@ -360,9 +360,9 @@ def forget(topic_id: str) -> Steps[int]:
 
 
 def purge() -> Steps[int]:
-    """Remove the groups of deleted topics, and what the topics held; gives how many topics were finished.
+    """Remove the groups of deleted topics, and the topics' records; returns how many topics were finished.
 
-    A process that is killed in the middle leaves the rest to the next deletion, or to upkeep."""
+    If the process is killed half-way, the next deletion, or upkeep, does the rest."""
     for grave in (yield from guard.read_all("$Deleted")):
         yield from forget(grave["id"])
         if "shards" in grave:  # a queue's group: known even if its place on the listing is gone already

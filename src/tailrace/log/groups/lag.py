@@ -1,4 +1,4 @@
-"""Lag: how far a reader is behind, and a consumer group as people see it."""
+"""Lag: how far a reader is behind, and the state of a consumer group for people to look at."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tailrace.storage.tables import Item
 
 @dataclass(frozen=True, slots=True)
 class Lag:
-    """How far behind: records not read yet, and the age in seconds of the oldest of them; 0 when caught up."""
+    """How far a reader is behind: records not read yet, and the age of the oldest in seconds; both 0 when caught up."""
 
     records: int
     seconds: float
@@ -42,7 +42,7 @@ def lag(log: TopicLog, positions: Mapping[int, int], wall: float) -> Steps[Lag]:
 
 @dataclass(frozen=True, slots=True)
 class MemberState:
-    """A member as people see it; `expires` (milliseconds since 1970) is when it counts as gone if it stays silent."""
+    """A member's state; `expires` (milliseconds since 1970) is when a member that stays silent counts as gone."""
 
     number: int
     name: str
@@ -66,7 +66,7 @@ class PartitionState:
 
 @dataclass(frozen=True, slots=True)
 class GroupState:
-    """A group as people see it."""
+    """A group's state: its members and partitions."""
 
     group: str
     topic: str

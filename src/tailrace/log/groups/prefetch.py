@@ -31,11 +31,11 @@ if TYPE_CHECKING:
     from tailrace.log.topic import Position
 
 SOON_IN_TTLS, NOT_LATE_IN_TTLS, AT_LATEST_IN_TTLS = 1 / 50, 1 / 10, 1 / 3
-"""Pauses between two looks of the keeper at the group, in `ttl`s.  While the member does not have its share they grow
-from the first to the second; once it has, the third is the longest."""
+"""Pauses between two looks of the keeper at the group, in `ttl`s.  While the member does not have its share, the pauses
+grow from the first to the second; once it has, they grow up to the third."""
 MEMBER_CHECK_IN_TTLS = 1 / 20
-"""How often the keeper looks whether members came or went, so that a new one soon has its share.  In the cloud, where a
-look costs money, it looks each `NOT_LATE_IN_TTLS`."""
+"""How often the keeper checks whether members have come or gone, so that a new one soon has its share.  In the cloud,
+where a look costs money, it looks each `NOT_LATE_IN_TTLS`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,13 +43,13 @@ class ConsumerSettings:
     """How a consumer reads: the settings of `topic.consumer`."""
 
     member: str | None = None
-    """A name for this member, which no other may have at the same time; None: any."""
+    """A name for this member, which no other member may have at the same time; None: no name."""
     start: Position = "earliest"
     """Where a new group begins: "earliest", "latest", a time, an offset.  An existing group goes on where it was."""
     auto_commit: bool = True
     """Whether the consumer commits handled records by itself; else only `commit` does."""
     commit_interval: float = 1.0
-    """At most one such commit in so many seconds."""
+    """The least number of seconds between two such commits."""
     max_seconds: float | None = None
     """How long a loop goes on; None: for ever."""
     ttl: float = lease.TTL
@@ -73,7 +73,7 @@ class ConsumerSettings:
 
 
 class Inbox:
-    """The records of a member's partitions, on their way to a handler."""
+    """The records of a member's partitions on their way to a handler."""
 
     def __init__(
         self, member: PartitionMember, settings: ConsumerSettings, ready: Signal, due: Signal, more: Signal
@@ -84,7 +84,8 @@ class Inbox:
         self.current: Record | Fetched | None = None
         """The record or batch in the handler's hand; the handler sets it without the lock."""
         self.interrupted = False
-        """Set when the handler must not get the rest of the current batch; it calls `finish`, and `take` again."""
+        """Set when the handler must not get the rest of the current batch; the handler then calls `finish` and `take`
+        again."""
         self.error: Exception | None = None
         """Why the handler gets nothing more."""
         self._auto, self._interval = settings.auto_commit, settings.commit_interval
@@ -109,7 +110,7 @@ class Inbox:
         self._waits = False
 
     def fail(self, error: Exception) -> None:
-        """End the inbox: the handler gets this error instead of more records."""
+        """End the inbox: the handler gets this error instead of further records."""
         self.error = self.error or error
         self.ready.set()
 
@@ -120,7 +121,7 @@ class Inbox:
         return self._size >= self._prefetch
 
     def fetch(self) -> Steps[bool]:
-        """Fetch some more; False when everything has been fetched."""
+        """Fetch more records; False when everything has been fetched."""
         with self._lock:
             epochs = {q: epoch for q, epoch in self._epochs.items() if q not in self._revoked}
             self._reader.positions = {q: self._read[q] for q in epochs}
@@ -168,7 +169,7 @@ class Inbox:
 
     # -- for the handler
     def take(self) -> Fetched | None:
-        """What the handler handles next; None if there is nothing yet. It calls `finish` first."""
+        """The next records for the handler; None if there are none yet.  The handler calls `finish` first."""
         with self._lock:
             while self._queue and self._hand is None:
                 fetched = self._pop()
@@ -178,7 +179,7 @@ class Inbox:
             return self._hand[1] if self._hand else None
 
     def finish(self) -> None:
-        """Note that the current batch has been handled up to `current`; the handler gets the rest again."""
+        """Note that the current batch has been handled up to `current`; the rest goes back into the queue."""
         with self._lock:
             self.interrupted = False
             if self._hand is None:
@@ -195,7 +196,7 @@ class Inbox:
             self.due.set()
 
     def _given(self, fetched: Fetched) -> int:
-        """The offset after the records of the current batch that the handler has got."""
+        """The offset after the last record of the current batch that was handed out."""
         current = self.current
         if current is None:
             return fetched.offset
@@ -203,14 +204,14 @@ class Inbox:
 
     @property
     def caught_up(self) -> bool:
-        """Whether this member has its share of the partitions, and the handler has got all that there was at the last
-        look."""
+        """Whether this member has its share of the partitions, and the handler has got every record that the last look
+        found."""
         with self._lock:
             given = self._positions(given=True)
             return self._settled and all(q in self._ends and at >= self._ends[q] for q, at in given.items())
 
     def positions(self) -> dict[int, int]:
-        """Up to where each partition has been finished."""
+        """The offset up to which each partition has been finished."""
         with self._lock:
             return self._positions(given=False)
 
@@ -225,7 +226,7 @@ class Inbox:
     # -- for the keeper
     def keep(self) -> Steps[float]:
         """One round of the keeper: it shares the partitions, releases those over the share and commits what is
-        finished.  Gives the seconds until the next round."""
+        finished.  Returns the seconds until the next round."""
         now = yield from calls.now()
         due = now >= self._next_look
         if not due and now >= self._next_glance:
@@ -295,13 +296,13 @@ class Inbox:
             self._next_look = now
 
     def _may_go(self, partition: int, now: float) -> bool:
-        """Whether a partition may be released: with manual commits, the handler gets some time to commit first."""
+        """Whether a partition may be released: with manual commits, the handler first gets some time to commit."""
         done = self._auto or self._committed[partition] >= self._finished[partition]
         return done or now - self._revoked[partition] >= self.member.ttl
 
     def commit(self, to: Mapping[int, int] | None = None) -> Steps[dict[int, Fenced]]:
-        """Commit what is finished (by default all that the handler has got); drops, and gives, the partitions that have
-        a newer owner."""
+        """Commit what is finished (by default all that the handler has got); drops the partitions that have a newer
+        owner, and returns them."""
         with self._lock:
             to = self._positions(given=True) if to is None else to
         mine = {q: at for q, at in to.items() if q in self.member.held}

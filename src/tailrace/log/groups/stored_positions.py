@@ -1,4 +1,4 @@
-"""Positions of a group that are stored without a member: for readers that come and go, such as HTTP clients.
+"""Stored positions: a group's positions, stored without a member, for readers that come and go, such as HTTP clients.
 
     STORE   position = p, owner = none, epoch + 1 if it had an owner    if owner and epoch are as seen
 
@@ -26,7 +26,7 @@ def positions(group: Group) -> Steps[dict[int, int]]:
 
 
 def store(group: Group, wanted: Mapping[int, int], *, ttl: float = TTL) -> Steps[dict[int, int]]:
-    """Store the positions of some partitions; gives those of all. A repeated call changes nothing."""
+    """Store the positions of some partitions; returns those of all.  Repeating a call changes nothing."""
     yield from refuse_queue(group, "its positions cannot be stored")
     yield from check_there(group)
     yield from make(group, "earliest")

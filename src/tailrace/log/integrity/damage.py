@@ -30,7 +30,7 @@ never been; producer: what it has stored is not in the log; event: of a stream; 
 
 @dataclass(frozen=True, slots=True)
 class Damage:
-    """One thing that is not as it was written: its topic, its object, item or file, the byte where the damage begins,
+    """Something that is not as it was written: its topic, its object, item or file, the byte where the damage begins,
     and the records that are lost with it."""
 
     kind: Kind
@@ -48,7 +48,7 @@ class Damage:
 
 
 def check_head(log: TopicLog, head: Head) -> list[Damage]:
-    """What contradicts itself in a head."""
+    """The contradictions in a head."""
     key = heads.head_key(log.id)
     where = f"item {key.p}/{key.i}"
     wrong = [
@@ -135,7 +135,7 @@ class PageWalk:
         return plain, (plain.first if plain else None, plain.revision if plain else None, head.first)
 
     def _gap(self, page: Page | None) -> Steps[Page]:
-        """A page is lost for certain: note it, and continue behind the gap."""
+        """Note a page that is certainly lost, and continue behind the gap."""
         p, name = heads.head_key(self.log.id).p, self.log.name
         where = f"item {p}/{self._number}"
         if page is not None:

@@ -1,5 +1,4 @@
-"""Missing pages: distinguishes a lost page from one that is not visible yet, and finds the offsets that are lost with
-it."""
+"""Missing pages: distinguishes a lost page from one that is not visible yet, and finds the offsets lost with it."""
 
 from __future__ import annotations
 

@@ -66,7 +66,7 @@ def covering(log: TopicLog, lost: Iterable[Lost]) -> Steps[list[PassedOffsets] |
 
 
 def quarantine(log: TopicLog, lost: Sequence[Lost], where: str, why: str, who: str, wall: int) -> Steps[int]:
-    """Let readers pass over these offsets; gives how many of the decisions are new."""
+    """Let readers pass over these offsets; returns how many of the decisions are new."""
     new = 0
     for one in lost:
         item = {"partition": one.partition, "first": one.first, "end": one.end, "where": where, "why": why}
@@ -88,7 +88,7 @@ def _wider(key: Key, item: Item) -> Callable[[Item | None], tuple[Action, ...] |
 
 
 def lift(log: TopicLog, partition: int | None = None) -> Steps[list[PassedOffsets]]:
-    """Take back decisions, all of them or those of one partition; gives them."""
+    """Take back decisions, all of them or those of one partition; returns them."""
     gone = []
     for one in (yield from passes(log)):
         if partition in (None, one.partition):

@@ -1,4 +1,4 @@
-"""Scrub: reads the bytes of a topic again and compares them with what its table says of them.
+"""Scrub: reads the bytes of a topic again and compares them with what its table says about them.
 
 It reads every run of every chunk, computes its checksum and counts its records.  Missing bytes are damage only if a
 fresh look at their page still refers to them.  Otherwise upkeep has merged or removed them meanwhile, and scrub reads
@@ -29,7 +29,7 @@ MAX_BYTES_PER_READ = 16 * 1024 * 1024
 
 @dataclass(slots=True)
 class ScrubResult:
-    """What some scrubbing has found."""
+    """What a scrub has found."""
 
     damages: list[Damage] = field(default_factory=list)
     bytes: int = 0
@@ -66,7 +66,7 @@ def pieces(page: Page) -> Iterator[ChunkToScrub]:
 
 
 def scrub_topic(log: TopicLog) -> Steps[ScrubResult]:
-    """A whole topic, one chunk after the other."""
+    """Scrub a whole topic, one chunk after the other."""
     walk, found = PageWalk(log), ScrubResult()
     while (page := (yield from walk.next())) is not None:
         for piece in pieces(page):
@@ -76,7 +76,7 @@ def scrub_topic(log: TopicLog) -> Steps[ScrubResult]:
 
 
 def scrub_piece(log: TopicLog, piece: ChunkToScrub) -> Steps[ScrubResult]:
-    """Scrub one chunk, wherever its records are by now."""
+    """Scrub one chunk; if it was merged meanwhile, the chunks that its records are in now."""
     try:
         return (yield from _scrub_chunk(log, piece.entry, piece.at))
     except Damaged as error:  # the storage itself cannot read it
@@ -118,7 +118,7 @@ def _fresh(log: TopicLog, page: Page) -> Steps[Page | None]:
         if items and (found := Page.of(items[0])).last >= page.first:
             return found
         if (yield from log.head()).first == head.first:
-            return None  # the walk has named the gap, or will
+            return None  # the walk reports the gap itself
 
 
 def _kept(log: TopicLog, lost: tuple[Lost, ...]) -> Steps[tuple[Lost, ...]]:
@@ -185,7 +185,7 @@ def _groups(entry: ChunkEntry) -> Iterator[list[PartitionRun]]:
 def _judge(
     log: TopicLog, entry: ChunkEntry, run: PartitionRun, at: Mapping[int, int], data: memoryview
 ) -> tuple[int, list[Damage]]:
-    """How many records of a run can be read, and what is damaged in it."""
+    """How many records of a run can be read, and the damage in it."""
     where, lost = where_is(log.id, entry), tuple(lost_with([run], at))
     rows = 0
     try:

@@ -66,7 +66,7 @@ def _nulls(column: pa.Array[Any], mark: int) -> pa.Array[Any]:
 
 
 def _big_endian(numbers: pa.Array[Any]) -> pa.Array[Any]:
-    """Whole numbers as their bytes."""
+    """Whole numbers as big-endian bytes."""
     width = numbers.type.bit_width // 8
     plain = array(_CODES[width])
     plain.frombytes(numbers.buffers()[1][numbers.offset * width : (numbers.offset + len(numbers)) * width])
@@ -124,7 +124,7 @@ def declared(data: bytes, at: int = 0) -> tuple[int, int]:
 
 
 def _check_torn(data: bytes, at: int, last: int, where: str, base: int) -> None:
-    """Raise `Damaged` unless bytes that hold no whole entry are the beginning of one, or room that was never
+    """Raise `Damaged` unless bytes that hold no whole entry are the beginning of one, or allocated but never
     written."""
     offset, length, stamp, mark, k = _HEAD.unpack_from(data, at)
     if is_zero(data[at:]):

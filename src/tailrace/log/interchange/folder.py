@@ -37,7 +37,7 @@ from tailrace.log.write.placement import place
 COLUMNS = ["timestamp", "attributes", "key", "value"]
 
 Told = Callable[[int], None]
-"""Called with the number of further records that are done, for a progress bar."""
+"""Called with the number of records done since the last call, for a progress bar."""
 
 
 def export_topic(
@@ -51,7 +51,7 @@ def export_topic(
 ) -> list[Exported]:
     """Write a topic's current records, all partitions as of one moment, or one partition.
 
-    Headers, which entries cannot hold, are an error unless they may be dropped."""
+    Entries cannot hold headers: records with headers are an error unless the caller allows dropping them."""
     ends = topic.ends()
     if partition is not None:
         topic.offset_at(partition, "earliest")
@@ -96,7 +96,8 @@ def _check_headers(topic: Topic, batch: pa.RecordBatch) -> None:
 
 @dataclass(slots=True)
 class Imported:
-    """What was imported into one partition; `present` records were there already, `torn` says where an end was cut."""
+    """What was imported into one partition; `present` records were there already, `torn` says where a torn end was cut
+    off."""
 
     partition: int
     records: int = 0
@@ -104,8 +105,8 @@ class Imported:
     segments: int = 0
     torn: list[str] = field(default_factory=list)
     gaps: int = 0
-    """Offsets between the imported records that the export does not have: compaction removed them before it was made,
-    or a segment is missing."""
+    """Offsets between the imported records that the export does not have: compaction removed them before the export, or
+    a segment is missing."""
 
 
 def import_topic(
@@ -118,8 +119,8 @@ def import_topic(
 ) -> list[Imported]:
     """Append an export's records to a topic, each to the partition it came from and under its own offset.
 
-    Records that compaction removed before the export are missing here, too.  An empty partition begins, like the
-    exported one, with the first offset that retention had left.
+    Records that compaction removed before the export are missing from the topic, too.  An empty partition begins, like
+    the exported one, with the first offset that retention had left.
 
     Records that are there already are compared and skipped, so an import that was cut off can be repeated and stores
     each record once.  `renumber` gives the records the next offsets instead, and appends all of them each time."""
@@ -216,7 +217,7 @@ def _append(topic: Topic, partition: int, batch: pa.RecordBatch, expected: dict[
 
 @contextmanager
 def _alone(topic: Topic, partition: int) -> Iterator[None]:
-    """Run an append; if another producer interferes, the error says what to do."""
+    """Run an append; if another producer interferes, the error names the remedy."""
     try:
         yield
     except Expected as error:

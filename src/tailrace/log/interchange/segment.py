@@ -51,7 +51,7 @@ def segment_name(first: int) -> str:
 
 @contextmanager
 def explained(what: str) -> Iterator[None]:
-    """Raises the operating system's errors as tailrace's."""
+    """Translates the operating system's errors into tailrace's."""
     try:
         yield
     except StorageError:
@@ -62,7 +62,7 @@ def explained(what: str) -> Iterator[None]:
 
 
 class SegmentWriter:
-    """Writes the segments of one partition.  Used in a `with` block; a segment that was not closed is removed."""
+    """Writes the segments of one partition.  Use it in a `with` block; a segment that was not closed is removed."""
 
     def __init__(
         self, folder: Path, partition: int, first: int, limit: int = SEGMENT_BYTES, files: Files = REAL
@@ -121,7 +121,7 @@ class SegmentWriter:
         self._size += len(data)
 
     def close(self) -> None:
-        """Complete the segment that is being written: make it durable, and give it its own name."""
+        """Complete the segment that is being written: make it durable and rename it to its final name."""
         if self._descriptor is None:
             return
         with explained(f"cannot write {self._part}"):
@@ -183,7 +183,7 @@ class _SegmentSource:
         return b"".join(parts) if len(parts) != 1 else parts[0]
 
     def _declared(self, data: bytes, at: int) -> int:
-        """The bytes of an entry that does not fit into a block."""
+        """The declared size of an entry that does not fit into a block."""
         offset, size = declared(data)
         if size > self.max_entry_bytes + FIXED_ENTRY_BYTES:
             raise TooLarge(
@@ -194,7 +194,7 @@ class _SegmentSource:
         return size
 
     def _check_zero(self, at: int, last: int) -> None:
-        """Room that was never written holds only zeros up to the end; anything else there is damage."""
+        """Raise `Damaged` unless the rest of the file is zeros, allocated but never written."""
         here = at
         while data := self._read(here, BATCH_BYTES):
             if not is_zero(data):

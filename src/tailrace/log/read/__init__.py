@@ -1,4 +1,4 @@
-"""Records out of the log: from an offset or a time, page by page, chunk by chunk, without ever skipping any.
+"""Reading: records from an offset or a time on, page by page, chunk by chunk, without ever skipping any.
 
 Used from outside: reader, seek, pages, fetched, gaps, watch.
 Read in this order: reader, seek, pages, poll, fetched, gaps, watch.

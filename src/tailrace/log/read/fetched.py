@@ -1,4 +1,4 @@
-"""Fetched: some records of one partition as they were read, and where in it they are."""
+"""Fetched: some records of one partition as they were read, and their offsets."""
 
 from __future__ import annotations
 
@@ -33,17 +33,17 @@ class Fetched:
         return pa.arange(self.offset, self.offset + self.data.num_rows) if self.gaps is None else self.gaps
 
     def offset_of(self, row: int) -> int:
-        """The offset of the record at this place."""
+        """The offset of the record in this row."""
         return self.offset + row if self.gaps is None else int(self.gaps[row].as_py())
 
     def row_at(self, offset: int) -> int:
-        """The place of the first record at or after an offset."""
+        """The row of the first record at or after an offset."""
         if self.gaps is None:
             return int(min(max(0, offset - self.offset), self.data.num_rows))
         return place_of(self.gaps, offset)
 
     def rows(self, first: int, count: int) -> Fetched:
-        """These records, from one place up to before another."""
+        """The records of `count` rows, from row `first` on."""
         data = self.data.slice(first, count)
         if self.gaps is None:
             return Fetched(self.partition, self.offset + first, data)
@@ -51,17 +51,17 @@ class Fetched:
         return Fetched(self.partition, int(gaps[0].as_py()) if len(gaps) else self.end, data, gaps)
 
     def between(self, start: int, end: int) -> Fetched:
-        """The records from one offset up to before another."""
+        """The records from `start` up to, but not including, `end`."""
         first = self.row_at(start)
         return self.rows(first, max(0, self.row_at(end) - first))
 
 
 def place_of(offsets: pa.Array[Any], offset: int) -> int:
-    """The place of the first of these rising offsets that is not below the wanted one, by binary search."""
+    """The index of the first of these rising offsets that is not below the wanted one, by binary search."""
     whole = memoryview(offsets.buffers()[1]).cast("B").cast("q")[offsets.offset : offsets.offset + len(offsets)]
     return bisect_left(whole, offset)
 
 
 def without_offsets(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """A batch of a compacted chunk without its last column, the offsets."""
+    """A compacted chunk's batch without its last column, the offsets."""
     return batch.remove_column(batch.num_columns - 1)

@@ -1,4 +1,4 @@
-"""Gaps: how far a reader gets with so many bytes, and whether compaction has removed records on the way, judged by
+"""Gaps: how far a reader gets with a number of bytes, and whether compaction has removed records there, judged by
 entries alone."""
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def _first_page(log: TopicLog, head: Head, start: Mapping[int, int]) -> Steps[in
 def _runs(
     log: TopicLog, page: Page, start: Mapping[int, int], until: Mapping[int, int]
 ) -> Steps[list[tuple[int, int, int]]]:
-    """Each run that still has bytes: (partition, the offset after it, bytes)."""
+    """Each run that still has bytes, as (partition, the offset after it, bytes)."""
     out, at = [], plus(page.base, {})
     for entry in page.entries:
         ends, here = plus(at, entry.counts), {q: at[q] for q in start}

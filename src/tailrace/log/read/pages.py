@@ -1,4 +1,4 @@
-"""Finding a page by its number, merged or not.
+"""Pages: finds a page by its number, merged or not.
 
 LOOK    newest page item with i <= page: it covers the page; head.first > page → retention removed it;
         else read again, since reads of several items may be torn; a lost page is `Damaged`

@@ -25,23 +25,24 @@ class PolledRecords:
     records: int = 0
     _limit: int = 0
     _next: int = 0
-    """The bytes of the batch that `has_room` was asked about: counting them takes long compared with a few records."""
+    """The bytes of the batch that `has_room` measured last: for a few records, measuring again would cost more than
+    reading."""
 
     def begin(self, runs: Sequence[PartitionRun]) -> bool:
         """Whether there is room for these runs of the next chunk, in their stored size; for the first chunk there
-        always is."""
+        always is room."""
         length, count = sum(run.length for run in runs), sum(run.count for run in runs)
         # as many bytes as the chunk has are taken anyway, when it is read
         self._limit = max(self.max_bytes, length)
         return not self.size or (self.size + length <= self.max_bytes and self.records + count <= self.max_records)
 
     def has_room(self, batch: pa.RecordBatch) -> bool:
-        """Whether there is room for a decoded batch of the chunk; for the first one there always is."""
+        """Whether there is room for a decoded batch of the chunk; for the first one there always is room."""
         self._next = int(batch.nbytes)
         return not self.fetched or self.size + self._next <= self._limit
 
     def add(self, some: Fetched) -> None:
-        """Add some records of the batch that there was room for."""
+        """Add records of a batch that there was room for."""
         self.fetched.append(some)
         self.size += self._next
         self.records += some.data.num_rows
@@ -64,13 +65,13 @@ class RunBatches:
         return next(self._rest) if batch is None else batch
 
     def put_back(self, batch: pa.RecordBatch) -> None:
-        """Give this batch first when the next one is asked for."""
+        """Put a batch back, so that it comes first next time."""
         self._back = batch
 
 
 @dataclass(slots=True)
 class PartlyReadChunk:
-    """A chunk of which a poll has taken only a part.  `data` has its bytes by partition.  The poll stopped in the run
+    """A chunk of which a poll has taken only part.  `data` has its bytes by partition.  The poll stopped in the run
     of `partition` at `position`; `left` are the batches of that run that it did not take, and `first` is the offset at
     which they begin."""
 
@@ -86,7 +87,7 @@ class PartlyReadChunk:
         return self.id == id and all(run.partition in self.data for run in runs)
 
     def rest(self, partition: int, position: int) -> tuple[int, RunBatches] | None:
-        """The batches that are left of a run, and the offset at which they begin; None if the poll stopped in another
+        """The remaining batches of a run, and the offset at which they begin; None if the poll stopped in another
         run."""
         if self.left is None or (partition, position) != (self.partition, self.position):
             return None

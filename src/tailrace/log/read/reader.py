@@ -1,7 +1,7 @@
 """Reading: from an offset, page by page, chunk by chunk, without ever skipping and without waiting on a writer.
 
-A reader keeps the page it is in.  A page it opens must begin at its position, else it seeks again; an object that is
-gone was merged or removed, so it reads the page again, and only if nothing changed there is it damage.
+A reader keeps the page it is in.  A page it opens must begin at its position, else it seeks again.  An object that is
+gone was probably merged or removed, so the reader reads the page again; if the page still refers to it, that is damage.
 """
 
 from __future__ import annotations
@@ -31,20 +31,20 @@ from tailrace.storage.tables import LAST
 
 _log = logging.getLogger("tailrace")
 SECONDS_UNTIL_MISSING_PAGE_IS_CHECKED = 1.0
-"""Seconds that a reader waits for a page that does not show, before a linearizable read checks whether the page is
+"""Seconds that a reader waits for a page to become visible, before a linearizable read checks whether the page is
 lost."""
 
 POLL_BYTES = 8 * 1024 * 1024
 
 
 class Reader:
-    """Follows some partitions of a topic from given offsets; `poll` gives the records that are there now.
+    """Follows some partitions of a topic from given offsets; `poll` returns the records available now.
 
     `positions` are the next offsets to read.  A position below the floor is an error that names the floor; with
     `from_floor` the reader starts there.  `until` has the offsets to stop before, if any.  `times` (milliseconds, both
     ends included): the reader skips runs without a record in that range.  `every`: partitions that the topic gets later
-    are read too.  `passed`: how many growths of the topic may be read past (None: all); a group's readers wait there
-    for each other.  `columns`: decode only these (None: all); with none, chunks are not even fetched."""
+    are read too.  `passed`: how many growths of the topic may be read past (None: all); the readers of a group wait for
+    each other at a growth.  `columns`: decode only these (None: all); with none, chunks are not even fetched."""
 
     def __init__(
         self,
@@ -106,7 +106,7 @@ class Reader:
                 yield from calls.pause(0)
 
     def _pass(self, lost: Sequence[Lost]) -> Steps[bool]:
-        """Go on behind lost offsets if they are quarantined, and log that; False if they are not."""
+        """Continue behind lost offsets if they are quarantined, and log that; False if they are not."""
         decided = (yield from covering(self.log, lost)) if lost else None
         for gone, one in zip(lost, decided or (), strict=False):
             q, end = gone.partition, min(gone.end, self.ends.get(gone.partition, 0))
@@ -142,8 +142,8 @@ class Reader:
                 )
 
     def _waited(self, began: float | None, head: Head, wanted: Iterable[int]) -> Steps[float | None]:
-        """When the reader began to wait for a page to show; if the page is lost, an operator may have quarantined the
-        loss."""
+        """When the reader began to wait for a page to become visible; if the page is lost, an operator may have
+        quarantined the loss."""
         at = yield from calls.now()
         if began is None or at - began <= SECONDS_UNTIL_MISSING_PAGE_IS_CHECKED:
             return at if began is None else began
@@ -157,12 +157,12 @@ class Reader:
         return at
 
     def _unread_part(self, lost: Iterable[Lost]) -> list[Lost]:
-        """The lost offsets that this reader has still to read."""
+        """The part of the lost offsets that this reader has not read past yet."""
         return [one for one in lost if self.positions.get(one.partition, one.end) < one.end]
 
     # -- pages
     def _open(self, head: Head, wanted: Iterable[int]) -> Steps[Page | None]:
-        """The lowest page that has something this reader wants; None if it does not show yet."""
+        """The lowest page that has something this reader wants; None if it is not visible yet."""
         older = [q for q in wanted if self.positions[q] < head.own.base.get(q, 0)]
         if not older:
             self._page = None
@@ -179,7 +179,7 @@ class Reader:
     def _following(self, page: Page, wanted: Iterable[int]) -> Steps[Page | None]:
         items, _ = yield from guard.read_range(heads.head_key(self.log.id).p, page.last + 1, LAST - 1, limit=1)
         found = Page.of(items[0]) if items else None
-        # the page between may have been merged into an older one, or not show yet: then seek
+        # the page between may have been merged into an older one, or may not be visible yet: then seek
         return found if found and all(found.base[q] <= self.positions[q] for q in wanted) else None
 
     def _seek(self, head: Head, wanted: Iterable[int]) -> Steps[Page | None]:
@@ -240,7 +240,7 @@ class Reader:
             raise named(error, self.log.name, lost_with(entry.runs, at)) from error
 
     def _wanted(self, entry: ChunkEntry, at: Mapping[int, int], here: dict[int, int]) -> list[PartitionRun]:
-        """The runs to read: not those of another time, nor those that compaction has emptied."""
+        """The runs to read: without those outside the wanted times and those that compaction has emptied."""
         out = []
         for run in entry.runs:
             q = run.partition
@@ -261,8 +261,8 @@ class Reader:
         here: dict[int, int],
         haul: PolledRecords,
     ) -> Steps[bool]:
-        """Read some runs, moving `here` over them.  False: there was no room for all of them, or they are gone and the
-        page should be read again."""
+        """Read some runs, and move `here` past them.  False: there was no room for all of them, or they are gone and
+        the page should be read again."""
         begun, self._begun = self._begun, None
         if (yield from self._entry_suffices(entry)):
             begun = None
@@ -349,7 +349,7 @@ class Reader:
             raise named(error, self.log.name, lost_with([run], {q: first})) from error
 
     def _cut(self, q: int, first: int, batch: pa.RecordBatch, here: dict[int, int]) -> Fetched | None:
-        """The rows from where this reader is up to where it stops; None if there are none."""
+        """The rows between the reader's position and the offset where it stops; None if there are none."""
         end = self._stops[q]
         skip = max(here[q] - first, 0)
         rows = min(batch.num_rows, end - first) - skip
@@ -357,7 +357,7 @@ class Reader:
         return Fetched(q, first + skip, batch.slice(skip, rows)) if rows > 0 else None
 
     def _cut_with_gaps(self, q: int, first: int, batch: pa.RecordBatch, here: dict[int, int]) -> Fetched | None:
-        """What `_cut` gives, for a compacted chunk, whose records store their offsets."""
+        """As `_cut`, for a compacted chunk, whose records store their offsets."""
         gaps = batch.column(batch.num_columns - 1)
         found = Fetched(q, gaps[0].as_py(), without_offsets(batch), gaps).between(here[q], self._stops[q])
         here[q] = max(here[q], min(int(gaps[-1].as_py()) + 1, self._stops[q]))

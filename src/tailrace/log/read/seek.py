@@ -24,7 +24,7 @@ TIMESTAMP = frozenset({"timestamp"})
 
 
 def seek(log: TopicLog, head: Head, partition: int, offset: int) -> Steps[Page | None]:
-    """The page that holds an offset, by binary search; None if it does not show (yet)."""
+    """The page that holds an offset, by binary search; None if it is not visible (yet)."""
     return (yield from _search(log, head, lambda page: page.base[partition] <= offset))
 
 
@@ -38,7 +38,7 @@ def pages_around(log: TopicLog, head: Head, timestamp: int) -> Steps[tuple[Page 
 
 def _search(log: TopicLog, head: Head, at_or_before: Callable[[Page], bool]) -> Steps[Page | None]:
     """The last page for which this holds, by binary search; it must hold for all pages up to that one, and for none
-    behind it."""
+    after it."""
     low, high, best = head.first, head.page - 1, None
     p = heads.head_key(log.id).p
     while low <= high:
@@ -60,7 +60,7 @@ def offset_at(log: TopicLog, partition: int, timestamp: int) -> Steps[int]:
     while True:
         try:
             return (yield from _offset_at(log, partition, timestamp))
-        except ObjectMissing as error:  # merged since its page was read; gone for good if a fresh page names it too
+        except ObjectMissing as error:  # merged since its page was read; gone for good if a fresh page still names it
             if error.name == missing:
                 raise Damaged(
                     f"{error.name} is gone, and with it records of partition {partition} of {log.name!r}; "
@@ -139,7 +139,7 @@ def _in_run(log: TopicLog, chunk: ChunkEntry, run: PartitionRun, timestamp: int,
 
 
 def _place_at(batches: Iterable[pa.RecordBatch], kind: int, timestamp: int, first: int) -> int | None:
-    """The offset of the first record at or after a time, in batches that begin with an offset."""
+    """The offset of the first record at or after a time, in batches that begin at offset `first`."""
     mark = pa.scalar(timestamp, pa.timestamp("ms", "UTC"))
     for batch in batches:
         index: int = pc.index(pc.greater_equal(batch.column(0), mark), True).as_py()

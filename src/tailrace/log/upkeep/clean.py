@@ -1,4 +1,4 @@
-"""Cleaning: removing bytes that nothing refers to.  No clock decides, a fence does.
+"""Cleaning: removes bytes that nothing refers to.  A fence, not a clock, decides which.
 
 CLEAN   g = the head's gen, raised by the run before; gc = g, confirmed: from now on no chunk put under a gen below g
         can be appended.  Read every reference; delete unreferenced chunks with a gen below g.  gen += 1.
@@ -31,7 +31,7 @@ class Cleaned(NamedTuple):
 
 
 def clean(log: TopicLog) -> Steps[Cleaned]:
-    """One run of cleaning; gives what it removed."""
+    """One run of cleaning; returns what it removed."""
     g = (yield from log.head()).gen
     if in_force("clean.no_fence"):
         yield from _fence(log, g)
@@ -49,7 +49,7 @@ def _fence(log: TopicLog, g: int) -> Steps[None]:
 
 
 def _next_gen(log: TopicLog, g: int) -> Steps[None]:
-    """Raise the gen; any cleaner that ends a run of this gen may do so."""
+    """Raise the gen; any cleaner that completes a run of this gen may do so."""
     yield from guard.attempt(Update(heads.head_key(log.id), (Add("gen", 1),), (Equals("gen", g),)))
 
 
@@ -76,7 +76,7 @@ def references(log: TopicLog) -> Steps[set[str]]:
 
 
 def _shows(log: TopicLog, number: int) -> Steps[None]:
-    """Wait for a page that does not show yet; `Damaged` if it is lost."""
+    """Wait for a page to become visible; `Damaged` if it is lost."""
     try:
         yield from look(log, number)
     except Damaged as error:
@@ -93,7 +93,7 @@ def _ids(log: TopicLog, page: Page) -> Steps[set[str]]:
 
 
 def _pages_below(log: TopicLog, page: int, first: int, ids: set[str]) -> Steps[int | None]:
-    """Collect the ids on the pages below this one; gives the number of a page that does not join, if there is one."""
+    """Collect the ids on the pages below this one; returns the number of a page that does not join, if there is one."""
     number = page - 1
     while number >= first:
         items, _ = yield from guard.read_range(heads.head_key(log.id).p, 0, number, descending=True, limit=1)

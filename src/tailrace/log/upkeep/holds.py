@@ -1,7 +1,7 @@
 """Holds: the holders that still need records of a topic, and so keep upkeep from removing them.
 
-    $Holds-<topic id>, 0    by[p, …]: the items that say so, as ordinary items of this table
-    p, partition            low: everything up to this offset may go, as far as this holder is concerned
+    $Holds-<topic id>, 0    by[p, …]: the hash keys of the holders' items
+    p, partition            low: this holder no longer needs anything up to this offset
 
 A holder without an item for a partition has acknowledged nothing there, and holds everything.  A pipeline's writers
 hold its commit log by their offsets, a queue's shards its messages.
@@ -17,7 +17,7 @@ from tailrace.storage.tables import LAST, Absent, Equals, Item, Key, Put, Set, U
 
 
 def holds_key(topic_id: str) -> Key:
-    """Where the holders of a topic are listed."""
+    """The key of the list of a topic's holders."""
     return Key(f"$Holds-{topic_id}")
 
 

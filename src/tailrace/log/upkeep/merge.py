@@ -1,4 +1,4 @@
-"""Merging: the small chunks of neighbouring pages become few large objects on one page.
+"""Merging: turns the small chunks of neighbouring pages into a few large objects on one page.
 
 MERGE   one transaction (at most 98 pages): check HEAD gc <= gen; put the first page (last, v + 1) if v as read; delete
 each other page if v as read.  A merged entry keeps the ids and counts of the chunks it replaced, except those behind
@@ -28,7 +28,7 @@ from tailrace.storage.calls import Steps
 from tailrace.storage.tables import LAST, Action, AtMost, Check, Delete, Equals, Put
 
 Told = Callable[[int], None]
-"""Called with the number of bytes written since the last call, often 0.  It may block, to hold a rate, or raise, to
+"""Called with the number of bytes written since the last call, often 0.  It may block, to keep to a rate, or raise, to
 stop."""
 
 
@@ -43,8 +43,8 @@ def merge_all(
     span: int | None = None,
     told: Told = unheard,
 ) -> Steps[int]:
-    """Merge whatever is worth it in all closed pages; gives by how many the pages became fewer.  `span`: merge only
-    pages whose times lie at most so many milliseconds apart, since retention keeps or removes a page as a whole."""
+    """Merge the closed pages that are worth it; returns by how many the pages became fewer.  `span`: merge only
+    pages whose times lie at most this many milliseconds apart, since retention keeps or removes a page as a whole."""
     before = after = 0
     merged = True
     while merged:  # the merged page may be worth merging with its neighbours
@@ -125,7 +125,7 @@ def _packed(
 
 
 def put_packed(log: TopicLog, head: Head, replaced: Sequence[ChunkEntry], chunk: Chunk) -> Steps[ChunkEntry]:
-    """Store a chunk that will replace others; gives its entry."""
+    """Store a chunk that will replace others; returns its entry."""
     entry = ChunkEntry(
         log.new_id(), False, head.gen, chunk.kind, chunk.runs, merge_plan.remembered(replaced, head.fence)
     )

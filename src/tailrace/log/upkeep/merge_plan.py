@@ -23,12 +23,12 @@ MAX_PAGES_PER_MERGE = 98
 MAX_ENTRY_BYTES_PER_MERGE = 1024 * 1024
 """Bytes of entries on the pages of one merge: a transaction has 4 MB."""
 MAX_REMEMBERED_ID_BYTES = 64 * 1024
-"""Bytes of ids that a merged page remembers: it is read with each seek."""
+"""Bytes of ids that a merged page keeps: every seek reads them."""
 MAX_OBJECTS_PER_MERGE = 4
-"""Objects that one merge makes, at most about."""
+"""About how many objects one merge makes at most."""
 
 Pack = tuple[ChunkEntry, ...]
-"""Neighbouring entries that become one; a single one stays as it is."""
+"""Neighbouring entries that become one; a single entry stays as it is."""
 
 
 def small(entry: ChunkEntry, size: int) -> bool:
@@ -72,10 +72,10 @@ def _worth(sizes: Sequence[int], size: int) -> bool:
 
 
 def kept_ids(entry: ChunkEntry, gc: int) -> tuple[tuple[str, tuple[tuple[int, int], ...]], ...]:
-    """What a merged entry remembers of this one: the ids and counts it stands for, "" for those behind the fence.
+    """What a merged entry keeps of this one: the ids and counts it stands for, "" for ids behind the fence.
 
-    No producer can append under such an id any more; a producer that still asks for its outcome learns that it is
-    gone."""
+    No producer can append under such an id any more; a producer that still asks for its outcome gets the answer that it
+    is gone."""
     made_of = entry.made_of or ((entry.id, tuple(entry.counts.items())),)
     if entry.gen >= gc:
         return made_of
@@ -83,7 +83,7 @@ def kept_ids(entry: ChunkEntry, gc: int) -> tuple[tuple[str, tuple[tuple[int, in
 
 
 def remembered(entries: Sequence[ChunkEntry], gc: int) -> tuple[tuple[str, tuple[tuple[int, int], ...]], ...]:
-    """What merged entries remember of these neighbours; neighbours whose ids are forgotten become one."""
+    """What merged entries keep of these neighbours; those whose ids are forgotten become one."""
     out: list[tuple[str, tuple[tuple[int, int], ...]]] = []
     for entry in entries:
         for id, counts in kept_ids(entry, gc):
@@ -95,7 +95,7 @@ def remembered(entries: Sequence[ChunkEntry], gc: int) -> tuple[tuple[str, tuple
 
 
 def id_bytes(page: Page, gc: int) -> int:
-    """About how many bytes of ids a merged page remembers of this one."""
+    """About how many bytes of ids a merged page keeps of this one."""
     return sum(30 + 7 * len(counts) for entry in page.entries for id, counts in kept_ids(entry, gc) if id)
 
 
@@ -104,7 +104,7 @@ def _sum(a: dict[int, int], b: dict[int, int]) -> dict[int, int]:
 
 
 class MergeWindow:
-    """Neighbouring pages that may be merged together, as one walks over them from the oldest on."""
+    """Collects neighbouring pages that may be merged together, during a walk from the oldest on."""
 
     def __init__(self, size: int = MERGED_OBJECT_BYTES, gc: int = 0, span: int | None = None) -> None:
         self._size, self._gc, self._span = size, gc, span
@@ -112,7 +112,7 @@ class MergeWindow:
         self._bytes = self._items = self._ids = 0
 
     def add(self, page: Page) -> Iterator[list[Page]]:
-        """Take the next page; gives the groups before it that are to be merged."""
+        """Take the next page; returns the groups before it that are to be merged."""
         settled = not any(small(entry, self._size) for entry in page.entries)
         bytes = sum(entry.size for entry in page.entries if small(entry, self._size))
         items = sum(map(len, page.packed))
@@ -131,14 +131,14 @@ class MergeWindow:
             self._bytes, self._items, self._ids = self._bytes + bytes, self._items + items, self._ids + ids
 
     def _too_long(self, page: Page) -> bool:
-        """Whether the times of these pages would lie further apart than is allowed."""
+        """Whether, with this page, the pages' times would lie further apart than is allowed."""
         if self._span is None or not self._pages:
             return False
         runs = [run for p in (*self._pages, page) for entry in p.entries for run in entry.runs if run.length]
         return max(r.latest for r in runs) - min(r.latest - r.span for r in runs) > self._span if runs else False
 
     def close(self) -> Iterator[list[Page]]:
-        """End the group, because the next page does not join it; gives the group if it is to be merged."""
+        """End the group, because the next page does not join it; returns the group if it is to be merged."""
         pages, self._pages = self._pages, []
         self._bytes = self._items = self._ids = 0
         for start in range(len(pages)):

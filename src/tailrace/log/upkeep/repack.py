@@ -1,6 +1,6 @@
 """Repacking: makes one chunk of the records of some neighbouring chunks.
 
-Large runs are taken over byte by byte, small ones are decoded and written as larger record batches.  So packing costs
+Large runs are copied as they are, small ones are decoded and written as larger record batches.  So packing costs
 little more than copying, and the result is read as fast as a chunk that was large from the beginning.
 """
 
@@ -41,7 +41,7 @@ from tailrace.storage.calls import Steps
 from tailrace.storage.objects import Bytes
 
 LARGE_BYTES, LARGE_ROWS = 64 * 1024, 4096
-"""Bytes or rows of a run above which it is taken over as it is."""
+"""Bytes or rows of a run above which it is copied as it is."""
 BYTES_PER_WRITE = 8 * 1024 * 1024
 """Bytes of decoded records that are collected before they are written."""
 
@@ -50,7 +50,7 @@ OFFSET: pa.Field[Any] = pa.field("offset", pa.int64(), nullable=False)
 
 @dataclass(frozen=True, slots=True)
 class RunToPack:
-    """One run of a chunk that is to be packed, its bytes, and the offset at which it begins."""
+    """One run of a chunk to be packed, its bytes, and the offset at which it begins."""
 
     kind: int
     run: PartitionRun
@@ -60,7 +60,7 @@ class RunToPack:
 
     @property
     def large(self) -> bool:
-        """Whether it is read fast enough as it is."""
+        """Whether the run is large enough to be copied as it is."""
         return self.run.length >= LARGE_BYTES or self.run.count >= LARGE_ROWS
 
     def batches(self, columns: frozenset[str] | None = None) -> Iterator[pa.RecordBatch]:
@@ -123,13 +123,13 @@ class RunWriter:
         self._kind, self._compression = kind, compression
         self.parts: list[Bytes] = []
         self.count = 0
-        """How many offsets the run stands for, those of records that compaction has removed included."""
+        """How many offsets the run stands for, including those of records that compaction has removed."""
         self._waiting: list[pa.RecordBatch] = []
         self._rows = self._size = 0
         self._times: list[tuple[int, int]] = []
 
     def take_over(self, piece: RunToPack) -> None:
-        """Take over all records of a piece as they are."""
+        """Copy all records of a piece as they are."""
         self.count += piece.run.count
         if not piece.run.length:
             return
@@ -215,6 +215,6 @@ def _joined(batches: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
     try:
         joined: list[pa.RecordBatch] = pa.Table.from_batches(batches).combine_chunks().to_batches(BATCH_ROWS)
     except (pa.ArrowNotImplementedError, pa.ArrowInvalid):
-        # dictionaries that need wider indices together, and types that an older Arrow cannot join
+        # dictionaries whose union needs wider indices, and types that an older Arrow cannot join
         return batches
     return joined

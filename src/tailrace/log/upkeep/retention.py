@@ -1,9 +1,10 @@
-"""Retention: the floor rises, then whole pages below it go.
+"""Retention: raises the floor, then removes the pages wholly below it.
 
 FLOOR   floor[q] = f if it is lower, confirmed; then, oldest page first and only if wholly below the floors, one
         transaction: HEAD first = last + 1 if first = the page's; delete the page if v as read; then its bytes.
 
-A page is kept or removed as a whole: by time, once its latest record is old; by bytes, while enough is left without it.
+A page is removed only as a whole: by time, once its latest record is old enough; by bytes, while enough is left without
+it.
 """
 
 from __future__ import annotations
@@ -27,7 +28,8 @@ from tailrace.storage.tables import LAST, Delete, Equals, Less, Set, Update
 
 @dataclass(frozen=True, slots=True)
 class RetentionRule:
-    """What retention keeps: records since a time (milliseconds), so many bytes, and whatever a holder still needs."""
+    """What retention keeps: records since a time (milliseconds), a number of bytes, and whatever a holder still
+    needs."""
 
     since: int | None = None
     bytes: int | None = None
@@ -35,21 +37,21 @@ class RetentionRule:
     """The first offset of each partition that a holder still needs; None: there is no holder."""
 
     def may_go(self, page: Page, left: int) -> bool:
-        """Whether the oldest page may be removed, if so many bytes are left without it."""
+        """Whether the oldest page may be removed, given how many bytes are left without it."""
         if self.holds(page):
             return False
         old = self.since is not None and page.latest < self.since
         return old or (self.bytes is not None and left >= self.bytes)
 
     def holds(self, page: Page) -> bool:
-        """Whether a holder still needs some of a page."""
+        """Whether a holder still needs part of a page."""
         if self.held is None or not in_force("upkeep.held"):
             return False
         return any(end > self.held.get(q, 0) for q, end in page.end.items())
 
 
 def retain(log: TopicLog, keep: RetentionRule) -> Steps[tuple[int, int]]:
-    """Remove the oldest pages that need not be kept; gives how many records and bytes that were."""
+    """Remove the oldest pages that need not be kept; returns how many records and bytes they had."""
     if keep.since is None and keep.bytes is None:
         return 0, 0
     left = (yield from stored_bytes(log)) if keep.bytes is not None else 0
@@ -82,7 +84,7 @@ def stored_bytes(log: TopicLog) -> Steps[int]:
 
 
 def page_bytes(log: TopicLog, page: Page) -> Steps[int]:
-    """The bytes of the records on a page; those in a manifest's chunks count as long as its list can be read."""
+    """The bytes of the records on a page; the chunks of a manifest count only if its list can be read."""
     total = 0
     for entry in page.entries:
         try:
@@ -93,7 +95,7 @@ def page_bytes(log: TopicLog, page: Page) -> Steps[int]:
 
 
 def raise_floor(log: TopicLog, floors: Mapping[int, int]) -> Steps[Head]:
-    """Raise the floor to these offsets where it is lower, never beyond the end; gives the head that shows it."""
+    """Raise the floor to these offsets where it is lower, never beyond the end; returns the head that shows it."""
     while True:
         head = yield from log.head()
         lower = {q: min(f, head.next[q]) for q, f in floors.items() if head.floor[q] < min(f, head.next[q])}
@@ -106,7 +108,7 @@ def raise_floor(log: TopicLog, floors: Mapping[int, int]) -> Steps[Head]:
 
 
 def drop_pages(log: TopicLog) -> Steps[int]:
-    """Remove the oldest pages while they are wholly below the floors; gives how many."""
+    """Remove the oldest pages while they are wholly below the floors; returns how many."""
     removed = 0
     while True:
         head = yield from log.head()

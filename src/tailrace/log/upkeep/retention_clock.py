@@ -30,7 +30,7 @@ MAX_STEP_MS = DAY_MS
 
 
 def clock_key(topic_id: str) -> Key:
-    """Where a topic's time is kept."""
+    """The key of the item with a topic's time."""
     return Key(f"$Upkeep-{topic_id}", 1)
 
 
@@ -58,7 +58,7 @@ def reached(time: int, stamps: Iterable[int]) -> int:
 
 
 def time_of(log: TopicLog, topic: Described, wall: int) -> Steps[int]:
-    """The time by which this upkeep removes, in milliseconds since 1970; noted for the next one.
+    """The time by which this upkeep removes records, in milliseconds since 1970; stored for the next upkeep.
 
     Only one upkeep runs at a time; a note that gets lost makes the next one count from the note before it."""
     head = yield from log.head()

@@ -1,6 +1,6 @@
 """Scheduler: runs upkeep over the topics of a home, one at a time, in one process at a time, no faster than its rate.
 
-$Lease-upkeep the process that runs it now
+$Lease-upkeep    the process that runs it now
 """
 
 from __future__ import annotations
@@ -52,8 +52,8 @@ class HomeUpkeep:
         return self._store.forked
 
     def run(self, topics: Iterable[str] = (), *, wait: float = 1.5 * TTL) -> list[UpkeepResult]:
-        """Upkeep of these topics, or of all; `Busy` if another process is still at it after `wait` seconds.  An error
-        with one topic is noted, and upkeep goes on with the next."""
+        """Upkeep of these topics, or of all; `Busy` if another process is still running it after `wait` seconds.  An
+        error with one topic is noted, and upkeep goes on with the next."""
         with Lease(self._store, LEASE, wall=self._wall) as lease:
             if not lease.acquire(wait):
                 raise Busy(f"upkeep of this home is under way already, {self._holder()}; wait for it, or stop it")
@@ -65,7 +65,7 @@ class HomeUpkeep:
             return [self._tend(lease, name, named) for name in names if not self._stopped.is_set()]
 
     def stop(self) -> None:
-        """Stop after the topic, or the object, that is being worked on."""
+        """Stop after the topic or object in progress."""
         self._stopped.set()
 
     def _holder(self) -> str:
@@ -151,7 +151,7 @@ class BackgroundUpkeep:
                 _log.warning("upkeep failed and is tried again in %.0f s: %s", self._every, error)
 
     def stop(self) -> None:
-        """Stop upkeep; returns when the topic under way is done.  In a forked child this does nothing: the parent's
+        """Stop upkeep; returns when the topic in progress is done.  In a forked child this does nothing: the parent's
         thread goes on."""
         if self._upkeep.forked:
             return

@@ -1,8 +1,8 @@
-"""Upkeep of a topic's history, while readers read it.
+"""Topic upkeep: all of a topic's upkeep in order, while readers read it.
 
-In this order: retention removes the oldest pages, compaction all but the newest record of each key, merging makes few
-large objects of many small ones, cleaning removes bytes that nothing refers to any more.  Each consists of guarded
-writes, so upkeep can be cut off anywhere, and two at the same time do no harm.
+First retention removes the oldest pages, then compaction all but the newest record of each key; then merging makes a
+few large objects of many small ones, and cleaning removes bytes that nothing refers to any more.  Each consists of
+guarded writes, so upkeep can be interrupted anywhere, and two upkeeps at the same time do no harm.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class UpkeepResult:
     cleaned_chunks: int = 0
     cleaned_bytes: int = 0
     clock_ahead_ms: int = 0
-    """How far this host's clock is ahead of the time that retention and compaction went by."""
+    """How far this host's clock is ahead of the time that retention and compaction used."""
     seconds: float = 0.0
     error: str | None = None
     """Why upkeep could not be finished."""
@@ -65,8 +65,8 @@ def tend(
     held: Mapping[int, int] | None = None,
     told: Told = unheard,
 ) -> Steps[None]:
-    """Run upkeep of a topic, at this time in milliseconds since 1970; `done` gets what was done so far.  `held`: the
-    first offset of each partition that a holder still needs; nothing from there on is removed."""
+    """Run upkeep of a topic, at this time in milliseconds since 1970; `done` records what has been done so far.
+    `held`: the first offset of each partition that a holder still needs; nothing from there on is removed."""
 
     def wrote(bytes: int) -> None:
         done.written_bytes += bytes
@@ -96,7 +96,7 @@ def object_size(settings: TopicSettings) -> int:
 
 
 def compacting(settings: TopicSettings, wall: int, held: Mapping[int, int] | None) -> CompactionSettings:
-    """How a topic is to be compacted now."""
+    """How a topic is to be compacted at this time."""
     delay = settings.tombstone_ms
     return CompactionSettings(
         settings.compact_by, wall - delay, delay, held, settings.compression, object_size(settings)

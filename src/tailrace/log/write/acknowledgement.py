@@ -1,4 +1,5 @@
-"""Batches of records and their acknowledgements.  Acknowledgements are light, because each record has one."""
+"""Acknowledgements: batches of records, and what a sender gets for each record.  They are light, because each record
+has one."""
 
 from __future__ import annotations
 
@@ -75,7 +76,7 @@ class CommitBatch:
         """Whether a sender waits for it."""
         self.appended: Appended | None = None
         self.moved: dict[int, list[tuple[int, int]]] | None = None
-        """Where each record of a partition went instead, and its place there, if the topic had grown meanwhile."""
+        """If the topic had grown meanwhile: the partition that each record went to instead, and its place there."""
         self.error: Exception | None = None
         self._trace: TracebackType | None = None
         self._losses_seen: dict[object, int] = {}
@@ -110,7 +111,7 @@ class CommitBatch:
             self._waiting.pop().turn.release()
 
     def settle(self, timeout: float | None = None) -> bool:
-        """Block until the batch is committed or has failed; gives whether that was in time."""
+        """Block until the batch is committed or has failed; returns whether that was in time."""
         self.waited = True
         while not self._finished:
             if self.lead is not None:
@@ -131,7 +132,7 @@ class CommitBatch:
                 self._wake()
 
     def call(self) -> bool:
-        """Wake one of the waiting threads to commit the batch; gives whether one could be woken."""
+        """Wake one of the waiting threads to commit the batch; returns whether one could be woken."""
         for waiter in self._waiting:
             with suppress(ValueError):  # another thread has just woken it, or it has stopped waiting
                 if waiter.leads:
@@ -141,7 +142,7 @@ class CommitBatch:
         return False
 
     def wait(self, timeout: float | None = None) -> Appended:
-        """Block until the batch is committed; raises why it could not be."""
+        """Block until the batch is committed; raises the error that prevented it."""
         if not self.settle(timeout):
             raise TimedOut(
                 f"records sent to {self.topic!r} are not yet acknowledged after {timeout} s; they still may be"
@@ -196,7 +197,7 @@ class CommitBatch:
 
 
 def unsettled(topic: str, records: int) -> OutcomeUnknown:
-    """The error of a producer that is closed before every record was committed or had failed."""
+    """The error of a producer that is closed before each of its records was committed or had failed."""
     return OutcomeUnknown(
         f"this producer of {topic!r} has ended, and {records} of the records it took may or may not be stored; "
         "read the topic before you send them again"
@@ -210,7 +211,7 @@ class Ack(msgspec.Struct, gc=False):
     row: int
 
     def result(self, timeout: float | None = None) -> int:
-        """The record's offset, once it is durable; raises why it could not be stored."""
+        """The record's offset, once it is durable; raises the error if it could not be stored."""
         try:
             self.batch.wait(timeout)
         except Exception:
@@ -241,7 +242,7 @@ class BatchAck:
         self.parts: list[tuple[CommitBatch, int, int, int]] = []
 
     def result(self, timeout: float | None = None) -> list[OffsetSpan]:
-        """Where the records are, once all are durable; raises why one could not be stored."""
+        """Where the records are, once all are durable; raises the error if one could not be stored."""
         out = []
         for batch, partition, rank, count in self.parts:
             try:

@@ -1,11 +1,11 @@
 """Appending: bytes first, then one guarded write of the head.  The protocol of tests/model, step by step.
 
     put      the chunk under a name never used before; nothing refers to it yet (placement.py)
-    APPEND   one update of the head makes it true, and answers the offsets
+    APPEND   one update of the head refers to it, and answers the offsets
     LOOK     after a missing answer: did it happen, on which offsets, can it still? (lookup.py)
 
-An append is exact through its chunk's id: the id is in the head or on the page that the attempt was sent to, or it can
-never land.  An append with a guard item is in guarded_append.py.
+The chunk's id makes an append exact: either the id is in the head or on the page that the attempt was sent to, or the
+append can never land.  An append with a guard item is in guarded_append.py.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ from tailrace.storage.tables import Action, Item
 
 @dataclass(frozen=True, slots=True)
 class Appended:
-    """Where a chunk's records are: the first offset of each partition (None: committed, but its page is gone)."""
+    """Where a chunk's records are: the first offset of each partition (None: committed, but the page is gone)."""
 
     offsets: Mapping[int, int] | None
     counts: Mapping[int, int]
     partitions: int = 0
-    """How many partitions its records were spread over, if that is known."""
+    """How many partitions its records were assigned to, if that is known."""
 
 
 def commit(
@@ -103,8 +103,8 @@ def _commit(placed: list[Placed], patience: float, others: FurtherWrites | None 
 
 
 def _sent_before(placed: Sequence[Placed]) -> Steps[list[Appended] | None]:
-    """Find out what became of an attempt whose thread was interrupted; until that is known no other attempt may
-    begin."""
+    """Find out what became of an attempt whose thread was interrupted; no other attempt may begin before that is
+    known."""
     if all(p.attempt.sent is None for p in placed):
         return None
     for p in placed:
@@ -120,8 +120,8 @@ def _sent_before(placed: Sequence[Placed]) -> Steps[list[Appended] | None]:
 def _offsets(
     placed: Sequence[Placed], pages: Sequence[int], actions: Sequence[list[Action]], items: Sequence[Item | None] | None
 ) -> Steps[list[Appended]]:
-    """The result of an append that happened: from the answer, or where the table gives none, from the page that each
-    chunk was sent to."""
+    """The result of an append that happened: from the answer, or, where the table does not give it, from the page that
+    each chunk was sent to."""
     out, at = [], 0
     for p, page, acts in zip(placed, pages, actions, strict=True):
         if items is None:
@@ -134,7 +134,7 @@ def _offsets(
 
 
 def _located(p: Placed, pages: Iterable[int]) -> Steps[Appended]:
-    """The offsets of a chunk that is certainly in the log; a plain read may not show it yet."""
+    """The offsets of a chunk that is certainly in the log, although a plain read may not show it yet."""
     while True:
         head = yield from p.log.head()
         for was, sent_to in (p, pages), *p.attempt.former:

@@ -33,8 +33,8 @@ from tailrace.storage.calls import Store
 
 
 class AsyncBatch(CommitBatch):
-    """Records that are committed together.  `settled` is set when they are committed or have failed, `hurried` when a
-    task begins to wait for them."""
+    """Records that are committed together.  The event `settled` is set when they are committed or have failed,
+    `hurried` when a task begins to wait for them."""
 
     __slots__ = ("hurried", "settled")
 
@@ -112,8 +112,8 @@ class AsyncProducer:
         forks.watch(self)
 
     def left_behind(self) -> None:
-        """Fail everything that is not settled: this is a forked child's copy, and the parent commits the records."""
-        self._room, self._work = asyncio.Event(), asyncio.Event()  # those before may belong to the parent's loop
+        """Fails everything that is not settled: this is a forked child's copy, and the parent commits the records."""
+        self._room, self._work = asyncio.Event(), asyncio.Event()  # the former ones may belong to the parent's loop
         refusal = forks.refusal()
         self._group.refuse(refusal)
         self._group.fail(refusal, time.monotonic())
@@ -195,7 +195,7 @@ class AsyncProducer:
             unreported[0].wait()
 
     async def close(self) -> None:
-        """Flush, and stop.  Raises what a flush would raise, and whenever anything that was sent is not settled."""
+        """Flush, and stop.  Raises what a flush would raise, and an error if anything that was sent is not settled."""
         self._group.close(time.monotonic())
         self._work.set()
         self._room.set()

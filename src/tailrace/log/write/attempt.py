@@ -1,7 +1,8 @@
-"""One attempt to append: the writes it sends, what its refusal shows, and what makes the next attempt possible.
+"""Attempt: the writes that one attempt to append sends, what its refusal shows, and what makes the next attempt
+possible.
 
 ROLL     a writer that meets a full head closes its page
-GROW     a roll that added partitions; chunks that were spread over fewer are spread again, under another name
+GROW     a roll that added partitions; chunks made for fewer partitions are made again, under another name
 """
 
 from __future__ import annotations
@@ -60,12 +61,13 @@ def plan(placed: Sequence[Placed]) -> Steps[tuple[list[int], list[list[Action]]]
 
 
 def has_grown(p: Placed) -> bool:
-    """Whether the topic has more partitions than the records were spread over; then they must be spread again."""
+    """Whether the topic has more partitions than when the records were assigned to them; then they must be assigned
+    again."""
     return p.attempt.head is not None and 0 < p.partitions < p.attempt.head.partitions and in_force("grow.partitions")
 
 
 def see_heads(placed: Sequence[Placed], actions: Sequence[list[Action]], outcome: guard.Outcome) -> Steps[None]:
-    """Take the newest heads: the one that came with the refusal, the others by reading them."""
+    """Update the heads: one from the item that came with the refusal, the others by reading them."""
     at = 0
     for p, acts in zip(placed, actions, strict=True):
         if isinstance(outcome, Refused) and outcome.index == at and outcome.item is not None:
@@ -87,8 +89,7 @@ def wait_for_answer(log: TopicLog, began: float | None, patience: float) -> Step
 
 
 def prepare(placed: list[Placed]) -> Steps[None]:
-    """Make the next attempt possible: give the chunks other names if they are behind the fence, and roll a full
-    head."""
+    """Make the next attempt possible: give the chunks new names if they are behind the fence, and roll a full head."""
     first = placed[0]
     assert first.attempt.head is not None
     if first.attempt.head.fence > first.gen or all(page < first.attempt.head.page for page in first.attempt.doubts):
@@ -107,7 +108,7 @@ def prepare(placed: list[Placed]) -> Steps[None]:
 
 
 def _taken(p: Placed) -> Steps[bool]:
-    """Whether another chunk's item has this one's key, because their ids end alike."""
+    """Whether another chunk's item already has this chunk's key, because their ids end alike."""
     for entry in p.entries:
         if entry.id in p.data:
             stored = yield from guard.read(heads.chunk_key(p.log.id, entry.gen, entry.id))
@@ -117,7 +118,7 @@ def _taken(p: Placed) -> Steps[bool]:
 
 
 def roll(log: TopicLog, head: Head) -> Steps[Head]:
-    """ROLL a full head; gives the newest head, whether this writer or another one rolled it."""
+    """ROLL a full head; returns the newest head, no matter which writer rolled it."""
     outcome = yield from guard.attempt(*heads.roll(log.id, head))
     if isinstance(outcome, Refused) and outcome.index == 1 and outcome.item is not None:
         return log.saw(outcome.item)

@@ -21,10 +21,11 @@ from tailrace.log.write.repartition import destinations
 Headers: TypeAlias = Mapping[str, bytes] | Sequence[tuple[str, bytes]]
 
 MAX_ROWS_SORTED_IN_PYTHON = 64
-"""The most loose rows that Python sorts faster than Arrow."""
+"""Up to this many loose rows Python sorts faster than Arrow."""
 
 KEYLESS_BYTES_PER_PARTITION = 64 * 1024
-"""Bytes of a batch without keys that go to one partition: spread over several, they would not be read faster."""
+"""Bytes of a batch without keys that go to one partition: spread over several partitions, they would not be read
+faster."""
 
 RECORD_OVERHEAD_BYTES = 24
 """Bytes counted for a record besides its key and value."""
@@ -63,7 +64,7 @@ class Bin:
         self.size += size
 
     def settle(self) -> None:
-        """Make the rows so far into a record batch."""
+        """Turn the rows so far into a record batch."""
         if not self.keys:
             return
         rows = range(len(self.keys))
@@ -76,7 +77,8 @@ class Bin:
 
 
 class Segment:
-    """Rows that were placed together, and where each went. Their ranks are computed when first asked for."""
+    """Rows that were assigned to partitions together, and where each went. Their ranks are computed when first asked
+    for."""
 
     __slots__ = ("_ranks", "before", "start", "where")
 
@@ -93,14 +95,14 @@ class Segment:
                 rank = next_rank.get(q, 0)
                 ranks.append((q, rank))
                 next_rank[q] = rank + 1
-            self._ranks = ranks  # whole: other threads ask at the same time
+            self._ranks = ranks  # complete when assigned: other threads ask at the same time
         return self._ranks[row - self.start]
 
 
 class Buffer:
     """Records of a topic until they become one chunk.  Most records have a key and nothing special: they wait as loose
-    rows, and are hashed and sorted into partitions together, which takes a fraction of the time of doing so one by
-    one."""
+    rows, and are hashed and sorted into partitions together, which takes a fraction of the time that one by one would
+    take."""
 
     __slots__ = (
         "_batched",
@@ -139,7 +141,7 @@ class Buffer:
         attributes: int = 0,
         partition: int | None = None,
     ) -> int:
-        """Add one record; gives its row number, for `place`."""
+        """Add one record; returns its row number, for `place`."""
         row = self.rows
         if key.__class__ is value.__class__ is bytes and not headers and not attributes and partition is None:
             size = len(key) + len(value)
@@ -196,7 +198,7 @@ class Buffer:
         stamp: int,
         attributes: Sequence[int],
     ) -> range:
-        """Add many records with one timestamp, which the caller has checked; gives their row numbers, for `place`.
+        """Add many records with one timestamp, which the caller has checked; returns their row numbers, for `place`.
 
         Records without a key go to the partitions in turn.  All become one sorted batch, and slices of it: `add` for
         each record would cost five times as much."""
@@ -234,7 +236,7 @@ class Buffer:
         self._keys, self._values, self._stamps = [], [], []
 
     def _add_few(self, where: Sequence[int]) -> None:
-        """Sort a few rows before they become Arrow, and slice them after: so only one batch is made."""
+        """Sort a few rows before they become Arrow and slice them afterwards, so that only one batch is made."""
         order = sorted(range(len(where)), key=where.__getitem__) if len(where) > 1 else [0]
         keys, values = [self._keys[i] for i in order], [self._values[i] for i in order]
         batch = batch_of(keys, values, [self._stamps[i] for i in order])
@@ -272,7 +274,7 @@ class Buffer:
         return self.segments[at].place(row)
 
     def add_batch(self, batch: pa.RecordBatch, partition: int | None = None) -> list[tuple[int, int, int]]:
-        """Add the records of a batch made by `rows`; gives (partition, place, count) for each partition that got
+        """Add the records of a batch made by `rows`; returns (partition, place, count) for each partition that got
         some."""
         self.settle()
         placed = []
@@ -303,7 +305,8 @@ class Buffer:
         return by_partition(batch, where)
 
     def _roomy(self, size: int) -> list[int]:
-        """The partitions for so many bytes without a key: few bytes stay together, many are spread over all."""
+        """The partitions for this many bytes without a key: few bytes stay together, many are spread over all
+        partitions."""
         sizes = {q: bin.size for q, bin in self.bins.items()}
         order = sorted(range(self.partitions), key=lambda q: (sizes.get(q, 0), (q - self.first) % self.partitions))
         return order[: max(1, min(self.partitions, size // KEYLESS_BYTES_PER_PARTITION))]
@@ -319,7 +322,7 @@ class Buffer:
         return min(range(self.partitions), key=lambda q: (sizes.get(q, 0), (q - self.first) % self.partitions))
 
     def destinations(self, partitions: int) -> dict[int, list[tuple[int, int]]]:
-        """Where its records belong among another number of partitions; see `repartition`."""
+        """Where its records belong with another number of partitions; see `repartition`."""
         for bin in self.bins.values():
             bin.settle()
         return destinations({q: bin.batches for q, bin in self.bins.items()}, self.pinned, partitions)

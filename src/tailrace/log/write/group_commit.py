@@ -3,7 +3,7 @@
 A pure state machine without threads, event loop, clock or storage.  `Producer` drives it from threads, under its lock,
 `AsyncProducer` from one task.  A sender adds to the `open` batch.  The driver asks for the `next_step` and carries it
 out: it puts the bytes of a batch, commits the oldest batch in flight, or waits.  It reports each answer with `settled`,
-or with `fail`, which fails everything sent so far: a later chunk must not be in the log where an earlier one is not.
+or with `fail`, which fails everything sent so far: no chunk may be in the log if an earlier one is not.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ MAX_LOST_BATCHES = 1000
 
 
 class GroupSettings(NamedTuple):
-    """How a producer groups records: `linger` is how long a commit waits for company, `max_bytes` bounds what is
-    buffered and in flight, `max_puts` how many chunks are put at the same time."""
+    """How a producer groups records: `linger` is how long a commit waits for further records, `max_bytes` bounds what
+    is buffered and in flight, `max_puts` how many chunks are put at the same time."""
 
     linger: Linger | None = None
     max_bytes: int = 64 * 1024 * 1024
@@ -36,7 +36,8 @@ DEFAULTS = GroupSettings()
 
 
 class Flight(Generic[B, P]):
-    """A batch between its last record and its acknowledgement, and the driver's `put` of its bytes, once it began."""
+    """A batch between its last record and its acknowledgement, and the driver's `put` of its bytes once that has
+    begun."""
 
     __slots__ = ("batch", "put")
 
@@ -58,7 +59,7 @@ class CommitOldest(NamedTuple, Generic[B, P]):
 
 
 class WaitForWork(NamedTuple):
-    """The driver waits for work, at most for so many seconds (None: for as long as it takes)."""
+    """The driver waits for work, at most for `seconds` (None: for as long as it takes)."""
 
     seconds: float | None
 
@@ -104,7 +105,7 @@ class GroupCommit(Generic[B, P]):
         self.outstanding = 0
         """Bytes of all records that are neither committed nor failed."""
         self.limit = settings.max_bytes
-        """A sender waits while as many bytes are outstanding; 0 once the producer takes nothing more."""
+        """A sender waits while this many bytes are outstanding; 0 once the producer takes nothing more."""
         self.closing = False
         self.failed: Exception | None = None
         """Why the producer takes nothing more."""
@@ -113,12 +114,12 @@ class GroupCommit(Generic[B, P]):
 
     # -- taking records
     def took(self, size: int) -> bool:
-        """Count bytes that were added to the open batch; gives whether it is full now."""
+        """Count bytes that were added to the open batch; returns whether it is full now."""
         self.outstanding += size
         return self.open.buffer.size >= CHUNK_BYTES
 
     def has_room(self, now: float) -> bool:
-        """Whether a sender may add records; if it has to wait, what is buffered lingers no longer.  `Closed` if the
+        """Whether a sender may add records; if it has to wait, the buffered records linger no longer.  `Closed` if the
         producer takes nothing more."""
         if self.failed is not None:
             raise Closed(f"this producer of {self._topic!r} has failed: {self.failed}") from self.failed
@@ -131,14 +132,14 @@ class GroupCommit(Generic[B, P]):
         return False
 
     def seal(self, now: float) -> None:
-        """Let the open batch take no more records, if it has any; the next one takes them."""
+        """Close the open batch to further records, if it has any; the next batch takes them."""
         if self.open.buffer.count:
             self.linger.gathered(self.open.buffer.size, now)
             self.full.append(self.open)
             self.open = self._new_batch()
 
     def close(self, now: float) -> None:
-        """Take nothing more, and commit what is there."""
+        """Take nothing more, and commit what is buffered."""
         self.seal(now)
         self.closing, self.limit = True, 0
 
@@ -172,7 +173,7 @@ class GroupCommit(Generic[B, P]):
         return self.in_flight[-1]
 
     def _seconds_to_linger(self, now: float) -> float | None:
-        """Seconds until what is buffered should be committed; None if nothing is."""
+        """Seconds until the buffered records should be committed; None if there are none."""
         if not self.open.buffer.count:
             return None
         if not self.linger.seconds:

@@ -1,7 +1,7 @@
-"""Guarded appends, of named producers, pipelines' readers and numbered writers.
+"""Guarded appends: those of named producers, pipelines' readers and numbered writers.
 
-Each of them has an item of its own.  It is written in the same transaction as the append, and it alone says whether the
-append happened."""
+Each of these has an item of its own.  The transaction that appends also writes this item, and the item alone says
+whether the append happened."""
 
 from __future__ import annotations
 

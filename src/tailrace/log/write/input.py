@@ -1,4 +1,5 @@
-"""Input: records as callers pass them, Arrow tables and batches or (key, value) pairs; checked, and cut into pieces."""
+"""Input: checks the records that callers pass, Arrow tables and batches or (key, value) pairs, and cuts them into
+pieces."""
 
 from __future__ import annotations
 

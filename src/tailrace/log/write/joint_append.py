@@ -1,7 +1,7 @@
 """Joint append: chunks that other processes have stored, and chunks that are not stored yet, appended by one write.
 
 Spark's tasks store chunks and end; the driver appends all of them by one write.  A chunk whose name cleaning has fenced
-meanwhile gets a new one, and a chunk whose topic has grown is spread over the partitions that there are now.
+meanwhile gets a new name, and a chunk whose topic has grown is spread over the present partitions.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from tailrace.log.write.repartition_stored import ChunkOrigin, copy_chunk, is_st
 from tailrace.storage.calls import Steps
 
 MAX_INLINE_CHUNKS = 64
-"""Chunks that can be items written with the head: a transaction has at most 100 actions."""
+"""The most chunks that are written as items with the head: a transaction has at most 100 actions."""
 
 EntryOrChunk: TypeAlias = ChunkEntry | Chunk
-"""The entry of a chunk that another process has made, or a chunk that is not stored yet."""
+"""The entry of a chunk that another process has stored, or a chunk that is not stored yet."""
 
 
 def gather(

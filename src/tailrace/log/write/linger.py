@@ -1,8 +1,8 @@
-"""Linger: how long a commit waits for company.  Pure: the caller has the clock.
+"""Linger: how long a commit waits for further records.  Pure: the caller has the clock.
 
 In the cloud each commit costs money, and a few large commits cost less than many small ones.  Under heavy traffic a
-short wait collects enough; as traffic falls the wait grows, so that a day with few records does not pay for as many
-commits.  The longest wait bounds how late a record can be.  A sender that waits for an acknowledgement sends nothing
+short wait collects enough; as traffic falls the wait grows, so that a quiet day does not pay for as many commits as a
+busy one.  The longest wait bounds how late a record can be.  A sender that waits for an acknowledgement sends nothing
 meanwhile, so its batch waits only for the shortest time.
 """
 
@@ -15,7 +15,7 @@ WORTHWHILE_COMMIT_BYTES = 512 * 1024
 
 
 class Linger:
-    """A wait in seconds that finds its length between two bounds."""
+    """A wait whose length adapts to the traffic, between two bounds."""
 
     __slots__ = ("_last", "longest", "seconds", "shortest")
 
@@ -34,7 +34,8 @@ class Linger:
         return cls() if local else cls(0.1, 1.0)
 
     def left(self, age: float, *, waited: bool) -> float:
-        """Seconds that records of this age still wait; 0: commit them.  `waited`: whether a sender waits for them."""
+        """How many more seconds records of this age wait; 0: commit them.  `waited`: whether a sender waits for
+        them."""
         return max(0.0, (self.shortest if waited else self.seconds) - age)
 
     def gathered(self, size: int, now: float) -> None:

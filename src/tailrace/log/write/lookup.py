@@ -28,7 +28,7 @@ def find(log: TopicLog, head: Head, id: str, gen: int, pages: Iterable[int]) -> 
     for number in sorted(n for n in pages if n < head.page):
         try:
             page = yield from look(log, number)
-        except Damaged:  # a reader of this page gets the error; whether the chunk was on it is lost with the page
+        except Damaged:  # a reader of this page gets the error; with the page, it is lost whether the chunk was on it
             page = None
         if page is None:
             gone = True

@@ -1,10 +1,10 @@
-"""Named producers: numbered batches, each stored once, however many processes send it and however often.
+"""Named producers: numbered batches, each stored once, however many processes send it, and however often.
 
     $Producer-<topic id>_<name>, 0    epoch, seq, id, page
 
-A life of the name starts by raising the epoch, which fences the lives before it.  A batch goes with one transaction:
-APPEND, and {seq = s, id, page} if epoch = mine and seq = s-1.  The caller decides what batch number s holds, once and
-for all.
+Each life of the name starts by raising the epoch, which fences the lives before it.  A batch takes one transaction:
+APPEND, and {seq = s, id, page} if epoch = mine and seq = s-1.  The caller decides once and for all what batch number s
+holds.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from tailrace.storage.tables import Absent, Add, Equals, Item, Key, Put, Set, Up
 
 
 def start(name: str) -> Steps[Item]:
-    """Take a name, at an epoch above that of every earlier life. If the answer is lost, only a number is wasted."""
+    """Take a name, at an epoch above that of every earlier life.  A lost answer only wastes a number."""
     key = Key(f"$Producer-{name}")
     while True:
         if (yield from guard.read(key)) is None:
@@ -45,7 +45,7 @@ def start(name: str) -> Steps[Item]:
 
 
 def last_batch(log: TopicLog, name: str) -> Steps[int]:
-    """The number of the last batch that is stored under a name; 0 before the first.  It fences no life of the
+    """The number of the last batch stored under a name; 0 before the first.  The call fences no life of the
     producer."""
     item = yield from guard.read(Key(f"$Producer-{log.id}_{check_name('producer', name)}"))
     return int(item["seq"]) if item is not None else 0
@@ -64,14 +64,14 @@ class ProducerGuard(SequenceGuard):
         return Update(self.key, (Set("seq", self.seq), Set("id", id), Set("page", page)), when)
 
     def moved(self, item: Item) -> bool:
-        """Whether another process has sent a batch under the name, or taken the name, since."""
+        """Whether another process has sent a batch under the name, or taken the name, since then."""
         return (item["epoch"], item["seq"], item["id"]) != (self.seen["epoch"], self.seen["seq"], self.seen["id"])
 
 
 def send(
     log: TopicLog, name: str, epoch: int, seen: Item, seq: int, make: Callable[[], Steps[Placed]]
 ) -> Steps[tuple[Appended, Item]]:
-    """Append batch number `seq` of a name once.  Gives where it is, and the name's item."""
+    """Append batch number `seq` of a name once.  Returns where it is, and the name's item."""
     item = seen
     while True:
         if item["epoch"] != epoch and in_force("named.epoch"):
@@ -108,9 +108,9 @@ def _repeated(log: TopicLog, item: Item, seq: int) -> Steps[Appended]:
 
 
 class NamedProducer:
-    """A producer with a name and numbered batches, idempotent across restarts; any thread may call.
+    """A producer with a name and numbered batches, idempotent across restarts.  Any thread may call it.
 
-    `last` is the number of the last batch stored under this name, by this life or one before: go on with the next, or
+    `last` is the number of the last batch stored under this name, by this life or an earlier one: send the next, or
     send that one again to learn where it is."""
 
     def __init__(
@@ -133,8 +133,8 @@ class NamedProducer:
     def send_batch(
         self, records: Records, *, number: int | None = None, partition: int | None = None
     ) -> list[OffsetSpan] | None:
-        """Store batch `number` (default: the next), once.  Gives its spans, or None if it is stored but its offsets are
-        not known: later batches followed it, or its page is gone.  `Fenced` if a newer life has the name."""
+        """Store batch `number` (default: the next), once.  Returns its spans, or None if it is stored but its offsets
+        are not known: later batches followed it, or its page is gone.  `Fenced` if a newer life has the name."""
         limit = self._topic.settings.max_record_bytes
         batch, ack = CommitBatch(self._log.name, self._log.partitions, limit, self._log.next_turn()), BatchAck()
         for piece in pieces(records):

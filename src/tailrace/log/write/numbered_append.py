@@ -4,8 +4,8 @@
 
 As with a named producer, one transaction appends and sets {seq = s, id, page}; here if seq < s, since a Spark query
 skips the numbers of empty batches.  There is no epoch: the content of a number is fixed beforehand (Spark has written
-it to its offset log), so it does not matter which life of the writer comes first; the others find seq >= s and are
-done.
+it to its offset log), so it does not matter which life of the writer comes first; the others find seq >= s and have
+nothing to do.
 """
 
 from __future__ import annotations
@@ -34,17 +34,17 @@ class NumberGuard(SequenceGuard):
 
 
 def number_key(name: str) -> Key:
-    """The key of a name's item."""
+    """The key of the item of a name."""
     return Key(f"$Producer-{name}")
 
 
 def stored(name: str) -> Steps[Item]:
-    """The item of a name; the first use makes it."""
+    """The item of a name; the first use creates it."""
     return (yield from open_guard(number_key(name), {"seq": 0, "id": "", "page": 0, "topics": []}))
 
 
 def append_once(name: str, seq: int, placed: Sequence[Placed]) -> Steps[Item | None]:
-    """Append these, unless append number `seq` of this name, or a later one, has happened: then gives the name's
+    """Append these, unless append number `seq` of this name, or a later one, has happened; then returns the name's
     item."""
     topics = sorted(p.log.id for p in placed)
     item = yield from stored(name)

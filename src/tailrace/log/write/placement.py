@@ -1,4 +1,4 @@
-"""Placement: a chunk's bytes are stored under a name never used before, and nothing refers to them yet."""
+"""Placement: stores a chunk's bytes under a name never used before; nothing refers to them yet."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Attempt:
     continues from here."""
 
     head: Head | None = None
-    """The head that this append decides by; `log.seen` may be another thread's by then."""
+    """The head that this append decides by; `log.seen` may meanwhile be one that another thread has read."""
     sent: int | None = None
     """The page that the attempt under way was sent to."""
     doubts: set[int] = field(default_factory=set)
@@ -48,7 +48,7 @@ class Placed:
     data: Mapping[str, bytes] = field(default_factory=dict)
     expected: Mapping[int, int] | None = None
     partitions: int = 0
-    """How many partitions the topic had when the producer spread the records over them; 0: that does not matter."""
+    """How many partitions the topic had when the producer assigned the records to them; 0: it does not matter."""
     attempt: Attempt = field(default_factory=Attempt)
 
     @property
@@ -78,7 +78,7 @@ class Placed:
 
 
 def place(log: TopicLog, chunk: Chunk, expected: Mapping[int, int] | None = None) -> Steps[Placed]:
-    """Store a chunk's bytes. A put that had no answer is left to cleaning; the next one has another name."""
+    """Store a chunk's bytes.  A put without an answer is left to cleaning; the next put uses another name."""
     if log.seen is None:
         yield from log.head()
     if 0 < chunk.partitions < log.newest.partitions and in_force("grow.partitions"):

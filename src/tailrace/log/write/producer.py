@@ -1,11 +1,11 @@
 """Producer: takes records from any thread and commits them in groups.
 
 `group_commit` decides what to commit when; the threads here carry it out.  A commit begins at once when none is under
-way, else when that one returns, or at 4 MiB.  A thread that waits for its record commits it itself, with what other
-threads have sent by then; else the producer's own thread does.  While one chunk is committed the next are encoded and
-put.  The thread that fills a chunk encodes it: a thread that sends without a pause would not let another one at the
-interpreter.  Chunks are committed in the order they were filled, so records of one producer keep their order in each
-partition.
+way, else when that one returns, or at 4 MiB.  A thread that waits for its record commits it itself, together with what
+other threads have sent by then; otherwise the producer's own thread commits.  While one chunk is committed the next are
+encoded and put.  The thread that fills a chunk encodes it: a thread that sends without a pause would keep other threads
+from the interpreter.  Chunks are committed in the order they were filled, so records of one producer keep their order
+in each partition.
 """
 
 from __future__ import annotations
@@ -42,10 +42,10 @@ from tailrace.storage import forks
 from tailrace.storage.calls import Store
 
 TICK_SECONDS, TICKS = 0.005, 10
-"""How often, and how many times, the producer's thread looks for work by itself after another thread has committed."""
+"""How often, and how many times, the producer's thread checks for work after another thread has committed."""
 
 BytesPut: TypeAlias = Placed | Future[Placed] | Exception
-"""Where the bytes of a batch are, or the thread that stores them, or why they could not be stored."""
+"""Where the bytes of a batch are stored, or the thread that stores them, or the error that prevented it."""
 
 
 class Producer:
@@ -126,7 +126,7 @@ class Producer:
         return ack
 
     def _took(self, full: bool) -> None:
-        """Wake the producer's thread, if there is work for it."""
+        """Wakes the producer's thread if there is work for it."""
         if full:
             self._group.seal(time.monotonic())
         if full or self._idle:
@@ -134,7 +134,7 @@ class Producer:
             self._work.notify()
 
     def _encode(self, batch: CommitBatch) -> None:
-        with suppress(Exception):  # the producer's thread gets the same error, and fails the batch
+        with suppress(Exception):  # the producer's thread meets the same error, and fails the batch
             batch.encode(self._topic.settings.compression)
 
     def _wait_for_room(self) -> None:
@@ -160,7 +160,7 @@ class Producer:
         self._report(pending)
 
     def close(self) -> None:
-        """Flush, and stop.  Raises what a flush would raise, and whenever anything that was sent is not settled."""
+        """Flush, and stop.  Raises what a flush would raise, and an error if anything that was sent is not settled."""
         with self._lock:
             self._group.close(time.monotonic())
             self._work.notify()
@@ -173,7 +173,7 @@ class Producer:
             raise unsettled(self._log.name, left)
 
     def left_behind(self) -> None:
-        """Fail everything that is not settled: this is a forked child's copy, and the parent commits the records."""
+        """Fails everything that is not settled: this is a forked child's copy, and the parent commits the records."""
         self._lock = threading.Lock()
         self._work, self._room = threading.Condition(self._lock), threading.Condition(self._lock)
         self._led = False
@@ -195,11 +195,11 @@ class Producer:
 
     # -- committing, by a thread that waits for it
     def _lead(self, batch: CommitBatch, leads: bool) -> None:
-        """Commit the open batch in this thread, which waits for it and `leads`, unless another thread commits.  So no
-        thread has to wake another.  In the cloud the producer's own thread commits: it decides again how long to
+        """Commit the open batch in this thread, which waits for it and `leads`, unless another thread is committing.
+        So no thread has to wake another.  In the cloud the producer's own thread commits: it decides again how long to
         linger.
 
-        If this thread is interrupted (Ctrl-C), the producer's own thread goes on where it stopped."""
+        If this thread is interrupted (Ctrl-C), the producer's own thread continues where it stopped."""
         if self._store.forked:
             batch.finish(None, forks.refusal())
             return
@@ -223,8 +223,8 @@ class Producer:
         return self._group.open.buffer.size <= self._log.inline_bytes
 
     def _hand_over(self) -> None:
-        """Have the records that came meanwhile committed by another thread that waits for them, else by the producer's
-        own."""
+        """Leave the records that came meanwhile to another thread that waits for them, else to the producer's own
+        thread."""
         with self._lock:
             self._led, self._ticks = False, TICKS
             group = self._group
@@ -243,7 +243,7 @@ class Producer:
                     self._commit(step.flight)
                 else:
                     return
-        except Exception as error:  # whatever it is, no sender may wait for ever
+        except Exception as error:  # whatever the error, no sender may wait for ever
             self._group.refuse(error)
             self._fail(error)
 
@@ -260,7 +260,7 @@ class Producer:
 
     def _sleep(self, seconds: float | None) -> None:
         """Wait for work.  Where threads commit for themselves, waking this thread for each record would take as long as
-        the commit, so for a while it looks by itself from time to time."""
+        the commit, so for a while it polls instead."""
         if seconds is None and self._ticks:
             self._ticks -= 1
             self._work.wait(TICK_SECONDS)
@@ -271,7 +271,8 @@ class Producer:
 
     # -- committing, in the producer's thread or a sender's
     def _put(self, flight: Flight[CommitBatch, BytesPut]) -> None:
-        """Encode a batch, and store its bytes: in this thread if they go with the head, else in another thread."""
+        """Encode a batch, and store its bytes: in this thread if they are written with the head, else in another
+        thread."""
         try:
             chunk = flight.batch.encode(self._topic.settings.compression)
             if chunk.size <= self._log.inline_bytes and self._log.joins_inline:
@@ -310,7 +311,7 @@ class Producer:
 
 
 def _placed(put: BytesPut | None) -> Placed:
-    """Where the bytes of a batch are, once they are stored; raises why they could not be."""
+    """Where the bytes of a batch are, once they are stored; raises the error if they could not be."""
     assert put is not None, "no thread puts it"
     if isinstance(put, Exception):
         raise put

@@ -22,7 +22,7 @@ _STAMP, _MARK, _BINARY = SCHEMAS[0].field(0).type, pa.uint8(), pa.binary()
 def batch_of(
     keys: Sequence[bytes | None], values: Sequence[bytes | None], stamps: Sequence[int], marks: Sequence[int] = ()
 ) -> pa.RecordBatch:
-    """A plain record batch made of rows, laid out as Arrow has it: for a few rows a quarter of the time of
+    """A plain record batch made of rows, laid out as Arrow has it: for a few rows this takes a quarter of the time of
     pa.array()."""
     count = len(keys)
     columns = [
@@ -38,7 +38,7 @@ def _binary(values: Sequence[bytes | None]) -> pa.Array[Any]:
     try:
         data = b"".join(values)  # type: ignore[arg-type]
         ends = array("i", accumulate(map(len, values), initial=0))  # type: ignore[arg-type]
-    except (TypeError, OverflowError):  # some are null, or all are over 2 GiB together
+    except (TypeError, OverflowError):  # some are null, or together they exceed 2 GiB
         return pa.array(values, _BINARY)
     return pa.Array.from_buffers(_BINARY, len(values), [None, pa.py_buffer(ends), pa.py_buffer(data)])
 
@@ -60,7 +60,7 @@ def partitions_of(keys: pa.Array[Any], partitions: int) -> pa.Array[Any]:
 
 
 def by_partition(batch: pa.RecordBatch, where: pa.Array[Any]) -> list[tuple[int, pa.RecordBatch]]:
-    """A batch by partition, in order within each."""
+    """A batch split by partition, in order within each."""
     tally = pc.value_counts(where)
     counts = dict(zip(tally.field(0).to_pylist(), tally.field(1).to_pylist(), strict=True))
     if len(counts) == 1:

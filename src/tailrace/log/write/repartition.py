@@ -1,7 +1,7 @@
-"""Repartitioning: moves records that were spread before their topic grew to the partitions they belong to now.
+"""Repartitioning: moves records that were assigned to partitions before their topic grew to those they belong to now.
 
-A record with a key goes where its key belongs among the new number of partitions; one that was sent to a partition, or
-has no key, stays.  Records of one key stay in order.
+A record with a key goes where its key belongs with the new number of partitions; a record that was sent to a partition,
+or has no key, stays.  Records of one key stay in order.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def destinations(batches: Batches, pinned: Pinned, partitions: int) -> dict[int,
 
 
 def regroup(chunk: Chunk, partitions: int) -> Chunk:
-    """A chunk that was made for another number of partitions, made again for this number."""
+    """Rebuilds a chunk that was made for another number of partitions."""
     batches = chunk.batches()
     to = destinations(batches, chunk.pinned, partitions)
     if all(new == q for q, places in to.items() for new, _ in places):
@@ -59,7 +59,7 @@ def regroup(chunk: Chunk, partitions: int) -> Chunk:
 
 
 def refit(name: str, chunk: Chunk, head: Head, expected: Mapping[int, int] | None) -> Chunk:
-    """Spread a chunk over the partitions that its topic has by now.  Records with expected offsets must not move."""
+    """Spread a chunk over the partitions that its topic has now.  Records with expected offsets must not move."""
     fresh = regroup(chunk, head.partitions)
     if expected and fresh.runs != chunk.runs:
         raise Expected(

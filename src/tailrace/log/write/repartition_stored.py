@@ -1,7 +1,7 @@
-"""Stored chunks of which a process has only the entry: read back, to be spread over more partitions, or copied.
+"""Repartitioning of stored chunks: reads back, or copies, a chunk of which this process has only the entry.
 
-The process that stored a chunk says with its entry for how many partitions it made the chunk, and which records were
-sent to their partition.
+With the entry comes a note of how many partitions the chunk was made for, and which records were sent to their
+partition.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from tailrace.storage.calls import Steps
 
 
 class ChunkOrigin(NamedTuple):
-    """How a chunk was made: for how many partitions (0: that does not matter), and which of its records stay where they
-    are: (partition, place, count)."""
+    """How a chunk was made: for how many partitions (0: it does not matter), and which of its records must stay in
+    their partition: (partition, place, count)."""
 
     partitions: int = 0
     pinned: tuple[tuple[int, int, int], ...] = ()
@@ -59,8 +59,8 @@ def _copy_chunk(log: TopicLog, entry: ChunkEntry) -> Steps[ChunkEntry]:
 
 
 def read_back(log: TopicLog, entry: ChunkEntry, origin: ChunkOrigin, data: bytes | None = None) -> Steps[Chunk]:
-    """Read a stored chunk back as one that is not placed yet; placing it spreads it over the partitions that there are
-    by then.
+    """Read a stored chunk back as one that is not placed yet; placing it spreads it over the partitions that exist by
+    then.
 
     `ObjectMissing` if cleaning has removed it."""
     if data is None:

@@ -2,8 +2,9 @@
 
     $Reader-<name>, 0    seq, position, id, page (and what else the source wants kept with them)
 
-READER: APPEND + {seq += 1, position, id, page if seq = seen}.  It was mine if the stored id is mine.  If it moved and
-is not mine, another life has the source: this one drops the batch and goes on from the stored position.
+READER: APPEND + {seq += 1, position, id, page if seq = seen}.  The append was mine if the stored id is mine.  If the
+item moved and the id is not mine, another life has the source: this one drops the batch and continues from the stored
+position.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ def log_name(name: str) -> str:
 
 
 def open_reader(name: str, position: Any) -> Steps[Item]:
-    """A source's item; made with this position when it is first used."""
+    """A source's item; the first use creates it with this position."""
     return (yield from open_guard(reader_key(name), {"seq": 0, "position": position, "id": "", "page": 0}))
 
 
@@ -54,6 +55,6 @@ class SourceGuard(SequenceGuard):
 
 
 def take_in(placed: list[Placed], progress: SourceGuard) -> Steps[tuple[bool, Item]]:
-    """Append a batch and its position, once. (True, the item) if this life did, else (False, the item as it is now)."""
+    """Append a batch and its position, once.  (True, the item) if this life did, else (False, the present item)."""
     won, item = yield from commit_guarded(placed, progress)
     return won, item if item is not None else (yield from progress.read())

@@ -1,6 +1,6 @@
 """Staged chunks: one process stores them and another commits them, as a Spark task and its driver do.
 
-What the first hands to the second is small: the entries, and the bytes of chunks that are written with the head.
+The first hands little to the second: the entries, and the bytes of chunks that are written with the head.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def stage_chunks(
 ) -> StagedChunks:
     """Store records in chunks of about 4 MiB.  The batches have a chunk's columns (see buffer.rows) or are typed.
 
-    `to` says where a batch goes: to the partitions of its keys (None), or as a whole to each of these."""
+    `to` says where a batch goes: to the partitions of its keys (None), or as a whole to each of these partitions."""
     return store.run(stage_steps(log, topic, batches, to))
 
 
@@ -92,8 +92,8 @@ def _filled(
 
 
 def _sliced(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    """A batch in slices of about a chunk's size, so that neither chunks nor the memory to make them grow with the
-    batch."""
+    """A batch in slices of about a chunk's size, so that neither the chunks nor the memory for making them grow with
+    the batch."""
     if batch.nbytes <= 2 * CHUNK_BYTES:
         yield batch
         return

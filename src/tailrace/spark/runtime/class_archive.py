@@ -1,10 +1,13 @@
-"""Class archive: Java's classes of Spark, read and checked once and then mapped, which halves how long Spark starts.
+"""Class archive: Spark's Java classes, read and verified once and then mapped, which halves the time that Spark takes
+to start.
 
-    <cache>/spark-<key>-<size>.jsa     for one Java, one Spark and these options; made whole under another name
+    <cache>/spark-<key>-<size>.jsa     for one Java, one Spark and these options; written under another name, then
+    renamed
 
-Java itself passes over an archive that is not for it (another version, other jars) or whose sums are wrong, so one that
-is out of date costs nothing but its place; it goes when another is made and no run has used it for a month.  One that
-was cut off would end Java, so its size is part of its name.  Any number of processes may map one while another is made.
+Java ignores an archive that is not for it (another version, other jars) or whose checksums are wrong, so an outdated
+archive costs only disk space; it is removed when another is made and no run has used it for a month.  A truncated
+archive would crash Java, so its size is part of its name.  Any number of processes may map one archive while another is
+made.
 """
 
 from __future__ import annotations
@@ -24,14 +27,14 @@ from tailrace.spark.runtime.java import cache_folder
 from tailrace.storage.local.files import REAL
 
 START_FAST_OPTIONS = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
-"""A Java that hands out tasks gains nothing from what takes long to pay."""
+"""A Java that only hands out tasks gains nothing from optimizations that pay off late."""
 NO_OUTPUT_OPTIONS = ("-Xshare:auto", "-XX:+VerifySharedSpaces", "-Xlog:disable", "-Xlog:all=error:stderr")
-"""What Java says about archives would be taken for the program's own words."""
+"""Keeps Java's remarks about archives out of the program's own output."""
 SWITCH_VARIABLE = "TAILRACE_SPARK_ARCHIVE"
 MAX_SECONDS_TO_MAKE = 120.0
-"""Seconds that Java may take to write one."""
+"""Seconds that Java may take to write an archive."""
 SECONDS_KEPT_UNUSED = 30 * 24 * 3600.0
-"""Seconds after which an archive that no run has used goes."""
+"""Seconds after which an archive that no run has used is removed."""
 
 
 def stem(java: str) -> Path:
@@ -45,7 +48,7 @@ def stem(java: str) -> Path:
 def found(java: str) -> Path | None:
     """The archive for this JAVA_HOME, if a whole one exists."""
     start = stem(java)
-    with contextlib.suppress(OSError):  # one that is removed at this moment, or a folder that cannot be read
+    with contextlib.suppress(OSError):  # an archive that is removed at this moment, or a folder that cannot be read
         for path in start.parent.glob(f"{start.name}-*.jsa"):
             if path.name == f"{start.name}-{path.stat().st_size}.jsa":
                 return path
@@ -57,7 +60,7 @@ def used(java: str) -> tuple[str, ...]:
     path = found(java) if _wanted() else None
     if path is not None:
         with contextlib.suppress(OSError):
-            os.utime(path)  # it was used today
+            os.utime(path)  # it has been used today
     return (*NO_OUTPUT_OPTIONS, f"-XX:SharedArchiveFile={path}") if path is not None and _fits(path) else ()
 
 
@@ -78,7 +81,7 @@ def _wanted() -> bool:
 
 
 def _fits(path: Path) -> bool:
-    """Java's options are words between blanks."""
+    """Whether a path can be one of Java's options, which are words separated by blanks."""
     return not any(ch.isspace() or ch in "\"'\\" for ch in str(path))
 
 
@@ -90,7 +93,7 @@ def make(java: str) -> None:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         if found(java) is not None:
             return
-        for old in start.parent.glob(f"{start.name}-*"):  # of one that was killed, or was cut off
+        for old in start.parent.glob(f"{start.name}-*"):  # left by a process that was killed, or truncated
             old.unlink(missing_ok=True)
         _forget(start.parent)
         half = start.with_name(f"{start.name}-{os.getpid()}.half")
@@ -112,7 +115,7 @@ def _forget(folder: Path) -> None:
 
 
 def _write(half: Path) -> None:
-    """Start Spark as a run does, do a job, and have Java write down which classes that took."""
+    """Start Spark as a run does, run a job, and have Java write an archive of the classes that it loaded."""
     from pyspark.sql import SparkSession
 
     from tailrace.spark.session import JAVA, LOGGING, context

@@ -20,7 +20,7 @@ def home_at(url: str) -> Home:
     fresh = not is_open(url)
     home = open_once(url)
     if fresh and _in_worker():
-        # Spark collects garbage after every task, and would look through all modules each time: some 25 ms
+        # Spark collects garbage after every task, and each time would scan all modules, for some 25 ms
         gc.freeze()
     return home
 
@@ -31,7 +31,8 @@ def _in_worker() -> bool:
 
 
 def settled(url: str | None) -> str:
-    """The home that a job means, in a form that every process on every host understands the same; for the driver."""
+    """The URL of the home that a job means, in a form that means the same to every process on every host; for the
+    driver."""
     url = url or os.environ.get("TAILRACE_HOME") or homes.DEFAULT
     if url.startswith("memory:"):
         raise BadHome("a memory:// home lives in one process, and Spark has several; use a folder or s3://…")
@@ -49,8 +50,7 @@ def one_host(master: str) -> bool:
 
 
 def check_reach(url: str, everywhere: bool, driver: str | None = None) -> None:
-    """Refuse a folder that executors on other hosts would not see.  `driver` is the host on which the job was
-    planned."""
+    """Refuse a folder that executors on other hosts cannot see.  `driver` is the host on which the job was planned."""
     if on_disk(url) and not everywhere and driver != socket.gethostname():
         raise BadSetting(
             f"the home {url} is a folder of one machine, and this job runs on several; use an s3:// home, or say "

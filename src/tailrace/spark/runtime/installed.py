@@ -1,4 +1,4 @@
-"""What must be installed for Spark: pyspark, and of which version."""
+"""Installed: checks that pyspark is installed, in a version that is new enough."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import re
 from tailrace.errors import NotInstalled
 
 OLDEST = (4, 3)
-"""The first whose Python data sources have all that tailrace's need."""
+"""The first version whose Python data sources can do all that tailrace's need."""
 
 
 def check_pyspark(found: str | None = None) -> None:

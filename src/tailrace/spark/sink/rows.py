@@ -1,4 +1,4 @@
-"""Rows to be written: which columns they may have, and how they become records.  Pure."""
+"""Rows: which columns the rows to be written may have, and how they become records.  Pure."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def by_topic(batch: pa.RecordBatch, topic: str | None) -> Iterator[tuple[str, pa
 
 
 def by_partition(batch: pa.RecordBatch) -> Iterator[tuple[int | None, pa.RecordBatch]]:
-    """The rows for each partition that the column `partition` names; None: where their keys belong."""
+    """The rows for each partition that the column `partition` names; None: the partitions of their keys."""
     if "partition" not in batch.schema.names:
         yield None, batch
         return
@@ -100,7 +100,7 @@ def by_partition(batch: pa.RecordBatch) -> Iterator[tuple[int | None, pa.RecordB
 
 
 def records(batch: pa.RecordBatch, stamp: int) -> pa.RecordBatch:
-    """The columns that `log.buffer.rows` takes; `stamp` is the time of rows that have none."""
+    """The columns that `log.buffer.rows` takes; `stamp` is the time of rows without one."""
     columns: dict[str, pa.Array[Any]] = {}
     for name in ("key", "value"):
         if name in batch.schema.names:

@@ -1,7 +1,7 @@
-"""The sinks: `df.write.format("tailrace")` and `df.writeStream.format("tailrace")`.
+"""Sinks: `df.write.format("tailrace")` and `df.writeStream.format("tailrace")`.
 
-Tasks put chunks, the driver appends all of them by one guarded write.  What a failed or doubled task has put is not
-referred to by anything, and cleaning removes it.  `abort` removes nothing: a commit that seems to have failed may have
+Tasks put chunks, and the driver appends all of them by one guarded write.  Nothing refers to the chunks of a failed or
+duplicate task, and cleaning removes them. `abort` removes nothing: a commit that seems to have failed may have
 happened.
 """
 
@@ -26,7 +26,7 @@ QUERY_ID = "sql.streaming.queryId"
 
 @short_errors
 class SparkSink:
-    """What both sinks have: their target, and the work of a task."""
+    """The common part of both sinks: their target, and the work of a task."""
 
     def __init__(self, url: str, writing: WriteOptions) -> None:
         self.url, self.writing, self.driver = url, writing, socket.gethostname()

@@ -1,4 +1,4 @@
-"""Writing in a task: rows into chunks, chunks into objects; what the driver needs to append them goes back to it."""
+"""Task: writes rows into chunks and chunks into objects, and returns to the driver what it needs to append them."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class TopicPart:
 
 @dataclass
 class TaskOutput(WriterCommitMessage):
-    """What a task has written, by topic; nothing of it is in the log before the driver has committed it."""
+    """What a task has written, by topic; none of it is in the log before the driver commits."""
 
     query: str | None
     parts: dict[str, TopicPart]
@@ -52,8 +52,8 @@ class TopicRows:
 
     def __init__(self, home: Home, name: str) -> None:
         self._store, self._topic = home.store, home.topic(name)
-        self._log = replace(self._topic.log, inline_bytes=0)  # objects only: what is in a task's memory ends with it
-        self._store.run(self._log.head())  # the newest gen: an old one would cost the driver a copy
+        self._log = replace(self._topic.log, inline_bytes=0)  # objects only: a task's memory goes with the task
+        self._store.run(self._log.head())  # the newest gen: under an old one the driver would have to copy the chunk
         self._buffer = self._empty()
         self._next = random.randrange(self._log.partitions)
         self._puts: deque[tuple[Chunk, Future[Placed]]] = deque()
@@ -80,7 +80,7 @@ class TopicRows:
                     self._buffer = self._empty()
 
     def _turn(self, piece: pa.RecordBatch) -> int | None:
-        """Where rows without keys go: to each partition in turn, every task beginning with another."""
+        """The partition for rows without keys: each in turn, and every task begins with a different one."""
         if "key" in piece.schema.names and piece.column("key").null_count < piece.num_rows:
             return None
         self._next = (self._next + 1) % self._buffer.partitions

@@ -1,4 +1,4 @@
-"""The batch source: `spark.read.format("tailrace")`."""
+"""Batch source: `spark.read.format("tailrace")`."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class TopicBatchReader(DataSourceReader):
                     yield self._since(found)
 
     def _since(self, r: OffsetRange) -> OffsetRange:
-        """The range without the records that were stored before the wanted times."""
+        """The range without the records stored before the wanted times."""
         if self.wanted.times is None or self.wanted.times[0] == 0:
             return r
         home = home_at(self.url)
@@ -58,18 +58,18 @@ class TopicBatchReader(DataSourceReader):
 
     def read(self, partition: Any) -> Iterator[pa.RecordBatch]:
         """The records of one task."""
-        if not isinstance(partition, TaskSlice):  # Spark's own, when there is nothing to read
+        if not isinstance(partition, TaskSlice):  # Spark's own partition, when there is nothing to read
             return iter(())
         check_reach(self.url, self.reading.shared_home, self.driver)
         return read(home_at(self.url), partition, self.schema, from_floor=not self.reading.fail_on_data_loss)
 
 
 class FilteredReader(TopicBatchReader):
-    """A reader that does not fetch what filters leave out.  Spark 4.3 keeps the plan of the last filters with the
-    DataFrame that was loaded, and uses it for whatever else is made of that DataFrame, with other filters or none.  So
-    this is only for callers that ask for it."""
+    """A reader that does not fetch what filters exclude.  Spark 4.3 keeps the plan of the last filters with the loaded
+    DataFrame, and uses it for everything else that is derived from that DataFrame, with other filters or none.  So this
+    reader is only for callers that ask for it."""
 
     def pushFilters(self, filters: list[Filter]) -> list[Filter]:
-        """Take note of the filters; Spark evaluates all of them again."""
+        """Note the filters; Spark evaluates all of them again."""
         self.wanted = wanted(filters)
         return filters

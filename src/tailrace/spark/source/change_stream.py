@@ -1,7 +1,7 @@
-"""Change streams as a source: `spark.read.format("tailrace").option("stream", TABLE)`, and `spark.readStream`.
+"""Change stream source: `spark.read.format("tailrace").option("stream", TABLE)`, and `spark.readStream`.
 
-The offsets of a streaming query are tokens.  The driver passes over the changes to find where a batch ends; one task
-reads them again, in their order, and makes rows of them.
+The offsets of a streaming query are tokens.  The driver goes over the changes to find where a batch ends; one task
+reads them again, in order, and makes rows of them.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ from tailrace.streams.stream import Start, Stream
 from tailrace.streams.token import JSON
 
 MOST_RECORDS = 100_000
-"""A batch of a streaming query ends after so many changes, unless an option says otherwise."""
+"""A batch of a streaming query ends after this many changes, unless an option says otherwise."""
 ALL = 2**62
 TOKEN_SECONDS = 3600
-"""While nothing changes the query's offset is made again this often: tokens are good for 24 hours."""
+"""While nothing changes, the query's offset is renewed this often: tokens are valid for 24 hours."""
 SCHEMA = (
     StructType()
     .add("table", StringType())
@@ -55,7 +55,7 @@ class StreamReading(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 def position(text: str) -> Start:
-    """Where to begin: trim_horizon, latest, a time with its zone, or a token."""
+    """The position to begin at: trim_horizon, latest, a time with its zone, or a token."""
     if text in ("trim_horizon", "latest"):
         return text
     try:
@@ -70,7 +70,7 @@ def position(text: str) -> Start:
 
 @dataclass
 class ChangesTask(InputPartition):
-    """What the one task reads: from a place to a token, or to the end."""
+    """What the only task reads: from a place to a token, or to the end."""
 
     start: Any
     end: JSON | None = None
@@ -78,7 +78,7 @@ class ChangesTask(InputPartition):
 
 @short_errors
 class StreamReader(DataSourceReader):
-    """A table's changes that are there now; one task reads them, so that they are in order."""
+    """The present changes of a table; one task reads them, so that they stay in order."""
 
     def __init__(self, url: str, reading: StreamReading) -> None:
         self.url, self.reading, self.driver = url, reading, socket.gethostname()
@@ -116,7 +116,7 @@ class StreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return stream.token
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        """`latestOffset` knows the limit itself."""
+        """All of it: `latestOffset` knows the limit itself."""
         return ReadAllAvailable()
 
     def latestOffset(self, start: JSON, limit: ReadLimit) -> JSON:
@@ -138,7 +138,7 @@ class StreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return sum(iter(lambda: stream.skip(ALL), 0))
 
     def prepareForTriggerAvailableNow(self) -> None:
-        """What is there now is all there is to read."""
+        """Limit the query to the changes that exist now."""
         self.ends = True
 
     def partitions(self, start: JSON, end: JSON) -> list[ChangesTask]:

@@ -1,7 +1,7 @@
-"""The feed as a source: `spark.read.format("tailrace").option("feed", "events")`, and `spark.readStream`.
+"""Feed source: `spark.read.format("tailrace").option("feed", "events")`, and `spark.readStream`.
 
-The offsets of a streaming query are the checkpoints of the index's partitions.  A task reads an epoch, or what there is
-of the last one.
+The offsets of a streaming query are the checkpoints of the index's partitions.  A task reads an epoch, or the present
+part of the last one.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from tailrace.spark.runtime.homes import check_reach, home_at
 from tailrace.spark.short_errors import short_errors
 
 ROWS = 10_000
-"""Rows of one Arrow batch, about."""
+"""About how many rows one Arrow batch has."""
 SCHEMA = (
     StructType()
     .add("partition", IntegerType())
@@ -80,7 +80,7 @@ def parts(partition: int, start: int, end: int) -> list[FeedTask]:
 
 @short_errors
 class FeedReader(DataSourceReader):
-    """What is in the feed now."""
+    """Reads the present events of the feed."""
 
     def __init__(self, url: str, reading: FeedReading) -> None:
         self.url, self.reading, self.driver = url, reading, socket.gethostname()
@@ -104,8 +104,8 @@ class FeedReader(DataSourceReader):
         return {one.partition: one.checkpoint for one in self.events.index_status().partitions}
 
     def ends(self, start: dict[int, int]) -> dict[int, int]:
-        """Where there is nothing more to read in each partition; `OutOfRange` if the feed does not reach its start: its
-        home was restored from a backup, say."""
+        """The present end of each partition; `OutOfRange` if the feed does not reach the start, because its home was
+        restored from a backup, for example."""
         found = {}
         for q, tail in self.tails().items():
             if start.get(q, 0) > tail:
@@ -115,7 +115,7 @@ class FeedReader(DataSourceReader):
 
     def read(self, partition: Any) -> Iterator[pa.RecordBatch]:
         """The rows of one task."""
-        if not isinstance(partition, FeedTask):  # Spark's own, when there is nothing to read
+        if not isinstance(partition, FeedTask):  # Spark's own partition, when there is nothing to read
             return
         check_reach(self.url, self.reading.shared_home, self.driver)
         reading = self.reading
@@ -147,7 +147,7 @@ class FeedStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return {str(q): self.batch.first for q in self.batch.tails()}
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        """All of it."""
+        """No limit: a batch takes everything."""
         return ReadAllAvailable()
 
     def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:
@@ -162,7 +162,7 @@ class FeedStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return found
 
     def prepareForTriggerAvailableNow(self) -> None:
-        """What is there now is all there is to read."""
+        """Limit the query to the events that exist now."""
         self.batch.events.catch_up()
         self.ends = True
 

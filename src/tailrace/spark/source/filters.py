@@ -1,6 +1,6 @@
-"""Filters that Spark pushes down: which partitions, offsets and times can be left out.  Pure.
+"""Filters: which partitions, offsets and times can be left out, by the filters that Spark pushes down.  Pure.
 
-Spark evaluates all of them again, so each only has to keep whatever might be wanted."""
+Spark evaluates all of them again, so a filter here must only keep everything that might be wanted."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class PushedBounds:
         return None if self.timestamp == (0, MAX_TIMESTAMP) else self.timestamp
 
     def of(self, r: OffsetRange) -> OffsetRange | None:
-        """What is left of a range within these bounds."""
+        """The part of a range within these bounds."""
         if self.topics is not None and r.topic not in self.topics:
             return None
         if not self.partition[0] <= r.partition <= self.partition[1]:
@@ -94,7 +94,7 @@ def _between(filter: Filter) -> tuple[int, int]:
 
 
 def _bounds(value: Any) -> list[int]:
-    """The bounds of a value: a number itself; a time as the milliseconds around it; nothing for what cannot be
+    """The bounds of a value: a number itself; a time as the milliseconds around it; none for a value that cannot be
     compared."""
     if isinstance(value, datetime) and value.tzinfo is not None:
         at = int(value.timestamp() * 1000)

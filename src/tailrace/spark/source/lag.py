@@ -1,8 +1,8 @@
 """Lag: what a streaming query has read in its last batch, and how far behind the topics it is, by partition.
 
-A query's own progress says it of every batch, for listeners as well: `latestOffset` of its source has, beside the ends
-of the topics, {"orders": {…, "behind": {"0": {"records": 4, "seconds": 1.5}}}}.  Seconds are those since the oldest
-record of the next chunk was written, which the entries tell; `lag` looks at the next record itself.
+A query's own progress reports it for every batch, for listeners as well: `latestOffset` of its source has, beside the
+ends of the topics, {"orders": {…, "behind": {"0": {"records": 4, "seconds": 1.5}}}}.  The seconds count from when the
+oldest record of the next chunk was written, which its entry says; `lag` looks at the next record itself.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from tailrace.storage.calls import Steps
 
 class QueryLag(NamedTuple):
     """One partition of a query: the rows of the last batch, the next offset to be read, and how many records and
-    seconds behind the end that is.  Seconds count from when the oldest unread record was written; 0 when all is
+    seconds that is behind the end.  Seconds count from when the oldest unread record was written; 0 when all is
     read."""
 
     topic: str
@@ -80,8 +80,8 @@ def _age(home: Home, reader: Reader, q: int) -> float:
 
 
 class LagReporter:
-    """Finds how far a query is from the ends of its topics.  It remembers the page that each partition was last in,
-    since the next batch mostly begins there as well."""
+    """Finds how far a query is from the ends of its topics.  It remembers each partition's last page, since the next
+    batch usually begins there."""
 
     def __init__(self, url: str) -> None:
         self.url = url
@@ -113,7 +113,7 @@ class LagReporter:
         return None if written is None else max(0.0, round(now - written / 1000, 3))
 
     def _page(self, log: TopicLog, head: Head, q: int, at: int) -> Steps[Page | None]:
-        """The page with an offset; None if it does not show yet."""
+        """The page with an offset; None if it is not visible yet."""
         if at >= head.own.base.get(q, 0):
             return head.own
         page = self._pages.get((log.id, q))
@@ -125,7 +125,7 @@ class LagReporter:
 
 
 def _written(page: Page, q: int, at: int) -> int | None:
-    """When the oldest record of the run with an offset was written."""
+    """When the oldest record in the run that holds an offset was written."""
     end = page.base[q]
     for run in (run for entry in page.entries for run in entry.runs if run.partition == q):
         end += run.count

@@ -1,8 +1,8 @@
-"""Offsets of a streaming query: what it has read of each topic, and how much of what is new it takes next.  Pure.
+"""Offsets: what a streaming query has read of each topic, and how much of the new records it takes next. Pure.
 
-    {"orders": {"id": "5f…", "0": 12, "1": 7}}    the next offset of each partition; the id of the topic it was read of
+    {"orders": {"id": "5f…", "0": 12, "1": 7}}    the next offset of each partition; the id of the topic
 
-What a query reports as the end of its topics has in `behind`, too, how far from there it is (see lag).
+The end of its topics, as a query reports it, also has `behind`: how far the query is from there (see lag).
 Spark compares offsets as texts, so topics and partitions are always in the same order.
 """
 
@@ -18,7 +18,7 @@ Spans: TypeAlias = dict[tuple[str, int], tuple[int, int]]
 
 
 def to_json(ids: Mapping[str, str], next: Mapping[tuple[str, int], int]) -> Json:
-    """Offsets as Spark keeps them."""
+    """Offsets in the form that Spark stores."""
     out: Json = {}
     for topic, q in sorted(next):
         out.setdefault(topic, {"id": ids[topic]})[str(q)] = next[topic, q]

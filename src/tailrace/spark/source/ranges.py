@@ -9,7 +9,8 @@ from itertools import pairwise
 from pyspark.sql.datasource import InputPartition
 
 MAX_RECORDS_READ_BY_ONE_TASK = 50_000
-"""Records of some partitions up to which one task reads all of them: a task takes longer than reading them."""
+"""Up to this many records of several partitions, one task reads them all: starting a task takes longer than reading
+them."""
 
 
 @dataclass(frozen=True)

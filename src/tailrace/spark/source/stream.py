@@ -1,4 +1,4 @@
-"""The streaming source: `spark.readStream.format("tailrace")`.
+"""Streaming source: `spark.readStream.format("tailrace")`.
 
 The reader lives on the driver as long as its query; tasks use only `read`.
 """
@@ -35,7 +35,7 @@ from tailrace.spark.source.topics import TopicExtent
 
 @short_errors
 class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Follows topics, also those and their partitions that appear later."""
+    """Follows topics, including topics and partitions that appear later."""
 
     def __init__(self, url: str, reading: ReadOptions, schema: StructType) -> None:
         self.url, self.reading = url, reading
@@ -116,7 +116,7 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return spans
 
     def _before(self, start: Json, extent: TopicExtent) -> dict[int, int]:
-        """How far a topic was read, if it still is the same topic."""
+        """How far the query has read a topic, if it still is the same topic."""
         offsets = start.get(extent.name, {})
         if offsets.get("id", extent.id) == extent.id:
             return numbers(offsets)
@@ -137,7 +137,7 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return spans
 
     def _light(self, spans: Spans, known: dict[str, TopicExtent], max_bytes: int) -> Spans:
-        """As many records as fit into so many stored bytes; each topic has its share."""
+        """As many records as fit into `max_bytes` of stored bytes; each topic has its share."""
         home, out = home_at(self.url), dict(spans)
         total = sum(end - at for at, end in spans.values())
         for extent in known.values():
@@ -151,7 +151,7 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return out
 
     def prepareForTriggerAvailableNow(self) -> None:
-        """What is there now is all there is to read."""
+        """Limit the query to the records that exist now."""
         self.target = self._known()
 
     def reportLatestOffset(self) -> Json | None:

@@ -1,4 +1,4 @@
-"""Reading in a task: a slice of a topic as Arrow batches of a size that Spark likes."""
+"""Task: reads a slice of a topic as Arrow batches of a size that suits Spark."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tailrace.spark.source.topics import log_of
 
 T = TypeVar("T")
 POLL_ROWS, POLL_BYTES = 50_000, 8 * 1024 * 1024
-"""Rows and bytes that are fetched at a time, while Spark works on what came before."""
+"""Rows and bytes that are fetched at a time, while Spark works on the batch before."""
 BATCH_ROWS, BATCH_BYTES = 16_384, 1024 * 1024
 """Rows and bytes at which a batch ends.  Spark works on a whole batch while the next is made, and its bytes are still
 in the processor's cache; smaller batches cost more than that gains."""
@@ -31,7 +31,7 @@ def read(home: Home, slice: TaskSlice, schema: pa.Schema, *, from_floor: bool) -
 
 
 def fetched(home: Home, slice: TaskSlice, from_floor: bool, columns: frozenset[str]) -> Iterator[list[Fetched]]:
-    """What the log gives of these columns, poll after poll."""
+    """These columns of the slice's records, poll after poll."""
     first = slice.ranges[0]
     reader = Reader(
         log_of(home, first.topic, first.id),

@@ -1,4 +1,4 @@
-"""Topics that a job reads: which ones, and from which offsets to which; decided on the driver."""
+"""Topics: which ones a job reads, and from which offsets to which; decided on the driver."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ class TopicExtent:
     head: Head
 
     def until(self, positions: Mapping[int, int]) -> dict[int, int]:
-        """How far a query that has read everything before these offsets may go in one batch: where the topic has grown,
-        not beyond that point before it has read everything up to there, since keys go on in other partitions."""
+        """How far a query that has read everything before these offsets may go in one batch.  Where the topic has
+        grown, it must first read everything up to that point, since keys continue in other partitions."""
         for growth in self.head.grown:
             if any(positions[q] < at for q, at in growth.at.items() if q in self.next):
                 return {q: min(end, growth.at[q]) for q, end in self.next.items()}
@@ -46,7 +46,7 @@ def log_of(home: Home, name: str, id: str) -> TopicLog:
 
 
 def check_subscription(reading: ReadOptions) -> None:
-    """Exactly one of the three ways to name topics."""
+    """Refuse anything but exactly one of the three ways to name topics."""
     given = [n for n in ("subscribe", "subscribe_pattern", "assign") if getattr(reading, n) is not None]
     if len(given) != 1:
         raise BadSetting("say which topics: one of the options subscribe, subscribePattern and assign")
@@ -65,7 +65,7 @@ def extents(home: Home, reading: ReadOptions, *, missing_ok: bool = False) -> di
     elif reading.subscribe is not None:
         wanted = dict.fromkeys(_names(reading.subscribe))
     else:
-        pattern, missing_ok = reading.subscribe_pattern or "", True  # one may be deleted after it was listed
+        pattern, missing_ok = reading.subscribe_pattern or "", True  # a topic may be deleted after it was listed
         wanted = dict.fromkeys(name for name in home.topics() if re.fullmatch(pattern, name))
     out = {}
     for name, partitions in wanted.items():
@@ -110,7 +110,7 @@ def _json(name: str, text: str, example: str) -> dict[str, Any]:
 
 
 def parse_offsets(name: str, text: str) -> dict[str, dict[int, int]] | str:
-    """'earliest', 'latest', or offsets by topic and partition (-2 earliest, -1 latest)."""
+    """Parses 'earliest', 'latest', or offsets by topic and partition (-2 earliest, -1 latest)."""
     if text in ("earliest", "latest"):
         return text
     example = '\'earliest\', \'latest\' or {"orders": {"0": 23, "1": -2}}'
@@ -126,7 +126,7 @@ def parse_offsets(name: str, text: str) -> dict[str, dict[int, int]] | str:
 
 
 def starts(home: Home, extent: TopicExtent, reading: ReadOptions, default: str) -> dict[int, int]:
-    """The offsets at which reading a topic begins, before removed records are considered."""
+    """The offsets at which reading a topic begins, regardless of removed records."""
     if reading.starting_timestamp is not None:
         return _at_time(home, extent, moment("startingTimestamp", reading.starting_timestamp))
     given = parse_offsets("startingOffsets", reading.starting_offsets or default)
@@ -171,8 +171,8 @@ def _resolved(extent: TopicExtent, given: dict[str, dict[int, int]] | str, unnam
 
 
 def kept(extent: TopicExtent, start: Mapping[int, int], fail: bool) -> dict[int, int]:
-    """The starts, raised to the floor where they are below it; an error instead if removed records were to be read
-    (`fail`)."""
+    """The starts, raised to the floor where they are below it; with `fail`, an error instead if records to be read were
+    removed."""
     for q, at in start.items():
         if at < extent.floor[q] and fail:
             raise OutOfRange(
@@ -186,7 +186,7 @@ def kept(extent: TopicExtent, start: Mapping[int, int], fail: bool) -> dict[int,
 
 
 def check_settings(reading: ReadOptions, known: Mapping[str, TopicExtent]) -> None:
-    """Refuse offsets of topics that are not read, and two answers to one question."""
+    """Refuse offsets of topics that are not read, and two options that say the same."""
     for offsets, time in (("starting_offsets", "starting_timestamp"), ("ending_offsets", "ending_timestamp")):
         text = getattr(reading, offsets)
         option = offsets.replace("_o", "O")

@@ -1,8 +1,8 @@
-"""Answers: checks that what came back from DynamoDB is a whole answer, before botocore reads it.
+"""Answers: checks that a response from DynamoDB is complete, before botocore reads it.
 
 botocore takes a 200 whose connection closed inside its headers, or before its body, for an answer without content:
 after GetItem that would be "there is no such item".  DynamoDB always sends a JSON object (`{}` for an absent item),
-its length and its crc.  Anything else is no answer, and whether the request has happened is not known.
+its length and its crc.  Anything else is no answer, and it is unknown whether the request has happened.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ REQUIRED = {
 """The fields that an answer to each of these operations always has, in the form tailrace asks for."""
 
 COMPLAINTS = frozenset({"__type", "code", "error", "errors", "message", "Message"})
-"""Fields of the complaints that gateways send; no answer of DynamoDB has a field of such a name."""
+"""Fields of the error messages that gateways send; no answer of DynamoDB has a field of such a name."""
 
 
 class NotWhole(BotoCoreError):
-    """An answer was cut or altered on its way, or does not come from DynamoDB."""
+    """An answer was cut off or altered on its way, or does not come from DynamoDB."""
 
     fmt = "the answer, with status {status}, cannot be used: {why}"
 
@@ -58,9 +58,9 @@ def _damage(body: bytes, headers: Mapping[str, str]) -> str | None:
 
 
 def _strangeness(body: bytes, status: int, operation: Any) -> str | None:
-    """Why this is not what DynamoDB answers to this operation, if it is not: a proxy may answer in its place."""
+    """Why this cannot be DynamoDB's answer to this operation, if it cannot: a proxy may have answered in its place."""
     try:
-        body.decode()  # fields that are passed over below are not checked for it
+        body.decode()  # fields that msgspec skips below are not checked for it
         answer = msgspec.json.decode(body, type=dict[str, msgspec.Raw])
     except msgspec.ValidationError:
         return "it is not a JSON object"

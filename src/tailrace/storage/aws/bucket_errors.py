@@ -1,4 +1,4 @@
-"""What obstore's errors mean here.  Most are one class with a text, so the text is read."""
+"""Bucket errors: translates obstore's errors.  Most share one class and differ in their text, so the text is read."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ NOT_ACCEPTED = BAD_CREDENTIALS | {"InvalidAccessKeyId", "InvalidToken", "Request
 
 
 def translated(error: Exception, where: str, name: str) -> TailraceError:
-    """The tailrace error for one of obstore's; no message repeats parts of a signature."""
+    """The tailrace error for one of obstore's; its message repeats no part of a signature."""
     text = str(error)
     status = int(_first(r"non-2xx status code: (\d+)", text) or 0)
     code = _first(r"<Code>(\w+)</Code>", text)

@@ -53,7 +53,7 @@ class BucketObjects:
             obstore.put(self._store, name, self._own(parts), use_multipart=False)
 
     def get(self, name: str) -> memoryview:
-        """All bytes of an object, as they came."""
+        """All bytes of an object, as the bucket sent them."""
         with self._asking("get", name):
             found = obstore.get(self._store, name)
             if found.meta["e_tag"] is None:
@@ -108,17 +108,17 @@ class BucketObjects:
             with self._asking("delete", names[0]):
                 obstore.delete(self._store, names)
         except ObjectMissing:
-            # GCS and Azure say so, and perhaps before the others were deleted.
+            # GCS and Azure report a missing object, perhaps before they have deleted the others.
             for name in names if len(names) > 1 else ():
                 self._delete([name])
 
     def close(self) -> None:
-        """Calls after this raise `Closed`; bytes that were got stay."""
+        """Calls after this raise `Closed`; bytes already returned stay valid."""
         self._closed = True
 
     def _own(self, parts: Sequence[Bytes]) -> Sequence[Bytes]:
-        """Parts in the form that obstore takes, without a copy; but copied for memory, which would keep the caller's
-        very buffers."""
+        """Parts in the form that obstore takes, without a copy; memory gets a copy, since it would keep the caller's
+        own buffers."""
         if isinstance(self._store, MemoryStore):
             return [b"".join(parts)]
         return [part if isinstance(part, bytes) else memoryview(part).cast("B") for part in parts]
@@ -133,7 +133,7 @@ class BucketObjects:
         except TailraceError:
             raise
         except (BaseError, OSError, ValueError) as error:
-            # obstore's text has everything it knows, a request's headers among it.
+            # obstore's text has everything it knows, including a request's headers.
             raise translated(error, self._where, name) from None
 
     def _count(self, kind: str, count: int) -> None:
@@ -173,7 +173,7 @@ def _s3(url: str, session: boto3.Session, region: str | None, endpoint: str | No
     parts = urlsplit(url)
     if session.get_credentials() is None:
         raise HomeError(f"{url}: no AWS credentials; `aws sts get-caller-identity` shows who you are")
-    # Short, since boto3 hands out credentials that may have only ten minutes left.
+    # Short, since boto3 may hand out credentials with only ten minutes left.
     provider = Boto3CredentialProvider(session, ttl=timedelta(minutes=5))
     config: Any = {"region": region or region_of(session) or "us-east-1"}
     if endpoint is not None:

@@ -60,7 +60,7 @@ class DynamoTable:
         self._lock = threading.Lock()
         self._closed = False
         self.requests: Counter[str] = Counter()
-        """How often each operation was asked for."""
+        """How often each operation was called."""
 
     def get(self, key: Key) -> Item | None:
         """The item, or None."""
@@ -92,7 +92,7 @@ class DynamoTable:
     def find(
         self, hash: Any, bounds: Bounds = ALL, *, after: Any = None, descending: bool = False, limit: int | None = None
     ) -> Slice:
-        """Items of one hash whose range keys are within bounds, in order, behind the last one of the page before."""
+        """Items of one hash whose range keys are within bounds, in order, after the last one of the page before."""
         bounds.check(self.schema)
         parameters = key_condition(hash, bounds, self.schema)
         if after is not None:
@@ -105,7 +105,7 @@ class DynamoTable:
         return Slice(items, self.schema.key_of(item_from_wire(last)).i if last else None)
 
     def scan(self, after: Key | None = None) -> list[Item]:
-        """Items of all hashes behind a key; none at the end."""
+        """Items of all hashes after a key; none at the end."""
         begin: dict[str, Any] = {} if after is None else {"ExclusiveStartKey": key_to_wire(after, self.schema)}
         while True:
             answer = self._ask("Scan", ConsistentRead=True, **begin)
@@ -115,7 +115,7 @@ class DynamoTable:
             begin = {"ExclusiveStartKey": last}
 
     def write(self, *actions: Action) -> tuple[Item | None, ...] | None:
-        """Do all actions or none; answers the new item of a single action, and None after a transaction."""
+        """Do all actions or none; returns the new item of a single action, and None after a transaction."""
         check_write(actions, self.schema)
         if len(actions) == 1:
             return (self._write_one(actions[0]),)
@@ -168,14 +168,14 @@ class DynamoTable:
         self._ask("TransactWriteItems", actions, TransactItems=[table._transacted(action) for table, action in parts])
 
     def changes(self) -> DynamoChanges:
-        """The stream view that the table captures; None if capture is off."""
+        """The changes of the table; they can be read once capture is on."""
         self._refuse_if_closed()
         if self._streams is None:
             raise BadInput(f"table {self.name!r} was made without a client for its streams")
         return DynamoChanges(self._streams, self._client, self.name, home=self._home, schema=self.schema)
 
     def capture(self, view: View) -> DynamoChanges:
-        """Switch change capture on, for good; gives the changes since then."""
+        """Switch change capture on, for good; returns the changes from then on."""
         changes = self.changes()
         changes.capture(view)
         return changes
@@ -231,7 +231,7 @@ class DynamoTable:
 
 
 def refused(error: BotoCoreError | ClientError, actions: Sequence[Action], table: str) -> TailraceError | None:
-    """What an answer says about one of the actions, if anything."""
+    """The error that an answer means for one of the actions, if any."""
     if not isinstance(error, ClientError):
         return None
     code = error.response["Error"]["Code"]
@@ -289,7 +289,7 @@ def create_table(
     sleep: Callable[[float], None] = time.sleep,
 ) -> None:
     """Make a table for a home, or with another key schema for a model, paid by request, with a stream of changes if a
-    view is given; wait until it is there."""
+    view is given; waits until the table exists."""
     keys = [(schema.hash, schema.hash_kind, "HASH")]
     if schema.range is not None:
         keys.append((schema.range, schema.range_kind, "RANGE"))

@@ -72,10 +72,10 @@ class DynamoChanges:
         self._time = 0.0
         self._lock = threading.Lock()
         self.requests: Counter[str] = Counter()
-        """How often each operation was asked for."""
+        """How often each operation was called."""
 
     def capture(self, view: View, *, sleep: Callable[[float], None] = time.sleep) -> None:
-        """Switch capture on and wait until it is; does nothing if the table has it already, with the same view."""
+        """Switch capture on and wait until it is on; does nothing if the table captures the same view already."""
         wanted = stream_of(view)
         stream = self._described().get("StreamSpecification", {})
         if not stream.get("StreamEnabled"):
@@ -90,13 +90,13 @@ class DynamoChanges:
 
     @property
     def stream(self) -> str:
-        """The ARN of the stream that the table had when it was first asked for."""
+        """The ARN of the stream that the table had when this was first called."""
         if not self._arn:
             self._find()
         return self._arn
 
     def current(self) -> str | None:
-        """The ARN of the stream that the table has now, None if it is switched off; `UnknownTable` if it is gone."""
+        """The ARN of the stream that the table has now; None if capture is off; `UnknownTable` if it is gone."""
         try:
             table = self._described()
         except HomeError as error:
@@ -113,7 +113,7 @@ class DynamoChanges:
         return self._time
 
     def latest(self, shard: str) -> tuple[Start, str | None]:
-        """DynamoDB does not tell the last sequence number of a shard."""
+        """Always "LATEST": DynamoDB does not tell the last sequence number of a shard."""
         return "LATEST", None
 
     def shards(self) -> list[Shard]:
@@ -186,7 +186,7 @@ def view_of(specification: Any) -> View | None:
 
 
 def _gone(error: BotoCoreError | ClientError, operation: str) -> TailraceError | None:
-    """The tailrace error for a refusal by a stream."""
+    """The tailrace error for an error that the stream answered."""
     code = _code(error)
     if code == "ValidationException" and operation == "GetShardIterator":
         return Trimmed(f"{operation}: the sequence number is not in the shard, or has been trimmed")
@@ -197,7 +197,7 @@ def _gone(error: BotoCoreError | ClientError, operation: str) -> TailraceError |
 
 
 def _code(error: BaseException | None) -> str:
-    """What AWS calls an error of its own; "" for any other."""
+    """The code of an error that AWS answered; "" for any other error."""
     return str(error.response["Error"]["Code"]) if isinstance(error, ClientError) else ""
 
 
@@ -226,7 +226,7 @@ def _parents_first(shards: list[Shard]) -> list[Shard]:
 
 
 class _ChangeRecord(Struct, gc=False):
-    """What a record says of a change."""
+    """The part of a record that describes the change."""
 
     Keys: dict[str, dict[str, Any]]
     SequenceNumber: str
@@ -262,7 +262,7 @@ class _RecordsAnswer(Struct, omit_defaults=True):
     NextShardIterator: str | None = None
 
 
-# Made here: two threads that decode a struct of structs for the first time at once can end the process (msgspec 0.22).
+# Made here: if two threads decode a struct of structs for the first time at once, the process can crash (msgspec 0.22).
 _decode_answer = msgspec.json.Decoder(_RecordsAnswer).decode
 
 
@@ -281,12 +281,12 @@ def _parse_records(response_dict: Any, customized_response_dict: Any, **_: Any) 
 
 
 def changes_of(records: Iterable[Any], schema: KeySchema = HOME) -> list[Change]:
-    """The changes that an answer's records tell of, whether the SDK has parsed them or `_parse_records`."""
+    """The changes that an answer's records describe, whether the SDK has parsed them or `_parse_records`."""
     return [r.change(schema) if isinstance(r, _Record) else change_of(r, schema) for r in records]
 
 
 def change_of(record: Any, schema: KeySchema = HOME) -> Change:
-    """A record of a stream, as the SDK gives it, or as it comes in JSON."""
+    """The change that a stream's record describes, as the SDK returns it or as it comes in JSON."""
     what = record["dynamodb"]
     return Change(
         id=record["eventID"],

@@ -1,6 +1,6 @@
-"""AWS: how to connect, and what its refusals mean here.
+"""Session: connects to AWS, and translates its errors.
 
-The SDK's own retries are off: whether a write without an answer has happened is for the caller to find out.
+The SDK's own retries are off: the caller must find out whether a write without an answer has happened.
 """
 
 from __future__ import annotations
@@ -75,8 +75,8 @@ def connect(
     read_timeout: float = 10,
     pool: int = 64,
 ) -> Any:
-    """A client of boto3: without retries of its own, with timeouts, with a connection for each of many threads; and one
-    that takes only whole answers."""
+    """A boto3 client that does not retry, has timeouts and a connection for each of many threads, and accepts only
+    complete answers."""
     config = Config(
         retries={"total_max_attempts": 1, "mode": "standard"},
         connect_timeout=connect_timeout,
@@ -103,7 +103,7 @@ def region_of(session: boto3.Session) -> str | None:
 
 
 def translated(error: BotoCoreError | ClientError, operation: str, table: str, home: str) -> TailraceError:
-    """The tailrace error for one of AWS's; no message repeats parts of a signature."""
+    """The tailrace error for one of AWS's; its message repeats no part of a signature."""
     what = f"{operation} on table {table!r}"
     if isinstance(error, ClientError):
         return _refusal(error, what, operation, table, home)

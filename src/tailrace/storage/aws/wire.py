@@ -49,7 +49,7 @@ def _set_to_wire(members: list[Any]) -> Wire:
 
 
 def from_wire(wire: Mapping[str, Any]) -> Value:
-    """A value as DynamoDB gave it; bytes as the SDK gives them, or base64, as they come in JSON."""
+    """A value from DynamoDB's form; bytes as the SDK returns them, or base64 as they come in JSON."""
     ((kind, value),) = wire.items()
     match kind:
         case "S" | "BOOL":
@@ -96,10 +96,10 @@ def item_to_wire(key: Key, item: Item, schema: KeySchema = HOME) -> Wire:
 
 
 def item_from_wire(wire: Mapping[str, Wire]) -> dict[str, Value]:
-    """An item as DynamoDB gave it."""
+    """An item from DynamoDB's form."""
     item: dict[str, Value] = {}
     for name, value in wire.items():
-        # Texts and numbers are most of what streams carry, and most of the time that reading one takes.
+        # Texts and numbers are most of what streams carry, and take most of the time of reading one.
         if (text := value.get("S")) is not None:
             item[name] = text
         elif (text := value.get("N")) is not None:

@@ -1,7 +1,7 @@
 """DiskObjects: objects as files in a folder of this machine.
 
 An object is written under its final name, which is new: its bytes are made durable, then its name.  Nothing refers to
-an object before that, so a half-written one is only rubbish that cleaning removes, and no rename is needed.
+an object before that, so a half-written one is just rubbish that cleaning removes, and no rename is needed.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from tailrace.storage.local.os_errors import FULL, explained
 from tailrace.storage.objects import Bytes, ObjectInfo
 
 BYTES_PER_STEP = 1024 * 1024
-"""A large object goes to the disk in steps of so many bytes, so that commits do not wait for all of it."""
+"""A large object goes to the disk in steps of this many bytes, so that commits do not wait for all of it."""
 MISSING = (FileNotFoundError, NotADirectoryError, IsADirectoryError)
 
 
 class DiskObjects:
     """Keeps `Objects`.  Any thread, and any number of processes, may use one folder.
 
-    `files` and `sync_names` are for tests: without the latter the names of new objects may not survive a power cut.
+    `files` and `sync_names` are for tests: without `sync_names` the names of new objects may not survive a power cut.
     """
 
     def __init__(self, folder: str | os.PathLike[str], *, files: Files = REAL, sync_names: bool = True) -> None:
@@ -92,7 +92,7 @@ class DiskObjects:
             raise self._explain(error, name) from error
 
     def _read_range(self, descriptor: int, name: str, position: int, length: int, size: int) -> memoryview:
-        # Arrow's allocator has memory at hand that the system need not clear first.
+        # Arrow's allocator reuses memory, which the system then need not clear first.
         length = max(0, min(length, size - position))
         data = memoryview(pa.allocate_buffer(length)).cast("B")
         done = 0
@@ -168,8 +168,8 @@ class DiskObjects:
             sync_names(self._files, folder)
 
     def _sync(self, sync: Callable[[Path], None], folder: Path) -> None:
-        """Sync a folder, and note a failure before another thread syncs: it fails every put under way, since their
-        names may be among those that the system has dropped."""
+        """Sync a folder, and note a failure before another thread syncs: the failure fails every put under way, since
+        their names may be among those that the system has dropped."""
         try:
             sync(folder)
         except SyncFailed as error:
@@ -226,7 +226,7 @@ def in_steps(parts: Sequence[Bytes], step: int = BYTES_PER_STEP) -> Iterator[lis
 
 
 class SharedSync:
-    """A sync that many threads ask for and one thread does, on behalf of all that asked before it began."""
+    """A sync that many threads ask for and one thread does for all that asked before it began."""
 
     def __init__(self, sync: Callable[[], None]) -> None:
         self._sync = sync

@@ -18,18 +18,20 @@ from tailrace.storage.objects import Bytes
 MAX_PARTS_PER_WRITE = 1024
 """Parts that one writev takes (IOV_MAX on Linux and macOS)."""
 MAX_BYTES_PER_WRITE = 256 * 1024
-"""Bytes of one writev.  Linux looks for pieces of free memory as large as that, and once memory is in pieces itself,
-looking for a megabyte can take ten times as long as the writing."""
+"""Bytes of one writev.  Linux looks for contiguous free memory of that size, and once memory is fragmented,
+looking for a megabyte can take ten times as long as writing it."""
 
 
 NOT_OURS = {errno.EACCES, errno.EPERM, errno.EINVAL, errno.ENOTSUP}
-"""Errors of opening or syncing a folder that others made long ago, which this user may not even be allowed to read."""
+"""Errors of opening or syncing a folder that others made long ago, and that this user may not even be allowed to
+read."""
 
 
 class SyncFailed(OSError):
     """The system could not make the names in a folder durable.
 
-    It drops what it could not write and says so once: the next sync of the same folder can succeed without it."""
+    The system drops what it could not write and says so only once: the next sync of the same folder can succeed without
+    it."""
 
 
 _NOT_PUSHED = {errno.ENOSYS, errno.EINVAL, errno.ESPIPE, errno.EOPNOTSUPP, errno.EPERM}
@@ -53,14 +55,14 @@ def _write_all(descriptor: int, left: list[memoryview]) -> None:
 
 
 class Files:
-    """The operating system's files.  Errors are its own (OSError)."""
+    """The operating system's files.  Errors are those of the system (OSError)."""
 
     def create(self, path: Path) -> int:
-        """Create a file; gives its descriptor."""
+        """Create a file; returns its descriptor."""
         return os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600)
 
     def open(self, path: Path) -> int:
-        """Open a small file for reading and writing, and create it if it is missing; gives its descriptor."""
+        """Open a small file for reading and writing, and create it if it is missing; returns its descriptor."""
         return os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
 
     def write_at(self, descriptor: int, data: bytes, position: int) -> None:
@@ -82,14 +84,14 @@ class Files:
         _write_all(descriptor, some)
 
     def read(self, descriptor: int, into: memoryview, position: int) -> int:
-        """Read bytes from a position on; gives how many, none at the end."""
+        """Read bytes from a position on; returns how many, none at the end."""
         return os.preadv(descriptor, [into], position)
 
     def push(self, descriptor: int, at: int, size: int) -> None:
-        """Start writing these bytes to the disk, and wait for as many before them.
+        """Start writing these bytes to the disk, and wait for the same number of bytes before them.
 
-        So a large file never leaves the disk more than that to do when another thread syncs, and the disk is busy all
-        the time.  This makes nothing durable; `sync` does.  Where the system cannot do it, nothing happens."""
+        So when another thread syncs, the disk has at most that much of a large file left to write, and it is never
+        idle.  This makes nothing durable; `sync` does.  Where the system cannot do it, nothing happens."""
         for first, how in ((at, _START), (at - size, _AND_WAIT)):
             if _push is not None and first >= 0 and _push(descriptor, first, size, how):
                 code = ctypes.get_errno()
@@ -118,7 +120,7 @@ class Files:
             os.close(descriptor)
 
     def make_folder(self, folder: Path) -> bool:
-        """Make one folder; whether it was not there before."""
+        """Make one folder; returns whether it was new."""
         try:
             os.mkdir(folder, 0o700)
         except FileExistsError:
@@ -143,13 +145,14 @@ def make_folders(files: Files, folder: Path) -> None:
 def sync_names(files: Files, path: Path) -> None:
     """Make the name of a file or folder durable, and those of the folders above it.
 
-    Also if another process created them: it may not have come to this line yet."""
+    It does so even if another process created them: that process may not have synced them yet."""
     device = path.stat().st_dev
     for folder in path.absolute().parents:
         try:
             files.sync_folder(folder)
         except OSError as error:
-            # A read-only file system above ours holds no new names; ours became read-only because its disk failed.
+            # A read-only file system above ours has no new names; ours, if read-only, became so because its disk
+            # failed.
             elsewhere = error.errno == errno.EROFS and folder.stat().st_dev != device
             if error.errno not in NOT_OURS and not elsewhere:
                 raise

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from tailrace.errors import HomeError
 
 ALLOWED = "TAILRACE_NETWORK_HOME"
-"""Users set it to `allow` if only one host uses the home and its file system keeps what was synced."""
+"""A user sets it to `allow` if only one host uses the home and its file system keeps what was synced."""
 
 NETWORK = {
     "nfs", "nfs4", "cifs", "smb2", "smb3", "smbfs", "ncpfs", "afs", "ceph", "glusterfs", "lustre", "beegfs", "gpfs",
@@ -27,7 +27,7 @@ MOUNTS = Path("/proc/self/mountinfo")
 
 
 class Mount(NamedTuple):
-    """Where a file system is mounted, and of which kind it is."""
+    """Where a file system is mounted, and its kind."""
 
     point: Path
     kind: str
@@ -54,7 +54,7 @@ def mount_of(folder: Path) -> Mount | None:
     for line in lines:
         left, _, right = line.partition(" - ")
         point = Path(_unescaped(left.split(" ")[4]))
-        # Of two at the same place the later one is on top.
+        # Of two file systems mounted at the same place, the later one is on top.
         if path.is_relative_to(point) and (best is None or point.is_relative_to(best.point)):
             best = Mount(point, right.split(" ")[0])
     return best

@@ -1,4 +1,5 @@
-"""The operating system's errors as tailrace's errors: a full disk, no file descriptor left, and all others."""
+"""Operating system errors: turns them into tailrace's, for a full disk, no file descriptor left, and all other
+causes."""
 
 from __future__ import annotations
 
@@ -19,7 +20,7 @@ _SHARED_MEMORY = {
     apsw.SQLITE_IOERR_SHMSIZE,
     apsw.SQLITE_IOERR_SHMMAP,
 }
-"""SQLite could not open or grow its shared memory file, which holds nothing that must last."""
+"""SQLite could not open or grow its shared memory file, which holds nothing durable."""
 
 
 def explained(error: OSError, what: str) -> StorageError:
@@ -39,8 +40,8 @@ def shortage(error: apsw.Error, connection: apsw.Connection | None, path: Path) 
     """The error for a file that SQLite could not open or map because the disk is full or no descriptor is left; None
     for other causes.
 
-    SQLite tries a second time to open a file, only for reading, which hides the first error.  So this asks the system
-    whether a descriptor and an inode are left."""
+    SQLite tries a second time to open a file, for reading only, which hides the first error.  So this function asks the
+    system whether a descriptor and an inode are left."""
     if not isinstance(error, apsw.CantOpenError) and getattr(error, "extendedresult", 0) not in _SHARED_MEMORY:
         return None
     code = connection.system_errno if connection is not None else 0

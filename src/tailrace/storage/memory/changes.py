@@ -29,7 +29,7 @@ class ShardChanges:
         self.trimmed = 0
 
     def shown(self) -> Shard:
-        """The shard as a listing shows it."""
+        """The shard in the form that a listing returns."""
         last = None if self.last is None else sequence_text(self.last)
         return Shard(self.id, self.parent, sequence_text(self.first), last)
 
@@ -38,7 +38,7 @@ class MemoryChanges:
     """Keeps the `Changes` contract.  Calls block and may come from any thread."""
 
     exact = True
-    """Whether `latest` gives an exact place."""
+    """Whether `latest` returns an exact place."""
 
     def __init__(
         self,
@@ -58,11 +58,11 @@ class MemoryChanges:
     # --- the contract ---
     @property
     def stream(self) -> str:
-        """Which stream this is."""
+        """The id of this stream."""
         return self._stream
 
     def current(self) -> str | None:
-        """Which stream the table has now."""
+        """The id of the stream that the table has now."""
         with self._lock:
             self._meet("current")
             return self._current
@@ -120,7 +120,7 @@ class MemoryChanges:
 
     # --- what the table calls ---
     def capture(self, key: Key, old: Item | None, new: Item | None) -> None:
-        """Record what happened to an item; a write that changed nothing is no change."""
+        """Record a change of an item; a write that left the item as it was is no change."""
         if same(old, new):
             return
         with self._lock:

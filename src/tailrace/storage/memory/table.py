@@ -37,7 +37,7 @@ ITEMS_PER_SCAN = 100
 class MemoryTable:
     """Keeps the `Table` contract.  Calls block and may come from any thread.
 
-    `answers`: whether a write of several actions answers the items (SQLite does) or None (DynamoDB does).  `get`,
+    `answers`: whether a write of several actions returns the items, as SQLite does, or None, as DynamoDB does.  `get`,
     `query` and `write` copy what goes in and out; `look`, `range` and `apply`, which a simulation calls itself, do not:
     the caller must not change the items they return.
     """
@@ -57,7 +57,7 @@ class MemoryTable:
         self.changes: MemoryChanges | None = None
         """The change stream of the table, if capture is switched on."""
         self.items: dict[Key, Item] = {}
-        """The items as conditions see them."""
+        """The committed items, by which conditions are judged."""
         self.calls: Counter[str] = Counter()
         """How often get, query and write were called."""
         self._bounds: dict[Key, int] = {}
@@ -87,7 +87,7 @@ class MemoryTable:
     def find(
         self, hash: Any, bounds: Bounds = ALL, *, after: Any = None, descending: bool = False, limit: int | None = None
     ) -> Slice:
-        """Items of one hash whose range keys are within bounds, in order, behind the last one of the page before."""
+        """Items of one hash whose range keys are within bounds, in order, after the last one of the page before."""
         bounds.check(self.schema)
         wanted = bounds.comparisons()
         if after is not None:
@@ -101,7 +101,7 @@ class MemoryTable:
             return Slice([plain(item) for item in page], more)
 
     def scan(self, after: Key | None = None) -> list[Item]:
-        """Items of all hashes behind a key, in order; none at the end."""
+        """Items of all hashes after a key, in order; none at the end."""
         with self._lock:
             self._begin("scan")
             return [plain(item) for item in self.some(after)]
@@ -128,9 +128,9 @@ class MemoryTable:
             raise Closed("this table in memory was closed")
         self.calls[kind] += 1
 
-    # --- what models and change streams need besides ---
+    # --- what models and change streams need in addition ---
     def sibling(self, name: str, schema: KeySchema) -> Self:
-        """Another table of the same place, made if it is not there."""
+        """Another table in the same place, created if it does not exist."""
         with self._lock:
             return self._siblings.setdefault(name, type(self)(schema=schema))
 
@@ -197,7 +197,8 @@ class MemoryTable:
         return tuple([item for item, _ in after])
 
     def _after(self, old: Item | None, action: Action, size: int) -> tuple[Item | None, int]:
-        """The item after an action, and a bound of its size: exact near the limit, refused beyond."""
+        """The item after an action, and an upper bound of its size: exact near the limit.  An item over the limit is
+        refused."""
         if type(action) is Check or type(action) is Delete:
             return None, 0
         item = changed(old, action, self.schema)
@@ -207,7 +208,7 @@ class MemoryTable:
 
     def _store(self, key: Key, old: Item | None, item: Item | None, size: int) -> None:
         if old is None and item is None:
-            return  # nothing was there to be deleted
+            return  # there was nothing to delete
         if item is None:
             del self.items[key], self._bounds[key]
             self._ranges[key.p].remove(key.i)

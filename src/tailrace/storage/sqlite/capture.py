@@ -1,6 +1,6 @@
 """Capture: the changes of a SQLite table, in the shape of DynamoDB Streams.
 
-Triggers write a record in the transaction of the change itself, whichever process makes it.  They live in the
+Triggers write a record in the transaction of the change itself, whichever process makes the change.  They live in the
 database, so capture stays on until the table is gone:
 
     <table>_stream   id, view: one row, made when capture was switched on
@@ -37,7 +37,8 @@ ITERATOR_SECONDS = 15 * 60
 
 
 class CaptureFilter(NamedTuple):
-    """Which items of a home's table are captured: those with this range key whose hash key has no such prefix."""
+    """Which items of a home's table are captured: those with this range key whose hash key does not have this
+    prefix."""
 
     range: int
     no_prefix: str
@@ -52,7 +53,7 @@ def switch_on(
     schema: KeySchema = HOME,
     only: CaptureFilter | None = None,
 ) -> Capture:
-    """Record a table's changes from now on, of all items or of some; gives their reader."""
+    """Record a table's changes from now on, of all items or of some; returns their reader."""
     if view not in get_args(View):
         raise BadSetting.unknown("a capture", view, get_args(View))
     stream = database.write(_switch_on, table, view, roll_records, int(roll_seconds * 1000), only)
@@ -60,7 +61,7 @@ def switch_on(
 
 
 class Capture:
-    """Keeps `Changes`, of one table."""
+    """The `Changes` of one table."""
 
     def __init__(self, database: SqliteDatabase, table: str, view: View, stream: str, schema: KeySchema = HOME) -> None:
         self._database, self._table, self.view, self._stream, self._schema = database, table, view, stream, schema
@@ -75,7 +76,7 @@ class Capture:
         return self._look(self._current)
 
     def time(self) -> float:
-        """The clock of the database's writers, this machine's."""
+        """The time by this machine's clock, which the database's writers use."""
         return self._database.clock()
 
     def latest(self, shard: str) -> tuple[Start, str | None]:
@@ -117,8 +118,8 @@ class Capture:
 
     # --- inside one read transaction ---
     def _bounds_and_horizon(self, cursor: apsw.Cursor) -> tuple[list[tuple[Any, ...]], int]:
-        """For each shard, its first sequence, its parent's and its child's; and the oldest sequence that can still be
-        read."""
+        """For each shard, its first sequence, its parent's and its child's; and the oldest sequence that is still
+        readable."""
         sql = f"SELECT first, parent, lead(first) OVER (ORDER BY first) FROM {self._table}_shards ORDER BY first"
         return fetch(cursor, sql), self._horizon(cursor)
 
@@ -208,7 +209,7 @@ class Capture:
 
 
 def _snapshot(cursor: apsw.Cursor, work: Callable[..., T], *arguments: Any) -> T:
-    """Run work whose queries all see the same moment."""
+    """Run work whose queries all see the same state."""
     cursor.execute("BEGIN")
     try:
         return work(cursor, *arguments)

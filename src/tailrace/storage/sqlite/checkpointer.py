@@ -1,9 +1,9 @@
 """Checkpointer: moves what commits have written from the WAL into the database, off the commits' path.
 
-A commit says how long the WAL has become; from `CHECKPOINT_BYTES` bytes on a background thread copies it, mostly while
-commits go on.  It copies what they added meanwhile between two of them, which is short; the next commit then begins the
-WAL from its start.  So it stays about this long, and its blocks are written again in place, which makes a commit's
-fsync cheaper than that of a growing file.  It never waits for a reader.
+Each commit reports the length of the WAL; from `CHECKPOINT_BYTES` bytes on a background thread copies it, mostly while
+commits continue.  It copies what they added meanwhile in a short step between two commits; the next commit then begins
+at the start of the WAL.  So the WAL stays about this long, and its blocks are overwritten in place, which makes a
+commit's fsync cheaper than that of a growing file.  The thread never waits for a reader.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ CHECKPOINT_BYTES = 8 * 1024 * 1024
 
 
 class Checkpointer:
-    """One background thread, begun when it is first needed.
+    """One background thread, started when it is first needed.
 
-    `connect` opens a connection, `between` does something between two commits of this process, and `failed` is called
-    with errors, except "busy".
+    `connect` opens a connection, `between` runs a function between two commits of this process, and `failed` gets the
+    errors, except "busy".
     """
 
     def __init__(
@@ -43,7 +43,7 @@ class Checkpointer:
         if pages < self._limit:
             self._next = self._limit
         elif pages >= self._next and not self._stopped:
-            # A WAL that some long reader holds grows on: it is tried again only when it is this much longer.
+            # While a long read holds the WAL, it grows on: the next attempt comes only when it is this much longer.
             self._next = pages + self._limit
             if self._thread is None:
                 self._thread = threading.Thread(target=self._run, name="tailrace-checkpointer", daemon=True)
@@ -81,7 +81,7 @@ class Checkpointer:
         connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
 
         def finish(cursor: apsw.Cursor) -> None:
-            cursor.execute("BEGIN IMMEDIATE")  # other processes wait, too
+            cursor.execute("BEGIN IMMEDIATE")  # other processes are waiting, too
             try:
                 connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
             finally:

@@ -1,8 +1,8 @@
 """Checksums: every page of a database carries one, checked whenever the page is read.
 
-SQLite's own extension cksumvfs does it, which apsw brings: the last 8 bytes of a page are a checksum of the others, in
-the database and in its journal.  A database says that it has them by the number of such bytes in its header and,
-so that one flipped bit cannot switch them off, by its format.
+SQLite's own extension cksumvfs, which comes with apsw, does this: the last 8 bytes of a page are a checksum of the
+others, in the database and in its journal.  A database declares its checksums by the number of these bytes in its
+header and, so that one flipped bit cannot switch them off, by its format.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def _load() -> bool:
             sqlite_extra.load(connection, "cksumvfs")
         finally:
             connection.close()
-    except Exception:  # an apsw built without it, or kept in a zip
+    except Exception:  # an apsw built without the extension, or imported from a zip file
         return False
     return VFS in apsw.vfs_names()
 
@@ -35,7 +35,7 @@ AVAILABLE = _load()
 
 
 def ask_for(connection: apsw.Connection) -> None:
-    """Give an empty database checksums from its first page on."""
+    """Switch checksums on for an empty database, from its first page on."""
     if AVAILABLE:
         connection.reserve_bytes("main", CHECKSUM_BYTES)
 
@@ -46,7 +46,7 @@ def are_kept(connection: apsw.Connection) -> bool:
 
 
 def reserved(connection: apsw.Connection) -> int:
-    """The bytes at the end of each page that, by the database's header, do not belong to SQLite."""
+    """The number of bytes at the end of each page that, by the database's header, do not belong to SQLite."""
     return int(connection.reserve_bytes("main"))
 
 

@@ -1,4 +1,4 @@
-"""Codec: an item as msgpack bytes and back, so that every type of value survives.
+"""Codec: turns an item into msgpack bytes and back, so that every type of value survives.
 
 MessagePack has null, bool, 64-bit whole numbers, text, bytes, arrays and maps.  The rest are extensions:
 
@@ -6,7 +6,7 @@ MessagePack has null, bool, 64-bit whole numbers, text, bytes, arrays and maps. 
     2  Decimal     its digits as ASCII text
     3  wide int    two's complement, big-endian (beyond 64 bits)
 
-Sorting makes the bytes of an unchanged set the same again.
+Sorting gives an unchanged set the same bytes again.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ from tailrace.storage.tables import Item, Value
 
 SET, DECIMAL, WIDE = 1, 2, 3
 _COUNT_BYTES = {0xDC: 3, 0xDD: 5}
-"""The bytes that the count of a packed list takes, by the list's first byte, where that byte does not have the count in
-it."""
+"""How many bytes the count of a packed list takes, by the list's first byte, if that byte does not contain the count
+itself."""
 
 COUNTED_PER_BYTE = 4
-"""The size that a table counts for an item is less than this many times its packed bytes."""
+"""The size that a table counts for an item is below this multiple of its packed bytes."""
 
 _LEAVES = frozenset({type(None), bool, int, str, bytes})
 _LEAVES_BUT_INT = _LEAVES - {int}
 
 
 def pack(item: Item, rare: Container[str] | None = None) -> bytes:
-    """The bytes of an item.  `rare` names the attributes with values that msgpack does not know, if the caller knows
-    them: the others need not be examined."""
+    """The bytes of an item.  `rare` names the attributes whose values msgpack does not know, if the caller knows which:
+    the others need not be examined."""
     try:
         return _encode(_plain(item, _LEAVES) if rare is None else _partly(item, rare) if rare else item)
     except OverflowError:

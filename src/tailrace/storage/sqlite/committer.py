@@ -1,13 +1,13 @@
 """Committer: many threads' writes in one transaction and one fsync, without a thread of its own.
 
 A caller queues its work.  If no thread leads, it leads: it takes all queued work, does it, commits once, and wakes the
-other threads.  Work that was queued meanwhile waits for the next leader, the first of the queue.  So a thread that is
-alone hands nothing over, and sixteen threads share a commit.
+other threads.  Work that was queued meanwhile waits for the next leader, the first of the queue.  So a single thread
+hands nothing over, and sixteen threads share a commit.
 
-Most work judges first and changes then: it raises before it has changed anything, or not at all.  Other work gets a
-savepoint.  Each SQL statement lets other threads run first, so there are as few as possible.
+Most work judges first and changes afterwards: it raises before it has changed anything, or not at all.  Other work gets
+a savepoint.  Each SQL statement lets other threads run first, so there are as few statements as possible.
 
-No caller gets an answer before the commit, not even a Conflict: it may be about a change of the same commit.
+No caller gets an answer before the commit, not even a Conflict: it may be caused by a change of the same commit.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Statement = tuple[str, tuple[Any, ...]]
 
 
 class PendingWrite:
-    """One caller's work and, once the commit is done, its answer or its error."""
+    """One caller's work and, after the commit, its answer or its error."""
 
     __slots__ = ("answer", "arguments", "between", "error", "judges", "leads", "settled", "turn", "work")
 
@@ -42,8 +42,8 @@ class PendingWrite:
         self.turn: threading.Lock | None = None
 
     def do(self, cursor: apsw.Cursor) -> bool:
-        """Do the work; gives whether its changes are to be kept.  An error of SQLite itself does not belong to this
-        work alone."""
+        """Do the work; returns whether its changes are to be kept.  An error of SQLite itself concerns the whole
+        commit."""
         try:
             self.answer = self.work(cursor, *self.arguments)
         except apsw.Error:
@@ -54,14 +54,14 @@ class PendingWrite:
         return True
 
     def judge(self, cursor: apsw.Cursor) -> None:
-        """Do work that judges first. An error while its statements are executed concerns the whole commit."""
+        """Do work that judges first.  An error while its statements run concerns the whole commit."""
         if self.do(cursor):
             self.answer, statements = self.answer
             for sql, bindings in statements:
                 cursor.execute(sql, bindings)
 
     def outcome(self) -> Any:
-        """What the work answered; raises what it raised."""
+        """What the work returned; raises what it raised."""
         if self.error is not None:
             raise self.error
         if not self.settled:
@@ -71,7 +71,7 @@ class PendingWrite:
 
 class SqliteCommitter:
     """The only writer of a connection.  `explain` turns an error of SQLite into the one that a caller gets; `refuse`
-    makes the error for waiting callers once nothing may be written any more."""
+    makes the error for waiting callers once nothing more may be written."""
 
     def __init__(
         self,
@@ -211,6 +211,6 @@ class SqliteCommitter:
 
     def _roll_back(self) -> None:
         self.recent.forget()
-        with suppress(apsw.Error):  # SQLite has often done it already
+        with suppress(apsw.Error):  # SQLite has often rolled back already
             if self._connection.in_transaction:
                 self._cursor.execute("ROLLBACK")

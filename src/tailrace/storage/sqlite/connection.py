@@ -15,7 +15,7 @@ def fetch(on: apsw.Cursor | apsw.Connection, sql: str, bindings: tuple[Any, ...]
 
 
 class BusyHandler:
-    """SQLite's busy handler: waits a little, again and again, for at most so many seconds."""
+    """SQLite's busy handler: waits a little, again and again, for at most `patience` seconds in all."""
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds

@@ -38,7 +38,7 @@ T = TypeVar("T")
 MAX_IDLE_READERS = 8
 """The most connections for reading that stay open while no thread reads."""
 ATTEMPTS_TO_OPEN = 10
-"""Attempts to open a database that another process is still creating; real damage still shows at the last attempt."""
+"""How often to try to open a database that another process is still creating; the last attempt reports real damage."""
 
 _HARMLESS_IO_ERRORS = {
     apsw.SQLITE_IOERR_SHMOPEN,
@@ -47,7 +47,7 @@ _HARMLESS_IO_ERRORS = {
     apsw.SQLITE_IOERR_NOMEM,
     apsw.SQLITE_IOERR_LOCK,
 }
-"""I/O errors that cast no doubt on what was written."""
+"""I/O errors that cast no doubt on what has been written."""
 
 _opening = threading.Lock()
 
@@ -96,8 +96,8 @@ class SqliteDatabase:
         return self._checkpointer.after_commit(connection, name, pages)
 
     def _open_patiently(self, files: Files) -> None:
-        """Open the database; try again while another process is creating it: a page can then be read before its
-        checksum is known."""
+        """Open the database; try again while another process is creating it: until then a page may be read before its
+        checksum is there."""
         for tries in range(ATTEMPTS_TO_OPEN):
             try:
                 self._open(files)
@@ -126,7 +126,7 @@ class SqliteDatabase:
             with self._closed_if_failing(self._writer):
                 begin_wal(self._writer, self._patience)
                 # Now there is a WAL, and no process removes it while it is open.  SQLite syncs its name with the first
-                # commit, but does not look at the answer.
+                # commit, but ignores the result.
                 files.sync_folder(self.path.parent)
                 check_format(self._writer, self.path, files)
                 if cut is not None:
@@ -148,8 +148,8 @@ class SqliteDatabase:
         connection.close()
 
     def _make(self, prepare: Callable[[apsw.Connection], None]) -> None:
-        """Create the database, and give up the connection: it was opened before the database had checksums, and does
-        not know of them."""
+        """Create the database, and close the connection: it was opened before the database had checksums, and ignores
+        them."""
         connection = self._connect()
         with self._closed_if_failing(connection):
             prepare(connection)
@@ -159,7 +159,7 @@ class SqliteDatabase:
 
     @contextmanager
     def _closed_if_failing(self, connection: apsw.Connection) -> Iterator[None]:
-        """Close a connection that fails, but first ask it whether the system was short of something."""
+        """Close a connection that fails, but first find out from it whether the system was short of something."""
         try:
             yield
         except BaseException as error:
@@ -170,13 +170,13 @@ class SqliteDatabase:
             raise
 
     def write(self, work: Callable[..., T], *arguments: Any) -> T:
-        """Answer `work(cursor, *arguments)` when its changes are durable; other threads may share the commit."""
+        """Return `work(cursor, *arguments)` when its changes are durable; other threads may share the commit."""
         if self._refusal is not None:
             raise self._refusal()
         return self._committer.run(work, *arguments)
 
     def change(self, judge: Callable[..., tuple[T, list[Statement]]], *arguments: Any) -> T:
-        """As `write`, but quicker: `judge(cursor, *arguments)` raises before it changes anything, or answers statements
+        """As `write`, but quicker: `judge(cursor, *arguments)` raises before it changes anything, or returns statements
         for the committer to execute."""
         if self._refusal is not None:
             raise self._refusal()
@@ -187,7 +187,7 @@ class SqliteDatabase:
         return self._committer.recent.of(table)
 
     def read(self, work: Callable[..., T], *arguments: Any) -> T:
-        """Answer `work(cursor, *arguments)`; it sees everything answered before."""
+        """Return `work(cursor, *arguments)`, which sees every write answered before."""
         if self._refusal is not None:
             raise self._refusal()
         connection: apsw.Connection | None = None
@@ -245,7 +245,7 @@ class SqliteDatabase:
             self._users += 1
 
     def leave(self) -> None:
-        """Count one user less; the last one closes the database."""
+        """Count one user fewer; the last one closes the database."""
         with self._lock:
             self._users -= 1
             last = self._users <= 0
@@ -268,7 +268,7 @@ class SqliteDatabase:
         forks.forget(self)
 
     def left_behind(self) -> None:
-        """Refuse all calls: this is a forked child's copy."""
+        """Refuses all calls: this is a forked child's copy."""
         self._refusal = forks.refusal
 
     def connect(self) -> apsw.Connection:
@@ -304,7 +304,7 @@ class SqliteDatabase:
                 self._idle.pop().close()
 
     def _refused(self) -> TailraceError | None:
-        """The error of every call from now on, if there is one.
+        """The error that every call raises from now on, if there is one.
 
         Writes to a file that was removed succeed and are lost; closing it would remove the WAL of a file that has taken
         its place."""
@@ -313,12 +313,12 @@ class SqliteDatabase:
         return None if self._refusal is None else self._refusal()
 
     def _is_there(self) -> bool:
-        """Whether the file that is open still has its name."""
+        """Whether the open file is still the one under its name."""
         try:
             return forks.identity(self.path) == self._file
         except FileNotFoundError:
             return False
-        except OSError:  # a folder that cannot be looked into for now proves nothing
+        except OSError:  # a folder that cannot be read at the moment proves nothing
             return True
 
     def _gone(self) -> TailraceError:

@@ -1,4 +1,4 @@
-"""The file of a database: creating it, and checking its version, stamp and length before use."""
+"""Database file: creates the file of a database, and checks its version, stamp and length before use."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def create_file(path: Path, files: Files) -> None:
     if not path.exists():
         with suppress(FileExistsError):
             files.close(files.create(path))
-    if path.stat().st_size == 0:  # before SQLite syncs the folder, which would take a failure for itself
+    if path.stat().st_size == 0:  # before SQLite syncs the folder, since it would swallow a failure
         sync_names(files, path)
 
 

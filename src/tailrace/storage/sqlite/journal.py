@@ -3,7 +3,7 @@
 SQLite reads a WAL up to the first frame whose checksum does not fit and silently drops the rest.  That is right for a
 commit torn by a power cut, but with damage in the middle it loses acknowledged commits.  Three things tell the
 difference.  The shared memory file, which a killed process leaves behind, says how many frames were committed; so does
-the watermark, which is there even if that file is not.  And a power cut tears at most the last commit, so a frame that
+the watermark, which is there even without that file.  And a power cut tears at most the last commit, so a frame that
 does not fit, with whole commits behind it, is damage.  docs/operations/scrub.md says what none of them can tell.
 """
 
@@ -69,7 +69,7 @@ def _state(wal: Path, shm: Path) -> object | None:
 def _check(wal: Path, shm: Path, noted: CommittedFrames | None) -> None:
     told = promise = _promise(shm) if shm.exists() else None
     if promise is not None and promise.frames <= promise.copied:
-        promise = None  # all of it is in the database
+        promise = None  # the database has all of it
     if told is not None and noted is not None and (told.salts != noted.salts or noted.frames <= told.frames):
         noted = None  # the shared memory is newer
     size = wal.stat().st_size if wal.exists() else 0
@@ -115,7 +115,7 @@ def _judge(wal: Path, file: BinaryIO, promise: WalIndex | None, noted: Committed
         if frames := promise.frames if promise is not None else _orphaned(file, header):
             raise _lost(wal, 0, frames)
         return
-    salts = header[16:24]  # a promise with others is of a WAL that came before
+    salts = header[16:24]  # a file with other salts is about an earlier WAL
     whole = committed = behind = 0
     left = _frames(file, page, salts)
     for frame in left:
@@ -145,8 +145,8 @@ def _orphaned(file: BinaryIO, header: bytes) -> int:
 
 
 def _frames(file: BinaryIO, page: int, salts: bytes) -> Iterator[bytes]:
-    """The frames of this WAL; the bytes after them are left of an earlier one.  A single frame among them may have
-    other salts because of damage."""
+    """The frames of this WAL; the bytes after them are left over from an earlier one.  A single frame among them may
+    have other salts because of damage."""
     step = FRAME_HEADER_BYTES + page
     file.seek(WAL_HEADER_BYTES)
     frame = file.read(step)

@@ -1,4 +1,4 @@
-"""Recent items: those that a database's writer wrote last.  It need not read them again as long as no other process
+"""Recent items: those that a database's writer wrote last.  It need not read them again while no other process
 writes."""
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Snapshot: a table in SQLite as of one moment, however long the reader takes and whatever others write meanwhile.
+"""Snapshot: a table in SQLite as of one moment, however long the reader takes, and whatever other processes write.
 
-The journal grows while a snapshot is held: what it shows cannot be overwritten.
+The journal grows while a snapshot is open: the part that it shows cannot be overwritten.
 """
 
 from __future__ import annotations
@@ -42,5 +42,5 @@ class Snapshot:
         return answer
 
     def close(self) -> None:
-        """Let go of the moment, so that the journal can be overwritten."""
+        """End the snapshot, so that the journal can be overwritten."""
         self._connection.close()

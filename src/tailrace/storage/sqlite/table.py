@@ -99,7 +99,7 @@ class SqliteTable:
     def find(
         self, hash: Any, bounds: Bounds = ALL, *, after: Any = None, descending: bool = False, limit: int | None = None
     ) -> Slice:
-        """Items of one hash whose range keys are within bounds, in order, behind the last one of the page before."""
+        """Items of one hash whose range keys are within bounds, in order, after the last one of the page before."""
         self._check_open()
         bounds.check(self.schema)
         wanted = bounds.comparisons()
@@ -112,12 +112,12 @@ class SqliteTable:
         return Slice(items, None if more is None else self.schema.key_of(items[-1]).i)
 
     def scan(self, after: Key | None = None) -> list[Item]:
-        """Items of all hashes behind a key, in order; none at the end."""
+        """Items of all hashes after a key, in order; none at the end."""
         self._check_open()
         return self.database.read(_some, self._all, self.schema.columns(after) if after else ("", -1))
 
     def write(self, *actions: Action) -> tuple[Item | None, ...]:
-        """Do all actions or none; answers the items as they now are (None: deleted or only checked)."""
+        """Do all actions or none; returns the items as they are now (None: deleted or only checked)."""
         self._check_open()
         rare = self._rare(actions)
         if packed_size([given(action) for action in actions]) > SURELY_FITS:
@@ -125,7 +125,7 @@ class SqliteTable:
         return self.database.change(self._judge, actions, rare)
 
     def sibling(self, name: str, schema: KeySchema) -> SqliteTable:
-        """Another table of the same database, made if it is missing; it can be used as long as this one is open.  Its
+        """Another table of the same database, created if it is missing; it can be used while this one is open.  Its
         name may have any characters.
 
         In a snapshot, a table that did not exist at that moment has no items."""
@@ -162,7 +162,7 @@ class SqliteTable:
         roll_records: int = ROLL_RECORDS,
         roll_seconds: float = ROLL_SECONDS,
     ) -> Capture:
-        """Switch change capture on, for good; gives the changes since then.  See capture about rolling."""
+        """Switch change capture on, for good; returns the changes from then on.  See capture about rolling."""
         self._check_open()
         return switch_on(self.database, self.name, view, roll_records, roll_seconds, self.schema, only)
 
@@ -195,19 +195,19 @@ class SqliteTable:
         try:
             table = copy(self)
             table.database = now  # type: ignore[assignment]
-            table._recent = {}  # the writer knows a later state
+            table._recent = {}  # the writer's recent items are of a later state
             yield table
         finally:
             now.close()
 
     def close(self) -> None:
-        """Give the database up; calls after this raise `Closed`."""
+        """Leave the database; calls after this raise `Closed`."""
         if self._open:
             self._open = False
             self.database.leave()
 
     def _rare(self, actions: tuple[Action, ...]) -> list[Rare]:
-        """Refuse what no table may take; gives the rare attributes that each action brings, a model's keys included."""
+        """Refuse what no table may hold; returns the rare attributes of each action, a model's keys included."""
         rare = check_form(actions, self.schema)
         return rare if self.schema == HOME else [one | self.schema.attributes(_ANY).keys() for one in rare]
 
@@ -218,7 +218,7 @@ class SqliteTable:
     def _judge(
         self, cursor: apsw.Cursor, actions: tuple[Action, ...], rare: list[Rare]
     ) -> tuple[tuple[Item | None, ...], list[Statement]]:
-        """The items as they will be, and the statements that make them so.  The first item that must be new is put
+        """The items as they will be, and the statements that make them so.  The first item that must be new is inserted
         here, after all others were judged: the insert itself finds out whether it is new."""
         answers: list[Item | None] = []
         statements: list[Statement] = []
@@ -309,8 +309,8 @@ def _conflict(key: Key, index: int, item: Item | None) -> Conflict:
 
 
 def _unchanged(old: Item, new: Item) -> bool:
-    """The statement for an item that stays as it is: it writes the same bytes again, which SQLite and capture do not
-    take for a change."""
+    """The statement for an item that stays as it is: it writes the same bytes again, which neither SQLite nor capture
+    counts as a change."""
     return old == new and same(old, new)
 
 

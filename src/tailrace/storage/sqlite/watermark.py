@@ -2,11 +2,11 @@
 
     <database>-mark    "tailmark", the WAL's salts (8 bytes), frames (4), crc32 of these (4); zeros: nothing is known
 
-SQLite cannot tell a WAL that was cut from one that was never longer.  Its shared memory file would say otherwise, but
-that is not always copied with a home, and after a power cut it says nothing.  So the writer notes after each commit,
-which is durable by then, how long the WAL is.  The note is not synced, which would double the cost of a commit: it is
-there after a kill, and after a power cut unless the commit is of the last half minute or so.  It may say too little,
-never too much.
+SQLite cannot tell a WAL that was cut short from one that was never longer.  Its shared memory file could, but it is not
+always copied with a home, and after a power cut it says nothing.  So after each commit, once it is durable, the writer
+notes the length of the WAL.  It does not sync the note, which would double the cost of a commit: the note survives a
+kill, and it survives a power cut unless the commit was made in the last half minute or so.  It may be too low, but is
+never too high.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class CommittedFrames(NamedTuple):
 
 
 def path_of(database: Path) -> Path:
-    """Where a database's watermark is."""
+    """The path of a database's watermark."""
     return database.with_name(database.name + "-mark")
 
 
@@ -51,7 +51,7 @@ def read(database: Path) -> CommittedFrames | None:
 
 
 def clear(database: Path, files: Files) -> None:
-    """Forget durably what was noted of a WAL that SQLite has removed since: the next WAL is empty at first."""
+    """Durably forget the note about a WAL that SQLite has removed since: the next WAL is empty at first."""
     if read(database) is not None:
         descriptor = files.open(path_of(database))
         try:
@@ -62,7 +62,8 @@ def clear(database: Path, files: Files) -> None:
 
 
 class Watermark:
-    """Writes the watermark. Used by a database's only writer, whose WAL exists and stays until it is closed."""
+    """Writes the watermark.  The database's only writer uses it; its WAL exists, and stays until the writer is
+    closed."""
 
     def __init__(self, database: Path, files: Files) -> None:
         self._files = files
@@ -74,7 +75,7 @@ class Watermark:
             raise
         self._header = b""
         self.frames = 0
-        """How many frames the WAL has after the commit under way; 0 if that has changed nothing."""
+        """How many frames the WAL has after the commit under way; 0 if the commit changed nothing."""
 
     def begin(self) -> None:
         """Called when a transaction has begun: until it ends no other process writes the WAL."""
@@ -87,9 +88,9 @@ class Watermark:
         WAL: then it is unclear to which commit the frames belong, and nothing is noted."""
         if not self.frames:
             return
-        with suppress(OSError):  # the former note stays true, and the commit is durable without this one
+        with suppress(OSError):  # the former note stays true, and the commit is durable without a new one
             header = self._header or os.pread(self._wal, WAL_HEADER_BYTES, 0)
-            first = bool(self._header) or header[12:16] == bytes(4)  # the WAL has never begun again
+            first = bool(self._header) or header[12:16] == bytes(4)  # the WAL has never restarted
             page = struct.unpack_from(">I", header, 8)[0]
             frame = os.pread(
                 self._wal, FRAME_HEADER_BYTES, WAL_HEADER_BYTES + (self.frames - 1) * (FRAME_HEADER_BYTES + page)

@@ -1,4 +1,4 @@
-"""Compaction: of each key only the newest record stays.
+"""Compaction: keeps only the newest record of each key.
 
 Used from outside: compaction, round, unreadable.
 Read in this order: compaction, round, newest_by_key, rewrite, unreadable.

@@ -1,4 +1,4 @@
-"""Compaction: of closed pages only the newest record of each key stays, and a tombstone only for a while.
+"""Compaction: keeps only the newest record of each key in closed pages, and tombstones only for a while.
 
     $Upkeep-<topic id>, 0    compacted, tombstones, left: how far compaction has come (a page's number), the earliest
                              timestamp of a tombstone that it has left there, and, for each partition, the offset of the
@@ -6,10 +6,10 @@
 
 COMPACT   NEWEST of the pages since the last compaction, as many as fit into memory.  Then every page up to these,
 oldest first and all joining: records that are not the newest of their key are dropped by a MERGE of as many pages as
-make an object.  A tombstone may go once compaction has been through all older records, so pages that cannot be replaced
-end the round; and not while there are pages from before the topic grew, when its key was in another partition.  A chunk
-that cannot be read stays, and so does every tombstone behind it: once the chunk is restored, the tombstones keep its
-records deleted, and compaction begins again.
+make an object.  A tombstone may go once compaction has been through all older records, so a page that cannot be
+replaced ends the round.  No tombstone goes while there are pages from before the topic grew: its key was in another
+partition then.  A chunk that cannot be read stays, and so does every tombstone behind it: once the chunk is restored,
+the tombstones keep its records deleted, and compaction begins again.
 
 A compacted chunk has its records' offsets in a column; the counts in its entry are those of the offsets it stands for,
 so all offsets are what they were.
@@ -51,19 +51,19 @@ MAX_KEY_BYTES_PER_ROUND = 128 * 1024 * 1024
 """Bytes of keys that one round reads."""
 DIRTY_RATIO = 0.5
 """A round begins when the new bytes are this share of the compacted ones: so compaction writes at most three bytes for
-each byte that was appended."""
+each byte that producers append."""
 
 
 class Compacted(NamedTuple):
-    """How many records were removed, and which chunks were left as they are, since they cannot be read."""
+    """How many records compaction removed, and which chunks it left as they are, since they cannot be read."""
 
     records: int
     spared: tuple[SparedChunk, ...] = ()
 
 
 def compact(log: TopicLog, how: CompactionSettings, told: Told = unheard) -> Steps[Compacted]:
-    """Compact whatever is worth it.  While there is damage that is not quarantined, the progress is not stored: the
-    next upkeep looks again, and reports the damage again."""
+    """Compact the pages that are worth it.  While there is damage that is not quarantined, the progress is not stored:
+    the next upkeep looks again, and reports the damage again."""
     removed, left = 0, dict[str, SparedChunk]()
     while True:
         mark = yield from guard.read(upkeep_key(log.id))
@@ -102,7 +102,7 @@ def _begin(log: TopicLog, how: CompactionSettings, mark: Item | None, told: Told
 
 
 def _due(how: CompactionSettings, mark: Item | None) -> bool:
-    """Whether there are tombstones whose time has long been over."""
+    """Whether there are tombstones that should have gone long ago."""
     left = mark["tombstones"] if mark else None
     return left is not None and how.before is not None and left < how.before - how.delay
 
@@ -135,8 +135,8 @@ def _collect_keys(log: TopicLog, page: Page, begun: CompactionRound, how: Compac
 
 
 def _keys(pieces: Mapping[int, Sequence[RunToPack]], by: CompactBy) -> NewestByKey:
-    """The newest of some records by themselves: of a chunk that cannot be read to its end nothing is taken in.  However
-    well keys are compressed, only some of them are decoded at once."""
+    """The newest record of each key among these pieces alone, so that a chunk that cannot be read to its end adds
+    nothing. Keys are decoded a few at a time, however well they are compressed."""
     newest = NewestByKey(by)
     for q, some in pieces.items():
         for rows in each_rows(some, "key", "unset"):

@@ -1,8 +1,8 @@
 """The newest record of each key, which compaction keeps.  Pure, and in Arrow: no Python per record.
 
-A record takes the place of the earlier ones of its key in its partition, unless it cannot stand for them: it has no
-key, it is a row of which the source did not send all fields (see docs/formats/message.md), or it is meant for one
-writer of a pipeline alone.  A tombstone says that its key is deleted: a record without a value, or whose op is delete.
+A record replaces the earlier ones of its key in its partition, except where it cannot: a record without a key, a row of
+which the source did not send all fields (see docs/formats/message.md), and a record meant for a single writer of a
+pipeline replace nothing.  A tombstone says that its key is deleted: a record without a value, or whose op is delete.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Rows:
     offsets: pa.Array[Any]
 
     def keys(self, by: CompactBy) -> pa.Array[Any]:
-        """The key that each record is a state of; null: of none."""
+        """The key whose state each record describes; null: the record describes no key's state."""
         metadata = self.batch.schema.metadata or {}
         if by == "namespace" and b"namespace" in metadata:
             return pa.repeat(pa.scalar(metadata[b"namespace"], pa.binary()), self.batch.num_rows)
@@ -77,7 +77,7 @@ class _ReadBatch:
     offsets: pa.Array[Any] | None
 
     def joins(self, after: _ReadBatch) -> bool:
-        """Whether another batch can follow this one in one batch."""
+        """Whether another batch can be joined to the end of this one."""
         if (self.offsets is None) != (after.offsets is None):
             return False
         follows = self.offsets is not None or self.first + self.batch.num_rows == after.first
@@ -85,8 +85,8 @@ class _ReadBatch:
 
 
 def each_rows(pieces: Iterable[RunToPack], *columns: str) -> Iterator[Rows]:
-    """The records of some neighbouring pieces, those of the same schema together, but not more than the processor's
-    cache holds; only these columns, if any.  Compressed batches are uncompressed as the caller asks for them."""
+    """The records of neighbouring pieces; those of the same schema come together, up to what the processor's cache
+    holds.  `columns`: only these.  Compressed batches are uncompressed as the caller asks for them."""
     some: list[_ReadBatch] = []
     size = 0
     for one in _each(pieces, frozenset(columns) or None):
@@ -126,7 +126,7 @@ class NewestByKey:
         self._size = 0
 
     def add(self, partition: int, some: Rows) -> None:
-        """Add some more records."""
+        """Take in some records."""
         stands = some.stands()
         keys, offsets = some.keys(self._by), some.offsets
         if stands is not None:
@@ -136,14 +136,14 @@ class NewestByKey:
             self._wait(partition, pa.table({"key": pa.concat_arrays([keys]), "offset": pa.concat_arrays([offsets])}))
 
     def add_all(self, later: NewestByKey) -> None:
-        """Take in what another one knows of later records."""
+        """Take in what another instance knows about later records."""
         for known in (later._found, later._waiting):
             for q, tables in known.items():
                 for table in tables if isinstance(tables, list) else [tables]:
                     self._wait(q, table)
 
     def _wait(self, partition: int, table: pa.Table) -> None:
-        """From time to time all but the newest are forgotten."""
+        """Queue a table of keys; once they are many, forget all but the newest of each key."""
         self._waiting.setdefault(partition, []).append(table)
         self._size += int(table.nbytes)
         if self._size > BYTES_BEFORE_THINNING and self._size > self._known:
@@ -159,8 +159,8 @@ class NewestByKey:
         return self._known + self._size
 
     def settle(self) -> None:
-        """Forget all but the newest.  Records come in the order of their offsets, so the last one of a key is its
-        newest, and the rest stays in order."""
+        """Forget all but the newest record of each key.  Records come in the order of their offsets, so the last one of
+        a key is its newest."""
         for q, tables in self._waiting.items():
             whole = pa.concat_tables([*([self._found[q]] if q in self._found else []), *tables]).combine_chunks()
             keys = whole.column("key").chunk(0).dictionary_encode()
@@ -169,8 +169,7 @@ class NewestByKey:
         self._waiting, self._size = {}, 0
 
     def kept(self, partition: int, some: Sequence[Rows], before: int | None, known: bool) -> list[pa.Array[Any]]:
-        """Which of these records stay: the newest of their keys, but tombstones only if they are not older than
-        `before`.
+        """Which of these records stay: the newest of their keys, but no tombstones older than `before`.
 
         `known`: all these records were added here, so a record is the newest of its key if its offset is among those
         kept."""
@@ -186,7 +185,8 @@ class NewestByKey:
         return out
 
     def _newest(self, partition: int, some: Sequence[Rows]) -> pa.ChunkedArray[Any] | None:
-        """Which records are the newest, by their offsets alone; None if some records are no state of their key."""
+        """Which records are the newest, by their offsets alone; None if some records do not describe the state of a
+        key."""
         if any(rows.stands() is not None for rows in some):
             return None
         found = self._found[partition].column("offset").chunk(0)
@@ -208,7 +208,7 @@ def _joined(some: Sequence[Rows]) -> pa.ChunkedArray[Any]:
 
 
 def _among(found: pa.Array[Any], offsets: pa.Array[Any]) -> pa.Array[Any]:
-    """Whether each of these offsets is among those found; both are in rising order."""
+    """Whether each offset is among those found; both are in rising order."""
     first, last = offsets[0].as_py(), offsets[-1].as_py()
     low = place_of(found, first)
     found = found.slice(low, place_of(found, last + 1) - low)
@@ -218,7 +218,7 @@ def _among(found: pa.Array[Any], offsets: pa.Array[Any]) -> pa.Array[Any]:
 
 
 def _marked(places: pa.Array[Any], count: int) -> pa.Array[Any]:
-    """An array of booleans, true at these places."""
+    """An array of booleans, true at these indices."""
     return pc.inverse_permutation(places, max_index=count - 1).is_valid()
 
 

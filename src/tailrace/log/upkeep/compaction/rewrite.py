@@ -1,4 +1,5 @@
-"""Rewriting: the pages of a round of compaction without the records that are not the newest of their key."""
+"""Rewriting: writes the pages of a round of compaction again, without the records that have a newer one of their
+key."""
 
 from __future__ import annotations
 
@@ -84,8 +85,7 @@ def _listed(page: Page) -> bool:
 
 @dataclass(slots=True)
 class Replacement:
-    """What replaces some pages: the new entries, how many records are dropped, and which chunks stay as they are, and
-    where."""
+    """What replaces some pages: the new entries, how many records are dropped, and which chunks stay as they are."""
 
     entries: list[ChunkEntry] = field(default_factory=list)
     gone: int = 0
@@ -152,13 +152,13 @@ def _note_unreadable(log: TopicLog, begun: CompactionRound, pages: Sequence[Page
 
 
 MAX_DECODED_BYTES = MERGED_OBJECT_BYTES + MERGED_OBJECT_BYTES // 4
-"""Bytes of decoded records that are decided on together: the whole of a group that is not compressed, but only a part
-of a compressed one that becomes large."""
+"""Bytes of decoded records that are judged together: all of an uncompressed group, but only part of a compressed one
+that becomes large when decoded."""
 
 
 class RemainingRecords:
-    """The records of some chunks that stay, and the number of those that do not.  Records are encoded as soon as a
-    certain amount was decoded, so that the memory does not depend on how well they are compressed."""
+    """The records of some chunks that stay, and how many do not.  Records are encoded as soon as a certain amount has
+    been decoded, so that memory does not depend on how well they are compressed."""
 
     def __init__(self, pieces: Mapping[int, Sequence[RunToPack]], compression: Compression) -> None:
         self._kind = kind_for(piece.kind for some in pieces.values() for piece in some) | OFFSETS
@@ -170,7 +170,7 @@ class RemainingRecords:
         self.gone = 0
 
     def add(self, q: int, rows: Rows, stay: pa.Array[Any]) -> Rows:
-        """Take the next records of a partition, and keep those that stay; gives these."""
+        """Take the next records of a partition; keeps and returns those that stay."""
         left = Rows(rows.batch.filter(stay), rows.offsets.filter(stay))
         self.gone += len(rows.offsets) - len(left.offsets)
         self._waiting.append((q, left))
@@ -185,7 +185,7 @@ class RemainingRecords:
         self._waiting, self._size = [], 0
 
     def chunk(self) -> Chunk:
-        """The records that stay as one chunk, which stands for the offsets of all."""
+        """The remaining records as one chunk, which stands for the offsets of all."""
         self._encode()
         return chunk_of(self._kind, self._runs)
 

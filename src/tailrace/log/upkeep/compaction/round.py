@@ -1,4 +1,4 @@
-"""Rounds: what one round of compaction has to do, how far it has come, and the pages it works through."""
+"""Rounds: what one round of compaction has to do, how far it has got, and the pages it works through."""
 
 from __future__ import annotations
 
@@ -53,16 +53,16 @@ class CompactionRound:
     tombstones: int | None = None
     """The earliest timestamp of a tombstone that stays and will go some day."""
     unread: set[str] = field(default_factory=set)
-    """The ids of chunks that could not be read: they stay as they are, even if they can be read by now."""
+    """The ids of chunks that could not be read: they stay as they are, even if they have become readable."""
     stays: dict[int, int] = field(default_factory=dict)
     """The offsets from which tombstones stay, by partition."""
     lost: dict[int, int] = field(default_factory=dict)
-    """The offset of each partition's first chunk that could not be read, whatever has happened to it since."""
+    """The offset of each partition's first chunk that could not be read, whatever has happened to it since then."""
     spared: dict[str, SparedChunk] = field(default_factory=dict)
     """The chunks that were left as they are, by id."""
 
     def took(self, page: Page) -> bool:
-        """Whether all records of a page were collected."""
+        """Whether all keys of a page were collected."""
         return (page.first, page.revision) in self.taken or not in_force("compact.taken")
 
     def passed(self, entry: ChunkEntry, at: Mapping[int, int]) -> None:
@@ -73,7 +73,7 @@ class CompactionRound:
                 self.stays[q] = min(self.stays.get(q, at[q]), at[q])
 
     def passed_page(self, page: Page) -> list[tuple[ChunkEntry, Mapping[int, int]]]:
-        """Note that a page whose chunks are not known is left as it is; gives its entries, and where they begin."""
+        """Note that a page whose chunks are not known is left as it is; returns its entries and their first offsets."""
         out, at = list[tuple[ChunkEntry, Mapping[int, int]]](), heads.plus(page.base, {})
         for entry in page.entries:
             self.passed(entry, at)
@@ -99,14 +99,14 @@ def upkeep_key(topic_id: str) -> Key:
 
 
 def left_before(mark: Item | None) -> dict[int, int]:
-    """The offsets of what earlier rounds could not read."""
+    """The offsets of the chunks that earlier rounds could not read."""
     left = mark.get("left", {}) if mark is not None and in_force("compact.left") else {}
     return {int(q): at for q, at in left.items()}
 
 
 def restored(begun: CompactionRound, mark: Item | None) -> bool:
-    """Whether a chunk that an earlier round could not read can be read now, or is gone: the compacted pages do not take
-    it into account."""
+    """Whether a chunk that an earlier round could not read is readable now, or gone: the compacted pages were decided
+    without it."""
     return any(q not in begun.lost or begun.lost[q] > at for q, at in left_before(mark).items())
 
 
@@ -125,8 +125,8 @@ def note(log: TopicLog, begun: CompactionRound, mark: Item | None) -> Steps[None
 
 
 def closed_page(log: TopicLog, how: CompactionSettings, number: int) -> Steps[Page | None]:
-    """The closed page that begins with this number; None at the end, if it was merged or removed meanwhile, or if a
-    holder still needs some of it."""
+    """The closed page that begins with this number; None at the end, if the page was merged or removed meanwhile, or if
+    a holder still needs part of it."""
     item = yield from guard.read(heads.page_key(log.id, number))
     page = Page.of(item) if item is not None else None
     return None if page is None or RetentionRule(held=how.held).holds(page) else page
@@ -184,6 +184,6 @@ def as_read(log: TopicLog, pages: Sequence[Page]) -> Steps[bool]:
 
 
 def unless_grown(how: CompactionSettings, head: Head) -> CompactionSettings:
-    """Tombstones stay while the records they delete may be in another partition."""
+    """The settings for this round: tombstones stay while the records they delete may be in another partition."""
     elsewhere = any(head.first < grown.page for grown in head.grown) and in_force("compact.grown")
     return dataclasses.replace(how, before=None) if elsewhere else how

@@ -1,4 +1,4 @@
-"""Unreadable chunks stay as they are, and compaction works around them.
+"""Unreadable chunks: they stay as they are, and compaction works around them.
 
 A backup may restore them, so nothing may be decided as if they were empty.
 """
@@ -26,14 +26,14 @@ T = TypeVar("T")
 
 
 class SparedChunk(NamedTuple):
-    """A chunk that was left as it is: its place, and the offsets that cannot be read."""
+    """A chunk that was left as it is: where it is stored, and the offsets that cannot be read."""
 
     where: str
     lost: tuple[Lost, ...]
 
 
 def around(log: TopicLog, pack: Pack, error: Damaged | ObjectMissing) -> list[Pack]:
-    """The entries before an unreadable chunk, the chunk alone, and the entries behind it: damage stays in the log, so
+    """The entries before an unreadable chunk, the chunk alone, and the entries after it.  Damage stays in the log, so
     that readers get the error, or pass over it if it is quarantined."""
     where = error.where if isinstance(error, Damaged) else error.name
     at = next((n for n, entry in enumerate(pack) if where_is(log.id, entry) == where), None)
@@ -100,7 +100,7 @@ def spared(log: TopicLog, entry: ChunkEntry, at: Mapping[int, int]) -> Steps[Spa
 
 
 def undecided(log: TopicLog, some: Sequence[SparedChunk]) -> Steps[str | None]:
-    """The message about damage that no operator has quarantined; None if there is none."""
+    """The error text about damage that no operator has quarantined; None if there is no such damage."""
     for one in some:
         if one.lost and (yield from covering(log, one.lost)) is None:
             return (
