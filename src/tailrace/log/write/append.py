@@ -110,8 +110,8 @@ def _offsets(
         if items is None:
             out.append((yield from _located(p, {page})))
         else:
-            counts, next = p.counts, p.log.saw(items[at]).item["nx"]
-            out.append(Appended({q: next[str(q)] - n for q, n in counts.items()}, counts, p.partitions))
+            counts, next = p.counts, p.log.saw(items[at]).next
+            out.append(Appended({q: next[q] - n for q, n in counts.items()}, counts, p.partitions))
         at += len(acts)
     return out
 
