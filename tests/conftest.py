@@ -30,7 +30,7 @@ hypothesis.settings.load_profile("tailrace")
 PROCESSES = (
     "tests/faults/test_kill.py", "tests/faults/test_stopped.py", "tests/faults/test_upkeep_killed.py",
     "tests/log/groups/test_consumer_processes.py", "tests/cli/test_terminal.py", "tests/cli/test_run.py",
-    "tests/pipeline/test_faults.py", "tests/pipeline/run/test_daemon.py", "tests/pipeline/test_demo.py",
+    "tests/pipeline/test_faults.py", "tests/pipeline/runtime/test_daemon.py", "tests/pipeline/test_demo.py",
     "tests/queue/test_bank.py", "tests/queue/test_trouble.py", "tests/adaptors/mysql/test_killed_runs.py",
     "tests/adaptors/mongodb/test_killed_runs.py", "tests/adaptors/dynamodb/test_killed_runs.py",
     "tests/adaptors/delta/test_pipeline.py", "tests/adaptors/delta/test_crashes.py",

@@ -29,8 +29,8 @@ from tailrace.pipeline.ingest.commit_log import CommitLog
 from tailrace.pipeline.ingest.read_ahead import ReadAhead
 from tailrace.pipeline.operate import operator
 from tailrace.pipeline.operate.ledger import reported
-from tailrace.pipeline.run import engine
 from tailrace.pipeline.run.runner import Runner
+from tailrace.pipeline.runtime import engine
 from tailrace.storage.calls import Call, Store, Write
 
 PATIENCE = 120.0

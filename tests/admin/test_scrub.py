@@ -141,7 +141,7 @@ def test_a_group_beyond_the_end(home: Home) -> None:
     home.store.run(groups.make(group, "earliest"))
     home.store.table.write(Update(group.shard(1), (Set("position", 6),)))
     damage = the_damage(home)
-    assert (damage.kind, damage.topic, damage.where) == ("position", "t", f"item {group.p}/1")
+    assert (damage.kind, damage.topic, damage.where) == ("position", "t", f"item {group.hash_key}/1")
     assert damage.text == "group 'billing' is at 6 of partition 1, which ends at 5"
 
 
@@ -165,7 +165,7 @@ def test_a_lease_of_somebody_who_is_gone_and_a_position_without_its_partition(ho
     shard = dict(home.store.table.get(group.shard(1)) or {})
     home.store.table.write(Put(group.shard(7), {**shard, "i": 7, "position": 3}, (Absent(),)))
     damage = the_damage(home)
-    assert (damage.kind, damage.where) == ("position", f"item {group.p}/7")
+    assert (damage.kind, damage.where) == ("position", f"item {group.hash_key}/7")
 
 
 def test_a_producer_whose_batch_is_not_in_the_log(home: Home) -> None:

@@ -11,9 +11,9 @@ import tailrace
 from tailrace.events import Event
 from tailrace.pipeline.define.builder import load
 from tailrace.pipeline.deliver.dead_letters import bury
-from tailrace.pipeline.deliver.trouble import Trouble
 from tailrace.pipeline.operate import ledger
-from tailrace.pipeline.run.status import Status
+from tailrace.pipeline.runtime.status import Status
+from tailrace.pipeline.runtime.trouble import Trouble
 from tests.cli.runs import Cli
 from tests.cli.test_main import commands
 from tests.cli.test_stream import User

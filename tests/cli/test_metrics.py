@@ -14,7 +14,7 @@ import tailrace
 from tailrace.cli.metrics import HELP, of_home, of_run, rendered, serve
 from tailrace.errors import BadSetting, Unavailable
 from tailrace.pipeline.operate import ledger
-from tailrace.pipeline.run.status import SinkStatus, Status
+from tailrace.pipeline.runtime.status import SinkStatus, Status
 from tests.cli.runs import Cli
 from tests.docs.test_examples import ROOT
 from tests.queue.conftest import until

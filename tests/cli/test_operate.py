@@ -14,10 +14,10 @@ from tailrace.adaptors.rows.rows import make_rows
 from tailrace.coordination.lease import Lease
 from tailrace.pipeline.define.builder import load
 from tailrace.pipeline.deliver.dead_letters import bury
-from tailrace.pipeline.deliver.trouble import Trouble
 from tailrace.pipeline.ingest.commit_log import CommitLog
 from tailrace.pipeline.operate import ledger, operator, step
-from tailrace.pipeline.run.status import SinkStatus, Status
+from tailrace.pipeline.runtime.status import SinkStatus, Status
+from tailrace.pipeline.runtime.trouble import Trouble
 from tests.cli.runs import Cli
 from tests.pipeline.shop import filled
 from tests.pipeline.toys import rows

@@ -21,7 +21,7 @@ from rich.console import Console
 import tailrace
 from tailrace.cli.runview import Rates, RunView
 from tailrace.coordination.lease import Lease
-from tailrace.pipeline.run.status import SinkStatus, SourceStatus, Status
+from tailrace.pipeline.runtime.status import SinkStatus, SourceStatus, Status
 from tests.cli.runs import PROGRAM, Cli
 from tests.cli.terminal import Terminal
 from tests.pipeline.runs import until
@@ -211,7 +211,7 @@ def _workers(driver: int) -> list[int]:
     for entry in Path("/proc").iterdir():
         with suppress(OSError):
             own = f"TAILRACE_DRIVER={driver} ".encode() in (entry / "environ").read_bytes()
-            if own and b"tailrace.pipeline.run.daemon" in (entry / "cmdline").read_bytes():
+            if own and b"tailrace.pipeline.runtime.daemon" in (entry / "cmdline").read_bytes():
                 found.append(int(entry.name))
     return found
 

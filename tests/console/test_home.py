@@ -13,9 +13,9 @@ import tailrace
 from tailrace.home import Home
 from tailrace.pipeline.define.builder import load
 from tailrace.pipeline.deliver.dead_letters import bury
-from tailrace.pipeline.deliver.trouble import Trouble
 from tailrace.pipeline.operate import ledger
-from tailrace.pipeline.run.status import SinkStatus, Status
+from tailrace.pipeline.runtime.status import SinkStatus, Status
+from tailrace.pipeline.runtime.trouble import Trouble
 from tests.cli.test_stream import User
 from tests.console.serving import VIEWER, Client
 from tests.console.test_records import next_event

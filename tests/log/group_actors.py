@@ -211,7 +211,8 @@ def handles(sim: Simulation, life: Life, inbox: Inbox, over: threading.Event) ->
         fetched = inbox.take()
         for record in as_records("topic", fetched) if fetched is not None else ():
             inbox.current = record
-            epoch = inbox._epochs.get(record.partition)
+            held = inbox._held.get(record.partition)
+            epoch = held.epoch if held is not None else None
             yield from calls.pause(0)
             sim.ghosts["handled"].append((life.name, epoch, record.partition, record.offset))
             if inbox.interrupted:

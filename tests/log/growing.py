@@ -23,7 +23,7 @@ from tailrace.log.groups.prefetch import Inbox
 from tailrace.log.read.reader import Reader
 from tailrace.log.record import partition_of
 from tailrace.log.topic import as_records
-from tailrace.log.write import append
+from tailrace.log.write import append, attempt
 from tailrace.log.write.append import Appended, commit
 from tailrace.log.write.buffer import Buffer
 from tailrace.log.write.named_producer import send, start
@@ -280,7 +280,7 @@ def before_page() -> Iterator[None]:
     found = append._found
 
     def hasty(placed: Sequence[Placed]) -> Steps[list[Appended] | None]:
-        if any(map(append.has_grown, placed)):
+        if any(map(attempt.has_grown, placed)):
             return None
         return (yield from found(placed))
 

@@ -20,7 +20,7 @@ from tailrace.log.read.fetched import Fetched
 from tailrace.log.read.reader import Reader
 from tailrace.log.topic_log import TopicLog
 from tailrace.log.upkeep import merge
-from tailrace.log.write import append, lookup, source_append
+from tailrace.log.write import append, attempt, lookup, source_append
 from tailrace.log.write.append import Appended
 from tailrace.log.write.placement import Attempt, Placed
 from tailrace.storage import calls
@@ -44,10 +44,10 @@ def patched(target: Any, name: str, new: Any) -> Mutant:
 # --- append
 _found, _prepare, _waited, _look, _see = (
     append._found,
-    append.prepare,
-    append.wait_for_answer,
+    attempt.prepare,
+    attempt.wait_for_answer,
     lookup.look,
-    append.see_heads,
+    attempt.see_heads,
 )
 
 
@@ -81,7 +81,7 @@ def _give_up(log: TopicLog, began: float | None, patience: float) -> Steps[float
 @contextmanager
 def _gives_up() -> Iterator[None]:
     """A producer that goes on with its next batch although the last is in doubt."""
-    with patch.object(append, "wait_for_answer", _give_up), patch("tests.log.actors.honest"):
+    with patch.object(attempt, "wait_for_answer", _give_up), patch("tests.log.actors.honest"):
         yield
 
 
@@ -99,7 +99,7 @@ def _no_compare() -> Iterator[None]:
         for n, p in enumerate(placed):
             placed[n] = yield from p.again()
 
-    with patch.object(append, "_found", _compares_nothing), patch.object(append, "prepare", prepare):
+    with patch.object(append, "_found", _compares_nothing), patch.object(attempt, "prepare", prepare):
         yield
 
 
@@ -112,7 +112,7 @@ def _new_id_after_timeout() -> Iterator[None]:
             if doubts[n]:
                 placed[n] = yield from p.again()
 
-    with patch.object(append, "prepare", prepare):
+    with patch.object(attempt, "prepare", prepare):
         yield
 
 
@@ -127,7 +127,7 @@ def _same_name() -> Iterator[None]:
                 placed[n] = Placed(p.log, (entry,), p.again, p.data, attempt=Attempt(head=p.attempt.head))
         yield from _prepare(placed)
 
-    with patch.object(append, "prepare", prepare):
+    with patch.object(attempt, "prepare", prepare):
         yield
 
 

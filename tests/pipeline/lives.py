@@ -43,8 +43,8 @@ from tailrace.pipeline.deliver.outlet import Outlet
 from tailrace.pipeline.ingest.commit_log import CommitLog
 from tailrace.pipeline.operate import operator
 from tailrace.pipeline.operate.ledger import remember
-from tailrace.pipeline.run import engine
 from tailrace.pipeline.run.runner import Runner
+from tailrace.pipeline.runtime import engine
 from tailrace.storage.calls import Call, PutObject, Store, Write
 
 TABLE, OTHER = "shop.orders", "shop.drafts"

@@ -16,11 +16,11 @@ from tailrace.pipeline.deliver import batch, claim
 from tailrace.pipeline.deliver.batch import StagedBatch
 from tailrace.pipeline.deliver.offsets import Mark
 from tailrace.pipeline.deliver.outlet import Outlet
-from tailrace.pipeline.deliver.trouble import Trouble
 from tailrace.pipeline.ingest.commit_log import CommitLog
 from tailrace.pipeline.ingest.copying import Copying
 from tailrace.pipeline.ingest.following import Receiver, SourceReceiver
 from tailrace.pipeline.run.runner import Runner
+from tailrace.pipeline.runtime.trouble import Trouble
 
 Mutant = Callable[[], AbstractContextManager[Any]]
 

@@ -18,8 +18,8 @@ from tailrace.log.record import Mode, Op
 from tailrace.pipeline.define.definition import SinkDefinition
 from tailrace.pipeline.deliver import backlog, batch
 from tailrace.pipeline.ingest.commit_log import CommitLog
-from tailrace.pipeline.run import engine
 from tailrace.pipeline.run.runner import Runner
+from tailrace.pipeline.runtime import engine
 from tests.pipeline import lives
 from tests.pipeline.lives import explore
 from tests.pipeline.shop import definition, sink

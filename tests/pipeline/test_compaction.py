@@ -18,7 +18,7 @@ from tailrace.log.upkeep.holds import held
 from tailrace.log.upkeep.scheduler import HomeUpkeep, UpkeepPace
 from tailrace.log.upkeep.topic_upkeep import UpkeepResult
 from tailrace.log.write.attempt import roll
-from tailrace.pipeline.deliver.offsets import Mark, override
+from tailrace.pipeline.deliver.offsets import Mark, offsets_key, override
 from tailrace.pipeline.ingest.commit_log import CommitLog
 from tailrace.pipeline.operate import operator
 from tailrace.pipeline.operate.ledger import remember
@@ -44,7 +44,7 @@ def document(path: Path, mark: Mark | None, by: str = "namespace") -> Home:
     filled(path, ACTIVE)
     home = tailrace.open(path / "home")
     log = CommitLog(home, "shop", partitions=1)
-    log.hold(["c0"])
+    log.hold([offsets_key("shop", "c0", 0)])
     log.compact(by)  # type: ignore[arg-type]
     if mark is not None:
         home.store.run(override("shop", "c0", 0, mark))
@@ -87,7 +87,7 @@ def test_past_a_pending_message_something_is_lost(tmp_path: Path) -> None:
 
 def test_the_slowest_of_all_writers_counts(tmp_path: Path) -> None:
     with document(tmp_path, Mark(27)) as home:
-        CommitLog(home, "shop", partitions=1).hold(["c0", "c1"])
+        CommitLog(home, "shop", partitions=1).hold(offsets_key("shop", writer, 0) for writer in ("c0", "c1"))
         home.upkeep()
         assert told(home) == ALL
         home.store.run(override("shop", "c1", 0, Mark(16)))

@@ -16,9 +16,9 @@ from tailrace.adaptors.contract import Piece
 from tailrace.pipeline.ingest.commit_log import CommitLog, packed
 from tailrace.pipeline.ingest.copying import copy_unit
 from tailrace.pipeline.operate import ledger
-from tailrace.pipeline.run.engine import SparkEngine
 from tailrace.pipeline.run.runner import Runner
-from tailrace.pipeline.run.status import Status
+from tailrace.pipeline.runtime.engine import SparkEngine
+from tailrace.pipeline.runtime.status import Status
 
 TABLES = 450
 

@@ -49,7 +49,7 @@ from tailrace.adaptors.rows.rows import make_rows
 from tailrace.log.record import Mode
 from tailrace.pipeline.ingest.commit_log import CommitLog
 from tailrace.pipeline.ingest.following import SourceReceiver
-from tailrace.pipeline.run.status import Status
+from tailrace.pipeline.runtime.status import Status
 
 home, mib = sys.argv[1], int(sys.argv[2])
 held = Overflow(4 * 1024 * 1024)

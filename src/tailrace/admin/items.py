@@ -64,7 +64,7 @@ class ItemScrubber:
             return []
         out = []
         for q, item in held.items():
-            where, end = f"item {group.p}/{q}", head.next.get(q, 0)
+            where, end = f"item {group.hash_key}/{q}", head.next.get(q, 0)
             text = f"group {group.name!r} is at {item['position']} of partition {q}, which ends at {end}"
             if item["owner"] != NOBODY and item["owner"] not in lives:
                 self._report.notes.append(
@@ -87,7 +87,7 @@ class ItemScrubber:
             p: str = item["p"]
             if p.startswith("$Chunk-"):
                 if (shelf := self._shelves.get(p.removeprefix("$Chunk-"))) is not None:
-                    shelf.put(item["i"] >> heads.ID_BITS, item["id"], len(item["d"]))
+                    shelf.put(item["i"] >> heads.ID_BITS, item["id"], len(heads.chunk_data(item)))
             elif p.startswith(GUARDS):
                 self._report.producers += p.startswith(PRODUCER)
                 self._found(scrub_guard(Key(p, item["i"]), names, self._report.notes))

@@ -121,7 +121,7 @@ class TopicChunks:
     """A topic's stored chunks, and those that the log refers to: 8 bytes of each id."""
 
     name: str
-    gc: int
+    fence: int
     stored: dict[int, tuple[array[int], array[int]]] = field(default_factory=dict)
     """By gen: ids and sizes."""
     referred: array[int] = field(default_factory=lambda: array("Q"))
@@ -138,9 +138,9 @@ class TopicChunks:
         for gen, (ids, sizes) in self.stored.items():
             for id, size in zip(ids, sizes, strict=True):
                 if not _has(kept, id):
-                    report.orphans += gen < self.gc
-                    report.orphan_bytes += size if gen < self.gc else 0
-                    report.pending += gen >= self.gc
+                    report.orphans += gen < self.fence
+                    report.orphan_bytes += size if gen < self.fence else 0
+                    report.pending += gen >= self.fence
 
 
 def _short(id: str) -> int:

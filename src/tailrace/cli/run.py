@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from tailrace.pipeline.define.definition import Definition
     from tailrace.pipeline.run.runner import Runner
 
-DAEMON = "tailrace.pipeline.run.daemon"
+DAEMON = "tailrace.pipeline.runtime.daemon"
 EVERY = 2.0
 """Seconds between two lines where there is no terminal."""
 FileArgument = Annotated[Path, typer.Argument(metavar="FILE", help="The pipeline's file: .py or .toml.")]

@@ -61,18 +61,18 @@ class Units:
         return {}
 
     @property
-    def p(self) -> str:
+    def hash_key(self) -> str:
         """The hash key of its units."""
         return f"$Units-{self.of}_{self.group}"
 
     @property
     def key(self) -> Key:
         """The key of the item that says the group exists."""
-        return Key(self.p, LAST)
+        return Key(self.hash_key, LAST)
 
     def unit(self, unit: str) -> Key:
         """The key of the item with a unit's owner and position."""
-        return Key(self.p, number_of(unit))
+        return Key(self.hash_key, number_of(unit))
 
     def member(self, number: int) -> Key:
         """The key of the item with a member's beat."""
@@ -145,16 +145,16 @@ class Units:
         """Remove the units of eras before the present one."""
         while True:
             group = yield from guard.read(self.key)
-            items = yield from guard.read_all(self.p, 0, LAST - 1)
+            items = yield from guard.read_all(self.hash_key, 0, LAST - 1)
             old = [item for item in items if group is not None and item["era"] < group["era"]][:MAX_UNITS_PER_WRITE]
             if not old:
                 return
-            yield from guard.attempt(*(Delete(Key(self.p, i["i"]), (Equals("epoch", i["epoch"]),)) for i in old))
+            yield from guard.attempt(*(Delete(Key(self.hash_key, i["i"]), (Equals("epoch", i["epoch"]),)) for i in old))
 
     # -- its units
     def everything(self, era: int) -> Steps[dict[str, Item]]:
-        """Every unit of an era with its item, including those that have ended."""
-        items = yield from guard.read_all(self.p, 0, LAST - 1)
+        """Every unit of an era, also those that have ended, with its item."""
+        items = yield from guard.read_all(self.hash_key, 0, LAST - 1)
         if any(item["era"] < era for item in items):
             yield from self.sweep()  # a reset or a deletion was cut off
         return {item["unit"]: item for item in items if item["era"] == era}
@@ -176,7 +176,7 @@ class Units:
     def remove(self, item: Item) -> Steps[None]:
         """Remove a unit that has ended for good, unless its position has moved since."""
         when = (Equals("epoch", item["epoch"]), Equals("position", item["position"]))
-        yield from guard.attempt(Delete(Key(self.p, item["i"]), when))
+        yield from guard.attempt(Delete(Key(self.hash_key, item["i"]), when))
 
     # -- operators
     def refuse_active(self, ttl: float = TTL) -> Steps[None]:

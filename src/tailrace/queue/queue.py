@@ -120,7 +120,7 @@ class Queue:
         group = Group(GROUP, topic.log, topic.partitions)
         stored = self.store.run(existence.settle(topic.log, wanted))
         self.store.run(groups.make(group, "earliest"))
-        self.store.run(holds.hold(topic.id, [group.p]))
+        self.store.run(holds.hold(topic.id, [group.hash_key]))
         self._settings = stored_settings(stored)
         for name in given:
             if getattr(self._settings, name) != getattr(wanted, name):

@@ -38,7 +38,7 @@ class Get(Struct, frozen=True):
 class Query(Struct, frozen=True):
     """Read items of one hash, in order of their range keys."""
 
-    p: str
+    hash_key: str
     low: int = 0
     high: int = LAST
     descending: bool = False

@@ -48,7 +48,7 @@ class SimulatedCalls:
             return answer if self.table.answers or len(call.actions) == 1 else None
         if isinstance(call, Query):
             self.table.calls["query"] += 1
-            return self.table.range(call.p, call.low, call.high, call.descending, call.limit)
+            return self.table.range(call.hash_key, call.low, call.high, call.descending, call.limit)
         if isinstance(call, Scan):
             self.table.calls["scan"] += 1
             return self.table.some(call.after)

@@ -9,10 +9,10 @@ from tailrace.adaptors.rows.rows import make_rows
 from tailrace.home import Home
 from tailrace.log.record import Mode, Op
 from tailrace.pipeline.deliver.dead_letters import bury
-from tailrace.pipeline.deliver.trouble import Trouble
 from tailrace.pipeline.ingest.commit_log import CommitLog
 from tailrace.pipeline.operate import ledger
-from tailrace.pipeline.run.status import SinkStatus, SourceStatus, Status
+from tailrace.pipeline.runtime.status import SinkStatus, SourceStatus, Status
+from tailrace.pipeline.runtime.trouble import Trouble
 from tests.console.web.filled import IMAGE, LARGE, SCRIPT
 
 SECRET = "hunter2-in-the-settings"

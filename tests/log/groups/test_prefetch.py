@@ -126,7 +126,7 @@ def test_a_revoked_partition_is_not_handed_out_while_it_waits_to_go(bench: Bench
     bench.fetch(one)
     given = hand(one, 1).partition
     bench.join(2)
-    one._revoked = {given: 0.0}  # over the share, and not yet committed: it waits
+    one._held[given].revoked_at = 0.0  # over the share, and not yet committed: it waits
     one.finish()
     assert set(handle_all(one)) == {1 - given}
 
@@ -187,7 +187,7 @@ def test_what_was_fetched_and_not_handed_out_is_not_committed_when_a_partition_g
     release, one._release = one._release, lambda now: iter(())  # type: ignore[method-assign, assignment]
     bench.sim.do(one.keep())
     one._release = release  # type: ignore[method-assign]
-    (gone,) = one._revoked
+    (gone,) = (q for q, held in one._held.items() if held.revoked_at is not None)
     assert set(handle_all(one)) == {1 - gone}
     finish_steps(bench, fetching, call)
     bench.look(one)

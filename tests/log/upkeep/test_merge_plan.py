@@ -112,7 +112,7 @@ def test_a_merged_page_remembers_a_bounded_number_of_ids() -> None:
     for group in found:
         made_of = remembered([e for n in group for e in pages[n].entries], 0)
         assert len(heads.pack(entry(1, made_of=made_of))) <= MAX_REMEMBERED_ID_BYTES
-    assert len(groups([page(n, *[entry(1, f"{n:024}")] * 100) for n in range(60)], gc=1)) == 1
+    assert len(groups([page(n, *[entry(1, f"{n:024}")] * 100) for n in range(60)], fence=1)) == 1
 
 
 def test_a_group_does_not_span_more_time_than_it_may() -> None:

@@ -14,7 +14,7 @@ from tailrace.pipeline.deliver.delivery import Branch, DeliveryRange, deliver
 from tailrace.pipeline.deliver.offsets import Mark
 from tailrace.pipeline.functions import remap
 from tailrace.pipeline.ingest.commit_log import CommitLog
-from tailrace.pipeline.run.open_topics import open_home
+from tailrace.pipeline.runtime.open_topics import open_home
 from tests.pipeline.toys import SinkSettings, ToySink, rows
 
 WHO = Who("p", "w", 1)

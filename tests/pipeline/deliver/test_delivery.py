@@ -18,7 +18,7 @@ from tailrace.pipeline.deliver.delivery import Branch, DeliveryRange, _pending, 
 from tailrace.pipeline.deliver.offsets import Mark
 from tailrace.pipeline.deliver.redelivery import deliver_singly
 from tailrace.pipeline.ingest.commit_log import CommitLog
-from tailrace.pipeline.run.open_topics import open_home
+from tailrace.pipeline.runtime.open_topics import open_home
 
 TABLE, OTHER = "shop.orders", "shop.items"
 

@@ -26,7 +26,7 @@ from tailrace.pipeline.ingest.commit_log import CommitLog
 from tailrace.pipeline.ingest.copying import _addressed
 from tailrace.pipeline.operate import ledger, operator
 from tailrace.pipeline.run.runner import Runner
-from tailrace.pipeline.run.status import SinkStatus
+from tailrace.pipeline.runtime.status import SinkStatus
 from tests.pipeline.runs import going, until
 from tests.pipeline.shop import definition, filled, flat, ids, sink
 from tests.pipeline.toys import rows

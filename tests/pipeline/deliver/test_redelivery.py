@@ -24,8 +24,8 @@ from tailrace.pipeline.deliver.offsets import Mark
 from tailrace.pipeline.deliver.redelivery import Span, clipped, halved, redeliver
 from tailrace.pipeline.functions import each
 from tailrace.pipeline.ingest.commit_log import CommitLog
-from tailrace.pipeline.run.open_topics import open_home
 from tailrace.pipeline.run.runner import Runner
+from tailrace.pipeline.runtime.open_topics import open_home
 from tests.pipeline.shop import definition
 from tests.pipeline.toys import delivered_files
 

@@ -25,8 +25,8 @@ from tailrace.pipeline.ingest.commit_log import CommitLog, last_message
 from tailrace.pipeline.ingest.committer import MAX_WAITING
 from tailrace.pipeline.ingest.copying import Copying
 from tailrace.pipeline.ingest.following import SourceReceiver
-from tailrace.pipeline.run.engine import SparkEngine
-from tailrace.pipeline.run.status import Status
+from tailrace.pipeline.runtime.engine import SparkEngine
+from tailrace.pipeline.runtime.status import Status
 from tailrace.storage.calls import Steps
 from tailrace.storage.tables import Item
 from tests.pipeline.runs import until

@@ -21,7 +21,7 @@ from tailrace.pipeline.ingest import read_ahead
 from tailrace.pipeline.ingest.commit_log import CommitLog
 from tailrace.pipeline.ingest.following import SourceReceiver
 from tailrace.pipeline.ingest.read_ahead import ReadAhead
-from tailrace.pipeline.run.status import Status
+from tailrace.pipeline.runtime.status import Status
 from tests.pipeline.runs import until
 from tests.pipeline.toys import SourceSettings, ToySource
 

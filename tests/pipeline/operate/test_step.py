@@ -21,12 +21,12 @@ from tailrace.log.upkeep.retention import raise_floor
 from tailrace.pipeline.define.definition import Definition
 from tailrace.pipeline.deliver.dead_letters import bury, dead_name
 from tailrace.pipeline.deliver.offsets import Mark
-from tailrace.pipeline.deliver.trouble import Trouble
 from tailrace.pipeline.functions import opfilter
 from tailrace.pipeline.ingest.commit_log import CommitLog
 from tailrace.pipeline.operate import ledger, operator
 from tailrace.pipeline.operate import step as stepping
 from tailrace.pipeline.operate.step import retry, step
+from tailrace.pipeline.runtime.trouble import Trouble
 from tests.pipeline.shop import definition, filled, flat, ids, sink
 from tests.pipeline.toys import rows
 

@@ -362,6 +362,12 @@ def chunk_item(topic_id: str, entry: ChunkEntry, data: bytes) -> Put:
     return Put(chunk_key(topic_id, entry.gen, entry.id), {"id": entry.id, "d": data}, (Absent(),))
 
 
+def chunk_data(item: Item) -> bytes:
+    """The bytes of a small chunk's item."""
+    data: bytes = item["d"]
+    return data
+
+
 def drop_chunk(topic_id: str, entry: ChunkEntry) -> Delete:
     """The removal of a small chunk's item, unless another chunk has taken its key."""
     return Delete(chunk_key(topic_id, entry.gen, entry.id), (Equals("id", entry.id),))

@@ -51,5 +51,5 @@ def read_runs(topic_id: str, entry: ChunkEntry, runs: Iterable[PartitionRun]) ->
     item = yield from guard.read(heads.chunk_key(topic_id, entry.gen, entry.id))
     if item is None or item["id"] != entry.id:
         raise ObjectMissing(where_is(topic_id, entry))
-    data = memoryview(item["d"])
+    data = memoryview(heads.chunk_data(item))
     return [data[position : position + length] for position, length in ranges]

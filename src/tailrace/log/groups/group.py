@@ -69,14 +69,14 @@ class Group:
         return max(self.least, self.log.partitions)
 
     @property
-    def p(self) -> str:
+    def hash_key(self) -> str:
         """The hash key of its items."""
         return f"$Group-{self.name}_{self.log.id}"
 
     @property
     def key(self) -> Key:
         """The key of the item that says the group exists."""
-        return Key(self.p, LAST)
+        return Key(self.hash_key, LAST)
 
     @property
     def entry(self) -> str:
@@ -95,7 +95,7 @@ class Group:
 
     def shard(self, partition: int) -> Key:
         """The key of the item with a partition's owner and position."""
-        return Key(self.p, partition)
+        return Key(self.hash_key, partition)
 
     unit = shard
 
@@ -181,7 +181,7 @@ def _listed(group: Group) -> Steps[Action]:
 
 def shards(group: Group) -> Steps[dict[int, Item]]:
     """Every shard's item, by partition."""
-    items = yield from guard.read_all(group.p, 0, MAX_PARTITIONS - 1)
+    items = yield from guard.read_all(group.hash_key, 0, MAX_PARTITIONS - 1)
     return {item["i"]: item for item in items}
 
 
@@ -337,7 +337,7 @@ def _clear(group: Group) -> Steps[None]:
     for number in (yield from members(group)):
         yield from guard.attempt(Delete(group.member(number)))
     yield from _remove(group.named("").p)
-    yield from _remove(group.p, item["made"] if item else None)
+    yield from _remove(group.hash_key, item["made"] if item else None)
 
 
 def _remove(p: str, made: str | None = None) -> Steps[None]:

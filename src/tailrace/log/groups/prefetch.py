@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import threading
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -72,6 +72,24 @@ class ConsumerSettings:
         return made
 
 
+@dataclass(slots=True, eq=False)
+class PartitionProgress:
+    """How far this member is with a partition that it holds; it takes a new one whenever it takes the partition."""
+
+    epoch: int
+    read: int
+    """Up to where it has fetched."""
+    finished: int
+    """Up to where the handler is done."""
+    committed: int
+    end: int | None = None
+    """The partition's end at the last look; None before the first."""
+    revoked_at: float | None = None
+    """When the member learned that it holds more than its share, and is to release this one."""
+    queued: int = 0
+    """How many fetched batches wait for the handler."""
+
+
 class Inbox:
     """The records of a member's partitions on their way to a handler."""
 
@@ -92,16 +110,10 @@ class Inbox:
         self._prefetch = settings.prefetch
         self._reader = Reader(member.group.log, {}, from_floor=settings.from_floor, passed=0)
         self._lock = threading.Lock()
-        self._epochs: dict[int, int] = {}
-        self._read: dict[int, int] = {}
-        self._finished: dict[int, int] = {}
-        self._committed: dict[int, int] = {}
+        self._held: dict[int, PartitionProgress] = {}
         self._past: dict[int, Fenced] = {}
-        self._ends: dict[int, int] = {}
-        self._revoked: dict[int, float] = {}
         self._queue: deque[Fetched] = deque()
-        self._hand: tuple[int, Fetched] | None = None
-        self._queued: Counter[int] = Counter()
+        self._hand: tuple[PartitionProgress, Fetched] | None = None
         self._size = 0
         self._settled = False
         self._next_look = self._next_glance = self._next_commit = 0.0
@@ -123,22 +135,21 @@ class Inbox:
     def fetch(self) -> Steps[bool]:
         """Fetch more records; False when everything has been fetched."""
         with self._lock:
-            epochs = {q: epoch for q, epoch in self._epochs.items() if q not in self._revoked}
-            self._reader.positions = {q: self._read[q] for q in epochs}
+            wanted = {q: held for q, held in self._held.items() if held.revoked_at is None}
+            self._reader.positions = {q: held.read for q, held in wanted.items()}
             room = max(1, self._prefetch - self._size)
         fetched = yield from self._reader.poll(room)
         with self._lock:
-            before = dict(self._ends), dict(self._finished)
-            still = {q for q, epoch in epochs.items() if self._epochs.get(q) == epoch and q not in self._revoked}
+            still = {q: held for q, held in wanted.items() if self._held.get(q) is held and held.revoked_at is None}
+            before = [(held.end, held.finished) for held in still.values()]
             for one in fetched:
                 if one.partition in still:
                     self._push(one)
-            for q in still:
-                self._read[q], self._ends[q] = self._reader.positions[q], self._reader.ends[q]
-            for q in still:
-                if not self._queued[q] and not self._in_hand(q):
-                    self._finished[q] = self._read[q]  # records removed below the floor never come
-            news = bool(fetched) or before != (self._ends, self._finished)
+            for q, held in still.items():
+                held.read, held.end = self._reader.positions[q], self._reader.ends[q]
+                if not held.queued and not self._in_hand(q):
+                    held.finished = held.read  # records removed below the floor never come
+            news = bool(fetched) or before != [(held.end, held.finished) for held in still.values()]
         if self._reader.waits and not fetched:
             self._hurry()
         if news:
@@ -155,12 +166,12 @@ class Inbox:
 
     def _push(self, fetched: Fetched, front: bool = False) -> None:
         (self._queue.appendleft if front else self._queue.append)(fetched)
-        self._queued[fetched.partition] += 1
+        self._held[fetched.partition].queued += 1
         self._size += fetched.data.nbytes
 
     def _pop(self) -> Fetched:
         fetched = self._queue.popleft()
-        self._queued[fetched.partition] -= 1
+        self._held[fetched.partition].queued -= 1
         self._size -= fetched.data.nbytes
         return fetched
 
@@ -174,8 +185,9 @@ class Inbox:
             while self._queue and self._hand is None:
                 fetched = self._pop()
                 self.more.set()
-                if fetched.partition not in self._revoked:
-                    self._hand, self.current = (self._epochs[fetched.partition], fetched), None
+                held = self._held[fetched.partition]
+                if held.revoked_at is None:
+                    self._hand, self.current = (held, fetched), None
             return self._hand[1] if self._hand else None
 
     def finish(self) -> None:
@@ -184,14 +196,14 @@ class Inbox:
             self.interrupted = False
             if self._hand is None:
                 return
-            epoch, fetched = self._hand
-            q, end = fetched.partition, self._given(fetched)
-            if self._epochs.get(q) == epoch:
-                self._finished[q] = end
+            held, fetched = self._hand
+            end, now_held = self._given(fetched), self._held.get(fetched.partition)
+            if now_held is held:
+                held.finished = end
                 if end < fetched.end:
                     self._push(fetched.between(end, fetched.end), front=True)
             self._hand = self.current = None
-            revoked = q in self._revoked
+            revoked = now_held is not None and now_held.revoked_at is not None
         if revoked:
             self.due.set()
 
@@ -208,7 +220,8 @@ class Inbox:
         found."""
         with self._lock:
             given = self._positions(given=True)
-            return self._settled and all(q in self._ends and at >= self._ends[q] for q, at in given.items())
+            ends = {q: held.end for q, held in self._held.items()}
+            return self._settled and all((end := ends[q]) is not None and at >= end for q, at in given.items())
 
     def positions(self) -> dict[int, int]:
         """The offset up to which each partition has been finished."""
@@ -216,11 +229,11 @@ class Inbox:
             return self._positions(given=False)
 
     def _positions(self, given: bool) -> dict[int, int]:
-        out = dict(self._finished)
-        if self._hand is not None and self._epochs.get(self._hand[1].partition) == self._hand[0]:
-            fetched, current = self._hand[1], self.current
+        out = {q: held.finished for q, held in self._held.items()}
+        if self._hand is not None and self._held.get(self._hand[1].partition) is self._hand[0]:
+            (held, fetched), current = self._hand, self.current
             begun = fetched.offset if current is None else current.offset
-            out[fetched.partition] = self._given(fetched) if given else max(begun, self._committed[fetched.partition])
+            out[fetched.partition] = self._given(fetched) if given else max(begun, held.committed)
         return out
 
     # -- for the keeper
@@ -253,12 +266,14 @@ class Inbox:
     def _rebalance(self, balance: PartitionBalance, now: float) -> None:
         with self._lock:
             now_held = {q: held.epoch for q, held in self.member.held.items()}
-            for q in [q for q, epoch in self._epochs.items() if now_held.get(q) != epoch]:
+            for q in [q for q, held in self._held.items() if now_held.get(q) != held.epoch]:
                 self._lose(q, Fenced(f"partition {q} of group {self.member.group.name!r} has a newer owner"))
-            for q in now_held.keys() - self._epochs.keys():
-                self._epochs[q] = now_held[q]
-                self._read[q] = self._finished[q] = self._committed[q] = self.member.positions[q]
-            self._revoked |= {q: now for q in balance.over if q not in self._revoked}
+            for q in now_held.keys() - self._held.keys():
+                at = self.member.positions[q]
+                self._held[q] = PartitionProgress(now_held[q], read=at, finished=at, committed=at)
+            for q in balance.over:
+                if self._held[q].revoked_at is None:
+                    self._held[q].revoked_at = now
             self.interrupted = self.interrupted or bool(balance.over)
             self._settled = balance.settled
             if balance.passed != self._reader.passed:
@@ -269,36 +284,34 @@ class Inbox:
     def _lose(self, partition: int, why: Fenced) -> None:
         """Drop a partition.  With manual commits, the next `commit()` raises `Fenced` if uncommitted records were
         delivered."""
-        if not self._auto and self._positions(given=True).get(partition, 0) > self._committed.get(partition, 0):
+        held = self._held.get(partition)
+        if held is not None and not self._auto and self._positions(given=True)[partition] > held.committed:
             self._past[partition] = why
-        self._shut(partition)
-
-    def _shut(self, partition: int) -> None:
-        for state in (self._epochs, self._read, self._finished, self._committed, self._ends, self._revoked):
-            state.pop(partition, None)
         for _ in range(len(self._queue)):
             if (one := self._pop()).partition != partition:
                 self._push(one)
+        self._held.pop(partition, None)
         self.interrupted = True
 
     def _release(self, now: float) -> Steps[None]:
         """Release partitions over the share, once none of their records is being handled and the finished ones are
         committed."""
         with self._lock:
-            free = {q: self._finished[q] for q in self._revoked if not self._in_hand(q) and self._may_go(q, now)}
+            free = {q: held.finished for q, held in self._held.items() if self._may_go(q, held, now)}
         if self._auto and free:
             yield from self.commit(free)
         with self._lock:
-            for q in free.keys() & self._epochs.keys():
+            for q in free.keys() & self._held.keys():
                 self._lose(q, Fenced(f"partition {q} was handed over to another member before a commit"))
         for q in free.keys() & self.member.held.keys():
             yield from self.member.release(q)
             self._next_look = now
 
-    def _may_go(self, partition: int, now: float) -> bool:
-        """Whether a partition may be released: with manual commits, the handler first gets some time to commit."""
-        done = self._auto or self._committed[partition] >= self._finished[partition]
-        return done or now - self._revoked[partition] >= self.member.ttl
+    def _may_go(self, partition: int, held: PartitionProgress, now: float) -> bool:
+        """Whether to release a partition now: with manual commits, the handler gets some time to commit first."""
+        if held.revoked_at is None or self._in_hand(partition):
+            return False
+        return self._auto or held.committed >= held.finished or now - held.revoked_at >= self.member.ttl
 
     def commit(self, to: Mapping[int, int] | None = None) -> Steps[dict[int, Fenced]]:
         """Commit what is finished (by default all that the handler has got); drops the partitions that have a newer
@@ -308,7 +321,8 @@ class Inbox:
         mine = {q: at for q, at in to.items() if q in self.member.held}
         fenced = yield from self.member.commit(mine)
         with self._lock:
-            self._committed.update({q: at for q, at in mine.items() if q not in fenced})
+            for q in mine.keys() & self._held.keys() - fenced.keys():
+                self._held[q].committed = mine[q]
             for q, error in fenced.items():
                 self._lose(q, error)
             fenced, self._past = {**self._past, **fenced}, {}

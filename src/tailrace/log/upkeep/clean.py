@@ -126,7 +126,7 @@ def _remove_items(log: TopicLog, g: int, kept: set[str]) -> Steps[Cleaned]:
         for item in items:
             if item["id"] not in kept and item["i"] >> heads.ID_BITS < g:
                 yield from guard.attempt(Delete(Key(p, item["i"]), (Equals("id", item["id"]),)))
-                removed, size = removed + 1, size + len(item["d"])
+                removed, size = removed + 1, size + len(heads.chunk_data(item))
         if more is None:
             return Cleaned(removed, size)
         low = more + 1

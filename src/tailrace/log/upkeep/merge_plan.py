@@ -71,22 +71,22 @@ def _worth(sizes: Sequence[int], size: int) -> bool:
     return total >= size // 2 or total >= SIZE_RATIO_OF_LEVELS * max(sizes) or not in_force("merge.growth")
 
 
-def kept_ids(entry: ChunkEntry, gc: int) -> tuple[tuple[str, tuple[tuple[int, int], ...]], ...]:
-    """What a merged entry keeps of this one: the ids and counts it stands for, "" for ids behind the fence.
+def kept_ids(entry: ChunkEntry, fence: int) -> tuple[tuple[str, tuple[tuple[int, int], ...]], ...]:
+    """What a merged entry remembers of this one: the ids and counts it stands for, "" for those behind the fence.
 
     No producer can append under such an id any more; a producer that still asks for its outcome gets the answer that it
     is gone."""
     made_of = entry.made_of or ((entry.id, tuple(entry.counts.items())),)
-    if entry.gen >= gc:
+    if entry.gen >= fence:
         return made_of
     return (("", tuple(entry.counts.items())),)
 
 
-def remembered(entries: Sequence[ChunkEntry], gc: int) -> tuple[tuple[str, tuple[tuple[int, int], ...]], ...]:
-    """What merged entries keep of these neighbours; those whose ids are forgotten become one."""
+def remembered(entries: Sequence[ChunkEntry], fence: int) -> tuple[tuple[str, tuple[tuple[int, int], ...]], ...]:
+    """What merged entries remember of these neighbours; neighbours whose ids are forgotten become one."""
     out: list[tuple[str, tuple[tuple[int, int], ...]]] = []
     for entry in entries:
-        for id, counts in kept_ids(entry, gc):
+        for id, counts in kept_ids(entry, fence):
             if out and id == out[-1][0] == "":
                 out[-1] = ("", tuple(sorted(_sum(dict(out[-1][1]), dict(counts)).items())))
             else:
@@ -94,9 +94,9 @@ def remembered(entries: Sequence[ChunkEntry], gc: int) -> tuple[tuple[str, tuple
     return tuple(out)
 
 
-def id_bytes(page: Page, gc: int) -> int:
-    """About how many bytes of ids a merged page keeps of this one."""
-    return sum(30 + 7 * len(counts) for entry in page.entries for id, counts in kept_ids(entry, gc) if id)
+def id_bytes(page: Page, fence: int) -> int:
+    """About how many bytes of ids a merged page remembers of this one."""
+    return sum(30 + 7 * len(counts) for entry in page.entries for id, counts in kept_ids(entry, fence) if id)
 
 
 def _sum(a: dict[int, int], b: dict[int, int]) -> dict[int, int]:
@@ -106,8 +106,8 @@ def _sum(a: dict[int, int], b: dict[int, int]) -> dict[int, int]:
 class MergeWindow:
     """Collects neighbouring pages that may be merged together, during a walk from the oldest on."""
 
-    def __init__(self, size: int = MERGED_OBJECT_BYTES, gc: int = 0, span: int | None = None) -> None:
-        self._size, self._gc, self._span = size, gc, span
+    def __init__(self, size: int = MERGED_OBJECT_BYTES, fence: int = 0, span: int | None = None) -> None:
+        self._size, self._fence, self._span = size, fence, span
         self._pages: list[Page] = []
         self._bytes = self._items = self._ids = 0
 
@@ -116,7 +116,7 @@ class MergeWindow:
         settled = not any(small(entry, self._size) for entry in page.entries)
         bytes = sum(entry.size for entry in page.entries if small(entry, self._size))
         items = sum(map(len, page.packed))
-        ids = id_bytes(page, self._gc)
+        ids = id_bytes(page, self._fence)
         full = (
             len(self._pages) >= MAX_PAGES_PER_MERGE
             or self._bytes + bytes > MAX_OBJECTS_PER_MERGE * self._size

@@ -12,23 +12,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain
 
 from tailrace.coordination import guard
 from tailrace.coordination.guard import Unanswered, Written
-from tailrace.coordination.rules import in_force
 from tailrace.errors import Expected, OutcomeUnknown, UnknownTopic
-from tailrace.log.write.attempt import (
-    FinalRefusal,
-    FurtherWrites,
-    has_grown,
-    notify,
-    plan,
-    prepare,
-    see_heads,
-    tell_others,
-    wait_for_answer,
-)
+from tailrace.log.write.attempt import FinalRefusal, FurtherWrites, attempt_until_decided, notify, see_heads
 from tailrace.log.write.lookup import GONE, find
 from tailrace.log.write.placement import Placed
 from tailrace.storage import calls
@@ -53,7 +41,9 @@ def commit(
     up in doubt."""
     placed = list(placed)
     try:
-        return (yield from _commit(placed, patience, others))
+        placed[:] = [p.latest for p in placed]
+        found = yield from _sent_before(placed)
+        return found if found is not None else (yield from attempt_until_decided(placed, ById(), others, patience))
     except (Expected, OutcomeUnknown, UnknownTopic):
         raise
     except FinalRefusal as refusal:
@@ -67,39 +57,32 @@ def commit(
         ) from error
 
 
-def _commit(placed: list[Placed], patience: float, others: FurtherWrites | None = None) -> Steps[list[Appended]]:
-    began = None
-    placed[:] = [p.latest for p in placed]
-    if (found := (yield from _sent_before(placed))) is not None:
-        return found
-    while True:
-        pages, actions = yield from plan(placed)
-        if in_force("grow.asked") and any(map(has_grown, placed)):
-            if (found := (yield from _found(placed))) is not None:
-                notify(placed)
-                return found
-            yield from prepare(placed)
-            continue
+class ById:
+    """Whether an append has happened is said by the ids in the head, or on the page that an attempt was sent to."""
+
+    def writes(self, placed: Sequence[Placed], pages: Sequence[int]) -> Sequence[Action]:
+        """No further writes; from here on the attempt may have happened."""
         for p, page in zip(placed, pages, strict=True):
             p.attempt.sent = page
-        also = others.actions(pages[0]) if others is not None else ()
-        outcome = yield from guard.attempt(*chain(*actions), *also, patience=patience)
+        return ()
+
+    def before_regrouping(self, placed: Sequence[Placed]) -> Steps[list[Appended] | None]:
+        """The offsets, if an earlier attempt has landed."""
+        return (yield from _found(placed))
+
+    def judge(
+        self, placed: Sequence[Placed], pages: Sequence[int], actions: Sequence[list[Action]], outcome: guard.Outcome
+    ) -> Steps[list[Appended] | None]:
+        """The offsets, if this or an earlier attempt has landed."""
         if isinstance(outcome, Unanswered) or (isinstance(outcome, Written) and outcome.items is None):
             for p, page in zip(placed, pages, strict=True):
                 p.attempt.doubts.add(page)
         if isinstance(outcome, Written):
-            notify(placed)
             return (yield from _offsets(placed, pages, actions, outcome.items))
         for p in placed:
             p.attempt.sent = None
         yield from see_heads(placed, actions, outcome)
-        if isinstance(outcome, Unanswered):
-            began = yield from wait_for_answer(placed[0].log, began, patience)
-        if (found := (yield from _found(placed))) is not None:
-            notify(placed)
-            return found
-        yield from tell_others(others, outcome, sum(map(len, actions)))
-        yield from prepare(placed)
+        return (yield from _found(placed))
 
 
 def _sent_before(placed: Sequence[Placed]) -> Steps[list[Appended] | None]:
@@ -127,8 +110,8 @@ def _offsets(
         if items is None:
             out.append((yield from _located(p, {page})))
         else:
-            counts, next = p.counts, p.log.saw(items[at]).item["nx"]
-            out.append(Appended({q: next[str(q)] - n for q, n in counts.items()}, counts, p.partitions))
+            counts, next = p.counts, p.log.saw(items[at]).next
+            out.append(Appended({q: next[q] - n for q, n in counts.items()}, counts, p.partitions))
         at += len(acts)
     return out
 

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from typing import Protocol
+from itertools import chain
+from typing import Protocol, TypeVar
 
 from tailrace.coordination import guard
-from tailrace.coordination.guard import Refused
+from tailrace.coordination.guard import Refused, Unanswered
 from tailrace.coordination.rules import in_force
 from tailrace.errors import Expected, OutcomeUnknown
 from tailrace.log.format import head as heads
@@ -24,6 +25,9 @@ from tailrace.storage.calls import Steps
 from tailrace.storage.tables import Action, Item
 
 _log = logging.getLogger("tailrace")
+
+R_co = TypeVar("R_co", covariant=True)
+R = TypeVar("R")
 
 
 class FurtherWrites(Protocol):
@@ -47,6 +51,53 @@ class FinalRefusal(Exception):
     def __init__(self, error: Exception) -> None:
         super().__init__(str(error))
         self.error = error
+
+
+class Verdict(Protocol[R_co]):
+    """How an append learns what became of its attempts: from its chunks' ids, or from a guard item."""
+
+    def writes(self, placed: Sequence[Placed], pages: Sequence[int]) -> Sequence[Action]:
+        """Further writes of the attempt that is sent now, right behind those that append the chunks."""
+
+    def before_regrouping(self, placed: Sequence[Placed]) -> Steps[R_co | None]:
+        """The result, if the append has happened; asked before the chunks are spread over more partitions."""
+
+    def judge(
+        self, placed: Sequence[Placed], pages: Sequence[int], actions: Sequence[list[Action]], outcome: guard.Outcome
+    ) -> Steps[R_co | None]:
+        """The result, if the outcome of an attempt decides it; else None, and it has taken the newest heads."""
+
+
+def attempt_until_decided(
+    placed: list[Placed], verdict: Verdict[R], others: FurtherWrites | None, patience: float = guard.PATIENCE
+) -> Steps[R]:
+    """Send attempts to append chunks, perhaps none, until the verdict knows the result."""
+    began = None
+    while True:
+        pages, actions = yield from plan(placed)
+        if in_force("grow.asked") and any(map(has_grown, placed)):
+            result = yield from verdict.before_regrouping(placed)
+        else:
+            decisive = verdict.writes(placed, pages)
+            also = others.actions(pages[0] if pages else -1) if others is not None else ()
+            outcome = yield from guard.attempt(*chain(*actions), *decisive, *also, patience=patience)
+            result = yield from verdict.judge(placed, pages, actions, outcome)
+            if result is None:
+                if isinstance(outcome, Unanswered):
+                    began = yield from _wait(placed, began, patience)
+                yield from tell_others(others, outcome, sum(map(len, actions)) + len(decisive))
+        if result is not None:
+            notify(placed)
+            return result
+        if placed:
+            yield from prepare(placed)
+
+
+def _wait(placed: Sequence[Placed], began: float | None, patience: float) -> Steps[float | None]:
+    if placed:
+        return (yield from wait_for_answer(placed[0].log, began, patience))
+    yield from calls.pause(0)
+    return began
 
 
 def plan(placed: Sequence[Placed]) -> Steps[tuple[list[int], list[list[Action]]]]:

@@ -7,25 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import chain
 from typing import Protocol
 
 from tailrace.coordination import guard
-from tailrace.coordination.guard import Refused, Unanswered, Written
-from tailrace.coordination.rules import in_force
+from tailrace.coordination.guard import Refused, Written
 from tailrace.log.format import head as heads
-from tailrace.log.write.attempt import (
-    FurtherWrites,
-    has_grown,
-    notify,
-    plan,
-    prepare,
-    see_heads,
-    tell_others,
-    wait_for_answer,
-)
+from tailrace.log.write.attempt import FurtherWrites, attempt_until_decided, see_heads
 from tailrace.log.write.placement import Placed
-from tailrace.storage import calls
 from tailrace.storage.calls import Steps
 from tailrace.storage.tables import Absent, Action, Item, Key, Put
 
@@ -80,41 +68,42 @@ def commit_guarded(
     read).
 
     With `others` there may be no chunk to append."""
-    placed, began = list(placed), None
-    mine, bare = set(), "" if placed else heads.new_id()
-    while True:
-        mine.add(placed[0].id if placed else bare)
-        pages, actions = yield from plan(placed)
-        if in_force("grow.asked") and any(map(has_grown, placed)):
-            yield from prepare(placed)
-            continue
-        page = pages[0] if placed else -1
-        also = others.actions(page) if others is not None else ()
-        decision = decider.action(placed[0].id if placed else bare, page)
-        outcome = yield from guard.attempt(*chain(*actions), decision, *also)
+    return (yield from attempt_until_decided(list(placed), ByGuard(decider, "" if placed else heads.new_id()), others))
+
+
+class ByGuard:
+    """Whether an append has happened is said by a guard item, which has the id of the chunk that it was written
+    with."""
+
+    def __init__(self, decider: Guard, bare: str) -> None:
+        self._decider, self._bare = decider, bare
+        """The guard, and what stands for a chunk's id where there is no chunk to append."""
+        self._mine: set[str] = set()
+
+    def writes(self, placed: Sequence[Placed], pages: Sequence[int]) -> Sequence[Action]:
+        """The guard's write."""
+        id, page = (placed[0].id, pages[0]) if placed else (self._bare, -1)
+        self._mine.add(id)
+        return (self._decider.action(id, page),)
+
+    def before_regrouping(self, placed: Sequence[Placed]) -> Steps[None]:
+        """Nothing is known without an attempt: the guard item answers the next one."""
+        yield from ()
+
+    def judge(
+        self, placed: Sequence[Placed], pages: Sequence[int], actions: Sequence[list[Action]], outcome: guard.Outcome
+    ) -> Steps[tuple[bool, Item | None] | None]:
+        """Whether this or an earlier attempt has landed, or another process has moved the guard; and the item, if it
+        was read."""
         if isinstance(outcome, Written):
-            notify(placed)
             return True, None
-        at = sum(map(len, actions))
-        if isinstance(outcome, Refused) and outcome.index == at and outcome.item is not None:
+        if isinstance(outcome, Refused) and outcome.index == sum(map(len, actions)) and outcome.item is not None:
             item = outcome.item
         else:
-            item = yield from decider.read()
-        if item.get("id") in mine:
-            notify(placed)
+            item = yield from self._decider.read()
+        if item.get("id") in self._mine:
             return True, item
-        if decider.moved(item):
+        if self._decider.moved(item):
             return False, item
-        if isinstance(outcome, Unanswered):
-            began = yield from _waited_guarded(placed, began)
-        yield from tell_others(others, outcome, at + 1)
-        if placed:
-            yield from see_heads(placed, actions, outcome)
-            yield from prepare(placed)
-
-
-def _waited_guarded(placed: Sequence[Placed], began: float | None) -> Steps[float | None]:
-    if placed:
-        return (yield from wait_for_answer(placed[0].log, began, guard.PATIENCE))
-    yield from calls.pause(0)
-    return began
+        yield from see_heads(placed, actions, outcome)
+        return None

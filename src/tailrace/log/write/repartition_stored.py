@@ -51,7 +51,7 @@ def _copy_chunk(log: TopicLog, entry: ChunkEntry) -> Steps[ChunkEntry]:
         item = yield from calls.get(heads.chunk_key(log.id, entry.gen, entry.id))
         if item is None or item["id"] != entry.id:
             raise ObjectMissing(f"item of chunk {entry.id}")
-        yield from calls.write(heads.chunk_item(log.id, new, item["d"]))
+        yield from calls.write(heads.chunk_item(log.id, new, heads.chunk_data(item)))
     else:
         whole = yield from calls.get_whole(heads.object_name(log.id, entry.gen, entry.id))
         yield from calls.put_object(heads.object_name(log.id, new.gen, new.id), whole)

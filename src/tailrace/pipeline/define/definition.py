@@ -16,7 +16,7 @@ from tailrace.errors import BadSetting
 from tailrace.log.catalog import MAX_PARTITIONS, check_name
 
 if TYPE_CHECKING:  # what delivers needs Spark, what is only written does not
-    from tailrace.pipeline.deliver.delivery import Function
+    from tailrace.pipeline.functions.calls import Function
 
 Fill: TypeAlias = Literal["log", "copy"]
 Redeliver: TypeAlias = Literal["halves", "singly"]

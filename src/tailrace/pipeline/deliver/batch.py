@@ -10,7 +10,7 @@ from tailrace.log.format.head import Head
 from tailrace.log.groups.group import passed
 from tailrace.pipeline.deliver.delivery import DeliveryRange, Outcome
 from tailrace.pipeline.deliver.offsets import Mark
-from tailrace.pipeline.deliver.trouble import Trouble
+from tailrace.pipeline.runtime.trouble import Trouble
 
 MAX_RECORDS_PER_PARTITION = 50_000
 """At most so many records of a partition go into one batch."""

@@ -22,7 +22,7 @@ from tailrace.home import Home
 from tailrace.log.read.fetched import Fetched
 from tailrace.log.settings import HIGHEST
 from tailrace.log.write.source_append import log_name
-from tailrace.pipeline.deliver.trouble import Trouble
+from tailrace.pipeline.runtime.trouble import Trouble
 
 
 def dead_name(pipeline: str) -> str:

@@ -33,13 +33,11 @@ from tailrace.log.read.fetched import Fetched
 from tailrace.log.read.reader import Reader
 from tailrace.log.record import Op
 from tailrace.pipeline.deliver.offsets import Mark
-from tailrace.pipeline.deliver.trouble import Trouble, trouble_of
+from tailrace.pipeline.functions.calls import Function
 from tailrace.pipeline.functions.pretty import collecting
 from tailrace.pipeline.ingest.coalesce import joined
-from tailrace.pipeline.run.open_topics import open_topic
-
-Function = Callable[[pa.RecordBatch], Sequence[pa.RecordBatch]]
-"""What a branch does with rows: each batch becomes none, one or more."""
+from tailrace.pipeline.runtime.open_topics import open_topic
+from tailrace.pipeline.runtime.trouble import Trouble, trouble_of
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,10 +10,10 @@ from tailrace.pipeline.deliver.batch import MAX_COMMANDS_PER_TASK, StagedBatch, 
 from tailrace.pipeline.deliver.delivery import Branch, DeliveryRange, Outcome, deliver, printing
 from tailrace.pipeline.deliver.offsets import Mark
 from tailrace.pipeline.deliver.redelivery import Span, redeliver
-from tailrace.pipeline.deliver.trouble import Trouble, worst
 from tailrace.pipeline.functions.frames import has_frames
-from tailrace.pipeline.run.engine import SparkEngine
-from tailrace.pipeline.run.spark_job import LOSSES, JobLost
+from tailrace.pipeline.runtime.engine import SparkEngine
+from tailrace.pipeline.runtime.spark_job import LOSSES, JobLost
+from tailrace.pipeline.runtime.trouble import Trouble, worst
 
 MAX_RECORDS_PER_TASK = 20_000
 """Up to so many records a batch is one task."""

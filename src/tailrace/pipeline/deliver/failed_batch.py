@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from tailrace.pipeline.deliver.delivery import DeliveryRange
 from tailrace.pipeline.deliver.offsets import Mark
 from tailrace.pipeline.deliver.redelivery import Span, clipped, halved
-from tailrace.pipeline.deliver.trouble import Trouble
+from tailrace.pipeline.runtime.trouble import Trouble
 
 
 @dataclass(slots=True)

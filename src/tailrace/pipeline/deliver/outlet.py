@@ -33,11 +33,11 @@ from tailrace.pipeline.deliver.pacing import Pacing
 from tailrace.pipeline.deliver.saved_offsets import SavedOffsets
 from tailrace.pipeline.deliver.sink_display import SinkDisplay, why_stopped
 from tailrace.pipeline.deliver.standing_commands import StandingCommands
-from tailrace.pipeline.deliver.trouble import Stuck, Trouble, trouble_of
 from tailrace.pipeline.ingest.commit_log import CommitLog
-from tailrace.pipeline.run.background import beside
-from tailrace.pipeline.run.engine import SparkEngine
-from tailrace.pipeline.run.status import SinkStatus, Status
+from tailrace.pipeline.runtime.background import beside
+from tailrace.pipeline.runtime.engine import SparkEngine
+from tailrace.pipeline.runtime.status import SinkStatus, Status
+from tailrace.pipeline.runtime.trouble import Stuck, Trouble, trouble_of
 
 LOOK_SECONDS = 0.25
 """After so long the outlet looks again at what it holds back."""

@@ -32,9 +32,9 @@ from tailrace.pipeline.deliver.delivery import (
     transformed,
 )
 from tailrace.pipeline.deliver.offsets import Mark, stored
-from tailrace.pipeline.deliver.trouble import Trouble, trouble_of
 from tailrace.pipeline.ingest.coalesce import joined
-from tailrace.pipeline.run.open_topics import open_home
+from tailrace.pipeline.runtime.open_topics import open_home
+from tailrace.pipeline.runtime.trouble import Trouble, trouble_of
 
 Span = list[DeliveryRange]
 """A part of a batch that is delivered at once: ranges of some partitions."""

@@ -14,8 +14,8 @@ from tailrace.pipeline.deliver.batch import size
 from tailrace.pipeline.deliver.delivery import Branch, Outcome
 from tailrace.pipeline.deliver.offsets import Mark
 from tailrace.pipeline.deliver.redelivery import Span
-from tailrace.pipeline.deliver.trouble import Trouble
-from tailrace.pipeline.run.status import SinkStatus
+from tailrace.pipeline.runtime.status import SinkStatus
+from tailrace.pipeline.runtime.trouble import Trouble
 
 
 class SinkDisplay:

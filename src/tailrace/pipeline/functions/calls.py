@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, TypeAlias
 
@@ -17,6 +17,8 @@ from tailrace.errors import BadInput, BadSetting
 from tailrace.log.record import Op
 from tailrace.pipeline.functions.columns import check_id_kept, field_names, structs, with_data
 
+Function: TypeAlias = Callable[[pa.RecordBatch], Sequence[pa.RecordBatch]]
+"""What a branch does with rows: each batch becomes none, one or more."""
 OfMessage: TypeAlias = Callable[[Message], Message | None]
 OfColumns: TypeAlias = Callable[[pa.RecordBatch], pa.RecordBatch | pa.Table | None]
 

@@ -39,7 +39,6 @@ from tailrace.log.write.placement import Placed
 from tailrace.log.write.source_append import SourceGuard, log_name, reader_key, take_in
 from tailrace.log.write.staged_chunk import StagedChunks, place_staged, stage_steps
 from tailrace.pipeline.define.definition import CompactBy
-from tailrace.pipeline.deliver.offsets import offsets_key
 from tailrace.pipeline.ingest.coalesce import joined_rows
 from tailrace.pipeline.ingest.reader_state import Changed, Entries, ReaderState, sets
 from tailrace.storage.calls import Steps
@@ -190,10 +189,9 @@ class CommitLog:
         self.topic: Topic = _opened(home, log_name(pipeline), partitions, settings)
         self._state = ReaderState(home.store, pipeline)
 
-    def hold(self, writers: Iterable[str]) -> None:
-        """Keep what these writers have not acknowledged from being removed by upkeep."""
-        by = [offsets_key(self.pipeline, writer, 0).p for writer in writers]
-        self._store.run(hold(self.topic.id, by))
+    def hold(self, offsets: Iterable[Key]) -> None:
+        """Keep records from being removed by upkeep that are above these writers' offsets."""
+        self._store.run(hold(self.topic.id, [key.p for key in offsets]))
 
     def compact(self, by: CompactBy | None) -> None:
         """Have upkeep compact the log; None: as the topic's settings say."""

@@ -20,7 +20,7 @@ from tailrace.adaptors.contract import Changes, Position
 from tailrace.adaptors.rows.rows import namespace_of
 from tailrace.errors import Fenced
 from tailrace.pipeline.ingest.commit_log import CommitLog
-from tailrace.pipeline.run.status import SourceStatus, Status
+from tailrace.pipeline.runtime.status import SourceStatus, Status
 
 MAX_WAITING = 64
 """How many groups of changes may wait to be committed; a source that is faster waits."""

@@ -22,12 +22,12 @@ from tailrace.adaptors.rows.rows import definition_of, keys_of, meant_for, names
 from tailrace.errors import Closed, NotReady, NotThere, ObjectMissing, TailraceError
 from tailrace.log.write.staged_chunk import StagedChunks, stage_chunks
 from tailrace.pipeline.define.definition import Definition
-from tailrace.pipeline.deliver.trouble import Trouble, trouble_of
 from tailrace.pipeline.ingest.commit_log import CommitLog, CopyUnit
-from tailrace.pipeline.run.engine import SparkEngine
-from tailrace.pipeline.run.open_topics import open_topic
-from tailrace.pipeline.run.spark_job import LOSSES, JobLost
-from tailrace.pipeline.run.status import Status
+from tailrace.pipeline.runtime.engine import SparkEngine
+from tailrace.pipeline.runtime.open_topics import open_topic
+from tailrace.pipeline.runtime.spark_job import LOSSES, JobLost
+from tailrace.pipeline.runtime.status import Status
+from tailrace.pipeline.runtime.trouble import Trouble, trouble_of
 
 CUT_AT_ONCE = 200
 """So many namespaces are cut into pieces before the first of them are copied."""

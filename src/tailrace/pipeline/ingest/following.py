@@ -17,7 +17,7 @@ import msgspec
 from tailrace.adaptors.contract import Changes, Reader
 from tailrace.pipeline.ingest.commit_log import CommitLog
 from tailrace.pipeline.ingest.committer import Committer
-from tailrace.pipeline.run.status import Status
+from tailrace.pipeline.runtime.status import Status
 
 Copy = Callable[[Changes], None]
 """Copies the namespaces that changes say must be copied, before the next changes are read."""

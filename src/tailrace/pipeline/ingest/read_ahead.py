@@ -26,7 +26,7 @@ from tailrace.log.write.source_append import log_name
 from tailrace.pipeline.define.definition import AHEAD
 from tailrace.pipeline.ingest.commit_log import CommitLog
 from tailrace.pipeline.ingest.reader_state import Changed
-from tailrace.pipeline.run.status import Status
+from tailrace.pipeline.runtime.status import Status
 
 _log = logging.getLogger("tailrace")
 MAX_TAKEN_OVER_BYTES = 32 * 1024 * 1024

@@ -29,7 +29,7 @@ from tailrace.home import Home
 from tailrace.log.catalog import bucket_key, listing
 from tailrace.pipeline.define.definition import Definition
 from tailrace.pipeline.define.drift import described
-from tailrace.pipeline.run.status import age_of
+from tailrace.pipeline.runtime.status import age_of
 from tailrace.storage.calls import Steps
 from tailrace.storage.tables import Absent, Action, Item, Key, Put, Set, Update
 

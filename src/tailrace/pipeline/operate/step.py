@@ -34,10 +34,10 @@ from tailrace.pipeline.deliver.dead_letters import dead_letters, dead_message, s
 from tailrace.pipeline.deliver.delivery import Branch, DeliveryRange, Outcome
 from tailrace.pipeline.deliver.offsets import Mark, stored
 from tailrace.pipeline.deliver.redelivery import deliver_singly
-from tailrace.pipeline.deliver.trouble import trouble_of
 from tailrace.pipeline.operate.ledger import note
 from tailrace.pipeline.operate.operator import Logged, messages
-from tailrace.pipeline.run.open_topics import open_home
+from tailrace.pipeline.runtime.open_topics import open_home
+from tailrace.pipeline.runtime.trouble import trouble_of
 
 WAIT = 15.0
 """Seconds to wait for a run that may be dead."""

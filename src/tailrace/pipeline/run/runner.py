@@ -25,6 +25,7 @@ from tailrace.home import Home
 from tailrace.pipeline.define.definition import Definition, SinkDefinition, unmatched
 from tailrace.pipeline.define.drift import Difference, changes
 from tailrace.pipeline.deliver.delivery import Branch
+from tailrace.pipeline.deliver.offsets import offsets_key
 from tailrace.pipeline.deliver.outlet import Outlet
 from tailrace.pipeline.ingest.commit_log import CommitLog
 from tailrace.pipeline.ingest.copying import Copying
@@ -33,10 +34,10 @@ from tailrace.pipeline.ingest.read_ahead import ReadAhead
 from tailrace.pipeline.ingest.reader_state import namespaces_of
 from tailrace.pipeline.operate.ledger import now, remember, remembered, report, sharing
 from tailrace.pipeline.operate.operator import forget
-from tailrace.pipeline.run.engine import Spark, SparkEngine
-from tailrace.pipeline.run.open_topics import open_home
-from tailrace.pipeline.run.reach import leave_marks
-from tailrace.pipeline.run.status import SourceStatus, Status
+from tailrace.pipeline.runtime.engine import Spark, SparkEngine
+from tailrace.pipeline.runtime.open_topics import open_home
+from tailrace.pipeline.runtime.reach import leave_marks
+from tailrace.pipeline.runtime.status import SourceStatus, Status
 
 _log = logging.getLogger("tailrace")
 LEASE_WAIT = 1.5 * TTL
@@ -80,7 +81,7 @@ class Runner:
             changed = self._compare(home)
             log = CommitLog(home, self.definition.name, partitions=self.definition.partitions)
             self._refill(log, changed)
-            log.hold(sink.name for sink in self.definition.sinks)
+            log.hold(offsets_key(self.definition.name, sink.name, 0) for sink in self.definition.sinks)
             log.compact(self.definition.compact_by)
             reader = self._reader()
             stack.callback(self._close_source)

@@ -55,7 +55,7 @@ def rewrite(log: TopicLog, how: CompactionSettings, begun: CompactionRound, told
 
 
 def _pages_for_one_object(
-    log: TopicLog, how: CompactionSettings, begun: CompactionRound, number: int, gc: int
+    log: TopicLog, how: CompactionSettings, begun: CompactionRound, number: int, fence: int
 ) -> Steps[list[Page]]:
     """Neighbouring pages from this number on that are rewritten together: about as many as make one object."""
     pages: list[Page] = []
@@ -65,7 +65,7 @@ def _pages_for_one_object(
         if page is None or page.last > begun.upto:
             break
         size += sum(entry.size for entry in page.entries)
-        items, ids = items + sum(map(len, page.packed)), ids + merge_plan.id_bytes(page, gc)
+        items, ids = items + sum(map(len, page.packed)), ids + merge_plan.id_bytes(page, fence)
         alike = not pages or (begun.took(page) == begun.took(pages[0]) and not _listed(page) and not _listed(pages[0]))
         fits = (
             size <= how.size

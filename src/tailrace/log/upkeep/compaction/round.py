@@ -178,7 +178,7 @@ def as_read(log: TopicLog, pages: Sequence[Page]) -> Steps[bool]:
     """Whether pages are unchanged: then a chunk that could not be read is damaged, and was not replaced."""
     for page in pages:
         item = yield from guard.read(heads.page_key(log.id, page.first))
-        if item is None or item["v"] != page.revision:
+        if item is None or Page.of(item).revision != page.revision:
             return False
     return True
 

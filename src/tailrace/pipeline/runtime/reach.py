@@ -19,7 +19,7 @@ from tailrace.coordination import shared
 from tailrace.errors import NotReady, StorageError, TailraceError, Unavailable
 from tailrace.home import Home, is_there, shown
 from tailrace.pipeline.define.definition import Definition
-from tailrace.pipeline.run.open_topics import open_home
+from tailrace.pipeline.runtime.open_topics import open_home
 
 _seen: set[tuple[int, str]] = set()
 """The marks that this process has found, all of a run's; a fork looks for itself."""

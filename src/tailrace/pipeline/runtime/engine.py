@@ -9,9 +9,9 @@ from typing import Any, TypeAlias, TypeVar
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
-from tailrace.pipeline.run.background import beside
-from tailrace.pipeline.run.reach import Reach
-from tailrace.pipeline.run.spark_job import in_tasks
+from tailrace.pipeline.runtime.background import beside
+from tailrace.pipeline.runtime.reach import Reach
+from tailrace.pipeline.runtime.spark_job import in_tasks
 
 T = TypeVar("T")
 Spark: TypeAlias = SparkSession | SparkContext

@@ -14,7 +14,7 @@ from pyspark import SparkContext
 from pyspark.errors import PySparkException
 
 from tailrace.errors import TailraceError, Unavailable
-from tailrace.pipeline.run.reach import Reach, refusal
+from tailrace.pipeline.runtime.reach import Reach, refusal
 
 T = TypeVar("T")
 _PYTHON = re.compile(r"(?!org\.|java\.|scala\.)[\w.]*(Error|Exception)\w*: \S")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tailrace.pipeline.run.spark_job import _line
+from tailrace.pipeline.runtime.spark_job import _line
 
 WORKER = """Job aborted due to stage failure: Task 0 in stage 8.0 failed 1 times: org.apache.spark.SparkException:
 Error from python worker:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pyspark
 
-from tailrace.pipeline.run.daemon import without_archives
+from tailrace.pipeline.runtime.daemon import without_archives
 
 ARCHIVES = ["/spark/python/lib/pyspark.zip", "/spark/python/lib/py4j-0.10-src.zip"]
 
@@ -42,5 +42,5 @@ def test_its_workers_need_not_import_what_tasks_use() -> None:
 
 
 def _said(expression: str) -> str:
-    code = f"import os, sys, tailrace.pipeline.run.daemon as daemon; daemon.prepare(); print({expression})"
+    code = f"import os, sys, tailrace.pipeline.runtime.daemon as daemon; daemon.prepare(); print({expression})"
     return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip()

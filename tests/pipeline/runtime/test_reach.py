@@ -14,12 +14,12 @@ import pytest
 from tailrace.adaptors.registry import make_writer
 from tailrace.pipeline.define.builder import load
 from tailrace.pipeline.define.definition import Definition, SinkDefinition, SourceDefinition
-from tailrace.pipeline.run.open_topics import open_home
-from tailrace.pipeline.run.reach import leave_marks, refusal
+from tailrace.pipeline.runtime.open_topics import open_home
+from tailrace.pipeline.runtime.reach import leave_marks, refusal
 
 TASK = """
 import os, pickle, sys
-from tailrace.pipeline.run.reach import refusal
+from tailrace.pipeline.runtime.reach import refusal
 print(refusal(pickle.loads(bytes.fromhex(sys.argv[1]))), "|", os.listdir(sys.argv[2]))
 """
 

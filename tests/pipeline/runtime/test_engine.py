@@ -19,8 +19,8 @@ from tailrace.coordination.lease import Lease
 from tailrace.errors import BadSetting, HomeError, NotReady, TailraceError, Unavailable
 from tailrace.pipeline.define.definition import Definition, SinkDefinition, SourceDefinition
 from tailrace.pipeline.run import runner as running
-from tailrace.pipeline.run.engine import SparkEngine
 from tailrace.pipeline.run.runner import Runner
+from tailrace.pipeline.runtime.engine import SparkEngine
 from tests.cli.runs import PROGRAM
 from tests.pipeline.shop import definition, sink
 from tests.servers.process import free_ports
