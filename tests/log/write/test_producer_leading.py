@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import pytest
@@ -13,17 +15,22 @@ from tailrace.storage.tables import Action
 from tests.log.watched import eventually, held, values, watched
 
 
-def _interrupting(table: Any, *, landed: bool) -> None:
-    """The next write of a head is interrupted by Ctrl-C, before or after it happened."""
-    write = table.write
+@contextmanager
+def _interrupting(table: Any, *, landed: bool) -> Iterator[None]:
+    """Ctrl-C interrupts this thread's first write in a block, before or after it happened; other threads it spares."""
+    write, this = table.write, threading.current_thread()
 
     def interrupted(*actions: Action) -> Any:
+        if threading.current_thread() is not this:
+            return write(*actions)
         table.write = write
         if landed:
             write(*actions)
         raise KeyboardInterrupt
 
     table.write = interrupted
+    yield
+    table.write = write
 
 
 def test_a_thread_that_waits_commits_by_itself() -> None:
@@ -48,17 +55,19 @@ def test_an_interrupted_commit_is_finished_by_the_producers_thread(landed: bool)
     """Once, at its place, whether the interrupted write had happened or not."""
     topic, table = watched()
     with topic.producer() as out:
-        first = out.send(b"a", b"0").result()
+        first, interrupted = out.send(b"a", b"0").result(), 0
         for n in range(1, 40, 2):
-            _interrupting(table, landed=landed)
-            ack = out.send(b"a", b"%d" % n)
-            try:
-                ack.result()
-            except KeyboardInterrupt:
-                assert ack.result(10) == n
+            with _interrupting(table, landed=landed):
+                ack = out.send(b"a", b"%d" % n)
+                with suppress(KeyboardInterrupt):
+                    interrupted += 1
+                    ack.result()
+                    interrupted -= 1  # the producer's thread was faster
+            assert ack.result(60) == n
             after = out.send(b"a", b"%d" % (n + 1))
-            assert after.result(10) == n + 1
+            assert after.result(60) == n + 1
     assert first == 0
+    assert interrupted
     assert values(topic) == [b"%d" % n for n in range(n + 2)]
 
 
