@@ -12,7 +12,6 @@ from tailrace.cli.command import group as new_group
 from tailrace.cli.options import HomeOption, JsonOption
 from tailrace.cli.pipelines import PipelineArgument, message_as_json, pipeline_of
 from tailrace.cli.show import print_facts, print_json, print_table, time_of
-from tailrace.errors import BadInput
 
 app = new_group("Messages that a writer could not take.")
 
@@ -65,10 +64,8 @@ def show_dead(
     from tailrace.pipeline.operate import operator
 
     with pipeline_of(pipeline, home) as (here, name):
-        letter = next((d for d in operator.dead(here, name) if d["number"] == number), None)
-        if letter is None:
-            raise BadInput(f"{name!r} has no dead letter {number}; `tailrace dead list {name}` lists them")
-        whole = {**letter, "message": message_as_json(operator.dead_one(here, name, number))}
+        letter, message = operator.dead_one(here, name, number)
+        whole = {**letter, "message": message_as_json(message)}
     if as_json:
         print_json(whole)
         return

@@ -68,7 +68,7 @@ def retry(
         tailrace dead retry shop.py 0 3 --why "the sink has the column now"
         tailrace dead retry shop.py --why "all of them"
     """
-    from tailrace.pipeline.operate.step import retry as again
+    from tailrace.pipeline.operate.dead_retry import retry as again
 
     if not _print(again(loaded(file, home), numbers or [], why), as_json) and not as_json:
         print("there are no dead letters")

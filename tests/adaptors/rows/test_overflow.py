@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import pyarrow as pa
 
 from tailrace.adaptors.rows.overflow import Overflow
@@ -33,6 +36,31 @@ def test_large_ones_go_to_disk_and_come_back() -> None:
         assert [t.equals(e, check_metadata=True) for t, e in zip(taken, expected, strict=True)] == [True] * 10
         for one in taken:
             one.validate(full=True)
+
+
+CUT = """
+import os
+from tailrace.adaptors.rows.overflow import Overflow
+from tailrace.errors import Unavailable
+from tests.adaptors.rows.test_overflow import batch
+held = Overflow(0)
+for n in range(2000):
+    held.append(batch(n))
+file = os.dup(held._file.fileno())
+taken = held.take()
+os.ftruncate(file, 100_000)
+try:
+    print(sum(one.column(0)[0].as_py() for one in taken))
+except Unavailable as error:
+    print("refused:", error)
+"""
+
+
+def test_a_part_that_cannot_be_read_is_an_error() -> None:
+    """A mapped file that was cut, or has a bad sector, ends the process."""
+    done = subprocess.run([sys.executable, "-c", CUT], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, (done.returncode, done.stderr)
+    assert "refused: a temporary file" in done.stdout
 
 
 def test_they_can_be_forgotten() -> None:

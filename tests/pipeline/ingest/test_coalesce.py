@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tailrace.adaptors.rows.rows import make_rows, namespace_of
 from tailrace.log.read.fetched import Fetched
 from tailrace.pipeline.ingest import coalesce
-from tailrace.pipeline.ingest.coalesce import joined
+from tailrace.pipeline.ingest.coalesce import Chained, joined
 
 
 def run(at: int, namespace: str, column: str, count: int) -> Fetched:
@@ -83,3 +83,13 @@ def test_no_more_than_so_many_bytes_wait(monkeypatch: pytest.MonkeyPatch, limit:
         given += one.data.num_rows
     assert given == 500
     assert most < 200
+
+
+def test_lists_of_batches_as_one() -> None:
+    some = [pa.record_batch({"n": pa.array([n])}) for n in range(6)]
+    whole = Chained([some[:1], [], some[1:4], some[4:]])
+    assert list(whole) == some
+    assert (len(whole), whole[-1], whole[-6], whole[3], whole[2:5]) == (6, some[5], some[0], some[3], some[2:5])
+    with pytest.raises(IndexError):
+        whole[6]
+    assert not Chained([])

@@ -25,7 +25,8 @@ from tailrace.pipeline.functions import opfilter
 from tailrace.pipeline.ingest.commit_log import CommitLog
 from tailrace.pipeline.operate import ledger, operator
 from tailrace.pipeline.operate import step as stepping
-from tailrace.pipeline.operate.step import retry, step
+from tailrace.pipeline.operate.dead_retry import retry
+from tailrace.pipeline.operate.step import step
 from tailrace.pipeline.runtime.trouble import Trouble
 from tests.pipeline.shop import definition, filled, flat, ids, sink
 from tests.pipeline.toys import rows
@@ -214,7 +215,7 @@ def test_a_dead_letter_has_its_message_when_the_log_no_longer_has(home: Home, tm
     made = shop(tmp_path, home)
     buried(home, 1, 3, 5)
     removed(home, 4)
-    assert operator.dead_one(home, "shop", 0).data == {"id": 1, "v": "A"}
+    assert operator.dead_one(home, "shop", 0)[1].data == {"id": 1, "v": "A"}
     one, two, three = retry(made, [], "mended")
     assert [s.outcome for s in (one, two, three)] == ["failed", "delivered", "delivered"]
     assert "removed messages that came after it" in one.error, "they may have been newer states of the same document"
@@ -242,5 +243,5 @@ def test_a_dead_letter_may_be_as_large_as_a_message(home: Home, tmp_path: Path) 
     columns = pa.record_batch({"id": pa.array([0]), "v": pa.array(["v" * 14_000_000])})
     log.take_in([make_rows("A", columns, ["id"], mode=Mode.SYNC)], 1)
     buried(home, 0)
-    assert len(operator.dead_one(home, "shop", 0).data["v"]) == 14_000_000
+    assert len(operator.dead_one(home, "shop", 0)[1].data["v"]) == 14_000_000
     assert "row" not in operator.dead(home, "shop")[0]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Generic, Protocol, TypeVar
 
 import pyarrow as pa
@@ -54,7 +54,7 @@ class ChangeBuffer(Generic[T]):
         self.order, self.count, self.size = [], 0, 0
         self._alive()
 
-    def take(self) -> list[pa.RecordBatch]:
+    def take(self) -> Sequence[pa.RecordBatch]:
         """All batches, and begin again."""
         self.seal()
         self._sealed_rows = 0

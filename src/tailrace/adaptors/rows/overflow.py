@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-import mmap
 import tempfile
-from typing import IO
+import weakref
+from collections.abc import Sequence
+from typing import IO, Any, overload
 
 import pyarrow as pa
+
+from tailrace.errors import Unavailable
 
 MEMORY = 64 * 1024 * 1024
 
 
 class Overflow:
-    """A list of batches.  What is beyond `memory` bytes is in a file, and is mapped when the list is taken."""
+    """A list of batches.  What is beyond `memory` bytes is in a file; once the list is taken, each is read when it is
+    asked for.  (The file is not mapped: a bad sector would end the process.)"""
 
     def __init__(self, memory: int = MEMORY) -> None:
         self._memory = memory
@@ -36,17 +40,14 @@ class Overflow:
             writer.write_batch(batch)
         return start, self._file.tell() - start
 
-    def take(self) -> list[pa.RecordBatch]:
+    def take(self) -> Sequence[pa.RecordBatch]:
         """All of them, and begin again."""
-        held, self._held, self._size = self._held, [], 0
-        if self._file is None:
+        held, file = self._held, self._file
+        self._held, self._size, self._file = [], 0, None
+        if file is None:
             return [batch for batch in held if isinstance(batch, pa.RecordBatch)]
-        self._file.flush()
-        # The mapping outlives the file, which has no name, for as long as a batch needs it.
-        whole = pa.py_buffer(mmap.mmap(self._file.fileno(), 0, access=mmap.ACCESS_READ))
-        self._file.close()
-        self._file = None
-        return [entry if isinstance(entry, pa.RecordBatch) else _mapped(whole, *entry) for entry in held]
+        file.flush()
+        return _Spilled(held, file)
 
     def close(self) -> None:
         """Forget everything."""
@@ -56,5 +57,32 @@ class Overflow:
             self._file = None
 
 
-def _mapped(whole: pa.Buffer, start: int, size: int) -> pa.RecordBatch:
-    return pa.ipc.open_stream(whole.slice(start, size)).read_next_batch()
+class _Spilled(Sequence[pa.RecordBatch]):
+    """Batches of which some are in a file, which has no name and goes with the last reference to this."""
+
+    def __init__(self, held: list[pa.RecordBatch | tuple[int, int]], file: IO[bytes]) -> None:
+        self._held, self._file = held, file
+        weakref.finalize(self, file.close)
+
+    def __len__(self) -> int:
+        return len(self._held)
+
+    @overload
+    def __getitem__(self, index: int) -> pa.RecordBatch: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[pa.RecordBatch]: ...
+    def __getitem__(self, index: Any) -> Any:
+        if isinstance(index, slice):
+            return [self[n] for n in range(*index.indices(len(self)))]
+        entry = self._held[index]
+        return entry if isinstance(entry, pa.RecordBatch) else self._read(*entry)
+
+    def _read(self, start: int, size: int) -> pa.RecordBatch:
+        self._file.seek(start)
+        data = self._file.read(size)
+        if len(data) != size:
+            raise Unavailable(
+                f"a temporary file in {tempfile.gettempdir()} with a part of a large transaction was cut: of {size:,} "
+                f"bytes at {start:,} {len(data):,} are there; the transaction is read again from the source"
+            )
+        return pa.ipc.open_stream(data).read_next_batch()

@@ -286,10 +286,9 @@ async def list_dead_letters(call: Call) -> DeadPipelineLetters:
 
 
 def _letter(home: Home, pipeline: str, number: int) -> WholeDeadLetter:
-    letter = next((one for one in _letters(home, pipeline) if one.number == number), None)
-    if letter is None:
-        raise NotThere(f"{pipeline!r} has no dead letter {number}")
-    message = operator.dead_one(home, pipeline, number)
+    operator.commit_log(home, pipeline)
+    found, message = operator.dead_one(home, pipeline, number)
+    letter = msgspec.convert(found, DeadPipelineLetter)
     return WholeDeadLetter(letter, _message(Logged(letter.partition, letter.offset, message)))
 
 

@@ -11,7 +11,7 @@ message is in the commit log for as long as that keeps it.
 from __future__ import annotations
 
 import base64
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import msgspec
@@ -48,38 +48,78 @@ def bury(home: Home, pipeline: str, writer: str, trouble: Trouble) -> None:
         topic.append([(writer.encode(), msgspec.json.encode(whole))])
 
 
+class DeadLetter(msgspec.Struct, omit_defaults=True):
+    """A letter as it is stored, or what settles one."""
+
+    writer: str = ""
+    partition: int = -1
+    offset: int = -1
+    namespace: str = ""
+    id: str = ""
+    error: str = ""
+    settled: int | None = None
+
+
+class _Row(msgspec.Struct):
+    """The part of a stored letter with the message."""
+
+    row: str = ""
+
+
+_letter, _row = msgspec.json.Decoder(DeadLetter), msgspec.json.Decoder(_Row)
+
+
 def dead_letters(home: Home, pipeline: str) -> list[dict[str, Any]]:
-    """All of a pipeline that are not settled, oldest first: {number, at, writer, partition, offset, …, error}."""
-    return [{name: value for name, value in one.items() if name != "row"} for one in _letters(home, pipeline)]
-
-
-def _letters(home: Home, pipeline: str) -> list[dict[str, Any]]:
+    """All of a pipeline that are not settled, oldest first: {number, at, writer, partition, offset, …, error}.  It
+    reads the topic once, and keeps none of the messages."""
     try:
         topic = home.topic(dead_name(pipeline))
     except UnknownTopic:
         return []
     found: dict[tuple[str, int, int], dict[str, Any]] = {}
+    places: dict[int, tuple[str, int, int]] = {}
     for record in topic.records():
-        letter = {"number": record.offset, "at": record.timestamp, **msgspec.json.decode(record.value or b"{}")}
-        if "settled" in letter:
-            found = {place: one for place, one in found.items() if one["number"] != letter["settled"]}
-        else:
-            found.setdefault((letter["writer"], letter["partition"], letter["offset"]), letter)
+        letter = _letter.decode(record.value or b"{}")
+        place = (letter.writer, letter.partition, letter.offset)
+        if letter.settled is not None:
+            found.pop(places.pop(letter.settled, place), None)
+        elif place not in found:
+            found[place] = {"number": record.offset, "at": record.timestamp, **msgspec.to_builtins(letter)}
+            places[record.offset] = place
     return list(found.values())
 
 
-def dead_message(home: Home, pipeline: str, number: int) -> Fetched:
-    """The message of a dead letter that is not settled: one row, and where in the commit log it was."""
-    letter = next((one for one in _letters(home, pipeline) if one["number"] == number), None)
+def dead_letter(home: Home, pipeline: str, number: int) -> dict[str, Any]:
+    """A dead letter that is not settled."""
+    letter = next((one for one in dead_letters(home, pipeline) if one["number"] == number), None)
     if letter is None:
         raise NotThere(f"{pipeline!r} has no dead letter {number}; `tailrace dead list {pipeline}` lists them")
-    if "row" in letter:
-        return Fetched(letter["partition"], letter["offset"], _decoded(letter["row"]))
+    return letter
+
+
+def dead_messages(
+    home: Home, pipeline: str, letters: Iterable[Mapping[str, Any]]
+) -> Iterator[tuple[Mapping[str, Any], Fetched]]:
+    """Letters with their messages, in order by number: each one row, and where in the commit log it was.  The topic is
+    read once, from the first of them to the last, and one message is kept at a time."""
+    wanted = {letter["number"]: letter for letter in letters}
+    if not wanted:
+        return
+    for record in home.topic(dead_name(pipeline)).records(0, min(wanted)):
+        if (letter := wanted.pop(record.offset, None)) is not None:
+            yield letter, _message(home, pipeline, letter, _row.decode(record.value or b"{}").row)
+        if not wanted:
+            return
+
+
+def _message(home: Home, pipeline: str, letter: Mapping[str, Any], row: str) -> Fetched:
+    if row:
+        return Fetched(letter["partition"], letter["offset"], _decoded(row))
     if (found := _in_log(home, pipeline, letter)) is not None:
         return found
     raise NotThere(
         f"the message {letter['partition']}:{letter['offset']} is no longer in the commit log of {pipeline!r}: upkeep "
-        f"removed it, and the dead letter {number} is of an earlier version, which kept only its place"
+        f"removed it, and the dead letter {letter['number']} is of an earlier version, which kept only its place"
     )
 
 

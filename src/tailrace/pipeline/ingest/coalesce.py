@@ -6,8 +6,11 @@ its one row.  Runs of a namespace keep their order; those of different ones pass
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate
+from typing import Any, overload
 
 import pyarrow as pa
 
@@ -44,6 +47,28 @@ class _Run:
             return first
         offsets = pa.concat_arrays([part.offsets for part in self.parts])
         return Fetched(first.partition, first.offset, pa.concat_batches([part.data for part in self.parts]), offsets)
+
+
+class Chained(Sequence[pa.RecordBatch]):
+    """Several lists of batches as one; a list that reads its batches from a file still reads each when it is asked."""
+
+    def __init__(self, lists: Sequence[Sequence[pa.RecordBatch]]) -> None:
+        self._lists = [one for one in lists if len(one)]
+        self._ends = list(accumulate(map(len, self._lists)))
+
+    def __len__(self) -> int:
+        return self._ends[-1] if self._ends else 0
+
+    @overload
+    def __getitem__(self, index: int) -> pa.RecordBatch: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[pa.RecordBatch]: ...
+    def __getitem__(self, index: Any) -> Any:
+        if isinstance(index, slice):
+            return [self[n] for n in range(*index.indices(len(self)))]
+        at = range(len(self))[index]
+        n = bisect_right(self._ends, at)
+        return self._lists[n][at - self._ends[n]]  # a negative index: from the list's end
 
 
 def joined_rows(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -388,11 +388,11 @@ class CommitLog:
 
     def _followed(self, rows: Sequence[pa.RecordBatch], *, keep_last: bool) -> dict[tuple[str, ...], Any]:
         """What is known of namespaces once they have these changes, where it is not what was known before."""
-        last = {namespace_of(batch): batch for batch in rows if batch.num_rows}
+        last = {namespace_of(batch): n for n, batch in enumerate(rows) if batch.num_rows}
         after = {}
-        for name, batch in last.items():
+        for name, n in last.items():
             if name in self.phases:
-                message = {"last": last_message(batch)} if keep_last else {}
+                message = {"last": last_message(rows[n])} if keep_last else {}
                 after[name] = {**self.phases[name], "phase": _going_on(self.phases[name]), **message}
         return {("phases", name): phase for name, phase in after.items() if phase != self.phases[name]}
 

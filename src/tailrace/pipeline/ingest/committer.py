@@ -19,6 +19,7 @@ import pyarrow as pa
 from tailrace.adaptors.contract import Changes, Position
 from tailrace.adaptors.rows.rows import namespace_of
 from tailrace.errors import Fenced
+from tailrace.pipeline.ingest.coalesce import Chained
 from tailrace.pipeline.ingest.commit_log import CommitLog
 from tailrace.pipeline.runtime.status import SourceStatus, Status
 
@@ -122,7 +123,7 @@ class Committer:
         return [read for read in group if read is not None] or None
 
     def _commit(self, group: list[_Read]) -> None:
-        rows = [batch for read in group for batch in read.changes.rows]
+        rows = Chained([read.changes.rows for read in group])
         splits, position = self._after(group)
         if not self._log.take_in(rows, position, keep_last=self._keep_last):
             raise Fenced(f"another run of {self._log.pipeline!r} reads the source now; this one must stop")
@@ -142,14 +143,17 @@ class Committer:
         return splits, {**self._position, "splits": splits}
 
     def _show(self, committed_at: int, rows: Sequence[pa.RecordBatch]) -> None:
+        counts = Counter[str]()
+        for batch in rows:
+            counts[namespace_of(batch)] += batch.num_rows
         with self._status.lock:
             self._status.error = ""
             several = self._splits is not None
             self._status.position = f"{len(self._splits or ())} splits" if several else str(self._position)
             if committed_at:
                 self._status.delay = max(0.0, time.time() - committed_at / 1000)
-            for batch in rows:
-                source = self._status.sources.setdefault(namespace_of(batch), SourceStatus("sync"))
+            for name, count in counts.items():
+                source = self._status.sources.setdefault(name, SourceStatus("sync"))
                 source.phase = "sync" if source.phase == "complete" else source.phase
-                source.changes += batch.num_rows
-                self._status.records += batch.num_rows
+                source.changes += count
+                self._status.records += count

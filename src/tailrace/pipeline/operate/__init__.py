@@ -1,5 +1,5 @@
 """What operators do to pipelines: look at them, move their offsets, deliver by hand.
 
-Used from outside: ledger, operator, step.
-Read in this order: ledger, operator, step.
+Used from outside: ledger, operator, step, dead_retry.
+Read in this order: ledger, operator, step, dead_retry.
 """

@@ -15,7 +15,7 @@ from tailrace.log.topic import Topic
 from tailrace.log.write.source_append import log_name
 from tailrace.pipeline.deliver import offsets
 from tailrace.pipeline.deliver.command_marks import moved
-from tailrace.pipeline.deliver.dead_letters import dead_letters, dead_message
+from tailrace.pipeline.deliver.dead_letters import dead_letter, dead_letters, dead_messages
 from tailrace.pipeline.deliver.offsets import Mark
 from tailrace.pipeline.ingest.reader_state import namespaces_of
 from tailrace.pipeline.operate.ledger import note, pipelines, remembered
@@ -125,9 +125,11 @@ def dead(home: Home, pipeline: str) -> list[dict[str, Any]]:
     return dead_letters(home, pipeline)
 
 
-def dead_one(home: Home, pipeline: str, number: int) -> Message:
-    """The message of a dead letter."""
-    return next(messages_of(dead_message(home, pipeline, number).data))
+def dead_one(home: Home, pipeline: str, number: int) -> tuple[dict[str, Any], Message]:
+    """A dead letter, and its message."""
+    letter = dead_letter(home, pipeline, number)
+    ((_, one),) = dead_messages(home, pipeline, [letter])
+    return letter, next(messages_of(one.data))
 
 
 def namespaces(home: Home, pipeline: str) -> list[str]:

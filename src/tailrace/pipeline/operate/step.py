@@ -1,4 +1,4 @@
-"""Steps: an operator delivers messages one at a time, looking at each; and dead letters once more.
+"""Steps: an operator delivers messages one at a time, looking at each.
 
 An operator cannot step while a run is at work: both hold the pipeline's lease.  Each step begins again in the sink,
 under a higher epoch, so a run thought dead cannot finish what it had under way.
@@ -6,22 +6,14 @@ under a higher epoch, so a run thought dead cannot finish what it had under way.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
-from typing import Any
 
-from tailrace.adaptors.contract import TRUNCATE, Command, Staged, Who
-from tailrace.adaptors.rows.message import Message
-from tailrace.adaptors.rows.provenance import placed
-from tailrace.adaptors.rows.rows import messages_of, namespace_of
+from tailrace.adaptors.contract import TRUNCATE, Command, Who
 from tailrace.coordination.lease import Lease
 from tailrace.errors import HomeError, NotThere
 from tailrace.home import Home
-from tailrace.log.format.head import Head
-from tailrace.log.read.fetched import Fetched
-from tailrace.log.record import Op
 from tailrace.log.topic import Topic
 from tailrace.log.write.source_append import log_name
 from tailrace.pipeline.define.definition import Definition
@@ -30,9 +22,8 @@ from tailrace.pipeline.deliver.batch import until
 from tailrace.pipeline.deliver.claim import begun
 from tailrace.pipeline.deliver.command_delivery import carry_out, is_wanted
 from tailrace.pipeline.deliver.command_marks import left_behind
-from tailrace.pipeline.deliver.dead_letters import dead_letters, dead_message, settle
 from tailrace.pipeline.deliver.delivery import Branch, DeliveryRange, Outcome
-from tailrace.pipeline.deliver.offsets import Mark, stored
+from tailrace.pipeline.deliver.offsets import Mark
 from tailrace.pipeline.deliver.redelivery import deliver_singly
 from tailrace.pipeline.operate.ledger import note
 from tailrace.pipeline.operate.operator import Logged, messages
@@ -102,7 +93,7 @@ def _next(home: Home, topic: Topic, branch: Branch, epoch: int, marks: dict[int,
                 continue
             outcome = _single(branch, logged, epoch, marks)
             if not outcome.commands:
-                return _told(logged, outcome)
+                return told(logged, outcome)
             standing.append(logged)
     if standing and len(standing) < wide:
         raise left_behind(branch, [logged.partition for logged in standing], standing[0].message.namespace)
@@ -117,7 +108,8 @@ def _single(branch: Branch, logged: Logged, epoch: int, marks: dict[int, Mark]) 
     return outcome
 
 
-def _told(logged: Logged, outcome: Outcome) -> Stepped:
+def told(logged: Logged, outcome: Outcome) -> Stepped:
+    """What became of a message, by the outcome of its delivery."""
     if outcome.trouble is not None:
         return Stepped(logged, "failed", outcome.trouble.error)
     return Stepped(logged, "delivered" if outcome.rows else "filtered" if outcome.filtered else "done before")
@@ -135,78 +127,3 @@ def _command(branch: Branch, standing: list[Logged], epoch: int, marks: dict[int
     if told:
         return Stepped(standing[0], "passed", told)
     return Stepped(standing[0], "carried out" if is_wanted(branch, namespace) else "filtered")
-
-
-def retry(definition: Definition, numbers: list[int], why: str) -> Iterator[Stepped]:
-    """Deliver dead letters once more: these, or all.  A letter whose document has been delivered since is left as it
-    is: an older state must not overwrite a newer one.  Where retention has removed the messages after a letter, that is
-    not known: then it is delivered only if its number is given."""
-    with alone(definition) as home:
-        letters = {letter["number"]: letter for letter in dead_letters(home, definition.name)}
-        for number in numbers or list(letters):
-            if number not in letters:
-                raise NotThere(f"{definition.name!r} has no dead letter {number}; `tailrace dead list` lists them")
-            note(home, definition.name, "retry", why, number=number)
-            stepped = _again(home, definition, letters[number], insisted=bool(numbers))
-            if stepped.outcome != "failed":
-                settle(home, definition.name, number)
-            yield stepped
-
-
-def _again(home: Home, definition: Definition, letter: dict[str, Any], *, insisted: bool) -> Stepped:
-    branch, number = branch_of(definition, letter["writer"]), letter["number"]
-    one = dead_message(home, definition.name, number)
-    (message,) = messages_of(one.data)
-    logged, topic = Logged(one.partition, one.offset, message), home.topic(branch.topic)
-    with closing(branch.writer()) as sink:
-        epoch, marks = begun(topic, sink, (branch.pipeline, branch.name))
-    since, ends = _since(home.store.run(topic.log.head()), one.partition, one.offset), topic.ends()
-    later = {q: max(at, ends[q][0]) for q, at in since.items()}
-    same = (
-        found
-        for found in messages(home, definition.name, later, {q: mark.resume for q, mark in marks.items()})
-        if _overtakes(found.message, message)
-    )
-    if (newer := next(same, None)) is not None:
-        return Stepped(logged, "overtaken", f"by {newer.partition}:{newer.offset}")
-    if later != since and not insisted:
-        return Stepped(
-            logged,
-            "failed",
-            "retention has removed messages that came after it, so it is not known whether the sink has a newer state "
-            f"of this document; if it has not, name it: `tailrace dead retry FILE {number} --why …`",
-        )
-    return _told(logged, _out_of_turn(branch, one, Who(branch.pipeline, branch.name, epoch), marks))
-
-
-def _since(head: Head, q: int, at: int) -> dict[int, int]:
-    """From where on a document's later messages may be: in its partition, and if the log grew since, in any."""
-    growth = next((one for one in head.grown if at < one.at.get(q, 0)), None)
-    elsewhere = {} if growth is None else {p: growth.at.get(p, 0) for p in range(head.partitions)}
-    return {**elsewhere, q: at + 1}
-
-
-def _overtakes(newer: Message, older: Message) -> bool:
-    """Whether a message says what has become of another's document since; a truncate says it of all."""
-    return newer.namespace == older.namespace and (newer.op == Op.COMMAND or newer.id == older.id)
-
-
-def _out_of_turn(branch: Branch, one: Fetched, who: Who, marks: dict[int, Mark]) -> Outcome:
-    """Deliver a message that the writer has passed: offsets stay what they are."""
-    outcome, staged = Outcome(), list[Staged]()
-    with closing(branch.writer()) as sink:
-        try:
-            wanted = re.search(branch.namespace, namespace_of(one.data))
-            batches = [placed(one.data, one.partition, one.offsets)] if wanted else []
-            for function in branch.functions:
-                batches = [out for batch in batches for out in function(batch) if out.num_rows]
-            if batches:
-                staged.append(sink.stage(batches))
-                sink.finish(staged, who, stored(marks))
-        except Exception as error:
-            with suppress(Exception):
-                sink.discard(staged)
-            outcome.trouble = trouble_of(error)
-    outcome.rows = sum(batch.num_rows for batch in batches)
-    outcome.filtered = 0 if batches else 1
-    return outcome
