@@ -16,10 +16,9 @@ VERSION = "1.2.1"
 
 
 @contextlib.contextmanager
-def dynoxide(data: Path | None = None) -> Iterator[Server]:
-    """DynamoDB on a free port; with `data`, on what an earlier life left there."""
-    binary = _binary()
-    (port,) = free_ports(1)
+def dynoxide(data: Path | None = None, port: int | None = None) -> Iterator[Server]:
+    """DynamoDB on a free port; with `data`, on what an earlier life left there, and with its port where it was."""
+    binary, port = _binary(), port or free_ports(1)[0]
     with folder(data) as home:
         command = [str(binary), "serve", "--host", HOST, "--port", str(port), "--db-path", str(home / "dynoxide.db")]
         with running(command, lambda: listens(port), log=home / "server.log") as pid:

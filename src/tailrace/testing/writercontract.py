@@ -13,6 +13,7 @@ Documents are {"id": number, "text": text}; each test gets a fresh, empty namesp
 from __future__ import annotations
 
 import contextlib
+import json
 import pickle
 from collections.abc import Iterable, Sequence
 from typing import Any, Protocol
@@ -22,10 +23,13 @@ import pytest
 
 from tailrace.adaptors.contract import DROP, RENAME, TRUNCATE, Command, Staged, Who, Writer
 from tailrace.adaptors.rows.provenance import placed
+from tailrace.adaptors.rows.removal import REMOVED
 from tailrace.adaptors.rows.rows import make_rows
 from tailrace.errors import Conflict
 from tailrace.log.record import Mode, Op
 from tailrace.testing.readercontract import Document, some
+
+_NESTED = pa.struct([("kept", pa.int64()), ("gone", pa.int64())])
 
 
 class SinkUnderTest(Protocol):
@@ -47,6 +51,9 @@ class WriterContract:
     """The sink keeps the newest state of each id; else it keeps every message."""
     deletes = True
     """The sink can delete; else a delete is one more message, or nothing."""
+
+    nests = True
+    """The sink holds values that have fields of their own, as they are or as JSON text; else documents are flat."""
 
     def test_what_is_finished_is_there(self, sink: SinkUnderTest) -> None:
         _written(sink, some(range(5)))
@@ -131,6 +138,19 @@ class WriterContract:
         found = {document["id"]: document.get("text") for document in sink.documents()}
         assert found == {0: "text 0", 1: None, 2: "set", 7: None}
 
+    def test_a_nested_field_that_is_removed_is_not_null(self, sink: SinkUnderTest) -> None:
+        """Arrow has a null for it where another row has a value; `removed` tells them apart."""
+        if not (self.upserts and self.nests):
+            pytest.skip("this sink keeps every message, or holds flat documents")
+        texts = [{"kept": 1, "gone": None}, {"kept": 2, "gone": None}]
+        columns = pa.RecordBatch.from_pydict({"id": pa.array([1, 2], pa.int64()), "text": pa.array(texts, _NESTED)})
+        removed = pa.array([["/text/gone"], None], REMOVED)
+        rows = make_rows(sink.namespace, columns, ["id"], op=Op.INSERT, mode=Mode.SYNC, removed=removed)
+        _finish(sink, [_staged(sink, [rows])], {"0": 2})
+        found = {document["id"]: document["text"] for document in sink.documents()}
+        found = {id: json.loads(text) if isinstance(text, str) else text for id, text in found.items()}
+        assert found == {1: {"kept": 1}, 2: {"kept": 2, "gone": None}}
+
     def test_rows_have_their_places(self, sink: SinkUnderTest) -> None:
         """Rows come as from a pipeline: each with its partition and offset in the commit log."""
         rows = [
@@ -156,7 +176,7 @@ class WriterContract:
     def test_truncate(self, sink: SinkUnderTest) -> None:
         if not self.upserts:
             pytest.skip("this sink keeps every message")
-        self._truncates(sink)
+        self._knows(sink, TRUNCATE)
         _written(sink, some(range(5)))
         writer = sink.writer()
         for _ in range(2):
@@ -164,9 +184,33 @@ class WriterContract:
         writer.close()
         assert sink.documents() == []
 
+    def test_drop(self, sink: SinkUnderTest) -> None:
+        if not self.upserts:
+            pytest.skip("this sink keeps every message")
+        self._knows(sink, DROP)
+        _written(sink, some(range(5)))
+        with contextlib.closing(sink.writer()) as writer:
+            for _ in range(2):
+                writer.command(sink.namespace, Command(DROP), Who("pipeline", "writer", 1))
+        assert sink.documents() == []
+        _written(sink, some([7]), offsets={"0": 2})
+        assert _sorted(sink) == some([7])
+
+    def test_rename(self, sink: SinkUnderTest) -> None:
+        if not self.upserts:
+            pytest.skip("this sink keeps every message")
+        self._knows(sink, RENAME)
+        other = f"{sink.namespace}_renamed"
+        _written(sink, some(range(5)))
+        with contextlib.closing(sink.writer()) as writer:
+            writer.command(sink.namespace, Command(RENAME, other), Who("pipeline", "writer", 1))
+            assert sink.documents() == []
+            writer.command(other, Command(RENAME, sink.namespace), Who("pipeline", "writer", 1))
+        assert _sorted(sink) == some(range(5))
+
     def test_a_truncate_of_a_run_that_was_followed_is_refused(self, sink: SinkUnderTest) -> None:
         self._exactly(sink)
-        self._truncates(sink)
+        self._knows(sink, TRUNCATE)
         old, new = sink.writer(), sink.writer()
         old.claim(Who("pipeline", "writer", 1))
         new.claim(Who("pipeline", "writer", 2))
@@ -225,10 +269,10 @@ class WriterContract:
         _written(sink, some([3], "replayed"), epoch=2, offsets={"0": 3})
         assert _sorted(sink) == [*some([1], "first"), *some([3], "replayed")]
 
-    def _truncates(self, sink: SinkUnderTest) -> None:
+    def _knows(self, sink: SinkUnderTest, command: str) -> None:
         with contextlib.closing(sink.writer()) as writer:
-            if TRUNCATE not in writer.commands:
-                pytest.skip("this sink cannot truncate; a pipeline passes it")
+            if command not in writer.commands:
+                pytest.skip(f"this sink has no command {command!r}; a pipeline passes it")
 
     def _exactly(self, sink: SinkUnderTest) -> None:
         writer = sink.writer()

@@ -7,14 +7,19 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pymysql
 import pytest
 
+from tailrace.adaptors.contract import Who
+from tailrace.adaptors.mysql.sink.writer import MySQLWriter
+from tailrace.adaptors.rows.rows import make_rows
 from tailrace.errors import PositionLost, Unavailable
+from tailrace.log.record import Mode
 from tests.adaptors.mysql.drive import Drive
 from tests.adaptors.mysql.place import Place
 from tests.servers import mariadb as mariadbs
@@ -98,6 +103,44 @@ def test_the_server_is_killed_again_and_again(start: Start, tmp_path: Path) -> N
             stop.set()
             writer.join()
             stop.clear()
+
+
+def test_the_server_of_a_sink_is_killed_in_the_middle_of_a_batch(
+    start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before it commits, it has nothing of the batch; the batch that is delivered again is in it once."""
+    (port,) = free_ports(1)
+    schema = pa.schema([("a", pa.int64()), ("v", pa.string())])
+    batches = [
+        make_rows(name, pa.record_batch([range(5000), [text] * 5000], schema=schema), keys, mode=Mode.SYNC)
+        for name, keys in (("d.keyed", ["a"]), ("d.bare", []))
+        for text in ("one", "two")
+    ]
+    who, expected = Who("pipeline", "writer", 1), [("two", 5000, 5000), ("one", 5000, 10000), ("two", 5000, 10000)]
+    with ExitStack() as stack:
+        server = stack.enter_context(start(tmp_path / "server", SAFE, port))
+        place = database(server, stack)
+        place.run("CREATE TABLE keyed (a bigint PRIMARY KEY, v text)", "CREATE TABLE bare (a bigint, v text)")
+        writer = stack.enter_context(closing(place.writer()))
+        staged, merge = [writer.stage(batches)], MySQLWriter._one
+
+        def fatal(self: MySQLWriter, connection: Any, one: Any) -> None:
+            merge(self, connection, one)
+            if one.rows.namespace == "d.bare":
+                os.kill(server.pid, signal.SIGKILL)
+
+        with monkeypatch.context() as patched, pytest.raises(Unavailable):
+            patched.setattr(MySQLWriter, "_one", fatal)
+            writer.finish(staged, who, {"0": 1})
+    with ExitStack() as stack:
+        place = database(stack.enter_context(start(tmp_path / "server", SAFE, port)), stack)
+        writer = stack.enter_context(closing(place.writer()))
+        assert writer.restore("pipeline", "writer") is None
+        assert place.ask("SELECT (SELECT count(*) FROM keyed) + (SELECT count(*) FROM bare)") == [(0,)]
+        for _ in range(2):
+            writer.finish([writer.stage(batches)], who, {"0": 1})
+        found = "SELECT v, count(*), (SELECT count(*) FROM {0}) FROM {0} GROUP BY v ORDER BY v"
+        assert [*place.ask(found.format("keyed")), *place.ask(found.format("bare"))] == expected
 
 
 def test_a_server_that_went_back_in_time(start: Start, tmp_path: Path) -> None:
