@@ -29,6 +29,7 @@ PAGES = (
     "/queues/mails/pause", "/queues/mails/play", "/queues/mails/purge", "/queues/mails/replay", "/queues/mails/push",
     "/queues/mails/requeue?number=0", "/new-queue", "/events", "/events/categories/Cart", f"/events/streams/{STREAM}",
     "/events/feed", "/events/feed?id=conversation", "/streams", "/streams/Person", "/streams/Person/groups/mailer",
+    "/streams/Person/groups/mailer/dead", "/events/consumers/teller/dead",
     "/pipelines", "/pipelines/shop",
     "/pipelines/shop/log", "/pipelines/shop/dead/0", "/pipelines/shop/writers/file/mark",
     "/pipelines/shop/writers/file/forget", "/home",
