@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 import shutil
 import socket
 import threading
@@ -11,7 +12,7 @@ from urllib.parse import quote
 import pytest
 
 import tailrace
-from tailrace.console.limits import Limits
+from tailrace.console.limits import Limits, allow_descriptors
 from tailrace.home import Home
 from tailrace.log.format import head as heads
 from tests.console.serving import OPERATOR, Client, running
@@ -180,6 +181,29 @@ def test_too_many_streams(home: Home, place: Path) -> None:
             done.wait(0.05)
         else:
             pytest.fail("the streams are still counted")
+
+
+def test_a_limit_that_is_reached_names_its_option(home: Home, place: Path) -> None:
+    for limits, option in (
+        (Limits(streams_per_client=1), "--max-streams"),
+        (Limits(streams=1), "--max-all-streams"),
+    ):
+        with running(place, limits=limits) as client, client.stream("topics/orders/records", Accept=EVENTS) as first:
+            assert first.readline() == b": open\n"
+            detail = client.get("topics/orders/records", Accept=EVENTS).json["detail"]
+            assert detail.endswith(f"a higher {option}")
+
+
+def test_a_server_may_open_as_many_files_as_it_has_connections() -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft - 10, hard))
+        assert allow_descriptors(soft - 20) == soft - 10
+        assert allow_descriptors(soft - 5) == soft - 5 == resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+        if hard != resource.RLIM_INFINITY:
+            assert allow_descriptors(hard + 1) == hard
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
 def test_a_home_that_disappears_and_comes_back(tmp_path: Path) -> None:

@@ -45,6 +45,9 @@ def serve(
     max_streams: Annotated[
         int, typer.Option("--max-streams", metavar="N", min=1, help="Streams and long polls of one client.")
     ] = 64,
+    max_all_streams: Annotated[
+        int, typer.Option("--max-all-streams", metavar="N", min=1, help="Streams and long polls of all clients.")
+    ] = 4096,
     poll: Annotated[
         str, typer.Option("--poll", metavar="TIME", help="How often S3 and DynamoDB are asked for news.")
     ] = "1s",
@@ -74,7 +77,7 @@ def serve(
     body, seconds = values.size(max_body), values.seconds(poll)
     if body > 1 << 30:
         raise BadSetting(f"--max-body {max_body} is over 1 GiB, which a request is held in memory for")
-    limits = Limits(body_bytes=body, streams_per_client=max_streams, poll_seconds=seconds)
+    limits = Limits(body_bytes=body, streams_per_client=max_streams, streams=max_all_streams, poll_seconds=seconds)
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(message)s")
     with opened(home):
         pass  # a folder that is no home is refused

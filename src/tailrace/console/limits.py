@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import resource
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -89,6 +90,21 @@ def _too_large(limits: Limits) -> Refused:
     )  # fmt: skip
 
 
+def _too_many(what: str, option: str) -> Refused:
+    said = f"{what}, and no more are served; close some, or start the server with a higher {option}"
+    return Refused(429, "Too many streams", said)
+
+
+def allow_descriptors(wanted: int) -> int:
+    """Let this process open so many files and sockets, as far as the hard limit goes; gives how many it may."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    allowed = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+    if soft == resource.RLIM_INFINITY or soft >= allowed:
+        return soft
+    resource.setrlimit(resource.RLIMIT_NOFILE, (allowed, hard))
+    return allowed
+
+
 class OpenStreams:
     """How many streams and long polls are open, for each client and in all."""
 
@@ -99,12 +115,10 @@ class OpenStreams:
     @contextmanager
     def one(self, client: str) -> Iterator[None]:
         """A stream of a client's, for the length of a block."""
-        if self._open[client] >= self._limits.streams_per_client or self._open.total() >= self._limits.streams:
-            raise Refused(
-                429, "Too many streams",
-                f"{self._open[client]} streams and long polls of this client are open, {self._open.total()} in all; "
-                "close some, or see --max-streams",
-            )  # fmt: skip
+        if self._open[client] >= self._limits.streams_per_client:
+            raise _too_many(f"{self._open[client]} streams and long polls of this client are open", "--max-streams")
+        if self._open.total() >= self._limits.streams:
+            raise _too_many(f"{self._open.total()} streams and long polls of all clients are open", "--max-all-streams")
         self._open[client] += 1
         try:
             yield

@@ -29,7 +29,7 @@ END_BYTES = 64
 """Room for what ends an Arrow stream, and for aligning its schema."""
 
 
-class RecordHeader(msgspec.Struct, frozen=True):
+class RecordHeader(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A header of a record; a name may come twice."""
 
     name: str

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import socket
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
@@ -13,13 +14,16 @@ import msgspec
 import uvicorn
 
 from tailrace.console.app import app_of
-from tailrace.console.limits import Limits
+from tailrace.console.limits import Limits, allow_descriptors
 from tailrace.console.patience import protocol
 from tailrace.console.security import LOOPBACK, Gate, Tokens, hosts_of
 from tailrace.console.served import Served
 from tailrace.errors import BadSetting
 
 BACKLOG = 2048
+OTHER_FILES = 512
+"""Files besides connections that a server may have open: its home's, its libraries'."""
+_log = logging.getLogger("tailrace.console")
 GRACE_SECONDS = 3
 """Open streams are cut after so many seconds when the server ends; clients go on by their cursor."""
 
@@ -59,6 +63,9 @@ def serve(
             tokens, hosts_of(serving.host, serving.allow_hosts), f"tailrace-{port}", read_only=serving.read_only
         )
         served = Served(url, gate, serving.limits, doctor)
+        wanted = _connections(serving.limits) + OTHER_FILES
+        if (allowed := allow_descriptors(wanted)) < wanted:
+            _log.warning("this process may open %d files, too few for %d connections; see ulimit -n", allowed, wanted)
         told(_started(served.home.url, serving, port, token))
         server = uvicorn.Server(config(app_of(served), serving.limits))
         asyncio.run(server.serve(sockets=[listening]))
@@ -77,9 +84,14 @@ def config(app: Any, limits: Limits) -> uvicorn.Config:
         date_header=True,
         proxy_headers=False,
         backlog=BACKLOG,
-        limit_concurrency=limits.streams + 1024,
+        limit_concurrency=_connections(limits),
         timeout_graceful_shutdown=GRACE_SECONDS,
     )
+
+
+def _connections(limits: Limits) -> int:
+    """How many connections a server has at most: its streams, and others that come and go."""
+    return limits.streams + 1024
 
 
 def _tokens(serving: Serving) -> tuple[Tokens, str | None]:

@@ -43,13 +43,14 @@ def fill(home: Home) -> None:
     _fill_stream_group(engine)
 
 
+def _fail(record: object) -> None:
+    raise ValueError(f"cannot mail {SCRIPT}{IMAGE}")
+
+
 def _fill_stream_group(engine: Engine) -> None:
     """A group whose handler has failed at one change, and that has one to come."""
 
-    def fail(record: object) -> None:
-        raise ValueError(f"cannot mail {SCRIPT}{IMAGE}")
-
-    engine.consumer(Person, "mailer", fail, on_error="dead_letter", attempts=1).run(until_caught_up=True)
+    engine.consumer(Person, "mailer", _fail, on_error="dead_letter", attempts=1).run(until_caught_up=True)
     engine.save(Person(SCRIPT, "later"))
 
 
@@ -71,4 +72,5 @@ def _fill_events(home: Home) -> None:
     data = json.dumps({"who": SCRIPT, "id": LARGE}).encode()
     cart.append([Event(SCRIPT, data, IMAGE.encode(), "first", "conversation", ""),
                  Event("Paid", data, b"", "second", "conversation", "first")])  # fmt: skip
+    home.events().feed().consumer("teller", _fail, on_error="dead_letter", attempts=1).run(until_caught_up=True)
     ledger.note(home, "_home", f"pause queue {SCRIPT}", IMAGE, topic=SCRIPT)

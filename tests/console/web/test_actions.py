@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 
 from tailrace.adaptors.rows.rows import make_rows
+from tailrace.errors import Lost
 from tailrace.home import Home
 from tailrace.log.record import Mode, Op
 from tailrace.pipeline.ingest.commit_log import CommitLog
@@ -141,10 +142,18 @@ def test_a_writer_is_marked_after_a_preview_and_forgotten(site: Visitor, filled:
     assert operator.marks(filled, "shop", "file")[where].low == -1
 
 
-def test_the_overview_says_what_needs_attention(site: Visitor) -> None:
+def test_the_overview_says_what_needs_attention(site: Visitor, filled: Home) -> None:
+    filled.topic("orders").quarantine([Lost(0, 1, 2)], "the disk of 3 May")
     text = site.page("/")
-    for what in ("Writer file of shop is stopped", "Queue mails has 1 dead letter", "Pipeline shop is not running"):
-        assert what in text
+    for what, link in (
+        ("Writer file of shop is stopped", "/pipelines/shop"),
+        ("Queue mails has 1 dead letter", "/queues/mails/dead"),
+        ("Pipeline shop is not running", "/pipelines/shop"),
+        ("Consumer teller of the feed has passed 2 records", "/events/consumers/teller/dead"),
+        ("Group mailer of table Person has passed 1 record", "/streams/Person/groups/mailer/dead"),
+        ("Readers of orders pass over 1 damaged range", "/topics/orders"),
+    ):
+        assert f'href="{link}"' in text.partition(what)[2].partition("</li>")[0], what
 
 
 def test_a_scrub_is_started_and_watched(site: Visitor) -> None:
@@ -252,3 +261,21 @@ def test_a_mark_shows_first_what_it_does_everywhere(site: Visitor, filled: Home)
     assert {q: mark.low for q, mark in operator.marks(filled, "shop", "file").items()} == {
         q: end - 1 for q, end in ends.items()
     }
+
+
+@pytest.mark.parametrize(
+    ("path", "left"), [("/events/consumers/teller/dead", 1), ("/streams/Person/groups/mailer/dead", 0)]
+)
+def test_a_dead_letter_of_a_handler_is_read_and_settled(site: Visitor, path: str, left: int) -> None:
+    letters = site.get(f"/api/v1{path}").json["dead"]
+    assert len(letters) == left + 1
+    assert "cannot mail <script>" in letters[0]["error"]
+    assert "&lt;script&gt;" in site.page(path)
+    settle = f"{path}/{letters[0]['number']}/settle"
+    assert f'href="{settle}"' in site.page(path)
+    assert site.submit(settle).status == 400
+    assert "is settled" in went(site, site.submit(settle, why="mailed by hand"))
+    assert len(site.get(f"/api/v1{path}").json["dead"]) == left
+    assert site.submit(settle, why="again").status == 400
+    assert site.get(f"/api/v1{path}".replace("teller", "none").replace("mailer", "none")).status == 404
+    assert "settle dead letter" in site.page("/home/actions")

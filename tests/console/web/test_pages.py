@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import re
+import shlex
+from html import unescape
 from html.parser import HTMLParser
 from pathlib import Path
 from urllib.parse import quote
@@ -26,6 +29,7 @@ PAGES = (
     "/queues/mails/pause", "/queues/mails/play", "/queues/mails/purge", "/queues/mails/replay", "/queues/mails/push",
     "/queues/mails/requeue?number=0", "/new-queue", "/events", "/events/categories/Cart", f"/events/streams/{STREAM}",
     "/events/feed", "/events/feed?id=conversation", "/streams", "/streams/Person", "/streams/Person/groups/mailer",
+    "/streams/Person/groups/mailer/dead", "/events/consumers/teller/dead",
     "/pipelines", "/pipelines/shop",
     "/pipelines/shop/log", "/pipelines/shop/dead/0", "/pipelines/shop/writers/file/mark",
     "/pipelines/shop/writers/file/forget", "/home",
@@ -141,3 +145,17 @@ def test_static_files_are_ours_only(site: Visitor) -> None:
     assert site.get("/static/console.js").headers["Content-Type"].startswith("text/javascript")
     for path in ("/static/", "/static/..%2Fsite.py", "/static/../site.py", "/static/a/b", "/static/none.js"):
         assert site.get(path).status == 404
+
+
+def test_a_record_is_appended_once_more_as_it_was(site: Visitor, filled: Home) -> None:
+    orders = filled.topic("orders")
+    with orders.transaction() as out:
+        for q in (0, 1):  # one of them is where a record with this key does not go by itself
+            out.send(b"key", b"\xff", headers=[("trace", b"1"), ("trace", b"2"), ("raw", b"\xff")], partition=q)
+    for q, (_, end) in orders.ends().items():
+        text = site.page(f"/topics/orders/records/{q}/{end - 1}").partition("append it once more")[2]
+        command = shlex.split(unescape(text.partition("<code>")[2].partition("</code>")[0]))
+        path = "/api/v1" + command[-1].partition("/api/v1")[2]
+        assert Client(site.port).post(path, json.loads(command[command.index("-d") + 1])).status == 201
+        first, again = [*orders.records(q)][-2:]
+        assert (again.key, again.value, again.headers) == (first.key, first.value, first.headers)

@@ -24,6 +24,7 @@ from tailrace.console.reading import (
     STREAM_RECORDS,
     Page,
     ReadRecord,
+    RecordHeader,
     follow,
     items_of,
     read_page,
@@ -48,13 +49,14 @@ _HEADERS = pa.list_(pa.struct([("name", pa.string()), ("value", pa.binary())]))
 
 class NewRecord(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
     """A record to be appended.  Its value is text or base64 in `value`, or any JSON in `json`, which is stored as it is
-    written here.  `timestamp` is in milliseconds since 1970; without one it is the server's time."""
+    written here.  `timestamp` is in milliseconds since 1970; without one it is the server's time.  Headers are an
+    object, or a list of name and value where a name comes twice."""
 
     value: Data = None
     json: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
     key: Data = None
     timestamp: int | None = None
-    headers: dict[str, Data] = {}
+    headers: dict[str, Data] | list[RecordHeader] = {}
 
 
 class NewRecords(msgspec.Struct, forbid_unknown_fields=True):
@@ -189,7 +191,9 @@ def _appended(spans: list[OffsetSpan] | None, records: int = 0) -> Appended:
 
 
 def _headers(record: NewRecord) -> list[tuple[str, bytes]]:
-    return [(name, bytes_of(value) or b"") for name, value in record.headers.items()]
+    given = record.headers
+    pairs = given.items() if isinstance(given, dict) else [(one.name, one.value) for one in given]
+    return [(name, bytes_of(value) or b"") for name, value in pairs]
 
 
 def _table(records: list[NewRecord]) -> Any:

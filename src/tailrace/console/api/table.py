@@ -4,12 +4,23 @@ from __future__ import annotations
 
 from typing import Any
 
-from tailrace.console.api import events, groups, home, leases, pipelines, queues, records, streams, topics
+from tailrace.console.api import (
+    events,
+    groups,
+    handler_letters,
+    home,
+    leases,
+    pipelines,
+    queues,
+    records,
+    streams,
+    topics,
+)
 from tailrace.console.openapi import document
 from tailrace.console.operation import Call, Operation, Operations
 
 PREFIX = "/api/v1"
-NOUNS = (topics, records, groups, events, queues, leases, streams, pipelines, home)
+NOUNS = (topics, records, groups, events, queues, leases, streams, handler_letters, pipelines, home)
 _own = Operations()
 
 

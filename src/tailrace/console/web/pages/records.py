@@ -10,7 +10,7 @@ import msgspec
 
 from tailrace.console.api import records as api
 from tailrace.console.data import Base64, Data
-from tailrace.console.reading import ReadRecord
+from tailrace.console.reading import ReadRecord, RecordHeader
 from tailrace.console.web import payload
 from tailrace.console.web.page import Ask, Field, Pages, Shown, Went
 from tailrace.console.web.pages.scan import Scan, scan, wanted
@@ -95,16 +95,16 @@ def as_curl(visit: Visit, topic: str, record: ReadRecord) -> str:
 
 
 def as_append(visit: Visit, topic: str, record: ReadRecord) -> str:
-    """A command that appends the same record once more, with its key and headers."""
+    """A command that appends the same record once more: its key and headers, to its partition."""
     one: dict[str, object] = {"key": record.key, "value": record.value}
     if record.headers:
-        one["headers"] = {header.name: header.value for header in record.headers}
+        one["headers"] = record.headers
     body = json.dumps(msgspec.to_builtins({"records": [one]}))  # in ASCII: what cannot be seen is not in a command
     lines = (
         _TOKEN,
         "-H 'Content-Type: application/json'",
         f"-d {shlex.quote(body)}",
-        shlex.quote(_address(visit, topic)),
+        shlex.quote(f"{_address(visit, topic)}?partition={record.partition}"),
     )
     return "curl " + " \\\n  ".join(lines)
 
@@ -157,12 +157,12 @@ async def produce(visit: Visit) -> Ask | Went:
             fields,
             section="topics",
         )
-    headers: dict[str, Data] = {}
+    headers: list[RecordHeader] = []
     for line in visit.field("headers").splitlines():
         name, colon, content = line.partition(":")
         if not colon or not name.strip():
             raise BadInput(f"a header is `name: value`, not {line[:60]!r}")
-        headers[name.strip()] = content.strip()
+        headers.append(RecordHeader(name.strip(), content.strip()))
     value = typed(visit.form.get("value", ""), visit.field("kind"))
     record = api.NewRecord(value=value, key=visit.form.get("key") or None, headers=headers)
     partition = whole(visit.field("partition"), "partition", -1, most=topic.partitions - 1)

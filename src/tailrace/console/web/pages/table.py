@@ -6,6 +6,7 @@ from tailrace.console.web.page import Page
 from tailrace.console.web.pages import (
     events,
     groups,
+    handler_letters,
     home,
     messages,
     overview,
@@ -19,7 +20,8 @@ from tailrace.console.web.pages import (
 )
 
 NOUNS = (
-    overview, topics, records, tail, groups, queues, messages, events, pipelines, pipeline_actions, streams, home,
+    overview, topics, records, tail, groups, queues, messages, events, pipelines, pipeline_actions, streams,
+    handler_letters, home,
 )  # fmt: skip
 
 
