@@ -86,6 +86,7 @@ def prepare(sim: Simulation, keys: dict[int, list[bytes]]) -> None:
         "pushers": 0,
         "lives": {},
         "v": {},
+        "emitted": {},
     }
 
 
@@ -112,6 +113,8 @@ class How(NamedTuple):
     """Messages that a handler gets at a time."""
     limit: bool = False
     """Handlers sometimes take longer than they may."""
+    stalls: bool = False
+    """Its rounds sometimes stand still, while its handlers and its beats go on."""
 
 
 def worker(sim: Simulation, **how: Any) -> Callable[[Life], Steps[None]]:
@@ -139,7 +142,7 @@ def one_life(sim: Simulation, life: Life, how: How) -> Steps[None]:
     )  # fmt: skip
     over = [False]
     loops = [
-        keeps(sim, consumer, over, how.rounds),
+        keeps(sim, life, consumer, over, how),
         beats(member, over),
         *(handles(sim, life, consumer, over, how) for _ in range(2)),
     ]
@@ -148,19 +151,19 @@ def one_life(sim: Simulation, life: Life, how: How) -> Steps[None]:
         yield from consumer.leave()
 
 
-def keeps(sim: Simulation, consumer: Consumer, over: list[bool], rounds: int | None) -> Steps[None]:
+def keeps(sim: Simulation, life: Life, consumer: Consumer, over: list[bool], how: How) -> Steps[None]:
     done = 0
     while not over[0]:
         with contextlib.suppress(StorageError, Fenced):
             yield from consumer.round()
         done += 1
-        leaves = rounds is not None and done >= rounds
+        leaves = how.rounds is not None and done >= how.rounds
         if not leaves and sim.finishing and not sim.ghosts["pushers"]:
             leaves = yield from finished(consumer.log)
         if leaves:
             consumer.stop()
             over[0] = not consumer.desks
-        yield from calls.pause(1)
+        yield from calls.pause(7 if how.stalls and life.rng.random() < 0.2 else 1)
 
 
 def beats(member: QueueMember, over: list[bool]) -> Steps[None]:
@@ -183,10 +186,12 @@ def finished(log: TopicLog) -> Steps[bool]:
 def handles(sim: Simulation, life: Life, consumer: Consumer, over: list[bool], how: How) -> Steps[None]:
     while not over[0]:
         yield from calls.pause(0)
-        entries = [] if consumer.stopping else consumer.lanes.take(how.batch)
+        entries = consumer.take(how.batch, (yield from calls.now()))
         shards = [desk.shard for desk in consumer.desks.values()]
         if not all(entry.shard in shards for entry in entries):
             raise Violation("handed out from a shard that was given back", entries)
+        if sim.ghosts["paused"] and any(owns(sim, entry) for entry in entries):
+            raise Violation("handed out while paused", [(entry.partition, entry.offset) for entry in entries])
         for entry, run in [(entry, entry.run) for entry in entries]:
             if entry.tries >= ATTEMPTS and how.acking:
                 consumer.give_up(entry, run, "its consumer disappeared")
@@ -199,6 +204,12 @@ def handles(sim: Simulation, life: Life, consumer: Consumer, over: list[bool], h
                 yield from too_late(consumer, entry, run)
             else:
                 yield from end_of(sim, life, consumer, entry, run, how.exact)
+
+
+def owns(sim: Simulation, entry: Entry) -> bool:
+    """Whether the shard of a message is still its consumer's; else it is at work on what another has, too."""
+    shard: Any = entry.shard
+    return bool(shard.held.stands(sim.table.items[shard.held.key]))
 
 
 def too_late(consumer: Consumer, entry: Entry, run: int) -> Steps[None]:
@@ -219,12 +230,6 @@ def note(sim: Simulation, entry: Entry) -> None:
             raise Violation("the order of a key is broken where the queue has grown", entry.value, sim.ghosts["values"])
     if sim.ghosts["at_most_once"] and place in sim.ghosts["handled"]:
         raise Violation("handed out twice, though at most once", place)
-    if (
-        sim.ghosts["paused"]
-        and entry.offset >= sim.ghosts["paused_upto"].get(entry.partition, 0)
-        and not entry.replayed
-    ):
-        raise Violation("handed out while paused", entry.partition, entry.offset)
 
 
 def end_of(sim: Simulation, life: Life, consumer: Consumer, entry: Entry, run: int, exact: bool) -> Steps[None]:
@@ -351,21 +356,29 @@ def pauses(sim: Simulation, meanwhile: Callable[[Life], Steps[None]] | None = No
     """Pauses the queue for a while, in which it may do something else, too."""
 
     def steps(life: Life) -> Steps[None]:
-        yield from supervisor.set_paused(shared(), True)
-        upto = {}
-        for q in range(GROWN):
-            item = sim.table.items.get(shared().shard(q))
-            if item is None:  # the queue may grow later
-                continue
-            upto[q] = Window.of(item["position"], item.get("queue")).upto
-            upto[q] = max(upto[q], *(n + 1 for n in sim.ghosts["done"][q]), 0) if sim.ghosts["done"][q] else upto[q]
-        sim.ghosts["paused_upto"], sim.ghosts["paused"] = sim.ghosts["highest"](sim, upto), True
+        begun = life.rng.randint(0, 3)
+        for _ in range(60 if meanwhile is None else 0):
+            if len(sim.ghosts["handled"]) >= begun:
+                break
+            yield from calls.pause(2)
+        yield from supervisor.set_paused(shared(), True, TTL)
+        sim.ghosts["paused"] = True
         if meanwhile is not None:
             yield from meanwhile(life)
         for _ in range(4 if meanwhile is None else 30):
             yield from calls.pause(2)
         sim.ghosts["paused"] = False
         yield from supervisor.set_paused(shared(), False)
+
+    return steps
+
+
+def toggles(sim: Simulation) -> Callable[[Life], Steps[None]]:
+    """Pauses the queue and lets it go on at once, again and again."""
+
+    def steps(life: Life) -> Steps[None]:
+        for paused in (True, False, True, False):
+            yield from supervisor.set_paused(shared(), paused, 0.0)
 
     return steps
 
@@ -431,6 +444,7 @@ def check(sim: Simulation) -> None:
             continue
         w = Window.of(item["position"], item.get("queue"))
         by_owner(sim, q, item, item["owner"])
+        none_while_paused(sim, q, w)
         done = {n for n in range(head.next[q]) if w.is_done(n)}
         if not sim.ghosts["done"][q] <= done:
             raise Violation("an acknowledgement was forgotten", q, sim.ghosts["done"][q], done)
@@ -454,6 +468,7 @@ def check(sim: Simulation) -> None:
     if again is not None:
         w = Window.of(again["position"], again.get("queue"))
         by_owner(sim, "replay", again, items[shared().shard(0)]["owner"])
+        none_while_paused(sim, "replay", w)
         done = {n for n in range(again["until"]) if w.is_done(n)}
         if not sim.ghosts.setdefault("again", set()) <= done:
             raise Violation("an acknowledgement of a replay was forgotten", done)
@@ -471,6 +486,13 @@ def by_owner(sim: Simulation, q: Any, item: Any, owner: int) -> None:
         if sim.ghosts["lives"].get(owner) != writer:
             raise Violation("an acknowledgement by a past owner counts", q, writer, owner)
     sim.ghosts["v"][q] = v
+
+
+def none_while_paused(sim: Simulation, q: Any, w: Window) -> None:
+    """Nothing is emitted while the queue is paused."""
+    if sim.ghosts["paused"] and w.emitted > sim.ghosts["emitted"].get(q, 0):
+        raise Violation("emitted while paused", q)
+    sim.ghosts["emitted"][q] = w.emitted
 
 
 def messages(sim: Simulation) -> dict[int, list[bytes]]:

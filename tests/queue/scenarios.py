@@ -30,6 +30,7 @@ from tests.queue.actors import (
     sends,
     shared,
     sweeps,
+    toggles,
     worker,
 )
 
@@ -108,17 +109,23 @@ def dedup(sim: Simulation) -> None:
 
 
 def pause(sim: Simulation) -> None:
-    ready(sim, SOME)
+    """While messages wait for their handlers, for another attempt, and for a replay."""
+    ready(sim, {0: [b"a", FLAKY, FLAKY, b"b", FLAKY], 1: [b"x", b"x", FLAKY]})
     pause_of_two(sim)
+    sim.spawn("replayer", replays(sim))
 
 
 def pause_of_two(sim: Simulation, meanwhile: Any = None) -> None:
-    sim.ghosts["highest"] = lambda sim, upto: {
-        q: max(upto[q], *[0, *(n + 1 for n in sim.ghosts["done"][q])]) for q in upto
-    }
-    sim.spawn("w1", worker(sim))
+    sim.spawn("w1", worker(sim, stalls=True))
     sim.spawn("w2", worker(sim))
     sim.spawn("pauser", pauses(sim, meanwhile))
+
+
+def play(sim: Simulation) -> None:
+    """A pause that lands late changes nothing."""
+    ready(sim, {0: [b"a"]})
+    sim.spawn("w1", worker(sim))
+    sim.spawn("pauser", toggles(sim))
 
 
 def replay(sim: Simulation) -> None:
@@ -225,6 +232,7 @@ SCENARIOS: dict[str, Scenario] = {
         move,
         dedup,
         pause,
+        play,
         replay,
         again,
         alone,

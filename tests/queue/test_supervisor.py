@@ -16,6 +16,7 @@ from tailrace.errors import BadInput, UnknownQueue
 from tailrace.home import Home
 from tailrace.log import catalog
 from tailrace.queue import Envelope, Message, Stats, dead_letters, delayed
+from tailrace.queue.lending import Lender
 from tailrace.queue.stats import stats
 from tailrace.storage.calls import ProtocolRun
 from tailrace.storage.tables import Absent, Key, Put
@@ -47,6 +48,59 @@ def test_paused_nothing_is_handled_and_play_goes_on(home: Home) -> None:
         queue.play()
         until(lambda: len(got) == 10)
     assert not queue.stats().paused
+
+
+def test_a_pause_holds_for_what_consumers_have_in_hand(home: Home) -> None:
+    """Messages that were emitted before it, and those that are tried again, wait until the queue goes on."""
+    queue, began = home.queue("q", shards=3, attempts=1000, backoff=0.001, max_backoff=0.01), list[int]()
+    ok = threading.Event()
+
+    def handler(envelope: Envelope) -> None:
+        began.append(envelope.message)
+        time.sleep(0.002)
+        if envelope.message % 2 and not ok.is_set():
+            raise ValueError
+
+    queue.push_many(range(300))
+    with queue.tail(handler, threads=2) as worker:
+        until(lambda: worker.emitted > 200 and worker.errored > 10)
+        queue.pause()
+        before = len(began)
+        time.sleep(0.4)
+        assert len(began) <= before + 2, "each thread may have taken one just before"
+        assert queue.stats().backlog > 100
+        ok.set()
+        queue.play()
+        assert queue.drain(60)
+
+
+def test_a_pause_holds_for_loans_and_replays(home: Home) -> None:
+    queue, got = home.queue("q", shards=1), list[Any]()
+    queue.push_many(range(40))
+    lender = Lender(queue, grace=0.1)
+    with lender:
+        until(lambda: len(lender.take(1, 60.0)) == 1)
+        queue.pause()
+        assert lender.take(10, 60.0) == []
+    queue.play()
+    with queue.tail(lambda envelope: got.append(envelope.replayed)):
+        assert queue.drain(30)
+        queue.pause()
+        queue.replay(0)
+        time.sleep(0.4)
+        assert True not in got
+        queue.play()
+        until(lambda: got.count(True) == 40)
+
+
+def test_a_consumer_that_has_not_looked_at_the_queue_for_long_hands_nothing_out(home: Home) -> None:
+    """A supervisor waits no longer for one that is stopped, and it may not go on with what it had when it wakes up."""
+    queue = home.queue("q", shards=1)
+    queue.push_many(range(5))
+    with Lender(queue, ttl=60.0, grace=0.1) as lender:
+        until(lambda: len(lender.take(1, 60.0)) == 1)
+        until(lambda: len(lender._consumer.take(1, home.store.clock())) == 1)
+        assert lender._consumer.take(1, home.store.clock() + 5.1) == []
 
 
 def test_stats_add_up_whenever_one_looks(home: Home) -> None:

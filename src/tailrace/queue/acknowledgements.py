@@ -104,10 +104,13 @@ class Acknowledgements:
         desk.shard.writing = False
         if plan.planned.outcome == "paused":
             desk.outcomes = plan.told + desk.outcomes
+            self._desks.paused = True
             return
         if plan.planned.outcome != "written":
             self._lose(desk)
             return
+        if desk not in self._desks.values():
+            return  # its shard was lost in the same round
         desk.forget(plan.told)
         emitted = set(plan.emitted)
         while desk.fetched and desk.fetched[0].offset < desk.shard.window.upto:

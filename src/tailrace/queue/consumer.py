@@ -6,13 +6,14 @@ ended through `ack`, `fail` and `give_up`.
 
 from __future__ import annotations
 
-import math
 import random
 import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import Any
 
+from tailrace.coordination import guard
+from tailrace.coordination.guard import Unanswered
 from tailrace.errors import StorageError
 from tailrace.log.groups.member import PartitionMember
 from tailrace.log.topic_log import TopicLog
@@ -23,12 +24,12 @@ from tailrace.queue.desk import Desk, Desks, Outcome
 from tailrace.queue.diary import Diary, clean
 from tailrace.queue.fetcher import Fetcher
 from tailrace.queue.lanes import Entry, Lanes
-from tailrace.queue.settings import Settings
+from tailrace.queue.settings import TTL, Settings
 from tailrace.queue.shard import Planned, ReplayShard, Shard, write
 from tailrace.queue.transaction import AckTransaction
 from tailrace.storage import calls
 from tailrace.storage.calls import Steps
-from tailrace.storage.tables import Item, Key
+from tailrace.storage.tables import Item, Key, Set, Update
 
 SOON, NOT_LATE, LONG, GLANCE = 1 / 50, 1 / 10, 1 / 3, 1 / 20
 """How often to look at the group, in `ttl`s: as a log's consumer does."""
@@ -40,6 +41,22 @@ class QueueMember(PartitionMember):
     def __init__(self, *args: Any, **settings: Any) -> None:
         super().__init__(*args, **settings)
         self.items: dict[int, Item] = {}
+        self.asked = self.heeded = 0
+        """How often a supervisor has asked for a look at the queue, and what of that this member has looked for."""
+
+    def has_news(self) -> Steps[bool]:
+        """Whether members have come or gone, or a supervisor has paused the queue or let it go on."""
+        found = yield from self.shared.members()
+        self.asked = found.get(self.number, {}).get("asked", 0)
+        return frozenset(found) != self._company or self.asked != self.heeded
+
+    def heed(self) -> Steps[None]:
+        """Say that this member does as it was asked to, if it was."""
+        if self.asked == self.heeded:
+            return
+        answer = Update(self.shared.member(self.number), (Set("heeded", self.asked),))
+        if not isinstance((yield from guard.attempt(answer)), Unanswered):
+            self.heeded = self.asked
 
     def refuse_group(self) -> Steps[None]:
         """The queue's own group is what it reads for."""
@@ -81,7 +98,10 @@ class Consumer:
         self._clock = Clock(log, wall)
         self._next_look = self._next_glance = 0.0
         self._pause, self._waits = SOON, False
-        self._glances = member.ttl * (GLANCE if log.joins_inline else NOT_LATE)
+        self._ttl = min(member.ttl, TTL)
+        self._glances = self._ttl * (GLANCE if log.joins_inline else NOT_LATE)
+        self._fresh_until = 0.0
+        """Until when what it has in hand may be handed out: then it must have looked at the queue again."""
 
     @property
     def lanes(self) -> Lanes:
@@ -137,9 +157,11 @@ class Consumer:
     # -- sharing
     def _look(self, now: float) -> Steps[None]:
         due = now >= self._next_look
-        if not due and now >= self._next_glance:
-            due = yield from self.member.has_news()
+        if now >= self._next_glance:
+            due = (yield from self.member.has_news()) or due
             self._next_glance = now + self._glances
+        if self.stopping:
+            yield from self.member.heed()  # it hands nothing out any more
         if not due or self.stopping:
             return
         balance = yield from self.member.balance()
@@ -159,13 +181,15 @@ class Consumer:
                     desk.shard.saw(balance.units)
             for q in balance.over:
                 self.desks.leave(q)
+            self.desks.paused = any(desk.shard.is_paused for desk in self.desks.values())
+            self._fresh_until = now + self._ttl
+        yield from self.member.heed()
         yield from self._find_replays()
         calm = balance.settled and not self._fetcher.waits
-        self._next_look = now + self.member.ttl * (LONG if calm else self._pause)
-        if any(desk.shard.is_paused for desk in self.desks.values()):
+        self._next_look = now + self._ttl * (LONG if calm else self._pause)
+        if self.desks.paused:
             self._next_look = min(self._next_look, now + self._glances)
         self._pause = SOON if balance.settled else min(NOT_LATE, 2 * self._pause)
-        self._next_glance = now + self._glances if balance.settled else math.inf
         self._waits = False
 
     def _find_replays(self) -> Steps[None]:
@@ -187,7 +211,15 @@ class Consumer:
             self.member.drop(desk.partition)
             self._next_look = 0.0
 
-    # -- what handlers tell
+    # -- what handlers get and tell
+    def take(self, most: int, now: float) -> list[Entry]:
+        """Messages that may be handled now: none while the queue is paused, and none after seconds without a look at
+        the queue, which may be paused since, or handled by others."""
+        with self.desks.lock:
+            if self.stopping or self.desks.paused or now >= self._fresh_until:
+                return []
+            return self.lanes.take(most)
+
     def ack(self, entry: Entry, run: int) -> bool:
         """A message is done; False if that does not count any more."""
         with self.desks.lock:

@@ -127,6 +127,8 @@ class Desks(dict[Any, Desk]):
         super().__init__()
         self.lock = threading.RLock()
         self.lanes = Lanes(in_order=in_order)
+        self.paused = False
+        """Whether the queue is paused, as far as is known."""
 
     def of_shard(self, q: int) -> list[Desk]:
         """The desk of a shard, and those of its replays."""

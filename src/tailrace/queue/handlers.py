@@ -96,7 +96,7 @@ class HandlerPool:
             self._busy[number] = []
         while True:
             with self._work:
-                while not (entries := self._take(most)):
+                while not (entries := self._consumer.take(most, self._store.clock())):
                     if self._closing:
                         self._busy.pop(number, None)
                         return
@@ -111,10 +111,6 @@ class HandlerPool:
                     self._hung -= 1
                     return
                 self._busy[number] = []
-
-    def _take(self, most: int) -> list[Entry]:
-        with self._consumer.desks.lock:
-            return [] if self._consumer.stopping else self._consumer.lanes.take(most)
 
     def expire(self) -> None:
         """Give up on handlers that took too long: their messages are tried again, their threads are replaced."""

@@ -174,9 +174,7 @@ class Loans:
         out: list[Loan] = []
         self._asked = self._store.clock()
         while len(out) < most and not self._closing:
-            with self._consumer.desks.lock:
-                found = [] if self._consumer.stopping else self._consumer.lanes.take(1)
-            if not found:
+            if not (found := self._consumer.take(1, self._store.clock())):
                 break
             if (loan := self._lent(found[0], seconds)) is not None:
                 out.append(loan)

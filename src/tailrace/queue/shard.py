@@ -1,10 +1,11 @@
 """Shards: the items in which a queue keeps how far its messages are handled, and the guarded writes of their owners.
 
     $Group-queue_<topic id>, shard    owner, epoch, position, made (see log.group); low, queue{}, paused, id
-    $Replay-<topic id>, number        shard, until, first, position, queue{}: a range that is delivered again
+    $Replay-<topic id>, number        shard, until, first, position, queue{}, epoch: a range that is delivered again
 
 WRITE   queue = window with v + 1, position, low   if owner = me and epoch = mine and queue.v = seen
         [and paused = seen, if it emits]; of a replay: if queue.v = seen, with a check of the shard's lease
+        [and of its paused]
 
 Only the owner writes a window, one write at a time, repeated unchanged until it is known what became of it; an owner
 that cannot find out takes the shard again, under the next epoch, where no earlier write can land.  So an item of this
@@ -78,9 +79,21 @@ class Shard:
                 "queue.v": Equals(("queue", "v"), self.v) if self.v else Absent("queue"),
             }
         )
-        if emits and in_force("queue.paused"):
-            when += (Absent("paused") if self.paused is None else Equals("paused", self.paused),)
-        return [Update(self.key, self._changes(new, id), when)]
+        return [Update(self.key, self._changes(new, id), when + (self.pause_seen if emits else ()))]
+
+    @property
+    def pause_seen(self) -> tuple[Condition, ...]:
+        """The condition of a write that emits: the queue was neither paused nor let go on since this owner looked."""
+        if not in_force("queue.paused"):
+            return ()
+        return (Absent("paused") if self.paused is None else Equals("paused", self.paused),)
+
+    def saw_pause(self, item: Item | None, first: bool) -> bool:
+        """Take in that a write which emits was refused since the queue was paused, or goes on; False if it was not."""
+        if not first or item is None or not self.held.stands(item) or item.get("paused") == self.paused:
+            return False
+        self.paused = item.get("paused")
+        return True
 
     def _changes(self, new: Window, id: str | None) -> tuple[Change, ...]:
         changes: tuple[Change, ...] = (
@@ -110,24 +123,37 @@ class ReplayShard(Shard):
 
     def __init__(self, shard: Shard, key: Key, item: Item) -> None:
         super().__init__(shard.partition, shard.held, item)
-        self._key, self.until = key, int(item["until"])
-        self.paused = None
+        self._key, self.until, self._live = key, int(item["until"]), shard
 
     @property
     def key(self) -> Key:
         """Where its item is."""
         return self._key
 
+    @property
+    def is_paused(self) -> bool:
+        """Whether nothing may be emitted, as far as is known of the shard."""
+        return self._live.is_paused
+
     def actions(self, new: Window, *, emits: bool, id: str | None = None) -> list[Action]:
         """The same, under the shard's lease; the shard's own window does not move."""
         seen: Condition = Equals(("queue", "v"), self.v) if self.v else Absent("queue")
-        update = Update(self._key, self._changes(new, id)[:2], rules({"queue.replay": seen}))
-        fence = Check(self.held.key, self.held.when("check"))
+        changes = (*self._changes(new, id)[:2], Set("epoch", self.held.epoch))
+        update = Update(self._key, changes, rules({"queue.replay": seen}))
+        fence = Check(self.held.key, self.held.when("check") + (self._live.pause_seen if emits else ()))
         return [update, fence] if in_force("queue.replay_fence") else [update]
 
     def stands(self, item: Item | None) -> bool:
         """Whether the replay is still there; whose it is, the check of the shard's lease tells."""
         return item is not None
+
+    def has_landed(self, new: Window, item: Item | None) -> bool:
+        """The same; an owner before or after this one may have written the very same window."""
+        return item is not None and item.get("epoch") == self.held.epoch and super().has_landed(new, item)
+
+    def saw_pause(self, item: Item | None, first: bool) -> bool:
+        """The same, of the shard, whose item is checked second."""
+        return not first and self._live.saw_pause(item, True)
 
 
 @dataclass(slots=True)
@@ -150,7 +176,10 @@ def write(planned: Sequence[Planned], patience: float = guard.PATIENCE) -> Steps
     """Write some shards in one transaction; each one's `outcome` says what became of it.
 
     `TimedOut` if there is no answer for too long: then the same writes must be made again before any other."""
-    left = list(planned)
+    for one in planned:
+        if one.emits and one.shard.is_paused and in_force("queue.paused"):
+            one.outcome = "paused"  # known since it was planned
+    left = [one for one in planned if not one.outcome]
     began = yield from calls.now()
     while left:
         actions = [one.actions for one in left]
@@ -188,8 +217,7 @@ def _compare(one: Planned, item: Item | None, first: bool) -> None:
     shard = one.shard
     if first and shard.has_landed(one.new, item):
         one.outcome = "written"
-    elif first and item is not None and shard.stands(item) and one.emits and item.get("paused") != shard.paused:
-        shard.paused = item.get("paused")
+    elif one.emits and shard.saw_pause(item, first):
         one.outcome = "paused" if shard.is_paused else ""
     else:
         one.outcome = "fenced"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from tailrace.coordination import guard
 from tailrace.coordination.lease import NOBODY
@@ -10,18 +10,46 @@ from tailrace.coordination.rules import in_force
 from tailrace.log.groups import group as groups
 from tailrace.log.groups.group import Group
 from tailrace.queue import diary
+from tailrace.queue.settings import TTL
 from tailrace.queue.window import Window
+from tailrace.storage import calls
 from tailrace.storage.calls import Steps
 from tailrace.storage.tables import Absent, Action, Add, Condition, Equals, Item, Set, Update
 
 
-def set_paused(group: Group, paused: bool) -> Steps[None]:
-    """PAUSE: from when this returns no shard emits anything, or all do again.
+def set_paused(group: Group, paused: bool, patience: float = TTL) -> Steps[None]:
+    """PAUSE: from when this returns no shard emits anything and no consumer hands anything out, or all do again.
 
     The number in each shard rises with every change, so that one that lands late changes nothing."""
     yield from groups.make(group, "earliest")
     for q in (yield from groups.shards(group)):
         yield from guard.settle(group.shard(q), _pausing(group, q, paused))
+    if paused:
+        owners = {item["owner"] for item in (yield from groups.shards(group)).values()} - {NOBODY}
+        asked = yield from _ask(group, owners)
+        yield from _heeded(group, owners, asked, patience)
+
+
+def _ask(group: Group, owners: set[int]) -> Steps[dict[int, int]]:
+    """Have each consumer look at the queue now, not with its next look; gives the number that it will answer with."""
+    asked = {n: item.get("asked", 0) + 1 for n, item in (yield from groups.members(group)).items() if n in owners}
+    for n in asked:
+        yield from guard.attempt(Update(group.member(n), (Add("asked", 1),)))
+    return asked
+
+
+def _heeded(group: Group, owners: set[int], asked: Mapping[int, int], patience: float) -> Steps[None]:
+    """Wait until each owner of shards has looked, or has none any more.  One that is silent, or gone, hands out nothing
+    after `patience`, since a consumer does so only for that long after a look."""
+    began = yield from calls.now()
+    while in_force("queue.heeded"):
+        there = yield from groups.members(group)
+        left = {item["owner"] for item in (yield from groups.shards(group)).values()} & owners
+        if all(n in asked and n in there and there[n].get("heeded", 0) >= asked[n] for n in left):
+            return
+        if (yield from calls.now()) - began >= patience:
+            return
+        yield from calls.pause(3)
 
 
 def _pausing(group: Group, q: int, paused: bool) -> Callable[[Item | None], tuple[Action, ...] | None]:
