@@ -10,19 +10,12 @@ from __future__ import annotations
 
 from tailrace.coordination import guard
 from tailrace.storage.calls import Steps
-from tailrace.storage.tables import Absent, Equals, Item, Key, Put, Set, Update
+from tailrace.storage.tables import Key
 
 
 def leave(who: str, mark: str) -> Steps[None]:
     """Write a mark, in place of the one before."""
-    key = Key(f"$Shared-{who}")
-
-    def plan(item: Item | None) -> tuple[Put | Update, ...] | None:
-        if item is None:
-            return (Put(key, {"mark": mark}, (Absent(),)),)
-        return None if item["mark"] == mark else (Update(key, (Set("mark", mark),), (Equals("mark", item["mark"]),)),)
-
-    yield from guard.settle(key, plan)
+    yield from guard.settle_value(Key(f"$Shared-{who}"), "mark", mark)
 
 
 def sees(who: str, mark: str) -> Steps[bool]:

@@ -13,7 +13,7 @@ from collections.abc import Iterable
 
 from tailrace.coordination import guard
 from tailrace.storage.calls import Steps
-from tailrace.storage.tables import LAST, Absent, Equals, Item, Key, Put, Set, Update
+from tailrace.storage.tables import LAST, Key
 
 
 def holds_key(topic_id: str) -> Key:
@@ -23,14 +23,7 @@ def holds_key(topic_id: str) -> Key:
 
 def hold(topic_id: str, by: Iterable[str]) -> Steps[None]:
     """Replace the holders of a topic by these."""
-    key, wanted = holds_key(topic_id), sorted(by)
-
-    def plan(item: Item | None) -> tuple[Put | Update, ...] | None:
-        if item is None:
-            return (Put(key, {"by": wanted}, (Absent(),)),)
-        return None if item["by"] == wanted else (Update(key, (Set("by", wanted),), (Equals("by", item["by"]),)),)
-
-    yield from guard.settle(key, plan)
+    yield from guard.settle_value(holds_key(topic_id), "by", sorted(by))
 
 
 def held(topic_id: str, partitions: Iterable[int]) -> Steps[dict[int, int] | None]:
