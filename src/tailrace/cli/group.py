@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tailrace.cli import values
-from tailrace.cli.command import command
-from tailrace.cli.command import group as new_group
-from tailrace.cli.options import GroupArgument, HomeOption, JsonOption, TopicOption, YesOption
-from tailrace.cli.session import confirm, note, opened
-from tailrace.cli.show import ago, counted, print_facts, print_json, print_table
+from tailrace.cli.shared import values
+from tailrace.cli.shared.command import command
+from tailrace.cli.shared.command import group as new_group
+from tailrace.cli.shared.options import GroupArgument, HomeOption, JsonOption, TopicOption, YesOption
+from tailrace.cli.shared.output import ago, counted, print_facts, print_json, print_table
+from tailrace.cli.shared.session import confirm, note, opened
 from tailrace.errors import BadInput, UnknownGroup
 
 if TYPE_CHECKING:

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tailrace.cli import values
-from tailrace.cli.command import command
-from tailrace.cli.command import group as new_group
-from tailrace.cli.options import HomeOption, JsonOption, TopicArgument, complete_tables
-from tailrace.cli.progress import Bar
-from tailrace.cli.session import note, opened
-from tailrace.cli.show import counted, print_facts, print_json, print_table, text_of, time_of
+from tailrace.cli.shared import values
+from tailrace.cli.shared.command import command
+from tailrace.cli.shared.command import group as new_group
+from tailrace.cli.shared.options import HomeOption, JsonOption, TopicArgument, complete_tables
+from tailrace.cli.shared.output import counted, print_facts, print_json, print_table, text_of, time_of
+from tailrace.cli.shared.progress import Bar
+from tailrace.cli.shared.session import note, opened
 from tailrace.errors import StorageError, UnknownTable, UnknownTopic
 
 if TYPE_CHECKING:
