@@ -46,7 +46,7 @@ A streaming query is among them: Spark gives the Python of its source ten second
 
 LONGEST = (
     "tests/spark/", "tests/cli/test_spark.py", "tests/pipeline/test_faults.py", "tests/cli/pipeline/test_run.py",
-    "tests/torture/", "tests/pipeline/test_demo.py", "tests/deploy/", "tests/pipeline/test_lives.py",
+    "tests/torture/", "tests/pipeline/test_demo.py", "tests/deploy/", "tests/pipeline/test_interrupted_runs.py",
     "tests/pipeline/deliver/test_outlet.py", "tests/pipeline/test_again.py", "tests/docs/test_examples.py",
     "tests/log/test_schedules.py", "tests/console/web/", "tests/adaptors/mysql/", "tests/adaptors/mongodb/",
     "tests/adaptors/kafka/", "tests/adaptors/rabbitmq/", "tests/adaptors/dynamodb/",

@@ -21,7 +21,7 @@ from tailrace.log.record import Record
 from tailrace.log.topic import Topic, as_arrow, as_records
 
 if TYPE_CHECKING:
-    from tailrace.console.served import Served
+    from tailrace.console.open_home import OpenHome
 
 STREAM_BYTES, STREAM_RECORDS = 1024 * 1024, 2**62
 """What a stream fetches at a time: at least one chunk, and never a part of one, which would be read again."""
@@ -113,7 +113,7 @@ def _none() -> pa.RecordBatch:
     return pa.RecordBatch.from_pylist([], schema=schema)
 
 
-async def read_page(served: Served, reader: Reader, limit: int, max_bytes: int) -> Page:
+async def read_page(served: OpenHome, reader: Reader, limit: int, max_bytes: int) -> Page:
     """One page: up to so many records, and about so many bytes; less only at the end."""
     page, left = Page(), max_bytes
     while page.rows < limit and left > 0:
@@ -155,7 +155,7 @@ def _pass(reader: Reader, error: Damaged, page: Page) -> bool:
 
 
 async def follow(
-    served: Served, topic: Topic, positions: dict[int, int], *, every: bool, beat: float
+    served: OpenHome, topic: Topic, positions: dict[int, int], *, every: bool, beat: float
 ) -> AsyncIterator[Page]:
     """Pages as they come, without end; an empty one after each `beat` seconds without records.
 
@@ -177,7 +177,7 @@ async def follow(
 
 
 async def wait_for_page(
-    served: Served, topic: Topic, reader: Reader, limit: int, max_bytes: int, seconds: float
+    served: OpenHome, topic: Topic, reader: Reader, limit: int, max_bytes: int, seconds: float
 ) -> Page:
     """A page; one that would be empty is waited for, for so many seconds."""
     page = await read_page(served, reader, limit, max_bytes)

@@ -13,10 +13,10 @@ import msgspec
 import uvicorn
 
 from tailrace.console.app import app_of
+from tailrace.console.header_timeout import protocol
 from tailrace.console.limits import Limits
-from tailrace.console.patience import protocol
+from tailrace.console.open_home import OpenHome
 from tailrace.console.security import LOOPBACK, Gate, Tokens, hosts_of
-from tailrace.console.served import Served
 from tailrace.errors import BadSetting
 
 BACKLOG = 2048
@@ -58,7 +58,7 @@ def serve(
         gate = Gate(
             tokens, hosts_of(serving.host, serving.allow_hosts), f"tailrace-{port}", read_only=serving.read_only
         )
-        served = Served(url, gate, serving.limits, doctor)
+        served = OpenHome(url, gate, serving.limits, doctor)
         told(_started(served.home.url, serving, port, token))
         server = uvicorn.Server(config(app_of(served), serving.limits))
         asyncio.run(server.serve(sockets=[listening]))

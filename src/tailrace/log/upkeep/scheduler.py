@@ -18,7 +18,7 @@ from tailrace.log.catalog import Described
 from tailrace.log.groups import group as groups
 from tailrace.log.topic_log import TopicLog
 from tailrace.log.upkeep import retention_clock
-from tailrace.log.upkeep.holds import held
+from tailrace.log.upkeep.retention_holds import held
 from tailrace.log.upkeep.topic_upkeep import UpkeepResult, tend
 from tailrace.storage.calls import Store
 

@@ -22,7 +22,7 @@ from tailrace.adaptors.mongodb.errors import writing
 from tailrace.adaptors.mongodb.settings import MongoSink
 from tailrace.adaptors.mongodb.sink import state
 from tailrace.adaptors.mongodb.sink.state import WrittenCollection
-from tailrace.adaptors.sinks import places
+from tailrace.adaptors.sinks import missing_targets
 from tailrace.errors import BadInput, Fenced, NotReady
 
 if TYPE_CHECKING:
@@ -237,7 +237,7 @@ class MongoWriter(Writer):
             made = now[unit.namespace] = WrittenCollection(*self._place(unit.namespace), filled)
             other = taken.setdefault((made.database, made.collection), unit.namespace)
             if other != unit.namespace:
-                raise places.shared(unit.namespace, other, made.shown)
+                raise missing_targets.shared(unit.namespace, other, made.shown)
         return now
 
     def _place(self, namespace: str) -> tuple[str, str]:

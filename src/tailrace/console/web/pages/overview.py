@@ -8,7 +8,7 @@ from typing import NamedTuple
 from tailrace.console.api import queues
 from tailrace.console.web.formats import count, span
 from tailrace.console.web.page import Pages, Shown
-from tailrace.console.web.pulse import Look
+from tailrace.console.web.snapshots import Look
 from tailrace.console.web.visit import Visit, path_to
 
 pages = Pages()

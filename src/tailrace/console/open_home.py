@@ -1,4 +1,4 @@
-"""The home as a server has it: open, and opened again when it was away; with the threads, producers and lenders that
+"""The open home of a server: open, and opened again when it was away; with the threads, producers and lenders that
 requests share."""
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
-class Served:
+class OpenHome:
     """One home, and what its requests share.  Used on one event loop."""
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Gathered changes: the events of a batch as rows, a batch of rows for each namespace, cut at every command."""
+"""Row batches: the events of a batch as rows, a batch of rows for each namespace, cut at every command."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tailrace.adaptors.rows.command import Command, command_rows
 from tailrace.log.record import Mode
 
 
-class Gathered:
+class RowBatches:
     """Rows on their way to the pipeline."""
 
     def __init__(self, shape: Literal["document", "columns"]) -> None:

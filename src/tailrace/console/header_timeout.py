@@ -1,4 +1,4 @@
-"""Patience with slow clients: a limit on the time in which a connection sends the head of its request.  Without it
+"""The header timeout: a limit on the time in which a connection sends the head of its request.  Without it
 uvicorn waits for ever, and each such connection costs a descriptor."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Places: what to say of a table, collection, index or topic that a writer needs, or misses.
+"""Missing targets: what to say of a table, collection, index or topic that a writer needs, or misses.
 
 A sink makes a place that is missing only with `create = true`, and changes one that lacks fields only with
 `alter = true`; otherwise it says what would do it.  A place that it has written to and that is gone is never made

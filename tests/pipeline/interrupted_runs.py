@@ -286,8 +286,8 @@ class Story:
         made = Definition(
             "shop",
             url,
-            SourceDefinition("tests.pipeline.lives:source", settings),
-            (SinkDefinition("c0", "tests.pipeline.lives:sink", settings),),
+            SourceDefinition("tests.pipeline.interrupted_runs:source", settings),
+            (SinkDefinition("c0", "tests.pipeline.interrupted_runs:sink", settings),),
             partitions=2,
             piece_rows=IDS // 2,
         )

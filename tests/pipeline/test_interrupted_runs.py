@@ -7,7 +7,7 @@ from unittest.mock import patch
 import pytest
 
 from tailrace.pipeline.deliver import batch
-from tests.pipeline.lives import Wrong, explore
+from tests.pipeline.interrupted_runs import Wrong, explore
 from tests.pipeline.mutants import MUTANTS, Mutant
 
 

@@ -1,4 +1,4 @@
-"""Holds: the holders that still need records of a topic, and so keep upkeep from removing them.
+"""Retention holds: the holders that still need records of a topic, and so keep upkeep from removing them.
 
     $Holds-<topic id>, 0    by[p, …]: the items that say so, as ordinary items of this table
     p, partition            low: everything up to this offset may go, as far as this holder is concerned

@@ -1,4 +1,4 @@
-"""Arrivals: ids that rows took within a transaction, in tables where two rows may have one id until it commits.
+"""Deferred ids: ids that rows took within a transaction, in tables where two rows may have one id until it commits.
 
 With a deferrable key one statement may exchange ids: the log has row a move from 1 to 2, and then row b from 2 to 1.
 That b left 2 must not delete what a has become.  So of each id that a row took in this transaction it is remembered
@@ -20,7 +20,7 @@ MAX_IDS = 1_000_000
 Left = Literal["gone", "taken", "unknown"]
 
 
-class Arrivals:
+class DeferredIds:
     """The ids of one table that rows took, in the transaction that is being read."""
 
     def __init__(self) -> None:

@@ -1,4 +1,4 @@
-"""Places: the index that each namespace is written to, made and given mappings where the settings say so."""
+"""Target indexes: the index that each namespace is written to, made and given mappings where the settings say so."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tailrace.adaptors.opensearch.settings import SearchSink
 from tailrace.adaptors.opensearch.sink import mapping
 from tailrace.adaptors.opensearch.sink.operations import Unit
 from tailrace.adaptors.opensearch.sink.state import Written, create
-from tailrace.adaptors.sinks import places
+from tailrace.adaptors.sinks import missing_targets
 from tailrace.errors import NotReady
 
 
@@ -29,7 +29,7 @@ def moved(who: Who, namespace: str, before: str, now: str) -> NotReady:
 BLOCKS = ("index.blocks.read_only", "index.blocks.write")
 
 
-class Places:
+class TargetIndexes:
     """The indexes of one sink."""
 
     def __init__(self, cluster: Cluster, settings: SearchSink) -> None:
@@ -65,7 +65,7 @@ class Places:
                 before = Written(self.name(unit.namespace), made.name, made.uuid, before.filled if before else False)
                 owner = owners.setdefault(made.name, unit.namespace)
                 if owner != unit.namespace:
-                    raise places.shared(unit.namespace, owner, f"the index {made.name}")
+                    raise missing_targets.shared(unit.namespace, owner, f"the index {made.name}")
             filled = not unit.deletes and (unit.puts > 0 or before.filled)
             now[unit.namespace] = before._replace(filled=filled)
         return now
@@ -79,7 +79,7 @@ class Places:
         found = self.found(unit.namespace)
         if found is None:
             if before is not None:
-                raise places.gone(who, unit.namespace, unit.index, "index")
+                raise missing_targets.gone(who, unit.namespace, unit.index, "index")
             found = self._made(unit)
         else:
             self.check(found)
@@ -96,7 +96,7 @@ class Places:
         body = {"settings": given, "mappings": {"properties": unit.mapping} if self._types else {}}
         if not self._settings.create:
             order = f"PUT /{unit.index} {msgspec.json.encode(body).decode()}"
-            raise places.not_made(unit.namespace, "index", order)
+            raise missing_targets.not_made(unit.namespace, "index", order)
         create(self._cluster, unit.index, body)
         found = self.found(unit.namespace)
         if found is None:
@@ -148,7 +148,7 @@ class Places:
         for namespace, one in asked.items():
             if uuids.get(one.concrete) != one.uuid:
                 self._ready.pop(namespace, None)
-                raise places.gone(who, namespace, one.concrete, "index")
+                raise missing_targets.gone(who, namespace, one.concrete, "index")
 
     def is_lost(self, one: Written) -> bool:
         """Whether what was written is not there any more."""

@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 from typing import Any, cast
 
-from tailrace.console.web.pulse import LONG, MAX_PAUSE_SECONDS, Look, Pulse
+from tailrace.console.web.snapshots import LONG, MAX_PAUSE_SECONDS, Look, Snapshots
 
 SHORTEST = 2.0
 
 
-class Slow(Pulse):
+class Slow(Snapshots):
     """Takes looks that last as long as a test says, on a clock of its own."""
 
     def __init__(self, *seconds: float) -> None:

@@ -1,4 +1,4 @@
-"""Shared: whether two processes, perhaps on two hosts, see the same home.
+"""Reach marks: whether two processes, perhaps on two hosts, see the same home.
 
 $Shared-<who>, 0    mark: the last one that `who` has written
 

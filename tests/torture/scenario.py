@@ -1,4 +1,4 @@
-"""A story: the servers, the pipeline, the writers and the killer for some time, and then the comparison."""
+"""A scenario: the servers, the pipeline, the writers and the killer for some time, and then the comparison."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Bad(AssertionError):
     """A story that ended badly."""
 
 
-class Story:
+class Scenario:
     """One seed: with all tables, or a few; `rest` is the time between two transactions of a writer."""
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Places: the tables that namespaces are written to, looked for once, and made where that is allowed."""
+"""Target tables: the tables that namespaces are written to, looked for once, and made where that is allowed."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tailrace.adaptors.contract import Who
 from tailrace.adaptors.dynamodb.service import DynamoService, TableDescription
 from tailrace.adaptors.dynamodb.settings import DynamoSink
 from tailrace.adaptors.dynamodb.sink.state import WrittenTable, make_table, order_for
-from tailrace.adaptors.sinks import places
+from tailrace.adaptors.sinks import missing_targets
 from tailrace.errors import NotReady, UnknownTable
 from tailrace.storage.keys import KeySchema
 
@@ -17,7 +17,7 @@ _NAME = re.compile(r"[a-zA-Z0-9_.-]{3,255}")
 _KINDS = {"S": "text", "N": "a number", "B": "bytes"}
 
 
-class Tables:
+class TargetTables:
     """The tables of a sink."""
 
     def __init__(self, service: DynamoService, settings: DynamoSink) -> None:
@@ -50,10 +50,10 @@ class Tables:
         name = self.name(namespace)
         if before is not None and (table is None or table.id != before.id):
             self._known.pop(name, None)
-            raise places.gone(who, namespace, name, "table")
+            raise missing_targets.gone(who, namespace, name, "table")
         if table is None:
             if not self._settings.create:
-                raise places.not_made(namespace, "table", order_for(name, schema))
+                raise missing_targets.not_made(namespace, "table", order_for(name, schema))
             make_table(self._service, name, schema)
             table = self.found(namespace)
             assert table is not None

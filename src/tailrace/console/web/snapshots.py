@@ -1,4 +1,4 @@
-"""The pulse: one look at the whole home for all open pages, and what it was over the last minutes.
+"""Snapshots: one look at the whole home for all open pages, and what it was over the last minutes.
 
 A look is taken only while a page asks, never sooner than `LONG` times as long as a look takes: so pages cost the
 server about a hundredth of a core, however many topics there are, and a home in the cloud no more than its interval.
@@ -44,7 +44,7 @@ class Look:
     pipelines: list[PipelineStatus] = field(default_factory=list)
 
 
-class Pulse:
+class Snapshots:
     """Looks, and keeps what was seen.  Used on one event loop."""
 
     def __init__(self, shortest: float, clock: Callable[[], float] = time.monotonic) -> None:

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from tailrace.adaptors.postgres.source import arrivals
+from tailrace.adaptors.postgres.source import deferred_ids
 from tailrace.adaptors.rows.rows import messages_of
 from tailrace.log.record import Op
 from tests.adaptors.postgres.driver import Drive
@@ -98,10 +98,10 @@ def test_what_was_moved_on_by_the_time_the_table_is_asked(source18: Place, sink1
     assert sink18.texts("s") == source18.texts("s")
 
 
-@pytest.mark.parametrize("remembered", [2, arrivals.MAX_IDS])
+@pytest.mark.parametrize("remembered", [2, deferred_ids.MAX_IDS])
 def test_many_by_chance(source18: Place, sink18: Place, monkeypatch: pytest.MonkeyPatch, remembered: int) -> None:
     """Small batches, so that a transaction is more than one of them; and few ids that are remembered."""
-    monkeypatch.setattr(arrivals, "MAX_IDS", remembered)
+    monkeypatch.setattr(deferred_ids, "MAX_IDS", remembered)
     chance = random.Random(remembered)
     table(source18)
     with started(source18, sink18, batch_rows=5) as drive:

@@ -1,4 +1,4 @@
-"""Recent messages of a queue, and the position in it: how many were taken, and which were the last of them.
+"""Seen ids: the last messages of a queue, and the position in it: how many were taken, and which these were.
 
     {"n": how many, "recent": {bucket: marks}}
 
@@ -27,7 +27,7 @@ def mark_of(message_id: str, body: bytes) -> str:
     return base64.b64encode(digest).decode()
 
 
-class Recent:
+class SeenIds:
     """How many messages were taken, and the marks of the last ones."""
 
     def __init__(self, stored: Mapping[str, Any] | None, size: int) -> None:
