@@ -358,7 +358,7 @@ def without_spark() -> Iterator[None]:
     """Tasks are called in place, and nobody waits."""
     with (
         patch.object(engine, "in_tasks", _in_place),
-        patch.object(outlet, "PAUSE", 0.0),
+        patch.object(outlet, "RETRY_PAUSE_SECONDS", 0.0),
         patch.object(delivery_jobs, "MAX_RECORDS_PER_TASK", 0),
         patch.object(batch, "MAX_RECORDS_PER_PARTITION", BATCH),
         patch.object(outlet, "beside", _beside),

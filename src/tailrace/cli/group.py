@@ -201,8 +201,8 @@ def delete(
 
 def _say_if_waiting(home: Home, group: Group, force: bool) -> None:
     """Whether members live shows only after a while."""
-    from tailrace.coordination.lease import TTL
+    from tailrace.coordination.lease import TTL_SECONDS
     from tailrace.log.groups.group import members
 
     if not force and home.store.run(members(group)):
-        note(f"looking whether its members are alive, for up to {TTL:.0f} s …")
+        note(f"looking whether its members are alive, for up to {TTL_SECONDS:.0f} s …")

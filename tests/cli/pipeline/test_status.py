@@ -49,7 +49,7 @@ def shop(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def cli(shop: Path, monkeypatch: pytest.MonkeyPatch) -> Cli:
-    monkeypatch.setattr(step, "WAIT", 0.1)
+    monkeypatch.setattr(step, "MAX_WAIT_FOR_RUN_SECONDS", 0.1)
     return Cli(shop / "home")
 
 

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from tailrace.adaptors.contract import TRUNCATE, Command, Guarantee, Staged, Who, Writer
 from tailrace.adaptors.lake import staging
-from tailrace.adaptors.lake.ledger import STEPS, Ledger, State, Work, WrittenTable
+from tailrace.adaptors.lake.ledger import STEPS_PER_BATCH, Ledger, State, Work, WrittenTable
 from tailrace.adaptors.lake.names import ledger_of
 from tailrace.adaptors.lake.schemas import conformed, growth
 from tailrace.adaptors.lake.stores import OWN
@@ -303,7 +303,7 @@ class LakeWriter(Writer):
         app = f"tailrace/{who.pipeline}/{who.writer}/{ledger.id}"
         if not prepared.work.steps:
             return False
-        first, last = state.number * STEPS + 1, state.number * STEPS + prepared.work.steps
+        first, last = state.number * STEPS_PER_BATCH + 1, state.number * STEPS_PER_BATCH + prepared.work.steps
         if table.step(app) >= last:
             return False
         details = {"pipeline": who.pipeline, "writer": who.writer, "epoch": state.epoch, "offsets": state.offsets}

@@ -8,13 +8,13 @@ from typing import IO
 
 import pyarrow as pa
 
-MEMORY = 64 * 1024 * 1024
+MAX_BYTES_IN_MEMORY = 64 * 1024 * 1024
 
 
 class Overflow:
     """A list of batches.  What is beyond `memory` bytes is in a file, and is mapped when the list is taken."""
 
-    def __init__(self, memory: int = MEMORY) -> None:
+    def __init__(self, memory: int = MAX_BYTES_IN_MEMORY) -> None:
         self._memory = memory
         self._held: list[pa.RecordBatch | tuple[int, int]] = []
         self._size = 0

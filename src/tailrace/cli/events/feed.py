@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from tailrace.feed import FeedEvent
     from tailrace.feed.validation import EventRange, Validation
 
-SHOWN = 5
+MAX_STREAMS_NAMED = 5
 """So many streams are named where something is wrong; --json has all."""
 
 index = new_group("The index that the feed is made of.")
@@ -244,10 +244,10 @@ def _print_validation(found: Validation) -> None:
 
 
 def _named(some: tuple[EventRange, ...]) -> Iterator[str]:
-    for one in some[:SHOWN]:
+    for one in some[:MAX_STREAMS_NAMED]:
         yield f"  {text_of(one.stream.encode())}  {one.first:,} to {one.end - 1:,}"
-    if len(some) > SHOWN:
-        yield f"  and {len(some) - SHOWN:,} more"
+    if len(some) > MAX_STREAMS_NAMED:
+        yield f"  and {len(some) - MAX_STREAMS_NAMED:,} more"
 
 
 @command(index)

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from tailrace.pipeline.run.runner import Runner
 
 DAEMON = "tailrace.pipeline.runtime.daemon"
-EVERY = 2.0
+LINE_INTERVAL_SECONDS = 2.0
 """Seconds between two lines where there is no terminal."""
 FileArgument = Annotated[Path, typer.Argument(metavar="FILE", help="The pipeline's file: .py or .toml.")]
 DefaultFileArgument = Annotated[
@@ -234,7 +234,7 @@ def _watch(runner: Runner, work: threading.Thread, as_json: bool, out: TextIO) -
         work.join(0.2)
         over = not work.is_alive() and runner.status.state != "starting"  # of a run that was refused there is no more
         shows = as_json or bool(runner.status.sinks)  # before that there is nothing to tell
-        if shows and (time.monotonic() - last >= EVERY or over):
+        if shows and (time.monotonic() - last >= LINE_INTERVAL_SECONDS or over):
             last = time.monotonic()
             with suppress(BrokenPipeError):
                 print(shown.line(runner.status.shown(), as_json), file=out, flush=True)

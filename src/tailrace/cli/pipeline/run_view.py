@@ -14,9 +14,9 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.table import Table
 
-OLD = 10.0
+OLD_AFTER_SECONDS = 10.0
 """Seconds after which a line says how long the oldest message has waited."""
-MOST = 20
+MAX_NAMESPACES_SHOWN = 20
 """So many namespaces are shown."""
 NUMBERS = ("COPIED", "CHANGES", "ROWS", "BEHIND", "OLDEST", "DELAY", "PER S")
 STYLES = {"stopped": "red", "waiting": "yellow", "looking": "yellow"}
@@ -86,11 +86,11 @@ class RunView:
 
     def _sources(self, status: dict[str, Any]) -> Table:
         table = _table("FROM", "PHASE", "COPIED", "", "CHANGES")
-        for name, s in list(status["sources"].items())[:MOST]:
+        for name, s in list(status["sources"].items())[:MAX_NAMESPACES_SHOWN]:
             copied = f"{s['copied']:,}" if s["copied"] or s["phase"] == "copy" else "before"
             table.add_row(name, s["phase"], copied, self._progress(name, s), f"{s['changes']:,}")
-        if len(status["sources"]) > MOST:
-            table.add_row(f"… and {len(status['sources']) - MOST} more")
+        if len(status["sources"]) > MAX_NAMESPACES_SHOWN:
+            table.add_row(f"… and {len(status['sources']) - MAX_NAMESPACES_SHOWN} more")
         return table
 
     def _progress(self, name: str, source: dict[str, Any]) -> str:
@@ -124,7 +124,7 @@ def _failed(sink: dict[str, Any]) -> str:
 
 def _behind(sink: dict[str, Any]) -> str:
     """How much is pending; since when, if that is longer than a batch usually takes."""
-    return f"{sink['lag']:,} behind" + (f" for {ago(sink['age'])}" if sink["age"] >= OLD else "")
+    return f"{sink['lag']:,} behind" + (f" for {ago(sink['age'])}" if sink["age"] >= OLD_AFTER_SECONDS else "")
 
 
 def _table(*names: str) -> Table:

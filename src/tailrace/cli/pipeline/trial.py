@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from tailrace.adaptors.contract import Adaptor
     from tailrace.pipeline.define.definition import Definition
 
-SAMPLE = 10
+SAMPLE_MESSAGES = 10
 
 
 def register(app: typer.Typer) -> None:
@@ -289,7 +289,7 @@ def _passed(writer: str, function: Any, batch: Any) -> Any:
 
 def _some(reader: Any, names: list[str]) -> list[Any]:
     """The first rows of some namespaces, ten at most, of as many namespaces as possible."""
-    batches, left = [], SAMPLE
+    batches, left = [], SAMPLE_MESSAGES
     for n, name in enumerate(names):
         if left:
             each = max(1, left // (len(names) - n))

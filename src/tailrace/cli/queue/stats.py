@@ -22,7 +22,7 @@ QueueArgument = Annotated[
     str, typer.Argument(metavar="QUEUE", help="The queue's name.", autocompletion=complete_topics)
 ]
 NUMBERS = ("routed", "emitted", "acked", "errored", "dead", "running", "backlog")
-WIDE = 90
+WIDE_TERMINAL_COLUMNS = 90
 """Columns of a terminal from which on all numbers are shown."""
 
 
@@ -115,7 +115,7 @@ def _watch(queue: str, look: Callable[[], Stats]) -> None:
 
     def shown() -> Group:
         now = look()
-        names = NUMBERS if out.width >= WIDE else NUMBERS[-2:]
+        names = NUMBERS if out.width >= WIDE_TERMINAL_COLUMNS else NUMBERS[-2:]
         paused = ", paused" if now.paused else ""
         head = f"{queue}: {now.inserted:,} inserted, {now.delayed:,} delayed{paused}; Ctrl-C ends"
         table = table_of(*_by_shard(now, names, _largest(now, max(1, out.height - 4))))

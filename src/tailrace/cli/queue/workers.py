@@ -25,9 +25,9 @@ if TYPE_CHECKING:
     from tailrace.home import Home
     from tailrace.queue import Worker
 
-MOST_NAMES = 20
+MAX_FUNCTIONS_NAMED = 20
 """Functions of a module that are named when the one asked for is not there."""
-AGAIN_AFTER = 1.0
+RESTART_PAUSE_SECONDS = 1.0
 """Seconds before a process that died is started again."""
 
 
@@ -68,7 +68,11 @@ def _has_not(found: Any, part: str) -> str:
     names = [one for one, value in vars(found).items() if callable(value) and not one.startswith("_")]
     near = nearest(part, names)
     hint = f"; did you mean {near!r}?" if near else ";"
-    shown = ", ".join(names[:MOST_NAMES]) + (", …" if len(names) > MOST_NAMES else "") if names else "none"
+    shown = (
+        ", ".join(names[:MAX_FUNCTIONS_NAMED]) + (", …" if len(names) > MAX_FUNCTIONS_NAMED else "")
+        if names
+        else "none"
+    )
     return f"{where} has no {part!r}{hint} functions there: {shown}"
 
 
@@ -180,7 +184,7 @@ class Supervisor:
         if one.poll() in (None, 0) or self._asked:
             return one
         note(f"process {one.pid} ended with {_how(one.returncode)}, and is started again")
-        time.sleep(AGAIN_AFTER)
+        time.sleep(RESTART_PAUSE_SECONDS)
         if not self._is_there():
             raise UnknownQueue("the queue was deleted; its processes end")
         return one if self._asked else self._start()

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from rich.progress import Progress
 
-PATIENCE = 1.0
+BAR_AFTER_SECONDS = 1.0
 """Seconds before a bar appears."""
 
 
@@ -40,7 +40,7 @@ class Bar:
     def reach(self, done: int) -> None:
         """So much is done."""
         self._done = done
-        if self._shown is None and sys.stderr.isatty() and time.monotonic() - self._began >= PATIENCE:
+        if self._shown is None and sys.stderr.isatty() and time.monotonic() - self._began >= BAR_AFTER_SECONDS:
             self._shown = self._show()
         if self._shown is not None:
             self._shown.update(self._shown.task_ids[0], completed=done)

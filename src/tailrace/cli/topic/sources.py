@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 READ_BYTES = 1 << 18
 MAX_RECORD_BYTES = 16 * 1024 * 1024
-ROWS = 10_000
+ROWS_PER_PORTION = 10_000
 OURS = ("key", "value", "timestamp", "attributes", "headers")
 PLACES = ("partition", "offset")
 """Columns that `tailrace topic read` writes too; a record gets its own when it is appended."""
@@ -215,7 +215,7 @@ def _csv_rows(rows: Any, metered: _Metered, name: str, key: str | None, bad: Bad
             yield pairs, size
             pairs = []
             bad(BadRecord(f"{name}, line {rows.line_num}: {error}"))
-        if len(pairs) == ROWS:
+        if len(pairs) == ROWS_PER_PORTION:
             yield pairs, size
             pairs = []
     yield pairs, size
@@ -262,7 +262,7 @@ def _parquet(file: IO[bytes], name: str, key: str | None, memory: int) -> Iterat
         rows = pq.read_metadata(file).num_rows
     except (pa.ArrowException, OSError) as error:
         raise BadInput(f"{name} is no parquet file, or is damaged: {' '.join(str(error).split())}") from None
-    for batch in parquet_batches(file, name, ROWS, memory=memory):
+    for batch in parquet_batches(file, name, ROWS_PER_PORTION, memory=memory):
         done += batch.num_rows
         yield _records(batch, name, key), size * done // (rows or done or 1)
 

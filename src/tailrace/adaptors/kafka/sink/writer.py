@@ -22,7 +22,7 @@ from tailrace.adaptors.sinks import missing_targets
 from tailrace.errors import Fenced
 
 T = TypeVar("T")
-TURNS = 3
+MAX_BATCH_ATTEMPTS = 3
 """How often a batch is begun again after another process of the same run, or of one that ends, has begun one."""
 
 
@@ -75,7 +75,7 @@ class KafkaWriter(Writer):
 
     def _in_turn(self, who: Who, do: Callable[[Transactions], T]) -> T:
         """Do something in a transaction; again if another process has begun one meanwhile, and this run may go on."""
-        for _ in range(TURNS):
+        for _ in range(MAX_BATCH_ATTEMPTS):
             if self._transactions is None:
                 transactions = Transactions(self._cluster, self._settings, who.pipeline, who.writer)
                 self._transactions = transactions
