@@ -11,7 +11,7 @@ from pathlib import Path
 
 import tailrace
 from benchmarks.harness import Figure, Figures, Question, Run, Side, Target, expect, timed
-from tailrace.cli.topic import described
+from tailrace.cli.topic.topics import described
 from tailrace.home import Home
 from tailrace.log.catalog import overview
 

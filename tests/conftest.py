@@ -29,7 +29,7 @@ hypothesis.settings.load_profile("tailrace")
 
 PROCESSES = (
     "tests/faults/test_kill.py", "tests/faults/test_stopped.py", "tests/faults/test_upkeep_killed.py",
-    "tests/log/groups/test_consumer_processes.py", "tests/cli/test_terminal.py", "tests/cli/test_run.py",
+    "tests/log/groups/test_consumer_processes.py", "tests/cli/test_terminal.py", "tests/cli/pipeline/test_run.py",
     "tests/pipeline/test_faults.py", "tests/pipeline/runtime/test_daemon.py", "tests/pipeline/test_demo.py",
     "tests/queue/test_bank.py", "tests/queue/test_trouble.py", "tests/adaptors/mysql/test_killed_runs.py",
     "tests/adaptors/mongodb/test_killed_runs.py", "tests/adaptors/dynamodb/test_killed_runs.py",
@@ -45,8 +45,8 @@ PROCESSES = (
 A streaming query is among them: Spark gives the Python of its source ten seconds to start, which cannot be changed."""
 
 LONGEST = (
-    "tests/spark/", "tests/cli/test_spark.py", "tests/pipeline/test_faults.py", "tests/cli/test_run.py",
-    "tests/torture/", "tests/pipeline/test_demo.py", "tests/deploy/", "tests/pipeline/test_lives.py",
+    "tests/spark/", "tests/cli/test_spark.py", "tests/pipeline/test_faults.py", "tests/cli/pipeline/test_run.py",
+    "tests/torture/", "tests/pipeline/test_demo.py", "tests/deploy/", "tests/pipeline/test_interrupted_runs.py",
     "tests/pipeline/deliver/test_outlet.py", "tests/pipeline/test_again.py", "tests/docs/test_examples.py",
     "tests/log/test_schedules.py", "tests/console/web/", "tests/adaptors/mysql/", "tests/adaptors/mongodb/",
     "tests/adaptors/kafka/", "tests/adaptors/rabbitmq/", "tests/adaptors/dynamodb/",

@@ -18,7 +18,7 @@ import psutil
 from pyspark import SparkContext
 
 import tailrace
-from tailrace.cli.run import DAEMON
+from tailrace.cli.pipeline.run import DAEMON
 from tailrace.pipeline.define.definition import Definition
 from tailrace.pipeline.run.runner import Runner
 from tailrace.spark.session import context

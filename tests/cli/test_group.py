@@ -105,7 +105,7 @@ def test_reset_and_delete_are_refused_while_members_read(orders: Cli, monkeypatc
         for command in (("reset", "billing", "--to", "latest"), ("delete", "billing")):
             ran = orders.fails("group", *command, "--yes")
             assert "has active members: ann" in ran.err
-            assert f"looking whether its members are alive, for up to {lease.TTL:.0f} s" in ran.err
+            assert f"looking whether its members are alive, for up to {lease.TTL_SECONDS:.0f} s" in ran.err
         orders("group", "reset", "billing", "--to", "latest", "--yes", "--force")
     assert orders("group", "describe", "billing", "--json").json["lag"]["records"] == 0
 

@@ -29,12 +29,13 @@ pipeline = (
 )
 """
 ELSEWHERE = {
-    "run": "tests/cli/test_run.py", "step": "tests/cli/test_operate.py", "dead retry": "tests/cli/test_operate.py",
+    "run": "tests/cli/pipeline/test_run.py", "step": "tests/cli/pipeline/test_status.py",
+    "dead retry": "tests/cli/pipeline/test_status.py",
     "spark count": "tests/cli/test_spark.py", "spark read": "tests/cli/test_spark.py",
-    "spark write": "tests/cli/test_spark.py", "topic cost": "tests/cli/test_topic.py",
-    "events checkpoint show": "tests/cli/test_checkpoint.py",
-    "events checkpoint reset": "tests/cli/test_checkpoint.py",
-    "events checkpoint override": "tests/cli/test_checkpoint.py", "serve": "tests/console/processes.py",
+    "spark write": "tests/cli/test_spark.py", "topic cost": "tests/cli/topic/test_topics.py",
+    "events checkpoint show": "tests/cli/events/test_checkpoint.py",
+    "events checkpoint reset": "tests/cli/events/test_checkpoint.py",
+    "events checkpoint override": "tests/cli/events/test_checkpoint.py", "serve": "tests/console/processes.py",
 }  # fmt: skip
 """Those that need Spark, a consumer or many seconds are run with --json there."""
 

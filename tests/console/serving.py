@@ -16,8 +16,8 @@ import uvicorn
 
 from tailrace.console.app import app_of
 from tailrace.console.limits import Limits
+from tailrace.console.open_home import OpenHome
 from tailrace.console.security import Gate, Principal, Tokens, hosts_of
-from tailrace.console.served import Served
 from tailrace.console.server import bound, config
 
 OPERATOR, VIEWER = "operator-token-0123456789", "viewer-token-0123456789"
@@ -90,7 +90,7 @@ def running(home: str | Path, *, read_only: bool = False, limits: Limits | None 
     with bound("127.0.0.1", 0) as listening:
         port = listening.getsockname()[1]
         gate = Gate(tokens, hosts_of("127.0.0.1", ()), f"tailrace-{port}", read_only=read_only)
-        server = uvicorn.Server(config(app_of(Served(str(home), gate, limits)), limits or Limits()))
+        server = uvicorn.Server(config(app_of(OpenHome(str(home), gate, limits)), limits or Limits()))
         thread = threading.Thread(target=lambda: asyncio.run(server.serve(sockets=[listening])), daemon=True)
         thread.start()
         try:

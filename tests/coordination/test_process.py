@@ -12,7 +12,7 @@ import pytest
 
 import tailrace
 from tailrace.coordination import process
-from tailrace.coordination.lease import TTL, Lease, shown
+from tailrace.coordination.lease import TTL_SECONDS, Lease, shown
 from tailrace.errors import Lost
 from tailrace.pipeline.operate import ledger
 
@@ -28,7 +28,7 @@ with tailrace.open(sys.argv[1]) as home:
 
 
 def test_what_a_process_shows_of_itself() -> None:
-    mine = shown(time.time(), TTL)
+    mine = shown(time.time(), TTL_SECONDS)
     assert process.is_alive(mine)
     assert not process.has_ended(mine)
     elsewhere = {**mine, "life": f"another-{mine['life']}"}
@@ -56,7 +56,7 @@ def test_a_user_without_a_name(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) 
 
 
 def test_a_pid_that_another_process_has_by_now() -> None:
-    mine = shown(time.time(), TTL)
+    mine = shown(time.time(), TTL_SECONDS)
     earlier = {**mine, "life": mine["life"].rpartition("/")[0] + "/1"}
     assert process.has_ended(earlier)
     assert not process.is_alive(earlier)
@@ -64,7 +64,7 @@ def test_a_pid_that_another_process_has_by_now() -> None:
 
 def test_a_process_that_is_hidden_is_not_taken_for_one_that_has_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     """As /proc mounted with hidepid hides those of other users."""
-    mine = shown(time.time(), TTL)
+    mine = shown(time.time(), TTL_SECONDS)
     monkeypatch.setattr(process, "_started", lambda pid: None)
     assert not process.has_ended(mine)
     assert not process.is_alive(mine), "nothing is known"

@@ -14,7 +14,7 @@ from tailrace.log.format.head import ChunkEntry, Head
 from tailrace.log.read.reader import Reader
 from tailrace.log.record import Op, attributes
 from tailrace.log.settings import TopicSettings
-from tailrace.log.upkeep.holds import held, hold
+from tailrace.log.upkeep.retention_holds import held, hold
 from tailrace.log.upkeep.topic_upkeep import UpkeepResult, tend
 from tailrace.log.write.append import commit
 from tailrace.log.write.attempt import roll

@@ -26,9 +26,9 @@ from tailrace.log.settings import TopicSettings
 from tailrace.log.topic_log import TopicLog
 from tailrace.log.upkeep.clean import clean
 from tailrace.log.upkeep.compaction.compaction import compact
-from tailrace.log.upkeep.holds import hold
 from tailrace.log.upkeep.merge import merge_all
 from tailrace.log.upkeep.retention import RetentionRule, drop_pages, raise_floor, retain
+from tailrace.log.upkeep.retention_holds import hold
 from tailrace.log.upkeep.topic_upkeep import compacting
 from tailrace.log.write import named_producer, numbered_append, source_append
 from tailrace.log.write.append import commit

@@ -162,7 +162,7 @@ def opened(
         source.run("INSERT INTO orders SELECT n, 'c' FROM generate_series(1, 40) n")
         return Shop(tmp_path, source, sink, capsys.readouterr)
 
-    monkeypatch.setattr("tailrace.cli.run._spark", shared)
+    monkeypatch.setattr("tailrace.cli.pipeline.run._spark", shared)
     monkeypatch.setattr(sys, "argv", ["tailrace"])
     return make
 

@@ -20,8 +20,8 @@ from tailrace.pipeline.deliver import backlog, batch
 from tailrace.pipeline.ingest.commit_log import CommitLog
 from tailrace.pipeline.run.runner import Runner
 from tailrace.pipeline.runtime import engine
-from tests.pipeline import lives
-from tests.pipeline.lives import explore
+from tests.pipeline import interrupted_runs
+from tests.pipeline.interrupted_runs import explore
 from tests.pipeline.shop import definition, sink
 from tests.pipeline.toys import rows
 
@@ -85,7 +85,11 @@ def test_hundreds_of_commands_on_many_tables_take_a_few_jobs(
 @pytest.mark.parametrize("tasks", [1, 2])
 def test_a_run_may_end_anywhere_among_many_commands(tasks: int) -> None:
     """Batches of many steps; with two tasks, each has partitions of its own, and may come further than the other."""
-    with patch.object(lives, "BATCH", 40), patch.object(lives, "COMMANDS", 5), patch.object(lives, "TASKS", tasks):
+    with (
+        patch.object(interrupted_runs, "BATCH", 40),
+        patch.object(interrupted_runs, "COMMANDS", 5),
+        patch.object(interrupted_runs, "TASKS", tasks),
+    ):
         assert explore(range(2), stride=17) > 15
 
 
@@ -93,9 +97,9 @@ def test_a_run_may_end_anywhere_among_many_commands(tasks: int) -> None:
 def test_one_partition_may_come_further_than_another(tasks: int) -> None:
     """A batch has three records of a partition, so one often has a command more than the other."""
     with (
-        patch.object(lives, "BATCH", 3),
-        patch.object(lives, "COMMANDS", 5),
-        patch.object(lives, "TASKS", tasks),
+        patch.object(interrupted_runs, "BATCH", 3),
+        patch.object(interrupted_runs, "COMMANDS", 5),
+        patch.object(interrupted_runs, "TASKS", tasks),
         patch.object(backlog, "FIRST_RECORDS", 3),
     ):
         assert explore((1, 3), stride=61) > 6

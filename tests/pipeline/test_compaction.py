@@ -14,7 +14,7 @@ from tailrace.coordination.rules import without
 from tailrace.errors import BadInput, BadSetting
 from tailrace.home import Home
 from tailrace.log.upkeep.compaction.round import upkeep_key
-from tailrace.log.upkeep.holds import held
+from tailrace.log.upkeep.retention_holds import held
 from tailrace.log.upkeep.scheduler import HomeUpkeep, UpkeepPace
 from tailrace.log.upkeep.topic_upkeep import UpkeepResult
 from tailrace.log.write.attempt import roll

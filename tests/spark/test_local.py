@@ -22,7 +22,7 @@ from pyspark.sql.types import StructType
 import tailrace.spark
 from tailrace.home import Home
 from tailrace.log.format import head as heads
-from tailrace.spark.session import KEPT, ON_ONE_HOST, SETTINGS
+from tailrace.spark.session import ON_ONE_HOST, SETTINGS, WORKER_MEMORY_SETTINGS
 from tests.spark.direct import fill, values
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
@@ -82,7 +82,7 @@ def test_workers_keep_the_memory_that_they_had(spark: SparkSession) -> None:
 def test_other_children_of_the_process_do_not_get_the_environment_of_workers(spark: SparkSession) -> None:
     given = "import os; print(sorted(os.environ))"
     names = subprocess.run([sys.executable, "-c", given], capture_output=True, check=True, text=True).stdout
-    assert not [name for name in KEPT if repr(name) in names]
+    assert not [name for name in WORKER_MEMORY_SETTINGS if repr(name) in names]
 
 
 def test_what_is_written_is_read(spark: SparkSession, home: Home) -> None:

@@ -8,6 +8,6 @@ Afterwards every sink has, row by row, what the source has.  Read in this order:
     killer        what is killed, and when: the run, either server, Spark's workers
     sinks         what each sink holds now, as rows of the source's own types
     comparison    the source and a sink, row by row
-    story         all of it together, and what is printed when it ends badly
+    scenario      all of it together, and what is printed when it ends badly
     known         what is left out because it is known to fail, and why
 """

@@ -21,9 +21,9 @@ from tailrace.adaptors.rows.rows import make_rows
 from tailrace.log.record import Op
 from tests.torture.actions import ROWS, TABLES, Book, Plan
 from tests.torture.comparison import differs
+from tests.torture.scenario import Scenario
 from tests.torture.schema import tables
 from tests.torture.sinks import Fold, Shape, as_text, parquet
-from tests.torture.story import Story
 from tests.torture.writer import Writer, owned
 
 MINUTES = float(os.environ.get("TORTURE_MINUTES", "10"))
@@ -34,7 +34,7 @@ SEEDS = [int(os.environ["TORTURE_SEED"])] if "TORTURE_SEED" in os.environ else r
 @pytest.mark.spark
 @pytest.mark.timeout(900)
 def test_some_tables_and_some_kills(tmp_path: Path) -> None:
-    print(Story(1, tmp_path, few=8, rest=0.1).tell(10, most=3, pause=(1, 4)))
+    print(Scenario(1, tmp_path, few=8, rest=0.1).tell(10, most=3, pause=(1, 4)))
 
 
 @pytest.mark.soak
@@ -43,7 +43,7 @@ def test_some_tables_and_some_kills(tmp_path: Path) -> None:
 @pytest.mark.timeout(0)
 @pytest.mark.parametrize("seed", SEEDS)
 def test_all_tables_and_many_kills(tmp_path: Path, seed: int) -> None:
-    print(Story(seed, tmp_path).tell(MINUTES * 60))
+    print(Scenario(seed, tmp_path).tell(MINUTES * 60))
 
 
 def _plans(seed: int, number: int) -> list[tuple[str, list[str]]]:

@@ -12,7 +12,7 @@ from tailrace.coordination import guard
 from tailrace.errors import UnknownTopic
 from tailrace.log.integrity.damage import Damage
 from tailrace.log.topic_log import TopicLog
-from tailrace.log.upkeep.holds import holds_key
+from tailrace.log.upkeep.retention_holds import holds_key
 from tailrace.log.write.lookup import find
 from tailrace.log.write.source_append import log_name
 from tailrace.storage.calls import Steps

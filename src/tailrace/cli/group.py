@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tailrace.cli import values
-from tailrace.cli.command import command
-from tailrace.cli.command import group as new_group
-from tailrace.cli.options import GroupArgument, HomeOption, JsonOption, TopicOption, YesOption
-from tailrace.cli.session import confirm, note, opened
-from tailrace.cli.show import ago, counted, print_facts, print_json, print_table
+from tailrace.cli.shared import values
+from tailrace.cli.shared.command import command
+from tailrace.cli.shared.command import group as new_group
+from tailrace.cli.shared.options import GroupArgument, HomeOption, JsonOption, TopicOption, YesOption
+from tailrace.cli.shared.output import ago, counted, print_facts, print_json, print_table
+from tailrace.cli.shared.session import confirm, note, opened
 from tailrace.errors import BadInput, UnknownGroup
 
 if TYPE_CHECKING:
@@ -201,8 +201,8 @@ def delete(
 
 def _say_if_waiting(home: Home, group: Group, force: bool) -> None:
     """Whether members live shows only after a while."""
-    from tailrace.coordination.lease import TTL
+    from tailrace.coordination.lease import TTL_SECONDS
     from tailrace.log.groups.group import members
 
     if not force and home.store.run(members(group)):
-        note(f"looking whether its members are alive, for up to {TTL:.0f} s …")
+        note(f"looking whether its members are alive, for up to {TTL_SECONDS:.0f} s …")

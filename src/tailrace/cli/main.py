@@ -15,8 +15,8 @@ from typing import Annotated
 import typer
 
 from tailrace._version import __version__
-from tailrace.cli.command import in_panels
-from tailrace.cli.options import HomeOption
+from tailrace.cli.shared.command import in_panels
+from tailrace.cli.shared.options import HomeOption
 from tailrace.errors import TailraceError
 
 PANELS = {
@@ -28,30 +28,15 @@ EPILOG = "`tailrace doctor` tells whether all is well; every command has example
 
 
 # --- groups of commands, each imported only when it is asked for ------------------------------------------------------
-def _topic() -> typer.Typer:
-    from tailrace.cli import append, cost, publish, reading, scrub, topic, transfer
+def _package(name: str) -> Callable[[], typer.Typer]:
+    """A group that is a package."""
 
-    parts = (append.register, reading.register, transfer.register, publish.register)
-    for register in (*parts, scrub.register_topic, cost.register):
-        register(topic.app)
-    return topic.app
+    @cache
+    def load() -> typer.Typer:
+        group: typer.Typer = import_module(f"tailrace.cli.{name}").group()
+        return group
 
-
-def _events() -> typer.Typer:
-    from tailrace.cli import checkpoint, events, feed
-
-    feed.register(events.app)
-    checkpoint.register(events.app)
-    return events.app
-
-
-def _queue() -> typer.Typer:
-    from tailrace.cli import queue, queue_dead, queue_stats, work
-
-    for register in (queue_stats.register, work.register, queue_dead.register):
-        register(queue.app)
-    queue.in_reading_order()
-    return queue.app
+    return load
 
 
 def _module(name: str) -> Callable[[], typer.Typer]:
@@ -65,13 +50,14 @@ def _module(name: str) -> Callable[[], typer.Typer]:
 
 
 GROUPS: dict[str, Callable[[], typer.Typer]] = {
-    "topic": cache(_topic), "group": _module("group"), "events": cache(_events), "stream": _module("stream"),
-    "queue": cache(_queue), "home": _module("home"), "upkeep": _module("upkeep"), "spark": _module("spark"),
+    "topic": _package("topic"), "group": _module("group"), "events": _package("events"), "stream": _module("stream"),
+    "queue": _package("queue"), "home": _module("home.homes"), "upkeep": _module("home.upkeep"),
+    "spark": _module("spark"),
 }  # fmt: skip
 MODULES = {
-    "pipeline": ("init", "about", "test"), "run": ("run",),
-    "operate": ("status", "actions", "xlog", "offset", "dead", "step"), "metrics": ("metrics",), "serve": ("serve",),
-    "doctor": ("doctor",), "scrub": ("scrub",),
+    "pipeline.trial": ("init", "about", "test"), "pipeline.run": ("run",),
+    "pipeline.status": ("status", "actions", "xlog", "offset", "dead", "step"), "home.metrics": ("metrics",),
+    "home.serve": ("serve",), "home.doctor": ("doctor",), "home.scrub": ("scrub",),
 }  # fmt: skip
 """Modules that register commands of the first level, and which."""
 

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tailrace.cli import values
-from tailrace.cli.command import command
-from tailrace.cli.command import group as new_group
-from tailrace.cli.options import HomeOption, JsonOption, TopicArgument
-from tailrace.cli.sparkjob import explained, run, session
+from tailrace.cli.shared import values
+from tailrace.cli.shared.command import command
+from tailrace.cli.shared.command import group as new_group
+from tailrace.cli.shared.options import HomeOption, JsonOption, TopicArgument
+from tailrace.cli.shared.spark_job import explained, run, session
 from tailrace.errors import BadInput
 
 if TYPE_CHECKING:

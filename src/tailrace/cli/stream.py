@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tailrace.cli import values
-from tailrace.cli.command import command
-from tailrace.cli.command import group as new_group
-from tailrace.cli.options import HomeOption, JsonOption, TopicArgument, complete_tables
-from tailrace.cli.progress import Bar
-from tailrace.cli.session import note, opened
-from tailrace.cli.show import counted, print_facts, print_json, print_table, text_of, time_of
+from tailrace.cli.shared import values
+from tailrace.cli.shared.command import command
+from tailrace.cli.shared.command import group as new_group
+from tailrace.cli.shared.options import HomeOption, JsonOption, TopicArgument, complete_tables
+from tailrace.cli.shared.output import counted, print_facts, print_json, print_table, text_of, time_of
+from tailrace.cli.shared.progress import Bar
+from tailrace.cli.shared.session import note, opened
 from tailrace.errors import StorageError, UnknownTable, UnknownTopic
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from tailrace.streams.engine import Engine
     from tailrace.streams.stream import Stream
 
-LINES = 10
+DEFAULT_TAIL_CHANGES = 10
 """How many of the newest changes `tail` prints if no option says where to begin."""
 
 app = new_group("Tables, and the streams of their changes.")
@@ -174,7 +174,7 @@ def tail(
     with opened(home) as here:
         place = values.place_in_stream(start or "trim_horizon")
         with here.engine().stream(table, place) as stream:
-            most = LINES if lines is None and start is None else lines
+            most = DEFAULT_TAIL_CHANGES if lines is None and start is None else lines
             _print_present(stream, most, json_too)
             sys.stdout.flush()
             _save(stream, save)  # only now: what an error or Ctrl-C keeps from being printed comes again the next time

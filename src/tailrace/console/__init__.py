@@ -7,6 +7,6 @@ are made from, `problems` how errors are answered.  `served` has the home and wh
 needs neither.
 
 Used from outside: server, metrics, limits.
-Read in this order: server, app, security, patience, router, operation, problems, limits, served, producers, tails,
-jobs, audit, data, cursor, reading, streaming, openapi, metrics.
+Read in this order: server, app, security, header_timeout, router, operation, problems, limits, open_home, producers,
+tails, jobs, audit, data, cursor, reading, streaming, openapi, metrics.
 """

@@ -17,10 +17,10 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from tailrace.console import metrics, problems
 from tailrace.console.api.table import OPERATIONS
+from tailrace.console.open_home import OpenHome
 from tailrace.console.problems import Refused
 from tailrace.console.router import PREFIX, Router
 from tailrace.console.security import HEADERS
-from tailrace.console.served import Served
 from tailrace.console.web import site
 from tailrace.errors import TailraceError
 
@@ -34,7 +34,7 @@ class Guarded:
     Requests of the API are recognised here, by the bytes of the path: a route's pattern does not match every
     character."""
 
-    def __init__(self, app: ASGIApp, served: Served) -> None:
+    def __init__(self, app: ASGIApp, served: OpenHome) -> None:
         self._app, self._served = app, served
         self._api = Router(served, OPERATIONS)
 
@@ -59,7 +59,7 @@ class Guarded:
         await (self._api if below else self._app)(scope, receive, guarded)
 
 
-def app_of(served: Served) -> Starlette:
+def app_of(served: OpenHome) -> Starlette:
     """The application of one home."""
 
     async def show_metrics(request: Request) -> Response:

@@ -17,7 +17,7 @@ from tailrace.console.security import Principal, Role
 from tailrace.errors import BadInput, nearest
 
 if TYPE_CHECKING:
-    from tailrace.console.served import Served
+    from tailrace.console.open_home import OpenHome
 
 JSON, NDJSON, EVENTS, ARROW = (
     "application/json",
@@ -34,7 +34,7 @@ F = TypeVar("F", bound=Handler)
 class Call:
     """One request, once it is admitted: its caller, what it asks, and of which home."""
 
-    served: Served
+    served: OpenHome
     request: Request
     who: Principal
     path: Mapping[str, str]

@@ -21,7 +21,7 @@ from tailrace.log.record import Record
 from tailrace.log.topic import Topic, as_arrow, as_records
 
 if TYPE_CHECKING:
-    from tailrace.console.served import Served
+    from tailrace.console.open_home import OpenHome
 
 STREAM_BYTES, STREAM_RECORDS = 1024 * 1024, 2**62
 """What a stream fetches at a time: at least one chunk, and never a part of one, which would be read again."""
@@ -115,7 +115,7 @@ def _none() -> pa.RecordBatch:
     return pa.RecordBatch.from_pylist([], schema=schema)
 
 
-async def read_page(served: Served, reader: Reader, limit: int, max_bytes: int) -> Page:
+async def read_page(served: OpenHome, reader: Reader, limit: int, max_bytes: int) -> Page:
     """One page: up to so many records, and about so many bytes; less only at the end."""
     page, left = Page(), max_bytes
     while page.rows < limit and left > 0:
@@ -157,7 +157,7 @@ def _pass(reader: Reader, error: Damaged, page: Page) -> bool:
 
 
 async def follow(
-    served: Served, topic: Topic, positions: dict[int, int], *, every: bool, beat: float, newest: int | None = None
+    served: OpenHome, topic: Topic, positions: dict[int, int], *, every: bool, beat: float, newest: int | None = None
 ) -> AsyncIterator[Page]:
     """Pages as they come, without end; an empty one after each `beat` seconds without records.
 
@@ -189,7 +189,7 @@ def _skip(reader: Reader, ends: Mapping[int, int], newest: int) -> int:
 
 
 async def wait_for_page(
-    served: Served, topic: Topic, reader: Reader, limit: int, max_bytes: int, seconds: float
+    served: OpenHome, topic: Topic, reader: Reader, limit: int, max_bytes: int, seconds: float
 ) -> Page:
     """A page; one that would be empty is waited for, for so many seconds."""
     page = await read_page(served, reader, limit, max_bytes)

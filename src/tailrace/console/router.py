@@ -18,9 +18,9 @@ from starlette.types import Receive, Scope, Send
 
 from tailrace.console import problems
 from tailrace.console.limits import body_of
+from tailrace.console.open_home import OpenHome
 from tailrace.console.operation import JSON, Call, Operation, decoded, query_of
 from tailrace.console.problems import Refused
-from tailrace.console.served import Served
 from tailrace.errors import BadInput, BadName, TailraceError
 
 PREFIX = "/api/v1"
@@ -31,7 +31,7 @@ _encode = msgspec.json.Encoder().encode
 class Router:
     """Answers what is below /api/v1."""
 
-    def __init__(self, served: Served, operations: Iterable[Operation]) -> None:
+    def __init__(self, served: OpenHome, operations: Iterable[Operation]) -> None:
         self._served = served
         self._routes: dict[int, list[tuple[list[str], dict[str, Operation]]]] = {}
         for one in operations:

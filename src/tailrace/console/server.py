@@ -14,10 +14,10 @@ import msgspec
 import uvicorn
 
 from tailrace.console.app import app_of
+from tailrace.console.header_timeout import protocol
 from tailrace.console.limits import Limits, allow_descriptors
-from tailrace.console.patience import protocol
+from tailrace.console.open_home import OpenHome
 from tailrace.console.security import LOOPBACK, Gate, Tokens, hosts_of
-from tailrace.console.served import Served
 from tailrace.errors import BadSetting
 
 BACKLOG = 2048
@@ -62,7 +62,7 @@ def serve(
         gate = Gate(
             tokens, hosts_of(serving.host, serving.allow_hosts), f"tailrace-{port}", read_only=serving.read_only
         )
-        served = Served(url, gate, serving.limits, doctor)
+        served = OpenHome(url, gate, serving.limits, doctor)
         wanted = _connections(serving.limits) + OTHER_FILES
         if (allowed := allow_descriptors(wanted)) < wanted:
             _log.warning("this process may open %d files, too few for %d connections; see ulimit -n", allowed, wanted)

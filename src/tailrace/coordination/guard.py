@@ -17,7 +17,7 @@ from tailrace.errors import Conflict, GaveUp, Throttled, TimedOut, Unavailable
 from tailrace.storage import calls
 from tailrace.storage.calls import PATIENCE as PATIENCE
 from tailrace.storage.calls import Steps
-from tailrace.storage.tables import LAST, Action, Check, Exists, Item, Key, Slice
+from tailrace.storage.tables import LAST, Absent, Action, Check, Equals, Exists, Item, Key, Put, Set, Slice, Update
 
 T = TypeVar("T")
 
@@ -122,6 +122,17 @@ def truth(key: Key) -> Steps[Item | None]:
 def some(after: Key | None) -> Steps[list[Item]]:
     """Read some items of all hashes after a key, none at the end; repeats the read if there is no answer."""
     return (yield from persist(lambda: calls.scan(after)))
+
+
+def settle_value(key: Key, name: str, value: Any) -> Steps[None]:
+    """Give an item that has one attribute this value; makes the item if there is none."""
+
+    def plan(item: Item | None) -> tuple[Put | Update, ...] | None:
+        if item is None:
+            return (Put(key, {name: value}, (Absent(),)),)
+        return None if item[name] == value else (Update(key, (Set(name, value),), (Equals(name, item[name]),)),)
+
+    yield from settle(key, plan)
 
 
 def settle(

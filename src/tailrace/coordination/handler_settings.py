@@ -31,7 +31,7 @@ class HandlerSettings:
     abandoned, an `async def` is cancelled."""
     member: str | None = None
     """A name for this member, which no other member may have at the same time; None: no name."""
-    ttl: float = lease.TTL
+    ttl: float = lease.TTL_SECONDS
     """Seconds of silence after which this member considers another one dead."""
 
     @classmethod

@@ -28,7 +28,7 @@ from tailrace.storage.calls import Steps, Store
 from tailrace.storage.tables import Absent, Add, Change, Check, Condition, Equals, Item, Key, Put, Set, Update
 
 NOBODY = 0
-TTL = 10.0
+TTL_SECONDS = 10.0
 """Seconds without a beat after which a holder counts as gone."""
 
 
@@ -46,7 +46,7 @@ def shown(wall: float, ttl: float) -> dict[str, Any]:
 class Beats:
     """Finds beats that stand still.  Pure: the caller passes what it read, and when it read it, by its own clock."""
 
-    def __init__(self, ttl: float = TTL) -> None:
+    def __init__(self, ttl: float = TTL_SECONDS) -> None:
         self.ttl = ttl
         self.silent: frozenset[Hashable] = frozenset()
         """The holders whose beat had been standing still for `ttl` at the last look."""
@@ -202,7 +202,9 @@ class Lease:
 
     While it is held, its beat is raised in the background."""
 
-    def __init__(self, store: Store, name: str, *, ttl: float = TTL, wall: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self, store: Store, name: str, *, ttl: float = TTL_SECONDS, wall: Callable[[], float] = time.time
+    ) -> None:
         self.name, self.ttl = name, ttl
         self._store, self._wall = store, wall
         self._me, self._beats = new_number(), Beats(ttl)

@@ -78,7 +78,7 @@ class Member(Generic[U]):
         number: int,
         *,
         name: str | None = None,
-        ttl: float = lease.TTL,
+        ttl: float = lease.TTL_SECONDS,
         wall: Callable[[], float] = time.time,
     ) -> None:
         self.shared, self.number, self.ttl = shared, number, ttl

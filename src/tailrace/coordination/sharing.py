@@ -21,7 +21,7 @@ from typing import Any, Generic, TypeVar
 from tailrace.coordination import guard, lease, position
 from tailrace.coordination.dead_letters import letter_actions
 from tailrace.coordination.failure import OnError, cause_of, said, verdict
-from tailrace.coordination.lease import TTL
+from tailrace.coordination.lease import TTL_SECONDS
 from tailrace.coordination.member import Member
 from tailrace.coordination.position import PositionMove
 from tailrace.coordination.source import UnitMoved, UnitSource, UnitWrite
@@ -93,7 +93,7 @@ class UnitWorker(Generic[R]):
         handle: Callable[[Any], Any],
         policy: Policy,
         *,
-        ttl: float = TTL,
+        ttl: float = TTL_SECONDS,
         name: str | None = None,
         wall: Callable[[], float] = time.time,
     ) -> None:

@@ -21,7 +21,7 @@ from typing import Any
 
 from tailrace.coordination import guard
 from tailrace.coordination.guard import Refused
-from tailrace.coordination.lease import NOBODY, TTL, Beats
+from tailrace.coordination.lease import NOBODY, TTL_SECONDS, Beats
 from tailrace.errors import Conflict, UnknownGroup
 from tailrace.storage import calls
 from tailrace.storage.calls import Steps
@@ -179,7 +179,7 @@ class Units:
         yield from guard.attempt(Delete(Key(self.hash_key, item["i"]), when))
 
     # -- operators
-    def refuse_active(self, ttl: float = TTL) -> Steps[None]:
+    def refuse_active(self, ttl: float = TTL_SECONDS) -> Steps[None]:
         """Raise `Conflict` while a member lives.  Waits up to `ttl` for a beat to move, since the clocks of other hosts
         cannot be trusted."""
         beats, first = Beats(ttl), dict[int, int]()

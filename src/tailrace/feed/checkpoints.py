@@ -9,7 +9,7 @@ from typing import Any
 
 from tailrace.coordination import dead_letters, units
 from tailrace.coordination.dead_letters import DeadLetter
-from tailrace.coordination.lease import TTL
+from tailrace.coordination.lease import TTL_SECONDS
 from tailrace.coordination.names import check_name
 from tailrace.errors import UnknownPartition
 from tailrace.events.append import commit
@@ -87,7 +87,7 @@ class Checkpoints:
             raise UnknownPartition(f"the feed has {self._partitions()} partitions, and none is {partition!r}")
         self._store.run(self._override(check_name("group", group), checkpoint, partition))
 
-    def delete(self, group: str, *, force: bool = False, ttl: float = TTL) -> None:
+    def delete(self, group: str, *, force: bool = False, ttl: float = TTL_SECONDS) -> None:
         """Remove a group and its checkpoints; its dead letters stay.  `Conflict` while a member lives."""
         of = units_of(check_name("group", group))
         self._store.run(of.found())

@@ -4,7 +4,9 @@ pipeline = (
     tailrace.pipeline("shop")
     .source("postgres", uri="${SHOP_PG}", namespace=r"^public\.")
     .branch(namespace=r"orders$").transform(omit("card_number")).save("file", path="./out", format="parquet")
-)"""
+)
+
+Read in this order: define, functions, run, ingest, deliver, runtime, operate, publish."""
 
 import sys
 from types import ModuleType

@@ -23,7 +23,7 @@ from tailrace.log import catalog
 from tailrace.log.groups import group as groups
 from tailrace.log.groups.group import Group
 from tailrace.log.topic import Topic
-from tailrace.log.upkeep import holds
+from tailrace.log.upkeep import retention_holds
 from tailrace.log.write.acknowledgement import CommitBatch
 from tailrace.log.write.append import commit
 from tailrace.log.write.placement import place
@@ -120,7 +120,7 @@ class Queue:
         group = Group(GROUP, topic.log, topic.partitions)
         stored = self.store.run(existence.settle(topic.log, wanted))
         self.store.run(groups.make(group, "earliest"))
-        self.store.run(holds.hold(topic.id, [group.hash_key]))
+        self.store.run(retention_holds.hold(topic.id, [group.hash_key]))
         self._settings = stored_settings(stored)
         for name in given:
             if getattr(self._settings, name) != getattr(wanted, name):

@@ -41,7 +41,7 @@ SETTINGS: dict[str, str] = {
     "spark.ui.showConsoleProgress": "false",
     JAVA: LOGGING,
 }
-KEPT = {
+WORKER_MEMORY_SETTINGS = {
     # Each batch takes as much memory as the one before, and returning pages to the system and asking for them again is
     # a fifth of a Python worker's time.  So Arrow, like PostgreSQL's driver, takes memory from the C library, where
     # glibc keeps up to 1 GiB; 32 MiB is the largest piece that it can be set to keep.
@@ -133,7 +133,9 @@ def _settings(master: str | None, app: str, config: Mapping[str, Any]) -> dict[s
     os.environ["JAVA_HOME"] = java_home()
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     master = master or os.environ.get("TAILRACE_SPARK_MASTER") or "local[*]"
-    workers = {f"spark.executorEnv.{name}": os.environ.get(name, value) for name, value in KEPT.items()}
+    workers = {
+        f"spark.executorEnv.{name}": os.environ.get(name, value) for name, value in WORKER_MEMORY_SETTINGS.items()
+    }
     place = ON_ONE_HOST if one_host(master) else PROTECTED if master.startswith(("yarn", "k8s")) else {}
     ours = {**SETTINGS, **workers, **place}
     return {**ours, **config, "spark.master": master, "spark.app.name": app}
@@ -145,7 +147,7 @@ def _worker_environment(**more: str) -> Iterator[None]:
 
     Workers of data sources inherit only Java's environment; other children of this process must not get these
     settings."""
-    added = {name: value for name, value in {**KEPT, **more}.items() if name not in os.environ}
+    added = {name: value for name, value in {**WORKER_MEMORY_SETTINGS, **more}.items() if name not in os.environ}
     os.environ.update(added)
     try:
         yield

@@ -11,7 +11,7 @@ import msgspec
 
 from tailrace.coordination import dead_letters, guard
 from tailrace.coordination.dead_letters import DeadLetter
-from tailrace.coordination.lease import NOBODY, TTL
+from tailrace.coordination.lease import NOBODY, TTL_SECONDS
 from tailrace.errors import NotThere, PositionLost, TailraceError
 from tailrace.storage.calls import Steps, Store
 from tailrace.storage.tables import Action, Add, Equals, Item, Set, Update
@@ -117,7 +117,7 @@ class StreamGroup:
         return self._patience.ask(request, f"the stream of {self._units.what}")
 
     # -- moving
-    def reset(self, position: Any, *, force: bool = False, ttl: float = TTL) -> None:
+    def reset(self, position: Any, *, force: bool = False, ttl: float = TTL_SECONDS) -> None:
         """Let the whole group begin again at a position, as a new one would.  Workers that are running are fenced.
 
         `Conflict` while it has members that live, unless `force`."""
@@ -147,7 +147,7 @@ class StreamGroup:
 
         yield from guard.settle(key, plan)
 
-    def delete(self, *, force: bool = False, ttl: float = TTL) -> None:
+    def delete(self, *, force: bool = False, ttl: float = TTL_SECONDS) -> None:
         """Remove the group and how far it came; its dead letters stay.  `Conflict` while a member lives."""
         self._store.run(self._units.found())
         if not force:

@@ -29,7 +29,7 @@ from tailrace.storage.tables import Absent, Add, Item, Key, Put, Update
 from tailrace.testing.clock import ManualClock
 
 T = TypeVar("T")
-TTL = 10.0
+TTL_SECONDS = 10.0
 ANN, BOB = 11, 22
 
 
@@ -237,46 +237,46 @@ class LeaseContract:
 
     # -- one owner at a time
     def test_a_held_lease_is_busy_which_is_an_answer(self, line: FaultyStore, name: str) -> None:
-        beats = Beats(TTL)
+        beats = Beats(TTL_SECONDS)
         assert line.run(lease.acquire(name, ANN, beats, {})) == HeldLease(lease.lease_key(name), ANN, 1)
-        assert line.run(lease.acquire(name, BOB, Beats(TTL), {})) is None
+        assert line.run(lease.acquire(name, BOB, Beats(TTL_SECONDS), {})) is None
 
     def test_a_silent_holder_is_relieved_after_ttl_and_not_before(self, line: FaultyStore, name: str) -> None:
-        line.run(lease.acquire(name, ANN, Beats(TTL), {}))
-        beats = Beats(TTL)
+        line.run(lease.acquire(name, ANN, Beats(TTL_SECONDS), {}))
+        beats = Beats(TTL_SECONDS)
         for _ in range(3):
             assert line.run(lease.acquire(name, BOB, beats, {})) is None
-            line.clock.move(TTL / 3 - 0.01)
+            line.clock.move(TTL_SECONDS / 3 - 0.01)
         line.clock.move(0.1)
         assert line.run(lease.acquire(name, BOB, beats, {})) == HeldLease(lease.lease_key(name), BOB, 2)
 
     def test_a_holder_that_beats_is_left_alone(self, line: FaultyStore, name: str) -> None:
-        held = line.run(lease.acquire(name, ANN, Beats(TTL), {}))
+        held = line.run(lease.acquire(name, ANN, Beats(TTL_SECONDS), {}))
         assert held is not None
-        beats = Beats(TTL)
+        beats = Beats(TTL_SECONDS)
         for _ in range(8):
             assert line.run(lease.acquire(name, BOB, beats, {})) is None
             assert line.run(lease.beat(held, {}))
-            line.clock.move(TTL / 2)
+            line.clock.move(TTL_SECONDS / 2)
 
     def test_a_past_holder_learns_so_from_its_beat(self, line: FaultyStore, name: str) -> None:
-        held, beats = line.run(lease.acquire(name, ANN, Beats(TTL), {})), Beats(TTL)
+        held, beats = line.run(lease.acquire(name, ANN, Beats(TTL_SECONDS), {})), Beats(TTL_SECONDS)
         assert held is not None
         line.run(lease.acquire(name, BOB, beats, {}))
-        line.clock.move(TTL)
+        line.clock.move(TTL_SECONDS)
         assert line.run(lease.acquire(name, BOB, beats, {})) is not None
         assert not line.run(lease.beat(held, {}))
 
     @pytest.mark.parametrize("fault", ["landed", "lost", "late"])
     def test_acquiring_without_an_answer_is_settled_at_once(self, line: FaultyStore, name: str, fault: str) -> None:
-        held = line.run(lease.acquire(name, ANN, Beats(TTL), {}), {1: fault})
+        held = line.run(lease.acquire(name, ANN, Beats(TTL_SECONDS), {}), {1: fault})
         line.land()
         assert held is not None
         assert held.stands(line.item(held.key))
 
     def test_a_write_with_a_check_is_fenced(self, line: FaultyStore, name: str) -> None:
         target = Key(f"target-{name}")
-        with Lease(line.store, name, ttl=TTL) as first:
+        with Lease(line.store, name, ttl=TTL_SECONDS) as first:
             assert first.acquire()
             check = first.check()
             line.run(guard.attempt(Put(target, {"n": 1}, (Absent(),)), check))

@@ -27,7 +27,7 @@ from tailrace.adaptors.rows.rows import keys_of, messages_of, namespace_of
 from tailrace.log.record import Mode, Op
 
 Document = dict[str, Any]
-PATIENCE = 20.0
+MAX_WAIT_SECONDS = 20.0
 """Seconds to wait for changes that must come."""
 
 
@@ -110,9 +110,9 @@ class FollowedReader:
 
     def until(self, enough: Callable[[list[Message]], bool], *, acknowledge: bool = True) -> list[Message]:
         """Go on until the messages so far are enough."""
-        deadline = time.monotonic() + PATIENCE
+        deadline = time.monotonic() + MAX_WAIT_SECONDS
         while not enough(self.messages):
-            assert time.monotonic() < deadline, f"after {PATIENCE:.0f} s there were only {self.messages}"
+            assert time.monotonic() < deadline, f"after {MAX_WAIT_SECONDS:.0f} s there were only {self.messages}"
             self.step()
             if acknowledge:
                 self.acknowledge()

@@ -76,7 +76,7 @@ def send(receiver: Receiver, batch: pa.RecordBatch, **settings: Any) -> None:
 
 @pytest.fixture(autouse=True)
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(endpoint, "FIRST_PAUSE", 0.01)
+    monkeypatch.setattr(endpoint, "FIRST_PAUSE_SECONDS", 0.01)
 
 
 # -- what is sent

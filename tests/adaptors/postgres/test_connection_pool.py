@@ -88,7 +88,7 @@ def test_one_that_does_not_answer_is_replaced() -> None:
 
 def test_an_old_one_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
     first = used()
-    monkeypatch.setattr(connection_pool, "AGE", 0.0)
+    monkeypatch.setattr(connection_pool, "MAX_AGE_SECONDS", 0.0)
     assert used() is not first
     assert first.closed
 

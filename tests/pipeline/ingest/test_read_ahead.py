@@ -166,7 +166,7 @@ def test_a_second_copy_begins_where_the_log_is(home: Home) -> None:
 
 
 def test_a_source_that_is_away_is_asked_again(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(read_ahead, "PAUSE", 0.01)
+    monkeypatch.setattr(read_ahead, "RETRY_PAUSE_SECONDS", 0.01)
     it, Forgetful.away = Copied(home, 3), 3
     with it.ahead().reading():
         until(lambda: it.kept() == 3, 20)

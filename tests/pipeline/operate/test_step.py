@@ -34,7 +34,7 @@ from tests.pipeline.toys import rows
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stepping, "WAIT", 0.1)
+    monkeypatch.setattr(stepping, "MAX_WAIT_FOR_RUN_SECONDS", 0.1)
 
 
 @pytest.fixture

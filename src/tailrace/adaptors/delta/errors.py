@@ -19,13 +19,13 @@ _NO_CREDENTIALS = (
     "failed to load IAM",
     "ailed to get AWS credentials",
 )
-_LONGEST = 400
+_MAX_ERROR_CHARACTERS = 400
 
 
 def said(error: BaseException) -> str:
     """What the library says, on one line."""
     text = _COLOURS.sub(" ", str(error)).strip()
-    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
+    return text if len(text) <= _MAX_ERROR_CHARACTERS else f"{text[:_MAX_ERROR_CHARACTERS]}…"
 
 
 @contextmanager

@@ -22,7 +22,7 @@ ANSWER_SECONDS = 15.0
 
 NO_ID = "A" * 22
 """A topic's id where brokers have none: zero.  Without ids nobody knows a topic that was made again."""
-PAUSE = 0.1
+RETRY_PAUSE_SECONDS = 0.1
 """Seconds before a question is asked again."""
 
 
@@ -171,7 +171,7 @@ class Cluster:
         while topic not in self.describe([topic]):
             if time.monotonic() > deadline:
                 raise Unavailable(f"Kafka at {self.where} has made the topic {topic}, and does not know of it yet")
-            time.sleep(PAUSE)
+            time.sleep(RETRY_PAUSE_SECONDS)
 
     def ensure(self, topic: str, partitions: int, replication: int, config: Mapping[str, str]) -> None:
         """Make a topic if it is missing; where it is there, no right to make any is needed."""
@@ -215,4 +215,4 @@ class Cluster:
             except Unavailable:  # a topic that is new has no leaders yet
                 if time.monotonic() > deadline:
                     raise
-                time.sleep(PAUSE)
+                time.sleep(RETRY_PAUSE_SECONDS)

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from tailrace.adaptors.file.sink.shapes import as_text
 
-MOST_DIGITS = 38
+MAX_DECIMAL_DIGITS = 38
 _WIDER = {
     pa.uint8(): pa.int16(), pa.uint16(): pa.int32(), pa.uint32(): pa.int64(), pa.uint64(): pa.decimal128(20, 0),
     pa.float16(): pa.float32(),
@@ -61,7 +61,7 @@ def _plain_carrier(kind: pa.DataType) -> pa.DataType | None:
         return pa.timestamp("us", "UTC" if kind.tz else None)
     if pa.types.is_decimal(kind):
         digits, scale = kind.precision - min(kind.scale, 0), max(kind.scale, 0)
-        return pa.decimal128(max(digits, scale), scale) if max(digits, scale) <= MOST_DIGITS else None
+        return pa.decimal128(max(digits, scale), scale) if max(digits, scale) <= MAX_DECIMAL_DIGITS else None
     return None
 
 

@@ -22,7 +22,7 @@ import msgspec
 from tailrace.adaptors.lake.units import Unit
 from tailrace.adaptors.sinks.fencing import Fence
 
-STEPS = 1_000_000
+STEPS_PER_BATCH = 1_000_000
 """A writer's mark in a table is the number of the batch, times this, and the step of the batch."""
 
 

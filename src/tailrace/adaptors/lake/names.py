@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 from urllib.parse import quote
 
-_LONGEST = 200
+_MAX_NAME_BYTES = 200
 
 
 def folder_of(namespace: str) -> str:
@@ -18,8 +18,10 @@ def folder_of(namespace: str) -> str:
     text = _written(namespace)
     if text[:1] in ("_", ".", ""):
         text = f"~{ord(text[:1] or chr(0)):02X}{text[1:]}"
-    if len(text) > _LONGEST:
-        text = f"{text[:_LONGEST]}~~{hashlib.sha256(namespace.encode(errors='surrogateescape')).hexdigest()[:16]}"
+    if len(text) > _MAX_NAME_BYTES:
+        text = (
+            f"{text[:_MAX_NAME_BYTES]}~~{hashlib.sha256(namespace.encode(errors='surrogateescape')).hexdigest()[:16]}"
+        )
     return text
 
 

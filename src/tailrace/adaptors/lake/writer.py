@@ -15,14 +15,14 @@ import pyarrow as pa
 
 from tailrace.adaptors.contract import TRUNCATE, Command, Guarantee, Staged, Who, Writer
 from tailrace.adaptors.lake import staging
-from tailrace.adaptors.lake.ledger import STEPS, Ledger, State, Work, WrittenTable
+from tailrace.adaptors.lake.ledger import STEPS_PER_BATCH, Ledger, State, Work, WrittenTable
 from tailrace.adaptors.lake.names import ledger_of
 from tailrace.adaptors.lake.schemas import conformed, growth
 from tailrace.adaptors.lake.stores import OWN
 from tailrace.adaptors.lake.table import Lake, LakeTable, Mark, Merged, Raced
 from tailrace.adaptors.lake.units import Share, Unit
 from tailrace.adaptors.rows.rows import columns_of, keys_of
-from tailrace.adaptors.sinks import places
+from tailrace.adaptors.sinks import missing_targets
 from tailrace.adaptors.sinks.folding import folded_batches
 from tailrace.errors import BadInput, Fenced, NotReady, TailraceError, Unavailable
 
@@ -210,7 +210,7 @@ class LakeWriter(Writer):
             schemas = _different(schema for share in shares for schema in share.schemas.get(namespace, ()))
             table = self._target(namespace, schemas, state.tables.get(namespace), who)
             if (other := owners.setdefault(table.id, namespace)) != namespace:
-                raise places.shared(namespace, other, table.place)
+                raise missing_targets.shared(namespace, other, table.place)
             out[namespace] = prepared = self._checked(table, tuple(some), left)
             left -= sum(unit.length for unit in some) if prepared.batches is not None else 0
         return out
@@ -229,7 +229,7 @@ class LakeWriter(Writer):
         """The table of a namespace, with a column for each field of what was staged."""
         table = self._lake.find(namespace)
         if before is not None and (table is None or table.id != before.id):
-            raise places.gone(who, namespace, self._lake.place(namespace), "table")
+            raise missing_targets.gone(who, namespace, self._lake.place(namespace), "table")
         if table is None:
             table = self._lake.create(namespace, schemas[0])
         for schema in schemas:
@@ -290,7 +290,7 @@ class LakeWriter(Writer):
             if table is None or before is None or table.id != before.id:
                 if missed:
                     continue
-                raise places.gone(who, namespace, self._lake.place(namespace), "table")
+                raise missing_targets.gone(who, namespace, self._lake.place(namespace), "table")
             at = table.version
             if self._bring(table, one or Prepared(table, work), state, ledger, who):
                 table.make_durable(at)
@@ -303,7 +303,7 @@ class LakeWriter(Writer):
         app = f"tailrace/{who.pipeline}/{who.writer}/{ledger.id}"
         if not prepared.work.steps:
             return False
-        first, last = state.number * STEPS + 1, state.number * STEPS + prepared.work.steps
+        first, last = state.number * STEPS_PER_BATCH + 1, state.number * STEPS_PER_BATCH + prepared.work.steps
         if table.step(app) >= last:
             return False
         details = {"pipeline": who.pipeline, "writer": who.writer, "epoch": state.epoch, "offsets": state.offsets}

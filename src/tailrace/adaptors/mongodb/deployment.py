@@ -14,7 +14,7 @@ from tailrace.errors import BadSetting, NotInstalled, NotReady
 if TYPE_CHECKING:
     from pymongo import MongoClient
 
-OLDEST = (5, 0)
+MIN_VERSION = (5, 0)
 SELECTION_MS = 10_000
 """How long the driver looks for a primary before it gives up; an election takes a few seconds."""
 SYSTEM = frozenset({"admin", "config", "local"})
@@ -111,7 +111,7 @@ class Deployment:
 
     def check_version(self) -> None:
         """Refuse a server that is too old; this also checks the password."""
-        if self.version < OLDEST:
+        if self.version < MIN_VERSION:
             raise NotReady(
                 f"MongoDB at {self.where} is version {'.'.join(map(str, self.version))}; 5.0 and newer can be used"
             )

@@ -17,8 +17,8 @@ from tailrace.adaptors.opensearch.errors import failed
 from tailrace.adaptors.opensearch.settings import SearchSettings
 from tailrace.errors import BadSetting, NotInstalled, NotReady, NotThere, Unavailable
 
-OLDEST = {"opensearch": (1, 0), "elasticsearch": (7, 10)}
-NAMES_AT_ONCE = 50
+MIN_VERSIONS = {"opensearch": (1, 0), "elasticsearch": (7, 10)}
+MAX_NAMES_PER_REQUEST = 50
 """So many indexes are asked for with one request: their names are in its URL."""
 
 
@@ -120,7 +120,7 @@ class Cluster:
 
     def check_version(self) -> None:
         """Refuse a server that is too old, or is another; this also checks the password."""
-        if self.version < OLDEST[self.distribution]:
+        if self.version < MIN_VERSIONS[self.distribution]:
             shown = ".".join(map(str, self.version))
             raise NotReady(f"{self.distribution} at {self.where} is version {shown}; 1.0 (7.10) and newer can be used")
 
@@ -166,10 +166,10 @@ class Cluster:
     def uuids(self, names: Iterable[str]) -> dict[str, str]:
         """The id of each of these concrete indexes that is there."""
         out, left = {}, sorted(set(names))
-        for at in range(0, len(left), NAMES_AT_ONCE):
+        for at in range(0, len(left), MAX_NAMES_PER_REQUEST):
             found = self.ask(
                 "GET",
-                f"/{','.join(map(path, left[at : at + NAMES_AT_ONCE]))}/_settings/index.uuid",
+                f"/{','.join(map(path, left[at : at + MAX_NAMES_PER_REQUEST]))}/_settings/index.uuid",
                 doing="looking for its indexes",
                 flat_settings="true",
                 ignore_unavailable="true",

@@ -13,7 +13,7 @@ import re
 from tailrace.errors import NotReady
 
 SLOT = "{namespace}"
-LONGEST = 200
+MAX_NAME_BYTES = 200
 """Bytes; OpenSearch has 255 with what the template adds."""
 _OTHER = re.compile(rb"^[._-]|[^a-z0-9._-]")
 _INDEX = re.compile(r"[^\\/*?\"<>|\s,#:A-Z_.+-][^\\/*?\"<>|\s,#:A-Z]*")
@@ -23,7 +23,7 @@ def escaped(namespace: str) -> str:
     """A namespace as (a part of) the name of an index; one that gets too long ends in its hash."""
     raw = namespace.encode(errors="surrogateescape")
     text = _OTHER.sub(lambda match: f"~{match[0][0]:02x}".encode(), raw).decode() or "~"
-    if len(text) <= LONGEST:
+    if len(text) <= MAX_NAME_BYTES:
         return text
     return f"{text[:140]}~h{hashlib.sha256(raw).hexdigest()[:40]}"
 

@@ -16,9 +16,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-KEPT = 2
+MAX_IDLE_PER_KIND = 2
 """So many of each kind at once: where a task reads from, and where it writes to."""
-AGE = 60.0
+MAX_AGE_SECONDS = 60.0
 """Seconds after which one is opened again."""
 
 
@@ -72,7 +72,7 @@ def _taken(info: str, *, arrow: bool) -> IdleConnection | None:
             return None
         _kept.remove(mine)
     answers = _answers if arrow else _answers_sql
-    if time.monotonic() - mine.opened < AGE and answers(mine.connection):
+    if time.monotonic() - mine.opened < MAX_AGE_SECONDS and answers(mine.connection):
         return mine
     mine.connection.close()
     return None
@@ -104,7 +104,7 @@ def _answers_sql(connection: Any) -> bool:
 def _keep(one: IdleConnection) -> None:
     with _lock:
         _kept.append(one)
-        old = [other for other in _kept if other.arrow == one.arrow][:-KEPT]
+        old = [other for other in _kept if other.arrow == one.arrow][:-MAX_IDLE_PER_KIND]
         _kept[:] = [other for other in _kept if other not in old]
     _close(old)
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from psycopg import Connection
     from psycopg.pq.abc import PGconn
 
-OLDEST = 15
+MIN_MAJOR_VERSION = 15
 """The oldest major version that is supported."""
 
 SESSION = {
@@ -158,6 +158,8 @@ def _driver() -> Any:
 def check_version(connection: Connection[Any], where: str) -> int:
     """The server's major version, if it is one we know."""
     version = connection.info.server_version // 10000
-    if version < OLDEST:
-        raise NotReady(f"PostgreSQL at {where} is version {version}; {OLDEST} is the oldest that can be used")
+    if version < MIN_MAJOR_VERSION:
+        raise NotReady(
+            f"PostgreSQL at {where} is version {version}; {MIN_MAJOR_VERSION} is the oldest that can be used"
+        )
     return version

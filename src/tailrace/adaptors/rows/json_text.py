@@ -6,6 +6,7 @@ JSON does not have "NaN", "Infinity" and "-Infinity"; an unset field is left out
 
 from __future__ import annotations
 
+import datetime as dt
 import math
 from collections.abc import Iterator, Sequence
 from decimal import Decimal
@@ -34,6 +35,11 @@ def interval_text(value: Any) -> str:
     """An interval as ISO 8601 writes it."""
     seconds = Decimal(value.nanoseconds).scaleb(-9).normalize()
     return f"P{value.months}M{value.days}DT{seconds:f}S"
+
+
+def duration_text(value: dt.timedelta) -> str:
+    """A duration as ISO 8601 has it, in seconds."""
+    return f"PT{Decimal(value // dt.timedelta(microseconds=1)).scaleb(-6).normalize():f}S"
 
 
 def finite(value: Any) -> Any:

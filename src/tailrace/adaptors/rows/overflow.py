@@ -11,14 +11,14 @@ import pyarrow as pa
 
 from tailrace.errors import Unavailable
 
-MEMORY = 64 * 1024 * 1024
+MAX_BYTES_IN_MEMORY = 64 * 1024 * 1024
 
 
 class Overflow:
     """A list of batches.  What is beyond `memory` bytes is in a file; once the list is taken, each is read when it is
     asked for.  (The file is not mapped: a bad sector would end the process.)"""
 
-    def __init__(self, memory: int = MEMORY) -> None:
+    def __init__(self, memory: int = MAX_BYTES_IN_MEMORY) -> None:
         self._memory = memory
         self._held: list[pa.RecordBatch | tuple[int, int]] = []
         self._size = 0

@@ -32,7 +32,7 @@ from tailrace.adaptors.rows.unset import bitmap, is_unset, unset_of, whole_of
 from tailrace.log.record import Mode, Op, attributes
 
 STAMP = pa.timestamp("ms", "UTC")
-DEEPEST = 32
+MAX_NESTING = 32
 """Types in each other that are kept as such; Arrow writes 64, and a row lies some deep itself."""
 _json = msgspec.json.Encoder(enc_hook=str, decimal_format="string").encode
 
@@ -218,7 +218,7 @@ def _array(name: str, values: list[Any], was: pa.Field[Any] | None) -> tuple[pa.
     array = None
     with suppress(pa.ArrowInvalid, pa.ArrowTypeError, OverflowError):
         array = pa.array(values)
-    if array is None or nesting(array.type) > DEEPEST:
+    if array is None or nesting(array.type) > MAX_NESTING:
         array = pa.array([None if v is None else _json(v).decode() for v in values], pa.json_())
     return array, pa.field(name, array.type)
 

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Sequence
 from typing import Any
 
-from tailrace.adaptors.sinks import places
+from tailrace.adaptors.sinks import missing_targets
 from tailrace.adaptors.sql import names
 from tailrace.adaptors.sql.columns import StagedColumn
 from tailrace.adaptors.sql.connection import SqlConnection
@@ -73,7 +73,7 @@ class Tables:
         first = self._dialect.create_schema(schema)
         if not self._settings.create:
             told = [first, sql] if schema != self._dialect.default_schema else [sql]
-            raise places.not_made(rows.namespace, "table", " ".join(f"{order};" for order in told if order))
+            raise missing_targets.not_made(rows.namespace, "table", " ".join(f"{order};" for order in told if order))
         for order in filter(None, (first, sql)):
             connection.execute(order)
 
@@ -87,7 +87,7 @@ class Tables:
             parts += self._dialect.replaced_key(connection, target, rows.keys, filled)
         sql = f"ALTER TABLE {target.sql} {', '.join(parts)}"
         if not self._settings.alter:
-            raise places.lacks_fields(target.sql, "table", [column.name for column in missing], f"{sql};")
+            raise missing_targets.lacks_fields(target.sql, "table", [column.name for column in missing], f"{sql};")
         connection.execute(sql)
 
     def _widened(self, connection: SqlConnection, target: Target, rows: StagedRows) -> bool:

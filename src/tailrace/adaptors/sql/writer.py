@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 import pyarrow as pa
 
 from tailrace.adaptors.contract import TRUNCATE, Command, Guarantee, Staged, Who, Writer
-from tailrace.adaptors.sinks import places
+from tailrace.adaptors.sinks import missing_targets
 from tailrace.adaptors.sql import refused_row, staging
 from tailrace.adaptors.sql.connection import SqlConnection, SqlDatabase
 from tailrace.adaptors.sql.ddl import Tables, table_of
@@ -150,7 +150,7 @@ class SqlWriter(Writer):
                 filled = _is_filled(rows, before is not None and before.filled)
                 now[rows.namespace] = made = WrittenTable(to.schema, to.name, filled)
                 if (other := taken.setdefault(made.place, rows.namespace)) != rows.namespace:
-                    raise places.shared(rows.namespace, other, to.sql)
+                    raise missing_targets.shared(rows.namespace, other, to.sql)
                 if rows.rows:
                     with self.database.guarded(f"writing {rows.namespace}", rows.namespace):
                         self._one(connection, Merge(self.dialect, rows, to, self._sink.state))
@@ -183,7 +183,7 @@ class SqlWriter(Writer):
         file = self.dialect.find(connection, *table_of(self.dialect, self._sink, rows.namespace))
         changed = file is None or file != self._files.get(rows.namespace)
         if who is not None and before is not None and changed and self._list.lost(connection, [before]):
-            raise places.gone(who, rows.namespace, self.dialect.quote(*before.place), "table")
+            raise missing_targets.gone(who, rows.namespace, self.dialect.quote(*before.place), "table")
         made = self._tables.prepare(connection, rows)
         self._files[rows.namespace] = made.file
         for column, warning in self._tables.narrower(made, rows).items():

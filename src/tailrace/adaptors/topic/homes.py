@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from tailrace.adaptors.contract import End
-from tailrace.coordination import shared
+from tailrace.coordination import reach_marks
 from tailrace.errors import HomeError
 from tailrace.home import Home, folder_of, is_there
 from tailrace.home.open_homes import open_once
@@ -32,8 +32,8 @@ class HomeEnd(End):
 
     def leave_mark(self, who: str, mark: str) -> None:
         """Write a mark in the home, for processes elsewhere to find."""
-        self._home.store.run(shared.leave(who, mark))
+        self._home.store.run(reach_marks.leave(who, mark))
 
     def sees_mark(self, who: str, mark: str) -> bool:
         """Whether the mark is seen from here; a folder that is no home is not made one."""
-        return is_there(self._url) and self._home.store.run(shared.sees(who, mark))
+        return is_there(self._url) and self._home.store.run(reach_marks.sees(who, mark))

@@ -22,7 +22,7 @@ from tailrace.storage.tables import Absent, Item, Key, Put
 
 RESERVED = ("log", "dead", "actions")
 """What follows the name of a pipeline and '-' in the names of the topics that it keeps for itself."""
-LONGEST = 200
+MAX_NAME_BYTES = 200
 _DOT = re.compile(rf"\.(?=[A-Za-z0-9_])(?!(?:{'|'.join(RESERVED)})\Z)")
 
 
@@ -33,7 +33,7 @@ def topic_name(namespace: str) -> str:
     a last part that names a pipeline's own topic).  A name that gets too long ends in its hash."""
     parts = _DOT.split(namespace)
     text = "-".join(_escaped(part) for part in parts) or "-"
-    if len(text) <= LONGEST:
+    if len(text) <= MAX_NAME_BYTES:
         return text
     return f"{text[:150]}--H{hashlib.sha256(namespace.encode(errors='surrogateescape')).hexdigest()[:40]}"
 
@@ -47,7 +47,7 @@ def _escaped(part: str) -> str:
 
 def former_name(namespace: str) -> str:
     """The topic of a namespace as earlier versions called it."""
-    return re.sub(r"[^A-Za-z0-9_-]+", "-", namespace)[:LONGEST] or "-"
+    return re.sub(r"[^A-Za-z0-9_-]+", "-", namespace)[:MAX_NAME_BYTES] or "-"
 
 
 def is_internal(home: Home, name: str) -> bool:

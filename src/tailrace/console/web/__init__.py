@@ -5,5 +5,5 @@
 `pulse` looks at the whole home for all open pages at once.  `pages` has the pages themselves, one file for each noun.
 
 Used from outside: site.
-Read in this order: site, page, visit, pulse, templates, formats, payload, tables, charts.
+Read in this order: site, page, visit, snapshots, templates, formats, payload, tables, charts.
 """

@@ -20,14 +20,14 @@ from starlette.types import Receive, Scope, Send
 
 from tailrace.console import problems
 from tailrace.console.limits import body_of
+from tailrace.console.open_home import OpenHome
 from tailrace.console.operation import EVENTS
 from tailrace.console.problems import Refused
-from tailrace.console.served import Served
 from tailrace.console.streaming import BEAT_SECONDS, Batch, Item, streamed
 from tailrace.console.web import templates
 from tailrace.console.web.page import Ask, Live, Page, Shown, Went
 from tailrace.console.web.pages.table import PAGES
-from tailrace.console.web.pulse import LONG, Pulse
+from tailrace.console.web.snapshots import LONG, Snapshots
 from tailrace.console.web.visit import Notices, Visit
 from tailrace.errors import BadName, TailraceError
 
@@ -43,9 +43,9 @@ _log = logging.getLogger("tailrace.console")
 class Site(BaseRoute):
     """Every path that nothing else has."""
 
-    def __init__(self, served: Served) -> None:
+    def __init__(self, served: OpenHome) -> None:
         self._served = served
-        self._pulse, self._notices = Pulse(2 * served.limits.poll_seconds), Notices()
+        self._pulse, self._notices = Snapshots(2 * served.limits.poll_seconds), Notices()
 
     def matches(self, scope: Scope) -> tuple[Match, Scope]:
         """Every request."""
@@ -104,7 +104,7 @@ class Site(BaseRoute):
         return HTMLResponse(templates.page(None, shown), problem.status, headers)
 
 
-def routes(served: Served) -> list[BaseRoute]:
+def routes(served: OpenHome) -> list[BaseRoute]:
     """The pages of one home."""
     return [Site(served)]
 
@@ -138,7 +138,7 @@ def _static(segments: list[str]) -> Response:
     return FileResponse(known[segments[1]], headers={"Cache-Control": "no-cache"})
 
 
-def _enter(served: Served, token: str) -> Response:
+def _enter(served: OpenHome, token: str) -> Response:
     if served.gate.tokens.find(token) is None:
         raise Refused(401, "No token", "This token is not known here; was the server started again?")
     response = RedirectResponse("/", 303)
@@ -146,7 +146,7 @@ def _enter(served: Served, token: str) -> Response:
     return response
 
 
-async def _form(request: Request, served: Served) -> dict[str, str]:
+async def _form(request: Request, served: OpenHome) -> dict[str, str]:
     media = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if media != "application/x-www-form-urlencoded":
         raise Refused(415, "Wrong media type", "a form is application/x-www-form-urlencoded")

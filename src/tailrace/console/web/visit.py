@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from urllib.parse import quote, urlencode
 
 from tailrace.console.operation import Call
-from tailrace.console.web.pulse import Pulse
+from tailrace.console.web.snapshots import Snapshots
 from tailrace.errors import BadInput
 
 MOST_NOTICES = 1000
@@ -44,7 +44,7 @@ class Notices:
 class Visit(Call):
     """One request, once it is admitted."""
 
-    pulse: Pulse = field(kw_only=True)
+    pulse: Snapshots = field(kw_only=True)
     query: Mapping[str, str] = field(kw_only=True, default_factory=dict)
     form: Mapping[str, str] = field(kw_only=True, default_factory=dict)
     """The fields of a form that was sent; empty where a page is only looked at."""

@@ -20,7 +20,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from tailrace.coordination import guard
-from tailrace.coordination.lease import NOBODY, TTL, Beats
+from tailrace.coordination.lease import NOBODY, TTL_SECONDS, Beats
 from tailrace.errors import BadInput, BadSetting, Conflict, UnknownGroup
 from tailrace.log import catalog
 from tailrace.log.catalog import MAX_PARTITIONS, bucket_key, ids, listing
@@ -259,7 +259,7 @@ def groups_of(topic_id: str) -> Steps[list[str]]:
 
 
 # --- what operators do ------------------------------------------------------------------------------------------------
-def active(group: Group, ttl: float = TTL) -> Steps[list[str]]:
+def active(group: Group, ttl: float = TTL_SECONDS) -> Steps[list[str]]:
     """The names of members that are alive.  Waits up to `ttl` for their beats to move, since the clocks of other hosts
     cannot be trusted."""
     beats, first = Beats(ttl), None
@@ -283,7 +283,7 @@ def refuse_active(group: Group, ttl: float) -> Steps[None]:
         raise Conflict(f"group {group.name!r} has active members: {', '.join(names)}; stop them, or force it")
 
 
-def reset(group: Group, position: Position, *, force: bool = False, ttl: float = TTL) -> Steps[dict[int, int]]:
+def reset(group: Group, position: Position, *, force: bool = False, ttl: float = TTL_SECONDS) -> Steps[dict[int, int]]:
     """Move a whole group, back or forward; returns its new positions.  Epochs rise: with `force`, a member that reads
     for the group is fenced, and starts again from the new positions."""
     yield from check_there(group)
@@ -314,7 +314,7 @@ def _reset(group: Group, partition: int, offset: int, mark: str) -> Callable[[It
     return plan
 
 
-def delete(group: Group, *, force: bool = False, ttl: float = TTL) -> Steps[None]:
+def delete(group: Group, *, force: bool = False, ttl: float = TTL_SECONDS) -> Steps[None]:
     """Remove a group and its positions; it is gone at once.  The call can be interrupted anywhere and repeated."""
     yield from refuse_queue(group, "cannot be deleted")
     if not (yield from shards(group)):

@@ -33,7 +33,7 @@ class PartitionMember(member.Member[int]):
         number: int,
         *,
         name: str | None = None,
-        ttl: float = lease.TTL,
+        ttl: float = lease.TTL_SECONDS,
         wall: Callable[[], float] = time.time,
     ) -> None:
         super().__init__(group, number, name=name, ttl=ttl, wall=wall)

@@ -52,7 +52,7 @@ class ConsumerSettings:
     """The least number of seconds between two such commits."""
     max_seconds: float | None = None
     """How long a loop goes on; None: for ever."""
-    ttl: float = lease.TTL
+    ttl: float = lease.TTL_SECONDS
     """Seconds of silence after which this member considers another one dead."""
     prefetch: int = 16 * 1024 * 1024
     """Bytes fetched ahead."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from tailrace.coordination import guard
-from tailrace.coordination.lease import NOBODY, TTL
+from tailrace.coordination.lease import NOBODY, TTL_SECONDS
 from tailrace.errors import BadInput, Conflict, OutOfRange, UnknownGroup, UnknownPartition
 from tailrace.log.groups.group import Group, active, all_shards, check_there, make, refuse_queue, shards
 from tailrace.storage.calls import Steps
@@ -25,7 +25,7 @@ def positions(group: Group) -> Steps[dict[int, int]]:
     return {q: int(item["position"]) for q, item in held.items()}
 
 
-def store(group: Group, wanted: Mapping[int, int], *, ttl: float = TTL) -> Steps[dict[int, int]]:
+def store(group: Group, wanted: Mapping[int, int], *, ttl: float = TTL_SECONDS) -> Steps[dict[int, int]]:
     """Store the positions of some partitions; returns those of all.  Repeating a call changes nothing."""
     yield from refuse_queue(group, "its positions cannot be stored")
     yield from check_there(group)

@@ -11,14 +11,14 @@ import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from tailrace.coordination.lease import TTL, Lease, lease_key
+from tailrace.coordination.lease import TTL_SECONDS, Lease, lease_key
 from tailrace.errors import Busy, Closed, Fenced, TailraceError, UnknownTopic
 from tailrace.log import catalog
 from tailrace.log.catalog import Described
 from tailrace.log.groups import group as groups
 from tailrace.log.topic_log import TopicLog
 from tailrace.log.upkeep import retention_clock
-from tailrace.log.upkeep.holds import held
+from tailrace.log.upkeep.retention_holds import held
 from tailrace.log.upkeep.topic_upkeep import UpkeepResult, tend
 from tailrace.storage.calls import Store
 
@@ -51,7 +51,7 @@ class HomeUpkeep:
         """Whether this is a forked child's copy."""
         return self._store.forked
 
-    def run(self, topics: Iterable[str] = (), *, wait: float = 1.5 * TTL) -> list[UpkeepResult]:
+    def run(self, topics: Iterable[str] = (), *, wait: float = 1.5 * TTL_SECONDS) -> list[UpkeepResult]:
         """Upkeep of these topics, or of all; `Busy` if another process is still running it after `wait` seconds.  An
         error with one topic is noted, and upkeep goes on with the next."""
         with Lease(self._store, LEASE, wall=self._wall) as lease:

@@ -69,7 +69,7 @@ class Verdict(Protocol[R_co]):
 
 
 def attempt_until_decided(
-    placed: list[Placed], verdict: Verdict[R], others: FurtherWrites | None, patience: float = guard.PATIENCE
+    placed: list[Placed], verdict: Verdict[R], others: FurtherWrites | None, patience: float
 ) -> Steps[R]:
     """Send attempts to append chunks, perhaps none, until the verdict knows the result."""
     began = None

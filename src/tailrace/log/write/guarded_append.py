@@ -68,7 +68,11 @@ def commit_guarded(
     read).
 
     With `others` there may be no chunk to append."""
-    return (yield from attempt_until_decided(list(placed), ByGuard(decider, "" if placed else heads.new_id()), others))
+    return (
+        yield from attempt_until_decided(
+            list(placed), ByGuard(decider, "" if placed else heads.new_id()), others, guard.PATIENCE
+        )
+    )
 
 
 class ByGuard:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:  # what delivers needs Spark, what is only written does not
 
 Fill: TypeAlias = Literal["log", "copy"]
 Redeliver: TypeAlias = Literal["halves", "singly"]
-AHEAD = "--ahead"
+READ_AHEAD_SUFFIX = "--ahead"
 """What the name of a pipeline's log of changes ends in that are read ahead of a copy: see ingest.read_ahead."""
 CompactBy: TypeAlias = Literal["document", "namespace"]
 
@@ -99,8 +99,10 @@ class Definition:
     def check(self) -> None:
         """Refuse what cannot run, before anything is touched."""
         check_name("pipeline", self.name)
-        if self.name.endswith(AHEAD):
-            raise BadSetting(f"the pipeline {self.name!r} needs another name: one that does not end in {AHEAD}")
+        if self.name.endswith(READ_AHEAD_SUFFIX):
+            raise BadSetting(
+                f"the pipeline {self.name!r} needs another name: one that does not end in {READ_AHEAD_SUFFIX}"
+            )
         check_regex(f"the source of {self.name!r}", self.source.namespace)
         if not self.sinks:
             raise BadSetting(f"the pipeline {self.name!r} has no sink; end a branch with .save(…)")

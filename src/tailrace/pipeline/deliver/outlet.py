@@ -41,7 +41,7 @@ from tailrace.pipeline.runtime.trouble import Stuck, Trouble, trouble_of
 
 LOOK_SECONDS = 0.25
 """After so long the outlet looks again at what it holds back."""
-PAUSE = 1.0
+RETRY_PAUSE_SECONDS = 1.0
 """Seconds before something that is away is asked again."""
 
 
@@ -148,7 +148,7 @@ class Outlet:
             self._try(self._once)
         if self._pacing.held and self.problem is None:
             self._try(self._let_go)
-        while not self._stop.wait(PAUSE):
+        while not self._stop.wait(RETRY_PAUSE_SECONDS):
             self._display.fall_behind(self.marks)
 
     def _try(self, work: Callable[[], None]) -> None:
@@ -371,7 +371,7 @@ class Outlet:
         """Something cannot be reached: nothing is lost by waiting."""
         self._display.waiting(trouble.error)
         self._display.fall_behind(self.marks)
-        self._stop.wait(PAUSE)
+        self._stop.wait(RETRY_PAUSE_SECONDS)
 
     def _commands(self) -> None:
         """Carry out the command that every partition stands before."""

@@ -33,7 +33,7 @@ from tailrace.home import Home
 from tailrace.log.read.gaps import thinned
 from tailrace.log.record import Op
 from tailrace.log.topic import Topic
-from tailrace.log.upkeep.holds import hold
+from tailrace.log.upkeep.retention_holds import hold
 from tailrace.log.write.guarded_append import commit_guarded, read_guard
 from tailrace.log.write.placement import Placed
 from tailrace.log.write.source_append import SourceGuard, log_name, reader_key, take_in

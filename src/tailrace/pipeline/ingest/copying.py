@@ -31,7 +31,7 @@ from tailrace.pipeline.runtime.trouble import Trouble, trouble_of
 
 CUT_AT_ONCE = 200
 """So many namespaces are cut into pieces before the first of them are copied."""
-PAUSE = 1.0
+RETRY_PAUSE_SECONDS = 1.0
 """Seconds before something that is away is asked again."""
 
 
@@ -191,7 +191,7 @@ class Copying:
             if found.cause != "away":
                 raise TailraceError(f"copying {found.namespace or unit.pieces[0].namespace}: {found.error}")
             self._status.error = found.error
-            self._stop.wait(PAUSE)
+            self._stop.wait(RETRY_PAUSE_SECONDS)
         raise Closed("the copy was stopped; the next run goes on with it")
 
     def _job(self, unit: CopyUnit) -> CopiedUnit | Trouble:

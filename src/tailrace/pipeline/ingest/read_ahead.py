@@ -23,7 +23,7 @@ from tailrace.adaptors.rows.rows import namespace_of
 from tailrace.coordination.failure import cause_of
 from tailrace.errors import Fenced, UnknownTopic
 from tailrace.log.write.source_append import log_name
-from tailrace.pipeline.define.definition import AHEAD
+from tailrace.pipeline.define.definition import READ_AHEAD_SUFFIX
 from tailrace.pipeline.ingest.commit_log import CommitLog
 from tailrace.pipeline.ingest.reader_state import Changed
 from tailrace.pipeline.runtime.status import Status
@@ -31,7 +31,7 @@ from tailrace.pipeline.runtime.status import Status
 _log = logging.getLogger("tailrace")
 MAX_TAKEN_OVER_BYTES = 32 * 1024 * 1024
 """About so much is appended to the commit log at a time."""
-PAUSE = 1.0
+RETRY_PAUSE_SECONDS = 1.0
 """Seconds before a source that is away is asked again."""
 
 
@@ -42,7 +42,7 @@ class ReadAhead:
         self, log: CommitLog, make: Callable[[], Reader], status: Status, watch: Callable[[Reader], object]
     ) -> None:
         self._log, self._make, self._status, self._watch = log, make, status, watch
-        self._name = f"{log.pipeline}{AHEAD}"
+        self._name = f"{log.pipeline}{READ_AHEAD_SUFFIX}"
         self._over = Event()
         self._failure: Exception | None = None
 
@@ -84,7 +84,7 @@ class ReadAhead:
                     _log.warning("changes cannot be read while the copy goes on: %s", error)
                     self._failure = error
                     return
-                self._over.wait(PAUSE)
+                self._over.wait(RETRY_PAUSE_SECONDS)
                 with suppress(Exception):
                     kept.refresh()
 

@@ -27,10 +27,10 @@ from tailrace.pipeline.deliver.claim import begun
 from tailrace.pipeline.deliver.dead_letters import dead_letters, dead_messages, settle
 from tailrace.pipeline.deliver.delivery import Branch, Outcome
 from tailrace.pipeline.deliver.offsets import Mark, stored
-from tailrace.pipeline.deliver.trouble import trouble_of
 from tailrace.pipeline.operate.ledger import note
 from tailrace.pipeline.operate.operator import Logged, messages
 from tailrace.pipeline.operate.step import Stepped, alone, branch_of, told
+from tailrace.pipeline.runtime.trouble import trouble_of
 
 _Subject = tuple[str, str | None, int]
 """A namespace, an id (None: all of them, which a command is about), and a partition."""

@@ -35,7 +35,7 @@ from tailrace.storage.tables import Absent, Action, Item, Key, Put, Set, Update
 
 SILENT = 15.0
 """Seconds after its last report that a run on another machine is shown as ended: a run reports every two."""
-MOST_SOURCES = 1000
+MAX_SOURCES_IN_STATUS = 1000
 """So many namespaces fit into the item of a status, however long their names are."""
 REFUSED_WITHIN = 100
 """So many records after an action it is looked for whether it was refused; that follows within seconds."""
@@ -108,9 +108,13 @@ def _keep(key: Key, values: dict[str, Any]) -> Steps[None]:
 def report(home: Home, name: str, status: dict[str, Any]) -> None:
     """Show a run's status to other processes; of very many namespaces some, those first that are being copied."""
     sources = status.get("sources", {})
-    if len(sources) > MOST_SOURCES:
-        first = sorted(sources, key=lambda name: sources[name]["phase"] != "copy")[:MOST_SOURCES]
-        status = {**status, "sources": {name: sources[name] for name in first}, "left_out": len(sources) - MOST_SOURCES}
+    if len(sources) > MAX_SOURCES_IN_STATUS:
+        first = sorted(sources, key=lambda name: sources[name]["phase"] != "copy")[:MAX_SOURCES_IN_STATUS]
+        status = {
+            **status,
+            "sources": {name: sources[name] for name in first},
+            "left_out": len(sources) - MAX_SOURCES_IN_STATUS,
+        }
     home.store.run(_keep(Key(f"$Status-{name}"), {"status": _json(status).decode(), "at": int(time.time() * 1000)}))
 
 

@@ -28,9 +28,8 @@ from tailrace.pipeline.deliver.redelivery import deliver_singly
 from tailrace.pipeline.operate.ledger import note
 from tailrace.pipeline.operate.operator import Logged, messages
 from tailrace.pipeline.runtime.open_topics import open_home
-from tailrace.pipeline.runtime.trouble import trouble_of
 
-WAIT = 15.0
+MAX_WAIT_FOR_RUN_SECONDS = 15.0
 """Seconds to wait for a run that may be dead."""
 
 
@@ -49,7 +48,7 @@ def alone(definition: Definition) -> Iterator[Home]:
     """The pipeline's home, while no run is at work."""
     home = open_home(definition.home)
     with Lease(home.store, f"pipeline-{definition.name}") as lease:
-        if not lease.acquire(WAIT):
+        if not lease.acquire(MAX_WAIT_FOR_RUN_SECONDS):
             raise HomeError(
                 f"the pipeline {definition.name!r} is running; stop it before messages are delivered by hand"
             )

@@ -18,7 +18,7 @@ from functools import partial
 from tailrace.adaptors.contract import Changes, Reader
 from tailrace.adaptors.registry import make_reader
 from tailrace.coordination.failure import cause_of
-from tailrace.coordination.lease import TTL, Lease
+from tailrace.coordination.lease import TTL_SECONDS, Lease
 from tailrace.coordination.process import is_alive
 from tailrace.errors import BadSetting, Broken, HomeError, StorageError, TailraceError
 from tailrace.home import Home
@@ -40,11 +40,11 @@ from tailrace.pipeline.runtime.reach import leave_marks
 from tailrace.pipeline.runtime.status import SourceStatus, Status
 
 _log = logging.getLogger("tailrace")
-LEASE_WAIT = 1.5 * TTL
+LEASE_WAIT = 1.5 * TTL_SECONDS
 WAITING = "waiting for the last run to end"
 UPKEEP_RATE = 32 * 1024 * 1024
 """Bytes a second that upkeep writes in the background of a run."""
-PAUSE = 1.0
+RETRY_PAUSE_SECONDS = 1.0
 """Seconds before something that is away is asked again."""
 
 
@@ -218,7 +218,7 @@ class Runner:
                 if not told:
                     self._tell(f"waiting for the source: {error}")
                 told, self.status.state, self.status.error = True, "waiting", str(error)
-                self._stop.wait(PAUSE)
+                self._stop.wait(RETRY_PAUSE_SECONDS)
         self.status.state, self.status.error = "starting", ""
 
     def _check_alone(self, reader: Reader, home: Home) -> None:
@@ -343,7 +343,7 @@ class Runner:
         self.status.error = str(error)
         with suppress(Exception):
             self._close_source()
-        self._stop.wait(PAUSE)
+        self._stop.wait(RETRY_PAUSE_SECONDS)
         try:
             log.refresh()
             self._reader().begun(log.position)

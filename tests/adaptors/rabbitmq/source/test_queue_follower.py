@@ -9,7 +9,7 @@ import pytest
 
 from tailrace.adaptors.rabbitmq.source import queue_follower
 from tailrace.adaptors.rabbitmq.source.delivery import milliseconds
-from tailrace.adaptors.rabbitmq.source.recent import BUCKET, Recent, mark_of
+from tailrace.adaptors.rabbitmq.source.seen_ids import BUCKET, SeenIds, mark_of
 from tailrace.errors import BadInput
 from tailrace.log.record import Op
 from tests.adaptors.rabbitmq.drive import Drive
@@ -92,13 +92,13 @@ def test_times_in_seconds_in_milliseconds_and_beyond_every_calendar() -> None:
 
 
 def test_the_position_is_bounded() -> None:
-    recent = Recent(None, 3 * BUCKET)
+    recent = SeenIds(None, 3 * BUCKET)
     marks = [mark_of(f"id {n}", b"body") for n in range(20 * BUCKET)]
     for mark in marks:
         recent.take(mark)
     stored = recent.stored()
     assert (stored["n"], len(stored["recent"])) == (20 * BUCKET, 4)
-    again = Recent(stored, 3 * BUCKET)
+    again = SeenIds(stored, 3 * BUCKET)
     assert all(again.has(mark) for mark in marks[-3 * BUCKET :])
     assert not again.has(marks[0])
 

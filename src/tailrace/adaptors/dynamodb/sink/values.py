@@ -19,11 +19,11 @@ from typing import Any
 import pyarrow as pa
 
 from tailrace.adaptors.dynamodb.item_json import from_plain_text, from_text, number_text
-from tailrace.adaptors.rows.json_text import interval_text, plain
+from tailrace.adaptors.rows.json_text import duration_text, interval_text, plain
+from tailrace.adaptors.sinks.nested_values import convert_nested
 from tailrace.storage.keys import KeyKind
 
 DOCUMENT = b"document"
-_MICROSECOND = dt.timedelta(microseconds=1)
 
 
 def mark_of(field: pa.Field[Any]) -> bytes:
@@ -69,16 +69,7 @@ def value_of(value: Any) -> Any:
         return value
     if isinstance(value, int | Decimal | float):
         return _number(repr(value) if isinstance(value, float) else value)
-    if isinstance(value, list):
-        return [value_of(inner) for inner in value]
-    if isinstance(value, tuple):  # an entry of a map
-        return [value_of(inner) for inner in value]
-    if isinstance(value, dict):
-        return {name: value_of(inner) for name, inner in value.items()}
-    convert = _CONVERTED.get(type(value))
-    if convert is None:
-        raise ValueError(f"DynamoDB has nothing for a {type(value).__name__}")
-    return convert(value)
+    return convert_nested(value, value_of, _CONVERTED, "DynamoDB")
 
 
 def _number(value: str | int | Decimal) -> Decimal:
@@ -93,15 +84,11 @@ def _checked(value: Any) -> Any:
     return value_of(value)
 
 
-def _duration(value: dt.timedelta) -> str:
-    return f"PT{Decimal(value // _MICROSECOND).scaleb(-6).normalize():f}S"
-
-
 _CONVERTED: dict[type, Callable[[Any], Any]] = {
     dt.date: plain,
     dt.datetime: plain,
     dt.time: plain,
-    dt.timedelta: _duration,
+    dt.timedelta: duration_text,
     pa.MonthDayNano: interval_text,
     uuid.UUID: str,
 }

@@ -21,9 +21,9 @@ from tailrace.adaptors.dynamodb.service import DynamoService
 from tailrace.adaptors.dynamodb.settings import DynamoSink
 from tailrace.adaptors.dynamodb.sink import operations
 from tailrace.adaptors.dynamodb.sink.apply import MAX_CHUNK_OPERATIONS, Applier, Target, Work, chunks
-from tailrace.adaptors.dynamodb.sink.places import Tables
 from tailrace.adaptors.dynamodb.sink.stage import UNIT_BYTES, Unit, stage
 from tailrace.adaptors.dynamodb.sink.state import SinkState, Turn, WrittenTable, open_state
+from tailrace.adaptors.dynamodb.sink.target_tables import TargetTables
 from tailrace.adaptors.sinks.fencing import Fence
 from tailrace.errors import BadInput, Conflict, NotThere, StorageError
 
@@ -52,8 +52,8 @@ class DynamoWriter(Writer):
         return DynamoService(*self._settings.place)
 
     @cached_property
-    def _tables(self) -> Tables:
-        return Tables(self._service, self._settings)
+    def _tables(self) -> TargetTables:
+        return TargetTables(self._service, self._settings)
 
     @cached_property
     def _applier(self) -> Applier:

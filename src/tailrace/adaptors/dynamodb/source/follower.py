@@ -34,7 +34,7 @@ ROUND_SECONDS, QUIET_SECONDS = 0.2, 0.5
 """From one round of all shards to the next: DynamoDB lets each be asked five times a second."""
 QUIET_ROUNDS = 3
 """So many rounds without a change mean that all there was is given: DynamoDB answers some with nothing in between."""
-FULL = 1000
+FULL_ROUND_CHANGES = 1000
 """A round that has brought so many changes of a table is followed by the next one at once."""
 TABLES_AT_ONCE = 8
 UNCOPIED = "uncopied"
@@ -118,7 +118,7 @@ class Follower:
             else:
                 yield from self._reconcile(name, self._described(name))
         pause = ROUND_SECONDS if self._quiet < QUIET_ROUNDS else QUIET_SECONDS
-        if most < FULL:
+        if most < FULL_ROUND_CHANGES:
             time.sleep(max(0.0, pause - (time.monotonic() - began)))
 
     def _taken(self, table: str) -> tuple[str, list[Change] | None]:

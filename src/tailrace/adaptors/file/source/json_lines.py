@@ -14,7 +14,7 @@ import pyarrow.json as pa_json
 from tailrace.adaptors.file.settings import FileSource
 from tailrace.adaptors.file.source.lines import line_number
 from tailrace.adaptors.rows.message import Message
-from tailrace.adaptors.rows.rows import DEEPEST, make_rows, nesting, rows_of
+from tailrace.adaptors.rows.rows import MAX_NESTING, make_rows, nesting, rows_of
 from tailrace.errors import BadInput, OutOfMemory
 from tailrace.log.record import Mode, Op
 
@@ -67,7 +67,7 @@ def alike_columns(data: bytes, keys: Sequence[str]) -> pa.RecordBatch | None:
         return None
     is_alike = (
         schema.names
-        and not any(nesting(kind) > DEEPEST for kind in schema.types)
+        and not any(nesting(kind) > MAX_NESTING for kind in schema.types)
         and not any(column.null_count for column in table.columns)
     )
     if not is_alike or table.num_rows != data.count(b"\n") or not set(keys) <= set(schema.names):

@@ -28,12 +28,12 @@ from tailrace.adaptors.http.settings import HttpSink
 from tailrace.adaptors.http.signature import keys_of, signed
 from tailrace.errors import BadSetting, NotReady, Rejected, StorageError, Throttled, TimedOut, Unavailable
 
-AGAIN = frozenset({408, 425, 429})
-FIRST_PAUSE, LONGEST_PAUSE = 0.2, 15.0
-MOST_SAID = 64 * 1024
+RETRIED_STATUSES = frozenset({408, 425, 429})
+FIRST_PAUSE_SECONDS, MAX_PAUSE_SECONDS = 0.2, 15.0
+MAX_ANSWER_BYTES = 64 * 1024
 """So many bytes of an answer are read; a longer one ends the connection."""
 SLOT = "{namespace}"
-SHORTEST_SECRET = 6
+MIN_SECRET_CHARACTERS = 6
 """Characters; what is shorter is in every text."""
 
 
@@ -87,7 +87,7 @@ class Endpoint:
     # -- posting
     def post(self, namespace: str, id: str, key: str, body: bytes, stopped: Callable[[], bool]) -> None:
         """Until it is taken; `id` is the message that is to blame if it is refused, "" if there are several."""
-        deadline, pause = time.monotonic() + self._settings.patience, FIRST_PAUSE
+        deadline, pause = time.monotonic() + self._settings.patience, FIRST_PAUSE_SECONDS
         while True:
             try:
                 self._once(namespace, id, key, body)
@@ -97,7 +97,7 @@ class Endpoint:
                 if stopped() or time.monotonic() + wait > deadline:
                     raise
                 self._sleep(wait)
-                pause = min(2 * pause, LONGEST_PAUSE)
+                pause = min(2 * pause, MAX_PAUSE_SECONDS)
 
     def _once(self, namespace: str, id: str, key: str, body: bytes) -> None:
         settings = self._settings
@@ -115,7 +115,7 @@ class Endpoint:
             raise self._unreached(error) from None
         said, whole = b"", False
         with suppress(HTTPError, OSError):  # the status says it all
-            said = answer.read(MOST_SAID)
+            said = answer.read(MAX_ANSWER_BYTES)
             whole = not answer.read(1)
         if not whole:
             answer.close()
@@ -127,7 +127,7 @@ class Endpoint:
             return
         shown = self._without_secrets(" ".join(said[:200].decode(errors="replace").split()))
         what = f"{self.where} answers {status}" + (f": {shown}" if shown else "")
-        if status in AGAIN or status >= 500:
+        if status in RETRIED_STATUSES or status >= 500:
             raise Later(what, _after(headers.get("retry-after"), self._clock()))
         if 300 <= status < 400:
             raise NotReady(f"{what}, a redirect, which is not followed; put the right address into url = …")
@@ -140,7 +140,7 @@ class Endpoint:
         """What a receiver says, which may repeat what it was sent."""
         settings = self._settings
         for one in (settings.url, settings.secret, settings.authorization, *settings.headers.values()):
-            text = text.replace(one, "***") if one and len(one) >= SHORTEST_SECRET else text
+            text = text.replace(one, "***") if one and len(one) >= MIN_SECRET_CHARACTERS else text
         return text
 
     def _unreached(self, error: BaseException) -> Exception:

@@ -18,11 +18,11 @@ from tailrace.adaptors.kafka.sink.encoding import encoded
 from tailrace.adaptors.kafka.sink.stage import Share, records_of, stage
 from tailrace.adaptors.kafka.sink.state import State, WrittenTopic, load, state_topic
 from tailrace.adaptors.kafka.sink.transactions import Overtaken, Transactions
-from tailrace.adaptors.sinks import places
+from tailrace.adaptors.sinks import missing_targets
 from tailrace.errors import Fenced
 
 T = TypeVar("T")
-TURNS = 3
+MAX_BATCH_ATTEMPTS = 3
 """How often a batch is begun again after another process of the same run, or of one that ends, has begun one."""
 
 
@@ -75,7 +75,7 @@ class KafkaWriter(Writer):
 
     def _in_turn(self, who: Who, do: Callable[[Transactions], T]) -> T:
         """Do something in a transaction; again if another process has begun one meanwhile, and this run may go on."""
-        for _ in range(TURNS):
+        for _ in range(MAX_BATCH_ATTEMPTS):
             if self._transactions is None:
                 transactions = Transactions(self._cluster, self._settings, who.pipeline, who.writer)
                 self._transactions = transactions
@@ -148,7 +148,7 @@ class KafkaWriter(Writer):
         for topic, namespaces in wanted.items():
             known = state.topics.get(topic)
             if known is not None and (topic not in there or there[topic].id != known.id):
-                raise places.gone(who, ", ".join(namespaces), topic, "topic")
+                raise missing_targets.gone(who, ", ".join(namespaces), topic, "topic")
             if topic not in there:
                 self._make(topic, namespaces[0])
         there |= self._cluster.describe(topic for topic in wanted if topic not in there)
@@ -166,7 +166,7 @@ class KafkaWriter(Writer):
         order = (
             f"kafka-topics.sh --bootstrap-server … --create --topic {topic} --partitions {self._settings.partitions}"
         )
-        return places.not_made(namespace, "topic", order)
+        return missing_targets.not_made(namespace, "topic", order)
 
     def close(self) -> None:
         """Give up connections."""

@@ -20,7 +20,7 @@ BEAT_SECONDS = 0.9
 """After so long something is said even if nothing came."""
 GATHER_SECONDS = 0.02
 """So long what comes after a first record is gathered with it."""
-AT_ONCE = 500
+MAX_RECORDS_PER_POLL = 500
 QUEUED_KILOBYTES = 16 * 1024
 """What the client fetches ahead."""
 AFRESH = (
@@ -84,7 +84,7 @@ class Consumption:
             size += sum(self._take(message, consumed) for message in some)
             if len(consumed.records) >= self._settings.batch_rows or size >= self._settings.batch_bytes:
                 break
-            left = min(AT_ONCE, self._settings.batch_rows - len(consumed.records))
+            left = min(MAX_RECORDS_PER_POLL, self._settings.batch_rows - len(consumed.records))
             some = self._consumer.consume(left, max(0.0, deadline - time.monotonic()))
         if not consumed.records and not consumed.ends:
             self._check_reachable()

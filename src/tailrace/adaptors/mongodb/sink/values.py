@@ -23,7 +23,8 @@ from bson import Binary, DatetimeMS, Decimal128, Int64, ObjectId
 
 from tailrace.adaptors.mongodb.extended_json import from_text
 from tailrace.adaptors.mongodb.id_text import id_of
-from tailrace.adaptors.rows.json_text import interval_text
+from tailrace.adaptors.rows.json_text import duration_text, interval_text
+from tailrace.adaptors.sinks.nested_values import convert_nested
 
 _EPOCH = dt.date(1970, 1, 1)
 _DAY_MS = 86_400_000
@@ -66,16 +67,7 @@ def plain(value: Any) -> Any:
         return value
     if isinstance(value, int):
         return _integer(value)
-    if isinstance(value, list):
-        return [plain(inner) for inner in value]
-    if isinstance(value, tuple):  # an entry of a map
-        return [plain(inner) for inner in value]
-    if isinstance(value, dict):
-        return {name: plain(inner) for name, inner in value.items()}
-    convert = _CONVERTED.get(type(value))
-    if convert is None:
-        raise ValueError(f"BSON has nothing for a {type(value).__name__}")
-    return convert(value)
+    return convert_nested(value, plain, _CONVERTED, "BSON")
 
 
 def from_json(text: str) -> Any:
@@ -118,7 +110,7 @@ _CONVERTED: dict[type, Callable[[Any], Any]] = {
     dt.date: _day,
     dt.datetime: _moment,
     dt.time: lambda value: value.isoformat(),
-    dt.timedelta: lambda value: f"PT{Decimal(value // dt.timedelta(microseconds=1)).scaleb(-6).normalize():f}S",
+    dt.timedelta: duration_text,
     pa.MonthDayNano: interval_text,
     uuid.UUID: lambda value: Binary(value.bytes, 4),
 }

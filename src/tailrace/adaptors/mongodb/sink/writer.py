@@ -22,7 +22,7 @@ from tailrace.adaptors.mongodb.errors import writing
 from tailrace.adaptors.mongodb.settings import MongoSink
 from tailrace.adaptors.mongodb.sink import state
 from tailrace.adaptors.mongodb.sink.state import WrittenCollection
-from tailrace.adaptors.sinks import places
+from tailrace.adaptors.sinks import missing_targets
 from tailrace.errors import BadInput, Fenced, NotReady
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ MAX_DOCUMENTS_PER_TRANSACTION = 20_000
 MAX_BYTES_PER_TRANSACTION = 32 * 1024 * 1024
 """What a transaction may hold: the server ends one after a minute, and keeps all of it in its cache."""
 MAX_DOCUMENTS_PER_REQUEST = 1000
-TIDY = 600.0
+SWEEP_INTERVAL_SECONDS = 600.0
 """Seconds between two looks for what was staged and never finished."""
 
 
@@ -149,7 +149,7 @@ class MongoWriter(Writer):
             held, further = further, next(chunks, None)
         self._last(held, units, who, offsets)
         stage.discard(self._deployment, self._settings.state, units)
-        if time.monotonic() - self._tidied > TIDY or not self._tidied:
+        if time.monotonic() - self._tidied > SWEEP_INTERVAL_SECONDS or not self._tidied:
             self._tidied = time.monotonic()
             stage.tidy(self._deployment, self._settings.state)
 
@@ -237,7 +237,7 @@ class MongoWriter(Writer):
             made = now[unit.namespace] = WrittenCollection(*self._place(unit.namespace), filled)
             other = taken.setdefault((made.database, made.collection), unit.namespace)
             if other != unit.namespace:
-                raise places.shared(unit.namespace, other, made.shown)
+                raise missing_targets.shared(unit.namespace, other, made.shown)
         return now
 
     def _place(self, namespace: str) -> tuple[str, str]:

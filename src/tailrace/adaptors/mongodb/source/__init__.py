@@ -2,5 +2,5 @@
 
 Used from outside: reader.
 Read in this order: reader, collections, copy, documents, column_types, position, verification, change_stream,
-fragments, follower, gathered.
+fragments, follower, row_batches.
 """

@@ -14,8 +14,8 @@ from tailrace.adaptors.mongodb.source.change_stream import ChangeStream, StreamB
 from tailrace.adaptors.mongodb.source.collections import is_read
 from tailrace.adaptors.mongodb.source.documents import Change
 from tailrace.adaptors.mongodb.source.fragments import Fragments
-from tailrace.adaptors.mongodb.source.gathered import Gathered
 from tailrace.adaptors.mongodb.source.position import Point, time_of
+from tailrace.adaptors.mongodb.source.row_batches import RowBatches
 from tailrace.adaptors.mongodb.source.verification import verify
 from tailrace.errors import NotReady
 from tailrace.log.record import Op
@@ -43,7 +43,7 @@ class Follower:
         self._point, self._followed = point, set(namespaces)
         self._passed_over: set[str] = set()
         self._images = settings.images
-        self._gathered, self._fragments = Gathered(settings.shape), Fragments()
+        self._gathered, self._fragments = RowBatches(settings.shape), Fragments()
         self._until, self._signs = NEVER, 0
 
     def changes(self) -> Generator[Changes]:

@@ -1,5 +1,5 @@
 """OpenSearch as a sink: tasks make documents of rows, and `finish` writes them by bulk requests with versions.
 
 Used from outside: writer.
-Read in this order: writer, operations, documents, mapping, places, bulk, state.
+Read in this order: writer, operations, documents, mapping, target_indexes, bulk, state.
 """

@@ -31,7 +31,7 @@ MAPPINGS = {
     },
 }
 SETTINGS = {"index.number_of_shards": 1, "index.auto_expand_replicas": "0-1", "index.hidden": True}
-PAGE = 1000
+STATE_PAGE_SIZE = 1000
 _json = msgspec.json
 
 
@@ -106,14 +106,14 @@ class State:
     def _pages(self) -> Iterator[tuple[str, Written]]:
         terms = [{"term": {name: one}} for name, one in zip(("pipeline", "writer"), self._names, strict=True)]
         query = {"bool": {"filter": [*terms, {"exists": {"field": "namespace"}}]}}
-        body: dict[str, Any] = {"size": PAGE, "sort": ["namespace"], "query": query}
+        body: dict[str, Any] = {"size": STATE_PAGE_SIZE, "sort": ["namespace"], "query": query}
         while True:
             found = self._cluster.search(self._index, body, "reading its indexes")
             hits = found["hits"]["hits"]
             for hit in hits:
                 one = hit["_source"]
                 yield one["namespace"], Written(one["name"], one["concrete"], one["uuid"], one["filled"])
-            if len(hits) < PAGE:
+            if len(hits) < STATE_PAGE_SIZE:
                 return
             body["search_after"] = hits[-1]["sort"]
 

@@ -23,8 +23,8 @@ from tailrace.adaptors.opensearch.cluster import Cluster, path
 from tailrace.adaptors.opensearch.settings import SearchSink
 from tailrace.adaptors.opensearch.sink.bulk import MAX_TURN, TURN_BITS, Bulk, Operation, Overtaken, version_of
 from tailrace.adaptors.opensearch.sink.operations import Unit, units
-from tailrace.adaptors.opensearch.sink.places import Places
 from tailrace.adaptors.opensearch.sink.state import Kept, State, Written, open_state
+from tailrace.adaptors.opensearch.sink.target_indexes import TargetIndexes
 from tailrace.adaptors.sinks.fencing import Fence
 from tailrace.adaptors.sinks.folding import counted
 from tailrace.errors import BadInput, Conflict, Fenced, NotReady, NotThere, Rejected
@@ -54,8 +54,8 @@ class SearchWriter(Writer):
         return Cluster(self._settings)
 
     @cached_property
-    def _places(self) -> Places:
-        return Places(self._cluster, self._settings)
+    def _places(self) -> TargetIndexes:
+        return TargetIndexes(self._cluster, self._settings)
 
     @cached_property
     def _bulk(self) -> Bulk:

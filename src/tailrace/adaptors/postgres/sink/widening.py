@@ -19,7 +19,7 @@ _NUMERIC = re.compile(r"numeric(?:\((\d+),(-?\d+)\))?$")
 _TEXT = re.compile(r"(?:character varying(?:\((\d+)\))?|text)$")
 _MOMENT = re.compile(r"(time|timestamp)(?:\((\d)\))?( with(?:out)? time zone)$")
 _ENDLESS = 10**9
-_MOST_OF_A_SECOND = 6
+_MAX_SECOND_DIGITS = 6
 
 
 class _Digits(NamedTuple):
@@ -56,7 +56,7 @@ def _holds(wide: _Digits | None, narrow: _Digits | None) -> bool:
 
 
 def _fraction(moment: re.Match[str]) -> int:
-    return _MOST_OF_A_SECOND if moment[2] is None else int(moment[2])
+    return _MAX_SECOND_DIGITS if moment[2] is None else int(moment[2])
 
 
 def rounds(now: str, source: str) -> bool:

@@ -15,7 +15,7 @@ from tailrace.adaptors.postgres.source import pgoutput as pg
 from tailrace.adaptors.postgres.source.pgoutput import UNSET, Relation, Row, read_row, u32
 from tailrace.log.record import Op
 
-MEMORY = 8 * 1024 * 1024
+MAX_TRANSACTION_BYTES_IN_MEMORY = 8 * 1024 * 1024
 """How much of a streamed transaction is kept in memory before it goes to a file."""
 _FRAME = struct.Struct(">II")
 
@@ -203,7 +203,7 @@ class Streamed:
 
     def __init__(self) -> None:
         self.aborted: set[int] = set()
-        self._file: IO[bytes] = tempfile.SpooledTemporaryFile(MEMORY)  # noqa: SIM115
+        self._file: IO[bytes] = tempfile.SpooledTemporaryFile(MAX_TRANSACTION_BYTES_IN_MEMORY)  # noqa: SIM115
 
     def add(self, data: bytes, at: int) -> None:
         """A message, which has the number of its part after its kind."""

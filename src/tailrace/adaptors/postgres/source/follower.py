@@ -127,7 +127,7 @@ class _Following:
         if not self._arrived and self._decoder.between and self._collected.end >= self._until:
             return 0.0
         ripe = self._collected.rows and self._decoder.between
-        beat = session.BEAT
+        beat = session.REPORT_INTERVAL_SECONDS
         return min(self._spoke + (self._settings.linger if ripe else beat) - time.monotonic(), beat)
 
     # -- giving

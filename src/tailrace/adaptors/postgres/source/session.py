@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 
     from tailrace.adaptors.postgres.source.pgoutput import Relation
 
-BEAT = 1.0
+REPORT_INTERVAL_SECONDS = 1.0
 """Seconds between two reports of the position, to the server and to the pipeline, while nothing happens."""
-SILENCE = 60.0
+MAX_SILENCE_SECONDS = 60.0
 """Seconds without any message of the server after which the session gives the connection up."""
 DATA, HEADER = b"w"[0], 25
 MESSAGES_PER_LOOK = 1000
@@ -109,12 +109,12 @@ class LogSession:
 
     def _check_heard(self) -> None:
         self.alive()
-        if time.monotonic() - self._heard > SILENCE:
-            raise Unavailable(f"PostgreSQL at {self.database.where} has been silent for {SILENCE:.0f} s")
+        if time.monotonic() - self._heard > MAX_SILENCE_SECONDS:
+            raise Unavailable(f"PostgreSQL at {self.database.where} has been silent for {MAX_SILENCE_SECONDS:.0f} s")
 
     def alive(self, *, asked: bool = False) -> None:
-        """Report the position to the server, at most every `BEAT` unless it asked, and ask for its own."""
+        """Report the position to the server, at most every `REPORT_INTERVAL_SECONDS` unless it asked."""
         now = time.monotonic()
-        if self._stream is not None and (asked or now - self._told >= BEAT):
+        if self._stream is not None and (asked or now - self._told >= REPORT_INTERVAL_SECONDS):
             self._stream.tell(max(self.collected.end, self.durable), self.durable, ask=not asked)
             self._told = now

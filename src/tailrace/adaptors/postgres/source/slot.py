@@ -23,7 +23,7 @@ _SLOT = """
 _log = logging.getLogger("tailrace")
 NAMED_AFTER = 2.0
 """Seconds after which transactions that are in the way are named."""
-_OLDEST = """
+_OLDEST_TRANSACTION = """
     SELECT pid, extract(epoch FROM now() - xact_start)::int FROM pg_stat_activity
     WHERE backend_xid IS NOT NULL AND pid <> pg_backend_pid() ORDER BY xact_start LIMIT 1
 """
@@ -116,7 +116,7 @@ def _created(connection: Connection[Any], slot: str, seconds: float) -> int | No
 
 
 def _held_up(connection: Connection[Any], settings: PostgresSource) -> str:
-    oldest = connection.execute(_OLDEST).fetchone()
+    oldest = connection.execute(_OLDEST_TRANSACTION).fetchone()
     blamed = f": pid {oldest[0]} for {oldest[1]} s, SELECT pg_terminate_backend({oldest[0]}) ends it" if oldest else ""
     return f"makes slot {settings.slot!r} only when transactions under way have ended{blamed}"
 

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 from tailrace.adaptors.postgres.catalog import Column, shape
-from tailrace.adaptors.postgres.source.arrivals import Arrivals, Left
+from tailrace.adaptors.postgres.source.deferred_ids import DeferredIds, Left
 from tailrace.adaptors.postgres.source.pgoutput import UNSET, Relation, Row
 from tailrace.adaptors.postgres.source.position import Cut, Point
 from tailrace.adaptors.postgres.types import from_texts, typed
@@ -39,7 +39,7 @@ class Changed:
     def __init__(self, collected: Collected, relation: Relation, described: DescribedTable) -> None:
         self.relation, self.namespace = relation, relation.namespace
         self.columns, self.key_names, deferrable = described
-        self._arrivals = Arrivals() if deferrable and self.key_names else None
+        self._arrivals = DeferredIds() if deferrable and self.key_names else None
         at = {column.name: n for n, column in enumerate(self.columns)}
         self.keys = tuple(at[name] for name in self.key_names)
         self._collected = collected
@@ -82,7 +82,7 @@ class Changed:
         if collected.count >= collected.max_rows or collected.size >= collected.max_bytes:
             collected.seal()
 
-    def _compare(self, arrivals: Arrivals, op: Op, row: Row) -> Left:
+    def _compare(self, arrivals: DeferredIds, op: Op, row: Row) -> Left:
         """What is left of an id, where rows may exchange theirs."""
         xid, id = self._collected.xid, tuple(row[n] for n in self.keys)
         if op == Op.DELETE:

@@ -11,7 +11,7 @@ from tailrace.adaptors.rows.json_text import finite, to_json
 KEYLESS = ("message_id", "none")
 """Where no key says that what a message is about was there before: an empty one deletes nothing."""
 NOTHING = (b"", b"null")
-MOST_SECONDS = 100_000_000_000
+MAX_TIMESTAMP_IN_SECONDS = 100_000_000_000
 """In the year 5138; as milliseconds in 1973."""
 LAST_MILLISECOND = 253_402_300_799_999
 """Of the year 9999."""
@@ -89,7 +89,7 @@ def milliseconds(headers: Mapping[str, Any], seconds: int | None) -> int:
     That is seconds; clients that put milliseconds there are understood, and a time that no calendar has is none."""
     found = headers.get("timestamp_in_ms")
     if not isinstance(found, int) or found <= 0:
-        found = (seconds or 0) if (seconds or 0) > MOST_SECONDS else (seconds or 0) * 1000
+        found = (seconds or 0) if (seconds or 0) > MAX_TIMESTAMP_IN_SECONDS else (seconds or 0) * 1000
     return found if found <= LAST_MILLISECOND else 0
 
 

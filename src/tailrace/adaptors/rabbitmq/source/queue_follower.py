@@ -24,7 +24,7 @@ from tailrace.adaptors.rabbitmq.broker import Broker
 from tailrace.adaptors.rabbitmq.errors import NOT_FOUND, code_of
 from tailrace.adaptors.rabbitmq.settings import RabbitSource
 from tailrace.adaptors.rabbitmq.source.delivery import Delivery, milliseconds, reading
-from tailrace.adaptors.rabbitmq.source.recent import Recent, mark_of
+from tailrace.adaptors.rabbitmq.source.seen_ids import SeenIds, mark_of
 
 _log = logging.getLogger("tailrace")
 BEAT_SECONDS = 0.9
@@ -44,7 +44,7 @@ class QueueFollower:
 
     def __init__(self, broker: Broker, settings: RabbitSource, queue: str, stored: Mapping[str, Any] | None) -> None:
         self._broker, self._settings, self._queue = broker, settings, queue
-        self._recent = Recent(stored, settings.remember)
+        self._recent = SeenIds(stored, settings.remember)
         self._decoder = decoder(settings, METADATA)
         self._read = reading(settings.key, settings.format)
         self._unacknowledged: deque[tuple[int, int]] = deque()

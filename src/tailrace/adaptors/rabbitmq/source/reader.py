@@ -17,7 +17,7 @@ from tailrace.adaptors.formats.start import moment
 from tailrace.adaptors.rabbitmq.broker import Broker, declare
 from tailrace.adaptors.rabbitmq.settings import RabbitSource
 from tailrace.adaptors.rabbitmq.source.queue_follower import BEAT_SECONDS, QueueFollower
-from tailrace.adaptors.rabbitmq.source.recent import Recent
+from tailrace.adaptors.rabbitmq.source.seen_ids import SeenIds
 from tailrace.adaptors.rabbitmq.source.stream_client import StreamClient
 from tailrace.adaptors.rabbitmq.source.stream_follower import StreamFollower, position_at
 from tailrace.errors import BadSetting, NotReady
@@ -105,7 +105,7 @@ class RabbitReader(Reader):
             client: StreamClient | None = None
             for split in wanted:
                 if split.startswith("queue/"):
-                    splits[split] = Recent(None, self._settings.remember).stored()
+                    splits[split] = SeenIds(None, self._settings.remember).stored()
                 elif self._settings.start == "earliest":
                     splits[split] = {"start": "first"}
                 else:
@@ -131,7 +131,7 @@ class RabbitReader(Reader):
         """The messages of a queue or a stream."""
         namespace = _namespace_of(split)
         if split.startswith("queue/"):
-            stored = position or Recent(None, 0).stored()
+            stored = position or SeenIds(None, 0).stored()
             follower: Any = QueueFollower(self._broker, self._settings, namespace, stored)
         else:
             stored = position or {"start": "first"}

@@ -7,7 +7,7 @@ from contextlib import suppress
 from typing import NamedTuple
 
 from tailrace.console.web.formats import count, span
-from tailrace.console.web.pulse import Look
+from tailrace.console.web.snapshots import Look
 from tailrace.console.web.visit import Visit, path_to
 from tailrace.errors import NotThere
 from tailrace.home import Home

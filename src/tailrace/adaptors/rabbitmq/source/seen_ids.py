@@ -1,0 +1,62 @@
+"""Seen ids: the last messages of a queue, and the position in it: how many were taken, and which these were.
+
+    {"n": how many, "recent": {bucket: marks}}
+
+A queue has no offsets: what was stored and not yet acknowledged when a process died comes again.  So the marks of the
+last messages are kept with what was stored, in the same write: a mark is a hash of a message's id and its body, in
+base64, each as long as the next.  They are in buckets, so that a write changes few of them.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from collections.abc import Mapping
+from typing import Any
+
+MARK_BYTES = 12
+MARK_CHARACTERS = MARK_BYTES // 3 * 4
+BUCKET = 256
+"""So many messages are in a bucket."""
+
+
+def mark_of(message_id: str, body: bytes) -> str:
+    """What a message is known by.  Two with one id and other bodies are two."""
+    name = message_id.encode(errors="surrogateescape")
+    digest = hashlib.blake2b(len(name).to_bytes(8, "big") + name + body, digest_size=MARK_BYTES).digest()
+    return base64.b64encode(digest).decode()
+
+
+class SeenIds:
+    """How many messages were taken, and the marks of the last ones."""
+
+    def __init__(self, stored: Mapping[str, Any] | None, size: int) -> None:
+        stored = stored or {"n": 0, "recent": {}}
+        self.taken = int(stored["n"])
+        self._buckets = -(-size // BUCKET)
+        self._marks: dict[int, dict[str, None]] = {
+            int(bucket): dict.fromkeys(_cut(marks)) for bucket, marks in stored["recent"].items()
+        }
+
+    def has(self, mark: str) -> bool:
+        """Whether a message is one of the last."""
+        return any(mark in marks for marks in self._marks.values())
+
+    def take(self, mark: str | None) -> int:
+        """One more message; its number."""
+        number = self.taken
+        self.taken += 1
+        if self._buckets and mark is not None:
+            bucket = number // BUCKET
+            self._marks.setdefault(bucket, {})[mark] = None
+        for old in [one for one in self._marks if one < number // BUCKET - self._buckets]:
+            del self._marks[old]
+        return number
+
+    def stored(self) -> dict[str, Any]:
+        """As JSON holds it."""
+        return {"n": self.taken, "recent": {str(bucket): "".join(marks) for bucket, marks in self._marks.items()}}
+
+
+def _cut(marks: str) -> list[str]:
+    return [marks[at : at + MARK_CHARACTERS] for at in range(0, len(marks), MARK_CHARACTERS)]

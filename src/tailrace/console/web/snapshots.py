@@ -1,0 +1,140 @@
+"""Snapshots: one look at the whole home for all open pages, and what it was over the last minutes.
+
+A look is taken only while a page asks, never sooner than `LONG` times as long as a look takes: so pages cost the
+server about a hundredth of a core, however many topics there are, and a home in the cloud no more than its interval.
+One slow look, as the first one, which opens everything, does not set the pace: of the last two the faster one does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import defaultdict, deque
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Any, TypeVar
+
+from tailrace.console.api import groups, pipelines, queues, topics
+from tailrace.console.api.groups import GroupSummary
+from tailrace.console.api.pipelines import PipelineStatus
+from tailrace.console.api.queues import QueueSummary
+from tailrace.console.api.topics import TopicSummary
+from tailrace.console.operation import Call
+
+LONG = 100
+MAX_PAUSE_SECONDS = 60.0
+KEEP_SECONDS = 20.0
+T = TypeVar("T")
+MOST_POINTS = 180
+RATE_SECONDS = 30.0
+"""A rate is over this time, or as much of it as was seen."""
+Series = tuple[str, str]
+"""What is measured, and of what: ("appended", "orders")."""
+
+
+@dataclass(slots=True)
+class Look:
+    """What a home had at a moment."""
+
+    at: float = 0.0
+    topics: list[TopicSummary] = field(default_factory=list)
+    groups: list[GroupSummary] = field(default_factory=list)
+    queues: list[QueueSummary] = field(default_factory=list)
+    pipelines: list[PipelineStatus] = field(default_factory=list)
+
+
+class Snapshots:
+    """Looks, and keeps what was seen.  Used on one event loop."""
+
+    def __init__(self, shortest: float, clock: Callable[[], float] = time.monotonic) -> None:
+        self._shortest, self._clock = shortest, clock
+        self._next = self._took = 0.0
+        self._lock = asyncio.Lock()
+        self.last = Look()
+        self._kept: dict[tuple[str, ...], tuple[float, Any]] = {}
+        self._series: defaultdict[Series, deque[tuple[float, float]]] = defaultdict(lambda: deque(maxlen=MOST_POINTS))
+
+    async def look(self, call: Call) -> Look:
+        """The last look, or a new one if it is time."""
+        async with self._lock:
+            started = self._clock()
+            if started < self._next:
+                return self.last
+            self.last = await self._taken(call)
+            now = self._clock()
+            faster, self._took = min(self._took, now - started), now - started
+            self._next = now + min(MAX_PAUSE_SECONDS, max(self._shortest, LONG * faster))
+            self._keep(self.last)
+            return self.last
+
+    def forget(self) -> None:
+        """Look again at the next question: something was done."""
+        self._next = 0.0
+        self._kept.clear()
+
+    async def keep(self, key: tuple[str, ...], make: Callable[[], Awaitable[T]], seconds: float = KEEP_SECONDS) -> T:
+        """What goes through much of the home: made once in so many seconds, for all requests."""
+        found = self._kept.get(key)
+        if found is None or found[0] < self._clock():
+            self._kept = {k: v for k, v in self._kept.items() if v[0] >= self._clock()}
+            found = self._kept[key] = self._clock() + seconds, await make()
+        value: T = found[1]
+        return value
+
+    async def _taken(self, call: Call) -> Look:
+        found = Look(time.time())
+        after = ""
+        while True:
+            some = await topics.list_topics(call, topics.TopicListQuery(after=after, limit=1000))
+            found.topics += some.topics
+            if some.next is None:
+                break
+            after = some.next
+        found.groups = (await groups.list_groups(call, groups.GroupListQuery())).groups
+        found.queues = (await queues.list_queues(call)).queues
+        found.pipelines = (await pipelines.list_pipelines(call)).pipelines
+        return found
+
+    def _keep(self, look: Look) -> None:
+        seen: dict[Series, float] = {("appended", one.name): one.appended for one in look.topics}
+        for group in look.groups:
+            seen["lag", f"{group.group}/{group.topic}"] = group.lag.records
+            seen["lag seconds", f"{group.group}/{group.topic}"] = group.lag.seconds
+        for queue in look.queues:
+            seen["backlog", queue.name] = queue.counts.backlog
+            seen["acked", queue.name] = queue.counts.acked
+        for pipeline in look.pipelines:
+            seen["read", pipeline.pipeline] = pipeline.records
+            for name, sink in pipeline.sinks.items():
+                seen["writer lag", f"{pipeline.pipeline}/{name}"] = float(sink.get("lag", 0))
+                seen["written", f"{pipeline.pipeline}/{name}"] = float(sink.get("rows", 0))
+        seen["appended", ""] = sum(one.appended for one in look.topics)
+        for gone in self._series.keys() - seen.keys():
+            del self._series[gone]
+        for key, value in seen.items():
+            self._series[key].append((look.at, value))
+
+    # -- over time
+    def points(self, what: str, of: str) -> list[tuple[float, float]]:
+        """The values of a gauge, oldest first."""
+        return list(self._series.get((what, of), ()))
+
+    def rates(self, what: str, of: str) -> list[tuple[float, float]]:
+        """How fast a counter grew between looks."""
+        points = self.points(what, of)
+        return [(b[0], max(0.0, (b[1] - a[1]) / (b[0] - a[0]))) for a, b in _pairs(points) if b[0] > a[0]]
+
+    def rate(self, what: str, of: str) -> float | None:
+        """How fast a counter grows now; None if that is not known yet."""
+        points = self.points(what, of)
+        recent = [one for one in points if one[0] >= points[-1][0] - RATE_SECONDS] if points else []
+        if len(recent) < 2:
+            recent = points[-2:]
+        if len(recent) < 2 or recent[-1][0] <= recent[0][0]:
+            return None
+        return max(0.0, (recent[-1][1] - recent[0][1]) / (recent[-1][0] - recent[0][0]))
+
+
+def _pairs(points: list[tuple[float, float]]) -> Iterable[tuple[tuple[float, float], tuple[float, float]]]:
+    return pairwise(points)
