@@ -1,4 +1,4 @@
-"""The registry: which adaptors there are, and how one is made from its settings."""
+"""The registry: finds adaptors by name, checks their settings, and makes readers and writers from them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ from tailrace.errors import BadSetting
 
 S = TypeVar("S", bound=Settings)
 Given: TypeAlias = Mapping[str, Any] | Settings
-"""Settings as a file has them, or with every `${ENV}` substituted already."""
+"""The settings of a reader or writer: as the pipeline file has them, or checked already, with every `${ENV}`
+substituted."""
 _ENV = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 
 
@@ -34,28 +35,33 @@ OURS = {
     "stdout": "tailrace.adaptors.stdout:STDOUT",
     "tailrace": "tailrace.adaptors.topic:TAILRACE",
 }
-"""Known without an installed package: a Spark worker elsewhere may have tailrace as a file only."""
+"""The adaptors of tailrace itself.  They are listed here because a Spark worker may have tailrace as a file only,
+without the entry points of an installed package."""
 
 
 @cache
 def places() -> dict[str, str]:
-    """Where the adaptors are ("package.module:name"), by name: ours, and those of every installed package."""
+    """Where each adaptor is ("package.module:name"), by its name: tailrace's own and those of all installed
+    packages."""
     return {**{point.name: point.value for point in entry_points(group="tailrace.adaptors")}, **OURS}
 
 
 def adaptors() -> dict[str, Adaptor]:
-    """All adaptors that can be loaded, by name; `broken` says why others cannot."""
+    """All adaptors that can be loaded, by name.  `broken` has the others."""
     return {name: found for name in places() if isinstance(found := _tried(name), Adaptor)}
 
 
 def broken() -> dict[str, str]:
-    """Adaptors that cannot be loaded, and why: one of them does not take the others with it."""
+    """The adaptors that cannot be loaded, each with the error.  A broken adaptor does not prevent the use of the
+    others."""
     return {name: str(found) for name in places() if isinstance(found := _tried(name), BadSetting)}
 
 
 def adaptor(name: str) -> Adaptor:
-    """The adaptor of this name, or at this place ("package.module:name"); a typo is answered with the nearest one."""
-    if "://" in name or "@" in name:  # and so perhaps with a password
+    """Find an adaptor by its name, or by where it is ("package.module:name").
+
+    Raises `BadSetting` if there is none; the error suggests the name that is most like the given one."""
+    if "://" in name or "@" in name:  # perhaps a URI with a password, which an error must not repeat
         raise BadSetting(
             "an adaptor is named first, as 'postgres' is; where to find its data is a setting: uri=…, path=…"
         )
@@ -76,7 +82,7 @@ def _tried(name: str) -> Adaptor | BadSetting:
 def _at(place: str) -> Adaptor:
     try:
         found = EntryPoint("", place, "").load()
-    except Exception as error:  # whatever a package of another author may do when it is imported
+    except Exception as error:  # importing another author's package may raise anything
         raise BadSetting(f"there is no adaptor at {place!r}: {type(error).__name__}: {error}") from None
     if not isinstance(found, Adaptor):
         raise BadSetting(f"what is at {place!r} is not an Adaptor")
@@ -84,19 +90,20 @@ def _at(place: str) -> Adaptor:
 
 
 def make_reader(name: str, given: Given) -> Reader:
-    """A reader, from the settings in a pipeline's file."""
+    """Make a reader of the adaptor with this name.  Raises `BadSetting` if the settings are wrong."""
     made, found = reader_settings(name, given), adaptor(name)
     return found.reader(made)  # type: ignore[misc, call-arg]
 
 
 def make_writer(name: str, given: Given) -> Writer:
-    """A writer, from the settings in a pipeline's file."""
+    """Make a writer of the adaptor with this name.  Raises `BadSetting` if the settings are wrong."""
     made, found = writer_settings(name, given), adaptor(name)
     return found.writer(made)  # type: ignore[misc, call-arg]
 
 
 def check_readable(name: str) -> type[Settings]:
-    """Refuse an adaptor that there is none of, or that has no reader; gives what its reader is made from."""
+    """Return the class of an adaptor's reader settings.  Raises `BadSetting` if there is no such adaptor, or if it has
+    no reader."""
     found = adaptor(name)
     if found.reader is None or found.reader_settings is None:
         raise BadSetting(f"{name!r} cannot be read from; `tailrace about {name}` says what it can do")
@@ -104,7 +111,8 @@ def check_readable(name: str) -> type[Settings]:
 
 
 def check_writable(name: str) -> type[Settings]:
-    """Refuse an adaptor that there is none of, or that has no writer; gives what its writer is made from."""
+    """Return the class of an adaptor's writer settings.  Raises `BadSetting` if there is no such adaptor, or if it has
+    no writer."""
     found = adaptor(name)
     if found.writer is None or found.writer_settings is None:
         raise BadSetting(f"{name!r} cannot be written to; `tailrace about {name}` says what it can do")
@@ -112,22 +120,25 @@ def check_writable(name: str) -> type[Settings]:
 
 
 def reader_settings(name: str, given: Given, folder: str = "") -> Settings:
-    """What a reader is made from, checked; for tasks, which have another environment and another working folder."""
+    """Check the settings of a reader, substitute environment variables, and make relative paths absolute.
+
+    The driver does this and passes the result to tasks, which have another environment and another working folder."""
     kind = check_readable(name)
     return given if isinstance(given, Settings) else settings(f"the source {name!r}", kind, given, folder)
 
 
 def writer_settings(name: str, given: Given, folder: str = "") -> Settings:
-    """What a writer is made from, checked; for tasks, which have another environment and another working folder."""
+    """Check the settings of a writer, as `reader_settings` does for a reader."""
     kind = check_writable(name)
     return given if isinstance(given, Settings) else settings(f"the sink {name!r}", kind, given, folder)
 
 
 def settings(what: str, kind: type[S], given: Mapping[str, Any], folder: str = "") -> S:
-    """Settings from names and values, with `${ENV}` substituted; a typo, a wrong type or an unset one is refused.
+    """Make settings of class `kind` from names and values, with every `${ENV}` substituted.
 
-    A relative path is taken from `folder`; without one it stays as it is.  Messages name the setting and never its
-    value, which may be a secret."""
+    Raises `BadSetting` for an unknown name, a wrong type, a missing setting or an environment variable that is not set.
+    The errors name the setting but never its value, which may be a secret.  With a `folder`, relative paths become
+    absolute, starting from this folder; without one they stay relative."""
     known = {f.encode_name for f in msgspec.structs.fields(kind)}
     for name in given:
         if name not in known:
@@ -148,7 +159,8 @@ def settings(what: str, kind: type[S], given: Mapping[str, Any], folder: str = "
 
 
 def located(value: Any, folder: str) -> Any:
-    """A path or a home's URL as every process understands it: a relative path is taken from a folder."""
+    """Make a relative path absolute, starting from `folder`, so that it means the same in every process.  A URL, an
+    empty text and a value that is no text are returned unchanged."""
     if not isinstance(value, str) or not value or "://" in value:
         return value
     return os.path.abspath(os.path.join(folder, value))
@@ -156,7 +168,7 @@ def located(value: Any, folder: str) -> Any:
 
 @cache
 def _paths(kind: type[Settings]) -> tuple[str, ...]:
-    """The settings that are `Located`."""
+    """The names of the settings of type `Located`."""
     hints = get_type_hints(kind, include_extras=True)
     marked = {name for name, hint in hints.items() if _is_path(getattr(hint, "__metadata__", ()))}
     return tuple(f.encode_name for f in msgspec.structs.fields(kind) if f.name in marked)
@@ -167,7 +179,8 @@ def _is_path(metadata: tuple[Any, ...]) -> bool:
 
 
 def substitute(what: str, name: str, value: Any) -> Any:
-    """A setting with every `${NAME}` replaced from the environment."""
+    """Replace every `${NAME}` in a text, or in the texts of a dictionary, from the environment.  Raises `BadSetting` if
+    an environment variable is not set."""
     if isinstance(value, dict):
         return {key: substitute(what, f"{name}.{key}", one) for key, one in value.items()}
     if not isinstance(value, str):

@@ -1,8 +1,9 @@
-"""The contract of adaptors: what a pipeline asks of the system it reads from and of those it writes to.
+"""The contract of adaptors: what a pipeline asks of the system it reads from and of the systems it writes to.
 
-An adaptor is made again wherever it is needed, on the driver and in Spark's tasks, from its settings alone, so it must
-be cheap to make and connects only when first asked something.  Calls come from one thread at a time.  Rows are Arrow
-record batches as `tailrace.adaptors.rows.rows` makes them, one namespace a batch.
+The driver and Spark's tasks each make readers and writers of their own, from the settings alone.  So a reader or writer
+must be cheap to make, and must not connect before one of its methods needs the system.  Only one thread at a time calls
+it, where a method does not say otherwise.  Rows are Arrow record batches as `tailrace.adaptors.rows.rows` makes them,
+one namespace in a batch.
 
 Used from outside: adaptor, settings, reader, writer.
 Read in this order: adaptor, settings, reader, writer.

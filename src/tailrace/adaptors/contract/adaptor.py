@@ -1,4 +1,4 @@
-"""Adaptors: what a package registers, and what readers and writers have in common."""
+"""Adaptors: what a package registers, and the base class of readers and writers."""
 
 from __future__ import annotations
 
@@ -12,25 +12,27 @@ if TYPE_CHECKING:
 
 
 class End:
-    """What readers and writers have in common: a place, which a Spark task on another host may not have before it.
+    """The base class of readers and writers.
 
-    Before the first row the driver calls `leave_mark`, and every process that runs tasks calls `sees_mark`.  An end on
-    a server needs neither: every process that reaches it sees the same."""
+    An end has a place, such as a folder, and a Spark task on another host may see another folder under the same path.
+    So before the first row the driver calls `leave_mark`, and every process that runs tasks calls `sees_mark`.  An end
+    on a server overrides neither: every process that reaches the server sees the same data."""
 
     def leave_mark(self, who: str, mark: str) -> None:
-        """Write this mark, in place of an earlier one of the same `who`, where tasks will read or write."""
+        """Write a mark where tasks will read or write.  It replaces the earlier mark of the same `who`."""
 
     def sees_mark(self, who: str, mark: str) -> bool:
-        """Whether the mark that `who` has left is seen from here.  It must not make what is not there."""
+        """Whether this process sees the mark that the driver left for `who`.  Must not create a folder or file that is
+        missing."""
         return True
 
     def close(self) -> None:
-        """Give up connections."""
+        """Close connections."""
 
 
 @dataclass(frozen=True, slots=True)
 class Adaptor:
-    """What a package registers: a name, what it is for, its ends and what they are made from."""
+    """What a package registers: the adaptor's name, a description, its reader and writer, and their settings."""
 
     name: str
     about: str
@@ -40,4 +42,4 @@ class Adaptor:
     writer_settings: type[Settings] | None = None
     example: str = ""
     limits: str = ""
-    """What of the system is not carried, in a sentence."""
+    """What of the system a pipeline does not carry, in a sentence."""

@@ -2,22 +2,24 @@
 
   1. `begin()` fixes the position from which following will start, before anything is copied, and makes the source keep
      its log from there.
-  2. `pieces(namespace)` cuts a namespace into pieces; `copy(piece)` reads one, in a Spark task.  A piece may be read
-     again after a crash, later than the first time: what changed since is in the log after the position, and replaying
-     it over the copied rows ends in the same state, because each change carries the whole document.
-  3. `follow(position)` gives the changes after a position in the source's commit order; it is called on the driver.
-  4. `acknowledge(position)`: everything up to here is durable in the commit log; the source may forget it.
+  2. `pieces(namespace)` cuts a namespace into pieces.  `copy(piece)` reads one piece, in a Spark task.  After a crash a
+     task may read a piece again, later than the first time.  The source's log has every change since the position, and
+     replaying the changes over the copied rows ends in the same state.
+  3. `follow(position)` yields the changes after a position in the source's commit order.  The driver calls it.
+  4. `acknowledge(position)` tells the reader that everything up to a position is durable in the commit log, so that the
+     source may forget it.
 
-A source without a copy leaves `pieces` and `copy` as they are; one that cannot follow leaves `follow`.
+A reader that cannot copy does not override `pieces` and `copy`; one that cannot follow does not override `follow`.
 
 A source with several logs (partitions, shards) has a split for each, and its position is
 
     {"splits": {split: position}}
 
-Each split is followed by a reader of its own in a thread of its own.  What all of them give is committed together with
-the positions, one write after another.  So the changes of one split keep their order: a key must be in one split at a
-time.  A split that goes on in others (a shard that was divided) says so by `opened` and `closed`: these are followed
-once all before them is committed.  A source with one log has any other position, and one receiver.
+The pipeline follows each split with a reader of its own, in a thread of its own.  One thread commits the changes of all
+splits together with their positions, one write after another.  So the changes of one split keep their order, and a key
+must be in only one split at a time.  When a split goes on in other splits (a shard was divided), its reader says so by
+`opened` and `closed`, and the pipeline follows the new splits once everything before them is committed.  The position
+of a source with one log has any other form, and one reader follows it.
 """
 
 from __future__ import annotations
@@ -33,12 +35,12 @@ from tailrace.adaptors.contract.adaptor import End
 from tailrace.errors import BadInput
 
 Position: TypeAlias = Any
-"""A place in a source's log: anything that JSON can hold; None where a source has none.  A large one is a dictionary of
-dictionaries: the pipeline stores their entries in parts, and of a change only the parts that it concerns."""
+"""A place in a source's log: any JSON value; None if the source has no log.  A large position should be a dictionary of
+dictionaries: the pipeline then stores the entries in parts, and writes only the parts that have changed."""
 
 
 class Namespace(NamedTuple):
-    """A table, collection or file that a reader offers; `rows` is an estimate, for showing progress."""
+    """A table, collection or file that a reader offers.  `rows` is an estimate, used to show progress."""
 
     name: str
     rows: int | None = None
@@ -46,7 +48,7 @@ class Namespace(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """A part of a namespace that one task copies: `bounds` is the reader's own, anything that JSON can hold."""
+    """A part of a namespace that one task copies.  `bounds` is any JSON value; only the reader interprets it."""
 
     namespace: str
     bounds: Any = None
@@ -55,110 +57,126 @@ class Piece:
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """Some changes in the source's order, and the position after them.  No rows: nothing that matches happened.
+    """Some changes in the source's order, and the position after them.  Without rows: nothing happened in the
+    pipeline's namespaces.
 
-    Rows of `rows.command.command_rows` say what the source did to a whole namespace: truncate, drop, rename."""
+    A row of `rows.command.command_rows` says what the source did to a whole namespace: truncate, drop or rename."""
 
     rows: Sequence[pa.RecordBatch]
     position: Position
     committed_at: int = 0
-    """When the source committed the last of them, in milliseconds since 1970; 0 if it does not say."""
+    """When the source committed the last of these changes, in milliseconds since 1970; 0 if the source does not say."""
     appeared: Sequence[str] = ()
-    """Namespaces that are new, and must be copied before what follows is read."""
+    """New namespaces.  The pipeline copies them before it reads the next changes."""
     altered: Sequence[str] = ()
-    """Namespaces whose documents are no longer what was copied, though no change says so: they must be copied again,
-    over what is there, before what follows is read."""
+    """Namespaces whose documents have changed without a change in the source's log.  The pipeline copies them again,
+    over the rows that the sinks have, before it reads the next changes."""
     caught_up: bool = False
-    """With these, all that had happened when following began is given.  A reader whose position moves on though nothing
-    happens says so, for a run that only catches up; any other has caught up when it gives the same position again."""
+    """Whether the reader has now given everything that had happened when following began.  It ends a run that only
+    catches up.  A reader whose position moves on even when nothing happens must set it; the pipeline sees that any
+    other reader has caught up when the reader gives the same position twice."""
     ended: Sequence[str] = ()
-    """Namespaces that have ended: a table that was dropped, a file that is read to its end and not followed.  They are
-    shown as complete; should they go on after all, they are followed as before."""
+    """Namespaces that have ended: a table that was dropped, a file that was read to its end and is not followed.  The
+    status shows them as complete.  Changes that come for them later are delivered as before."""
     opened: Sequence[str] = ()
-    """Splits that begin here, from their start, once these changes are committed."""
+    """Splits that the pipeline must follow, from their start, once these changes are committed."""
     closed: bool = False
-    """This split has ended; its position is forgotten."""
+    """Whether this split has ended; the pipeline then forgets its position."""
 
 
 class SourceResource(NamedTuple):
-    """Something at the source that is one pipeline's: what it is called, and the settings that say which one it is."""
+    """Something at the source that only one pipeline can use: its name for messages, and the settings that choose
+    it."""
 
     what: str
     settings: tuple[str, ...]
 
 
 class Reader(End, ABC):
-    """The source of a pipeline.  Subclasses implement what they can; `follows` says whether they can follow."""
+    """The source of a pipeline.  Subclasses override what their system can do."""
 
     follows: bool = False
+    """Whether the reader can follow changes."""
     finite: ClassVar[bool] = False
-    """Whether a run that only catches up reads what is there to its end, as a file's; a database has none."""
+    """Whether the source has an end, as a file has.  A run that only catches up then reads to this end."""
     reads_ahead: ClassVar[bool] = False
-    """Whether the source forgets its log after some time, also what a pipeline has yet to read.  The pipeline then
-    takes changes in while it copies, by `follow_ahead`, and puts them behind the copy."""
+    """Whether the source deletes its log after some time, even what the pipeline has not read.  The pipeline then reads
+    changes by `follow_ahead` while it copies, and appends them to the commit log after the copy."""
     wants_last: ClassVar[bool] = False
-    """Whether the pipeline keeps the last message of each namespace, for `resume`; each commit then stores it."""
+    """Whether each commit stores the last message of each namespace, which the pipeline then passes to `resume`."""
 
     @abstractmethod
     def check(self) -> None:
-        """Connect, and raise a clear error for whatever would fail later: rights, settings, a missing server."""
+        """Connect, and raise an error that says what to do if something would fail later: a right, a setting, a missing
+        server."""
 
     def check_namespaces(self, namespaces: Sequence[str]) -> None:
-        """Raise a clear error for whatever would fail later with these, and change nothing."""
+        """Raise an error if copying or following one of these namespaces would fail later.  Must change nothing."""
 
     def kept(self) -> SourceResource | None:
-        """What the source keeps for a pipeline with these settings, and one pipeline alone can use; None if nothing."""
+        """What the source keeps for this pipeline and no other pipeline can use, such as a replication slot; None if it
+        keeps nothing."""
         return None
 
     def namespaces(self) -> list[Namespace]:
-        """Everything that can be copied, whether or not it matches the pipeline's namespace."""
+        """All namespaces of the source, whether or not they match the pipeline's namespace setting."""
         return []
 
     @property
     def copies(self) -> bool:
-        """Whether there is anything to copy before following."""
+        """Whether the reader can copy."""
         return type(self).copy is not Reader.copy
 
     def begin(self, namespaces: Sequence[str]) -> Position:
-        """Fix where following will start, and make the source keep its log from there.  Called again after a crash."""
+        """Return the position from which following will start, and make the source keep its log from there.  The
+        pipeline calls it again if it crashes before it has stored the position."""
         return None
 
     def begun(self, position: Position) -> None:
-        """The pipeline calls it before `pieces`, with what `begin` fixed, in this run or one before, or with where
-        following has come since."""
+        """Receive the position that the commit log has, before `pieces` is called: the one that `begin` returned, in
+        this run or an earlier one, or one that following has reached since."""
 
     def pieces(self, namespace: str, rows: int) -> list[Piece]:
-        """Cut a namespace into pieces of about so many rows.  An empty namespace gives one piece, which tells its
-        columns; `NotThere` if it is gone by now.  None for a source without a copy."""
+        """Cut a namespace into pieces of about `rows` rows.  An empty namespace must give one piece, whose copy says
+        which columns there are.  Raises `NotThere` if the namespace is gone.  A reader that cannot copy returns no
+        pieces."""
         return []
 
     def copy(self, piece: Piece) -> Iterator[pa.RecordBatch]:
-        """The rows of a piece, with mode COPY.  Where there are none, a batch without rows tells the columns."""
+        """Yield the rows of a piece, with mode COPY.  If the piece has no rows, yield one batch without rows, whose
+        schema has the columns."""
         raise BadInput(f"a {type(self).__name__} has nothing to copy")
 
     def splits(self, position: Position) -> Sequence[str]:
-        """The splits to follow from a position, new ones among them; none for a source with one log."""
+        """The splits to follow from a position, including new ones; none for a source with one log."""
         return ()
 
     def resume(self, last: Mapping[str, Mapping[str, Any]]) -> None:
-        """With `wants_last` the pipeline calls it before `follow`, with the last message that followed the copy of each
-        namespace: {"id", "op", "timestamp", "data"}; the data as JSON has it, None if that takes more than 16 KiB."""
+        """Receive the last message that came after the copy of each namespace: {"id", "op", "timestamp", "data"}.
+        Called before `follow`, only with `wants_last`.  `data` is the document as JSON values, None if it has more than
+        16 KiB."""
 
     def follow(self, position: Position, namespaces: Sequence[str], split: str = "") -> Iterator[Changes]:
-        """Changes after a position, for ever, with mode SYNC; an empty one at least every second when nothing happens,
-        so that the caller can stop.  `split`: those of one split, and the position is its own; None: from its start.
-        `namespaces` are the pipeline's at each moment: one that appeared is among them once it was taken."""
+        """Yield the changes after a position, with mode SYNC, until the caller closes the iterator.  When nothing
+        happens, yield `Changes` without rows at least every second, so that the caller can stop.
+
+        With a `split`, yield only this split's changes; `position` is then the split's own, None for its start.
+        `namespaces` changes while it is read: a namespace that appeared is in it once the pipeline has taken it."""
         raise BadInput(f"a {type(self).__name__} cannot follow; run with --once")
 
     def follow_ahead(self, position: Position) -> Iterator[Changes]:
-        """With `reads_ahead`: as `follow`, while a copy goes on, of what had a position when it began.  Whatever comes,
-        goes or is made again meanwhile is left to `follow`: the position stays before it."""
+        """Yield changes as `follow` does, while a copy goes on.  Called only with `reads_ahead`.
+
+        It covers only what had a position when the copy began.  A namespace or log that appears, ends or is made again
+        meanwhile is left to `follow`: the position stays before this event."""
         raise BadInput(f"a {type(self).__name__} does not read ahead")
 
     def health(self) -> str:
-        """How the source's logs are, for people: how long ago each last answered.  Called from any thread."""
+        """The state of the source's logs as text for people: how long ago each last answered.  Any thread may call
+        it."""
         return ""
 
     def acknowledge(self, position: Position) -> None:
-        """Everything up to here is durable: the source may forget it.  Called from the thread that follows; of a reader
-        of one split, with a position of that."""
+        """Receive a position up to which everything is durable in the commit log, so that the source may forget it.
+
+        The thread that follows calls it.  A reader that follows one split gets a position of that split."""

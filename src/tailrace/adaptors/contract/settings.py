@@ -1,4 +1,5 @@
-"""Settings: what the ends of an adaptor are made from, and the types of settings that several adaptors have."""
+"""Settings: the base class of the settings of readers and writers, and the types of settings that several adaptors
+share."""
 
 from __future__ import annotations
 
@@ -9,24 +10,25 @@ from msgspec import Meta
 
 
 class PathMark:
-    """Marks a setting that is a path, or may be one."""
+    """The mark of a setting that is a path or may be one."""
 
 
 Located: TypeAlias = Annotated[str, PathMark()]
-"""The type of a setting that names a file, a folder or a home.  A relative one is taken from the folder of the
-pipeline's file, once, on the driver: in tasks, whose working folder is another, it is absolute."""
+"""The type of a setting that names a file, a folder or a home.  The driver makes a relative path absolute, starting
+from the folder of the pipeline's file, because tasks have another working folder."""
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What an adaptor is made from.  Subclass it; each field's type, default and docstring is shown by `about`.
+    """The settings of a reader or writer.  Subclass it; `tailrace about` shows each field's type, its default and the
+    `description` of its `Meta`.
 
-    Mark a setting that holds a password with `secret`: no log and no error then shows it."""
+    Mark a setting that holds a password with `secret`, so that no log and no error shows it."""
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in self.__rich_repr__())})"
 
     def __rich_repr__(self) -> list[tuple[str, Any]]:
-        """What rich shows, in tracebacks for example: msgspec's own has every value."""
+        """What rich shows, for example in tracebacks.  msgspec's own method would show secrets, too."""
         fields = msgspec.structs.fields(type(self))
         return [(f.name, _HIDDEN if _is_secret(f.type) else getattr(self, f.name)) for f in fields]
 
@@ -40,7 +42,7 @@ _HIDDEN = _Hidden()
 
 
 def secret(description: str) -> Meta:
-    """The mark of a setting that holds a password."""
+    """Return the `Meta` of a setting that holds a password."""
     return Meta(description=description, extra={"secret": True})
 
 

@@ -1,12 +1,14 @@
 """Writers: the sinks of pipelines.
 
-Tasks call `stage` with their share of a batch, the driver then calls `finish` once, which makes all of it visible.
-Where the sink can, `finish` stores the offsets in the same transaction (`guarantee` "exactly once"), and `restore`
-gives them back; elsewhere a batch may be written again after a crash, and must come out the same ("idempotent").
+Tasks call `stage` with their share of a batch.  Then the driver calls `finish` once, which makes all shares visible.
+If the sink can, `finish` stores the offsets in the same transaction (`guarantee` "exactly once"), and `restore` returns
+them.  Otherwise the pipeline may write a batch again after a crash, and the result must be the same ("idempotent by
+id").
 
-Every row has its partition and offset in the commit log beside it, also after functions (`rows.provenance`): of two
-rows of one id the one with the higher offset is newer.  That serves as an external version, as an idempotence key, or
-as a header.  A row is a whole document, or a change that leaves fields as they are (`rows.unset`, `rows.removal`).
+Every row has its partition and offset in the commit log beside it, even after functions (`rows.provenance`).  Of two
+rows with one id the row with the higher offset is newer.  A writer can use the offset as an external version, as an
+idempotence key or as a header.  A row is a whole document, or a change that leaves fields as they are (`rows.unset`,
+`rows.removal`).
 """
 
 from __future__ import annotations
@@ -25,7 +27,7 @@ Guarantee: TypeAlias = Literal["exactly once", "idempotent by id", "at least onc
 
 
 class Who(NamedTuple):
-    """On whose behalf a sink is written."""
+    """Which run writes to a sink: the pipeline, the writer's name in it, and the epoch, which rises with each run."""
 
     pipeline: str
     writer: str
@@ -34,13 +36,13 @@ class Who(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Staged:
-    """What a task staged: how many rows, and whatever `finish` needs to know (small, and picklable)."""
+    """What `stage` returns: the number of staged rows, and in `detail` what `finish` needs (small and picklable)."""
 
     rows: int
     detail: Any = None
     namespaces: Mapping[str, int] = field(default_factory=dict)
     files: Mapping[str, int] = field(default_factory=dict)
-    """The files that were staged, if they are files, with their bytes: `finish` looks for each."""
+    """The staged files and their sizes in bytes, if the sink stages files; `finish` checks that each is there."""
 
 
 class Writer(End, ABC):
@@ -48,56 +50,61 @@ class Writer(End, ABC):
 
     guarantee: ClassVar[Guarantee] = "at least once"
     commands: ClassVar[frozenset[str]] = frozenset()
-    """The names of the commands that the sink can carry out.  The pipeline passes the others, and says so in its log
-    and its status: the sink stays as it is."""
+    """The names of the commands that the sink can carry out.  The pipeline passes the others without changing the sink,
+    and says so in its log and its status."""
     on_driver: ClassVar[bool] = False
-    """Whether `finish` needs what only the driver has, such as its terminal.  Otherwise, where messages go one at a
-    time, a task stages and finishes each."""
+    """Whether `finish` needs what only the driver has, such as its terminal.  If not, a task calls both `stage` and
+    `finish` when the pipeline delivers messages one at a time."""
 
     every: float = 0.0
-    """Seconds between two batches, at least, while little is pending: a sink whose batches are files would have one for
-    each change.  What is held back meanwhile is safe in the commit log, and not acknowledged."""
+    """The least number of seconds between two batches while few records are pending, for a sink that would otherwise
+    make a file for each change.  Records that are held back are safe in the commit log, and not acknowledged."""
 
     @abstractmethod
     def check(self) -> None:
-        """Connect, and raise a clear error for whatever would fail later."""
+        """Connect, and raise an error that says what to do if something would fail later."""
 
     def try_out(self, rows: Sequence[pa.RecordBatch]) -> None:
-        """Raise what writing these rows would raise, where that can be known without writing any."""
+        """Raise the error that writing these rows would raise, if the sink can tell without keeping any of them."""
 
     def restore(self, pipeline: str, writer: str) -> Mapping[str, Any] | None:
-        """What `finish` stored last in the sink itself: {"epoch", "offsets"}; None if the sink keeps nothing."""
+        """Return what `finish` last stored in the sink itself: {"epoch", "offsets"}; None if the sink stores no
+        offsets."""
         return None
 
     def claim(self, who: Who) -> Mapping[str, Any] | None:
-        """A run begins: as `restore`, and from now on no earlier epoch can finish anything, though this one has not
-        finished anything yet.  Without that, a run thought dead could finish a batch that this one delivers again."""
+        """Begin a run: return what `restore` returns, and fence all earlier epochs, so that none of them can finish a
+        batch.
+
+        Otherwise a run that only seemed dead could finish a batch that this run delivers again."""
         return self.restore(who.pipeline, who.writer)
 
     def lost(self, who: Who) -> Sequence[str]:
-        """What this writer has delivered into and another program has since dropped or emptied, each as
-        people call it ("the table public.orders").  Asked when a run begins."""
+        """The tables, collections, topics or folders that this writer has delivered to and another program has dropped
+        or emptied since, each as messages name it ("the table public.orders").  Called when a run begins."""
         return ()
 
     def forget(self, who: Who) -> None:
-        """An operator has said where to go on: what was delivered before need not be there any more."""
+        """Forget what this writer has delivered to, so that `lost` does not report it.  Called when an operator has set
+        from where to deliver again."""
 
     @abstractmethod
     def stage(self, rows: Iterable[pa.RecordBatch]) -> Staged:
-        """Take a share of a batch, in a task; nothing of it may be visible yet where the sink can hold it back.
+        """Store a task's share of a batch so that `finish` can make it visible.  If the sink can hold the rows back,
+        readers of the sink must not see them yet.
 
-        A batch without rows says which columns a namespace has that is empty: a sink of tables makes one."""
+        A batch without rows says which columns an empty namespace has, so that a sink of tables can make its table."""
 
     @abstractmethod
     def finish(self, staged: Sequence[Staged], who: Who, offsets: Mapping[str, Any]) -> None:
-        """Make what was staged visible, and keep the offsets with it where the sink can."""
+        """Make all staged rows visible, and store the offsets in the same transaction if the sink can."""
 
     def discard(self, staged: Sequence[Staged]) -> None:
-        """Throw away what was staged by tasks of a batch that failed."""
+        """Delete what tasks have staged for a batch that failed."""
 
     def command(self, namespace: str, command: Command, who: Who) -> None:
-        """Carry out one of `commands`, which concerns a whole namespace, once all rows before it are in.  After a crash
-        it may come again.
+        """Carry out one of `commands` on a whole namespace.  The pipeline calls it when all rows before the command are
+        finished, and perhaps again after a crash.
 
-        A sink that keeps offsets refuses it (`Fenced`) from a run that another has claimed the sink since: what came
-        after would be lost with what it means."""
+        A sink that stores offsets raises `Fenced` if another run has claimed the sink since: a late truncate, for
+        example, would also remove rows that the other run has delivered."""
