@@ -1,4 +1,6 @@
-"""The changes that a follower has decoded and not given away yet: those of each table, then batches of rows."""
+"""Change buffer: the changes that a follower has decoded and not yet handed out, kept by table until they become
+batches of rows.
+"""
 
 from __future__ import annotations
 
@@ -12,40 +14,40 @@ from tailrace.adaptors.rows.overflow import Overflow
 
 
 class TableChanges(Protocol):
-    """The changes of one table, in order."""
+    """The buffered changes of one table, in order."""
 
     def build(self) -> pa.RecordBatch | None:
-        """All of them as rows, and begin again; None if there are none."""
+        """Return the buffered changes as rows, None if there are none, and empty the buffer of this table."""
 
 
 T = TypeVar("T", bound=TableChanges)
 
 
 class ChangeBuffer(Generic[T]):
-    """Collects changes by table until they are made into batches.  `alive` is called after each time that is done,
-    so that a large transaction does not look like a dead connection."""
+    """Collects changes by table and makes batches of them.  After each time that it makes batches it calls `alive`, so
+    that a large transaction does not look like a dead connection."""
 
     def __init__(self, *, max_rows: int, max_bytes: int, alive: Callable[[], None]) -> None:
         self.max_rows, self.max_bytes, self._alive = max_rows, max_bytes, alive
         self.order: list[T] = []
-        """The tables with changes, by their first one."""
+        """The tables that have buffered changes, ordered by their first change."""
         self.count = self.size = self.time = self.committed_at = 0
         self._sealed = Overflow()
         self._sealed_rows = 0
 
     @property
     def rows(self) -> int:
-        """How many rows there are."""
+        """The number of buffered changes, with those that are in batches already."""
         return self.count + self._sealed_rows
 
     def command(self, namespace: str, command: Command) -> None:
-        """Something about a whole namespace, after what was before it."""
+        """Add a command on a whole namespace, after all changes that came before it."""
         self.seal()
         self._sealed.append(command_rows(namespace, command, self.time))
         self._sealed_rows += 1
 
     def seal(self) -> None:
-        """Make batches of the changes that there are."""
+        """Make batches of the buffered changes of all tables."""
         for changed in self.order:
             batch = changed.build()
             if batch is not None:
@@ -55,11 +57,11 @@ class ChangeBuffer(Generic[T]):
         self._alive()
 
     def take(self) -> Sequence[pa.RecordBatch]:
-        """All batches, and begin again."""
+        """Make batches of all buffered changes, return all batches, and empty the buffer."""
         self.seal()
         self._sealed_rows = 0
         return self._sealed.take()
 
     def close(self) -> None:
-        """Forget everything."""
+        """Discard everything."""
         self._sealed.close()

@@ -2,10 +2,10 @@
 
     truncate            all documents of the namespace are gone
     drop                the namespace itself is gone
-    rename, to=other    the namespace is called otherwise from now on
+    rename, to=other    the namespace has the name `other` from now on
 
-A command is a row of op COMMAND, with its name, and what else it says, as its document.  The commit log has it in every
-partition, after all rows that came before it.
+A command is a row with op COMMAND, whose document has the command's name and, for a rename, the new name.  The commit
+log has the row in every partition, after all rows that came before it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ TRUNCATE, DROP, RENAME = "truncate", "drop", "rename"
 
 
 class Command(NamedTuple):
-    """What a source did to a namespace; `to` is the new name of one that was renamed."""
+    """What a source did to a namespace.  `to` is the new name of a namespace that was renamed."""
 
     name: str
     to: str = ""
@@ -32,7 +32,7 @@ class Command(NamedTuple):
 
 
 def command_rows(namespace: str, command: Command, timestamp: int = 0) -> pa.RecordBatch:
-    """A command as one row."""
+    """Return a command as a batch of one row."""
     fields = {"command": pa.array([command.name], pa.string())}
     if command.to:
         fields["to"] = pa.array([command.to], pa.string())
@@ -41,7 +41,7 @@ def command_rows(namespace: str, command: Command, timestamp: int = 0) -> pa.Rec
 
 
 def commands_of(batch: pa.RecordBatch) -> Iterator[tuple[int, Command]]:
-    """The commands among some rows, each with the number of its row."""
+    """Yield the commands in a batch, each with the number of its row."""
     ops = ops_of(batch).to_pylist()
     if Op.COMMAND not in ops:
         return

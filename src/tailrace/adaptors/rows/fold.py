@@ -1,7 +1,9 @@
-"""Folding: many changes of the same documents into one for each, so that a sink need not apply them one by one.
+"""Folding: turns many changes of the same documents into one row for each document, so that a sink need not apply the
+changes one by one.
 
-With an id, the last state counts; fields that a change left as they were are those of the changes before it.  Without
-one, it counts how many equal rows came more than went, or fewer.
+In a namespace with an id, the last state of each document is kept; a field that a change left as it was has the value
+of the changes before it.  Without an id, folding counts for each distinct row how many more were inserted than deleted,
+or fewer.
 """
 
 from __future__ import annotations
@@ -20,30 +22,31 @@ from tailrace.log.record import Op
 
 
 class Folded(NamedTuple):
-    """Changes of documents, one row for each.  What is ours stands beside the documents' columns, never among them: a
-    column of theirs may have any name.
+    """Folded changes: one row for each document.  tailrace's own columns stand beside the document's columns and never
+    among them, because a document may have a column of any name.
 
-    An op is DELETE or INSERT.  A row whose `unset` is not null changes a document that is there, or nothing."""
+    Each op is DELETE or INSERT.  A row whose `unset` is not null changes a document that the sink has; if the sink does
+    not have it, the row does nothing."""
 
     ops: pa.Array[Any]
     unset: pa.Array[Any]
     columns: pa.RecordBatch
     partition: pa.Array[Any]
     offset: pa.Array[Any]
-    """Where in the commit log the last change of each document stands; null where that is not known."""
+    """The place in the commit log of each document's last change; null where it is not known."""
 
     @property
     def rows(self) -> int:
-        """How many there are."""
+        """The number of rows."""
         return len(self.ops)
 
     def take(self, places: pa.Array[Any]) -> Folded:
-        """The rows at these places."""
+        """Return the rows with these numbers."""
         return Folded(*(part.take(places) for part in self))
 
 
 def fold(rows: pa.RecordBatch) -> Folded:
-    """Rows of one namespace → one row for each id."""
+    """Fold the rows of one namespace into one row for each id.  Raises `BadInput` if a command is among them."""
     rows = _data(rows)
     flat = _flat(rows)
     groups = rows.column("key").dictionary_encode().indices
@@ -55,7 +58,7 @@ def fold(rows: pa.RecordBatch) -> Folded:
 
 
 def _data(rows: pa.RecordBatch) -> pa.RecordBatch:
-    """Without rows that change nothing."""
+    """Leave out the rows that change nothing (noop); raise `BadInput` for a command."""
     ops = ops_of(rows)
     if pc.any(pc.equal(ops, int(Op.COMMAND))).as_py():
         raise BadInput(f"{namespace_of(rows)}: a command is not a row; it goes to `command`, alone")
@@ -68,32 +71,32 @@ def _flat(rows: pa.RecordBatch) -> Folded:
     none = pa.nulls(rows.num_rows, pa.binary())
     rows = as_columns(rows, namespace_of(rows))
     unset = left_as_they_are(rows)
-    # Of a deleted document nothing but its id counts.
+    # Only the id of a deleted document counts.
     unset = pc.if_else(pc.equal(ops, int(Op.DELETE)), none, unset)
     where = place_columns(rows)
     return Folded(ops, unset, columns_of(rows), where["partition"], where["offset"])
 
 
 def _greatest(groups: pa.Array[Any], at: pa.Array[Any]) -> pa.Array[Any]:
-    """For each group, in order of their numbers, the greatest of its values in `at`; null if it has none."""
+    """For each group, in the order of the groups' numbers: the greatest of its values in `at`, null if it has none."""
     table = pa.table({"group": groups, "at": at}).group_by("group", use_threads=False).aggregate([("at", "max")])
     return table.take(pc.sort_indices(table.column("group"))).column("at_max").combine_chunks()
 
 
 def _last(groups: pa.Array[Any]) -> pa.Array[Any]:
-    """The place of each group's last row, in order of the places."""
+    """The row number of each group's last row, ascending."""
     return _greatest(groups, pa.arange(0, len(groups))).sort()
 
 
 def _folded(flat: Folded, groups: pa.Array[Any]) -> Folded:
-    """The last state of each id, of changes some of which left fields unset."""
+    """The last state of each id, where some changes left fields unset."""
     places = pa.arange(0, flat.rows)
     nothing = pa.scalar(None, pa.int64())
     whole = pc.is_null(flat.unset)
     since = _greatest(groups, pc.if_else(whole, places, nothing))
     counts = pc.greater_equal(places, pc.fill_null(since.take(groups), -1))
     last = _greatest(groups, places)
-    # After a delete, changes of single fields have nothing to change: it stays one.
+    # After a delete, a change of single fields finds no document: the delete stays a delete.
     ops = flat.ops.take(pc.coalesce(since, last))
     sources = [
         _greatest(groups, pc.if_else(pc.and_(counts, _is_set(flat, n)), places, nothing))
@@ -112,12 +115,13 @@ def _ever_unset(flat: Folded, n: int) -> bool:
 
 
 def _is_set(flat: Folded, n: int) -> pa.Array[Any]:
-    """Which rows have field n."""
+    """For each row, whether it has field n."""
     return pc.invert(unset_at(flat.unset, n))
 
 
 def _bitmaps(sources: list[pa.Array[Any]], since: pa.Array[Any]) -> pa.Array[Any]:
-    """Which fields no row of a group has set; null only where `since` says that one of its rows was whole."""
+    """The bitmap of each group: the fields that no row of the group has set.  Null if a whole document is among the
+    group's rows (`since`) and no field is missing."""
     rows = len(sources[0])
     bits = [0] * rows
     for n, source in enumerate(sources):
@@ -132,7 +136,7 @@ def _bitmaps(sources: list[pa.Array[Any]], since: pa.Array[Any]) -> pa.Array[Any
 
 
 def _netted(flat: Folded, groups: pa.Array[Any]) -> Folded:
-    """Of rows without an id: as many inserts or deletes of each as make the difference."""
+    """Rows without an id: for each distinct row, as many inserts or deletes as remain after the two cancel out."""
     signs = pc.if_else(pc.equal(flat.ops, int(Op.DELETE)), -1, 1)
     table = pa.table({"group": groups, "sign": signs, "at": pa.arange(0, flat.rows)})
     sums = table.group_by("group", use_threads=False).aggregate([("sign", "sum"), ("at", "max")])

@@ -1,7 +1,7 @@
-"""JSON text of documents and messages, in the one way that all adaptors write it.
+"""JSON text of documents and messages, in the one form that all adaptors write.
 
-Decimals are strings with all their digits, moments ISO 8601, bytes base64, intervals ISO 8601 durations, numbers that
-JSON does not have "NaN", "Infinity" and "-Infinity"; an unset field is left out, a null one is null.
+Decimals are strings with all their digits, moments ISO 8601, bytes base64, intervals ISO 8601 durations, and numbers
+that JSON does not have "NaN", "Infinity" and "-Infinity".  An unset field is left out, a null one is null.
 """
 
 from __future__ import annotations
@@ -23,27 +23,27 @@ def _plain(value: Any) -> Any:
 
 
 to_json = msgspec.json.Encoder(enc_hook=_plain, decimal_format="string").encode
-"""A value as JSON."""
+"""Encode a value as JSON bytes."""
 
 
 def plain(value: Any) -> Any:
-    """The same value with nothing in it that JSON does not have a form for."""
+    """Return a value with everything that JSON has no form for replaced by its JSON form."""
     return msgspec.json.decode(to_json(value))
 
 
 def interval_text(value: Any) -> str:
-    """An interval as ISO 8601 writes it."""
+    """Return an interval as an ISO 8601 duration."""
     seconds = Decimal(value.nanoseconds).scaleb(-9).normalize()
     return f"P{value.months}M{value.days}DT{seconds:f}S"
 
 
 def duration_text(value: dt.timedelta) -> str:
-    """A duration as ISO 8601 has it, in seconds."""
+    """Return a duration as an ISO 8601 duration in seconds."""
     return f"PT{Decimal(value // dt.timedelta(microseconds=1)).scaleb(-6).normalize():f}S"
 
 
 def finite(value: Any) -> Any:
-    """The same without numbers that JSON does not have, however deep: they are texts."""
+    """Replace the numbers that JSON does not have by texts, at any depth of lists and dictionaries."""
     if isinstance(value, float):
         return value if math.isfinite(value) else "NaN" if value != value else f"{'-' * (value < 0)}Infinity"
     if isinstance(value, dict):
@@ -54,7 +54,7 @@ def finite(value: Any) -> Any:
 
 
 def json_objects(columns: pa.RecordBatch, unset: Sequence[Sequence[str] | None] | None = None) -> list[bytes]:
-    """Each row as a JSON object; `unset` names the fields to leave out of each."""
+    """Encode each row as a JSON object.  `unset` names the fields that each row leaves out."""
     names = columns.schema.names
     rows = zip(*map(_values, columns.columns), strict=True) if names else iter([()] * columns.num_rows)
     if unset is None:
@@ -67,7 +67,7 @@ def json_objects(columns: pa.RecordBatch, unset: Sequence[Sequence[str] | None] 
 
 
 def _values(column: pa.Array[Any]) -> list[Any]:
-    """Plain values; what is JSON already goes in as it is."""
+    """The values of a column as `to_json` needs them.  JSON text is inserted unchanged."""
     if isinstance(column.type, pa.JsonType):
         return [None if text is None else msgspec.Raw(text.encode()) for text in column.storage.to_pylist()]
     if pa.types.is_interval(column.type):
@@ -77,12 +77,13 @@ def _values(column: pa.Array[Any]) -> list[Any]:
 
 
 def _floats(kind: pa.DataType) -> bool:
-    """Whether there may be numbers that JSON does not have."""
+    """Whether values of this type may contain numbers that JSON does not have."""
     return bool(pa.types.is_floating(kind)) or any(_floats(kind.field(n).type) for n in range(kind.num_fields))
 
 
 def printed(batch: pa.RecordBatch, spaces: int) -> Iterator[str]:
-    """Each row, with its op, namespace, id and place, as JSON text; with no spaces on one line."""
+    """Yield each row as JSON text with its op, namespace, id and place.  `spaces` is the indentation; 0 writes one
+    line."""
     for message in messages_of(batch):
         whole = {
             "op": message.op.name.lower(),

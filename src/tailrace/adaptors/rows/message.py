@@ -1,4 +1,4 @@
-"""Messages: what a pipeline carries, one at a time, as functions in plain Python see it."""
+"""Messages: the changes that a pipeline carries, one at a time, as functions in plain Python see them."""
 
 from __future__ import annotations
 
@@ -9,11 +9,12 @@ from tailrace.log.record import Mode, Op
 
 
 class Place(NamedTuple):
-    """Where a change stands; None: not known.
+    """The place of a change; None where a part is not known.
 
-    `partition` and `offset` are its place in the pipeline's commit log: of changes of one partition, and so of one
-    document, the higher offset came later.  `transaction` numbers the source's transactions in the order in which they
-    were committed, `position` the changes of one: sorted by both, all changes are in the source's own order."""
+    `partition` and `offset` are the change's place in the pipeline's commit log.  Of two changes in one partition, and
+    so of two changes of one document, the one with the higher offset came later.  `transaction` numbers the source's
+    transactions in the order of their commits, and `position` the changes within one transaction: sorted by both,
+    changes are in the source's own order."""
 
     partition: int | None = None
     offset: int | None = None
@@ -28,9 +29,9 @@ NOWHERE = Place()
 class Message:
     """One change of one document.
 
-    `namespace` is the table, collection or file it belongs to, `id` the text of its primary key, `data` its fields by
-    name.  A field that is not in `data` is unset, which is not the same as None: of a whole document it is not there,
-    of a change it is as it was."""
+    `namespace` is the table, collection or file that the document belongs to, `id` the text of its primary key, and
+    `data` its fields by name.  A field that is not in `data` is unset, which is not the same as None: a whole document
+    does not have the field, and a change leaves it as it is."""
 
     op: Op
     namespace: str
@@ -41,8 +42,9 @@ class Message:
     keys: tuple[str, ...] = field(default=())
     """The names of the fields that make up the id."""
     whole: bool = True
-    """Whether it is a whole document; else a change that leaves fields as they are."""
+    """Whether the message has the whole document; if not, it is a change that leaves fields as they are."""
     removed: tuple[str, ...] = ()
-    """Fields that the change takes away, nested ones too, as JSON Pointers: "/address/street"."""
+    """The fields that the change removes, nested ones too, as JSON Pointers: "/address/street"."""
     place: Place = NOWHERE
-    """Where it stands.  A function may read it; whatever message it gives stands where the one it got did."""
+    """The place of the change.  A function may read it; each message that the function returns gets the place of the
+    message that it was given."""

@@ -1,4 +1,4 @@
-"""Overflow: batches of one large transaction, on disk where they are too many for memory."""
+"""Overflow: a list of batches of one large transaction, which keeps in a file what is too much for memory."""
 
 from __future__ import annotations
 
@@ -15,8 +15,9 @@ MAX_BYTES_IN_MEMORY = 64 * 1024 * 1024
 
 
 class Overflow:
-    """A list of batches.  What is beyond `memory` bytes is in a file; once the list is taken, each is read when it is
-    asked for.  (The file is not mapped: a bad sector would end the process.)"""
+    """A list of batches.  Batches beyond the first `memory` bytes go to a temporary file, and `take` returns a sequence
+    that reads each of them when it is accessed.  (The file is not memory-mapped, because a bad sector would then end
+    the process.)"""
 
     def __init__(self, memory: int = MAX_BYTES_IN_MEMORY) -> None:
         self._memory = memory
@@ -28,7 +29,7 @@ class Overflow:
         return bool(self._held)
 
     def append(self, batch: pa.RecordBatch) -> None:
-        """One more."""
+        """Add a batch."""
         self._size += batch.nbytes
         self._held.append(batch if self._size <= self._memory else self._written(batch))
 
@@ -41,7 +42,7 @@ class Overflow:
         return start, self._file.tell() - start
 
     def take(self) -> Sequence[pa.RecordBatch]:
-        """All of them, and begin again."""
+        """Return all batches and empty the list."""
         held, file = self._held, self._file
         self._held, self._size, self._file = [], 0, None
         if file is None:
@@ -50,7 +51,7 @@ class Overflow:
         return _Spilled(held, file)
 
     def close(self) -> None:
-        """Forget everything."""
+        """Discard all batches, and delete the file."""
         self._held, self._size = [], 0
         if self._file is not None:
             self._file.close()
@@ -58,7 +59,8 @@ class Overflow:
 
 
 class _Spilled(Sequence[pa.RecordBatch]):
-    """Batches of which some are in a file, which has no name and goes with the last reference to this."""
+    """Batches of which some are in a file.  The file has no name, and is deleted with the last reference to this
+    sequence."""
 
     def __init__(self, held: list[pa.RecordBatch | tuple[int, int]], file: IO[bytes]) -> None:
         self._held, self._file = held, file

@@ -1,10 +1,10 @@
 """Provenance of rows: columns beside the documents that say where each change stands.
 
     partition     int32    the partition of the commit log        offset     int64    its offset there
-    transaction   int64    which transaction of the source's      position   int64    which change of that
+    transaction   int64    the source's transaction               position   int64    the change's number in it
 
 The commit log keeps `transaction` and `position`, if the source has them.  `partition` and `offset` are added when rows
-are read from it, before any function.  Rows without one of these columns do not know it.
+are read from the commit log, before any function.  What a column that a batch lacks would say is not known.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ TYPES: dict[str, pa.DataType] = {
 
 
 def placed(batch: pa.RecordBatch, partition: int, offsets: pa.Array[Any]) -> pa.RecordBatch:
-    """Rows of one partition of the commit log, with their places there."""
+    """Add the columns `partition` and `offset` to rows of one partition of the commit log."""
     where = pa.repeat(pa.scalar(partition, TYPES["partition"]), batch.num_rows)
     return batch.append_column("partition", where).append_column("offset", offsets)
 
 
 def place_columns(batch: pa.RecordBatch) -> dict[str, pa.Array[Any]]:
-    """Where each row stands; what is not known is null."""
+    """Return the four columns of a batch; those that it does not have are null."""
     there = set(batch.schema.names)
     return {name: batch.column(name) if name in there else pa.nulls(batch.num_rows, TYPES[name]) for name in PLACE}
 
 
 def places_of(batch: pa.RecordBatch) -> list[Place]:
-    """Where each row stands."""
+    """Return the place of each row."""
     if not any(name in batch.schema.names for name in PLACE):
         return [NOWHERE] * batch.num_rows
     columns = [column.to_pylist() for column in place_columns(batch).values()]
@@ -43,7 +43,7 @@ def places_of(batch: pa.RecordBatch) -> list[Place]:
 
 
 def with_places(batch: pa.RecordBatch, places: Sequence[Place]) -> pa.RecordBatch:
-    """Rows that know no place yet, with these; a column that would be all null is left out."""
+    """Add places to rows that have none yet.  A column that would be all null is left out."""
     for name, values in zip(PLACE, zip(*places, strict=True), strict=True):
         if any(value is not None for value in values):
             batch = batch.append_column(name, pa.array(values, TYPES[name]))

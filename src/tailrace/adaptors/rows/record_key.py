@@ -1,7 +1,8 @@
-"""Record keys: namespace, 0x00, id.  The hash of a row's key says which partition of the commit log it goes to.
+"""Record keys: namespace, 0x00, id.  The hash of a row's key says which partition of the commit log the row goes to.
 
-An id is the text of its field (bytes as they are, lists and structs as JSON).  Of several fields each has 1b written as
-1b 1b and 1f as 1b 53, null as 1b 4e, and they are joined by 1f; so no two ids are written alike.
+An id is the text of its field (bytes as they are, lists and structs as JSON).  If the id has several fields, 1b is
+written as 1b 1b in each of them, 1f as 1b 53 and null as 1b 4e, and the fields are joined by 1f.  So two different ids
+are never written alike.
 """
 
 from __future__ import annotations
@@ -17,19 +18,21 @@ from tailrace.errors import BadInput
 
 SEPARATOR, ESCAPE, NULL = b"\x1f", b"\x1b", b"\x1bN"
 DEFINITION = b"\x1bT"
-"""The id of a row that only defines columns: no document has it, since 1b is followed by 1b, 53 or 4e there."""
+"""The id of a row that only defines columns.  An id of several fields never equals it, because there 1b comes only
+before 1b, 53 or 4e."""
 _json = msgspec.json.Encoder(enc_hook=str, decimal_format="string").encode
 _BYTES = (pa.types.is_binary, pa.types.is_large_binary, pa.types.is_fixed_size_binary, pa.types.is_binary_view)
-"""What is an id as it is; whether it happens to be text, which differs from batch to batch, must not matter."""
+"""The types of an id that is used as it is.  Its bytes may or may not be text, which differs from batch to batch, so
+text must not be a special case."""
 
 
 def key_prefix(namespace: str) -> bytes:
-    """What every key of a namespace begins with."""
+    """The bytes that every key of a namespace begins with."""
     return namespace.encode() + b"\x00"
 
 
 def row_keys(namespace: str, columns: pa.RecordBatch, keys: Sequence[str]) -> pa.Array[Any]:
-    """The record key of each row; without `keys` all fields together are the id."""
+    """Return the record key of each row.  Without `keys` all fields together are the id."""
     names = list(keys) or columns.schema.names
     for name in names:
         if name not in columns.schema.names:
@@ -40,7 +43,8 @@ def row_keys(namespace: str, columns: pa.RecordBatch, keys: Sequence[str]) -> pa
 
 
 def id_text(column: pa.Array[Any], *, alone: bool) -> pa.Array[Any]:
-    """The values of one id field as bytes; beside others, so that no two ids are written alike."""
+    """The values of one field of the id as bytes.  Unless it is `alone`, they are escaped so that no two ids are
+    written alike."""
     if pa.types.is_dictionary(column.type):
         column = column.dictionary_decode()
     if any(kind(column.type) for kind in _BYTES):
@@ -48,7 +52,7 @@ def id_text(column: pa.Array[Any], *, alone: bool) -> pa.Array[Any]:
     else:
         try:
             text = column.cast(pa.string()).cast(pa.binary())
-        except pa.ArrowNotImplementedError:  # of lists, structs and the like
+        except pa.ArrowNotImplementedError:  # lists, structs and the like
             text = pa.array([None if v is None else _json(v) for v in column.to_pylist()], pa.binary())
     if not alone:
         text = pc.replace_substring(text, ESCAPE, ESCAPE + ESCAPE)
@@ -57,7 +61,7 @@ def id_text(column: pa.Array[Any], *, alone: bool) -> pa.Array[Any]:
 
 
 def id_of(key: bytes, namespace: str) -> bytes:
-    """The id in a record key."""
+    """The id in a record key of this namespace."""
     return key[len(key_prefix(namespace)) :]
 
 

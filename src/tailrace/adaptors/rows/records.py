@@ -1,11 +1,12 @@
-"""Records of topics as messages, and messages as records.
+"""Records of topics as rows, and rows as records.
 
     a record as a document    partition, offset (together its id), timestamp, attributes, key, value, headers
     a document as a record    key: its id; value: JSON, null if it was deleted; attributes: mode and op
 
-Headers say where the change stands (see rows.provenance), each as a decimal number: partition, offset, and if the
-source has them transaction and position.  In a topic for several namespaces the key has the namespace before the id,
-with 0x00 between, and the header `namespace` has it, too.  What came from a topic goes to one as it was.
+The record's headers have the place of the change (see rows.provenance) as decimal numbers: partition, offset, and if
+the source has them transaction and position.  In a topic for several namespaces the key is namespace, 0x00 and id, and
+the header `namespace` has the namespace as well.  A record that came from a topic is written to another topic
+unchanged.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ RECORD_FIELDS = ("partition", "offset", "timestamp", "attributes", "key", "value
 
 
 def rows_from(topic: str, fetched: Fetched, mode: Mode) -> pa.RecordBatch:
-    """Fetched records as rows."""
+    """Return fetched records of a topic as rows."""
     data, count = fetched.data, fetched.data.num_rows
     headers = data.column("headers") if "headers" in data.schema.names else pa.nulls(count, HEADERS_TYPE)
     arrays = [
@@ -44,7 +45,7 @@ def rows_from(topic: str, fetched: Fetched, mode: Mode) -> pa.RecordBatch:
 
 
 def records_from(batch: pa.RecordBatch, *, shared: bool) -> pa.RecordBatch:
-    """Rows as records with a chunk's columns; `shared`: the topic is for several namespaces."""
+    """Return rows as records, with a chunk's columns.  `shared`: the topic holds several namespaces."""
     columns = columns_of(batch)
     if is_record(batch):
         return pa.RecordBatch.from_arrays([columns.column(f.name) for f in SCHEMAS[1]], schema=SCHEMAS[1])
@@ -53,7 +54,7 @@ def records_from(batch: pa.RecordBatch, *, shared: bool) -> pa.RecordBatch:
 
 
 def _headers(batch: pa.RecordBatch, shared: bool) -> pa.Array[Any]:
-    """Of each row the same headers, in the same order."""
+    """The headers of each row: in each row the same names, in the same order."""
     values = {name: column.cast(pa.string()).cast(pa.binary()) for name, column in place_columns(batch).items()}
     values = {name: column for name, column in values.items() if column.null_count < len(column)}
     if shared:
@@ -68,7 +69,7 @@ def _headers(batch: pa.RecordBatch, shared: bool) -> pa.Array[Any]:
 
 
 def is_record(batch: pa.RecordBatch) -> bool:
-    """Whether these are records of a topic.  A table may have columns of the same names, but not of the same types."""
+    """Whether rows are records of a topic.  A table may have columns of the same names, but not of the same types."""
     kind = batch.schema.field("data").type
     if keys_of(batch) != ID or tuple(field.name for field in kind) != RECORD_FIELDS:
         return False

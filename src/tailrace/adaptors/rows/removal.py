@@ -1,7 +1,7 @@
-"""Removed fields: what a row says is not there, by JSON Pointers (RFC 6901): "/note", "/address/street".
+"""Removed fields: the fields that a row says are not there, as JSON Pointers (RFC 6901): "/note", "/address/street".
 
-In a change they are fields that it takes away.  In a whole document they are nested fields that it does not have, where
-other documents of the batch do, and Arrow has a null for both.
+In a change they are the fields that the change removes.  In a whole document they are nested fields that this document
+does not have and other documents of the batch have: Arrow has a null for both a null and a missing nested field.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ _json = msgspec.json.Encoder(enc_hook=str, decimal_format="string").encode
 
 
 def pointer(*names: str) -> str:
-    """The pointer to a field, by the names on the way to it."""
+    """The JSON Pointer to a field, made from the names on the way to it."""
     return "".join("/" + name.replace("~", "~0").replace("/", "~1") for name in names)
 
 
 def names_of(pointer: str) -> list[str]:
-    """The names on the way to a field."""
+    """The names on the way to the field of a JSON Pointer."""
     return [name.replace("~1", "/").replace("~0", "~") for name in pointer.split("/")[1:]]
 
 
 def take_away(document: dict[str, Any], pointers: Iterable[str]) -> None:
-    """Take fields away, as far as they are there."""
+    """Remove fields from a document; fields that it does not have are ignored."""
     for one in pointers:
         *above, last = names_of(one)
         at: Any = document
@@ -49,7 +49,8 @@ def removed_of(batch: pa.RecordBatch) -> list[list[str]]:
 
 
 def renamed(batch: pa.RecordBatch, names: Mapping[str, str]) -> pa.Array[Any]:
-    """The removed fields of rows whose fields have other names; those of fields that are left out are left out."""
+    """The removed fields of rows whose top-level fields get new names.  Fields that `names` does not have are left
+    out."""
     out = []
     for pointers in removed_of(batch):
         parts = [names_of(one) for one in pointers]
@@ -58,12 +59,14 @@ def renamed(batch: pa.RecordBatch, names: Mapping[str, str]) -> pa.Array[Any]:
 
 
 def as_columns(batch: pa.RecordBatch, namespace: str) -> pa.RecordBatch:
-    """Rows for a sink of columns: a removed field is null, a nested one is left out of the JSON that its column holds.
+    """Prepare rows for a sink of columns: set each removed field to null, and leave a removed nested field out of the
+    JSON that its column holds.
 
-    `Rejected` where a change takes a field out of one that it does not have: a column can only be set as a whole."""
+    Raises `Rejected` if a change removes something from a field whose value it does not have: a column can only be set
+    as a whole."""
     if "removed" not in batch.schema.names:
         return batch
-    if "whole" not in batch.schema.names:  # what is unset no longer tells it
+    if "whole" not in batch.schema.names:  # below, `unset` changes, and no longer says which rows are whole
         batch = batch.append_column(pa.field("whole", pa.bool_()), whole_of(batch))
     data = batch.column("data")
     names = [field.name for field in data.type]

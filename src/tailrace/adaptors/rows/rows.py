@@ -3,14 +3,15 @@
     timestamp   when, in milliseconds        attributes   mode and op
     key         namespace, 0x00, id          data         a struct: the document's fields, typed as in the source
     unset       a bitmap of the fields that the row does not have; null: it has all.  See unset
-    whole       whether the row is a whole document, in which a field that it does not have is not there; else it is a
-                change, which leaves such fields as they are.  Absent or null: whole if nothing is unset
+    whole       whether the row is a whole document, in which a field that it does not have is not there; if not, it is
+                a change, which leaves such fields as they are.  Absent or null: whole if nothing is unset
     removed     fields that are not there, nested ones too, as JSON Pointers.  See removal
     transaction, position    where the change stands in the source's log: see provenance
 
-The schema's metadata has the namespace and the names of the id's fields, so a batch says by itself what it is; perhaps
-`only`, the one writer that it is for; and `open` where documents have no fixed set of fields: a field that the batch
-does not even have as a column is not there either, in whole documents.
+The schema's metadata has the namespace and the names of the id's fields, so that a batch can be read without anything
+else.  It may have `only`, the one writer that the batch is for.  It has `open` where documents have no fixed set of
+fields: then a whole document also lacks every field that the batch does not have as a column.
+
 See docs/formats/message.md.
 """
 
@@ -33,7 +34,7 @@ from tailrace.log.record import Mode, Op, attributes
 
 STAMP = pa.timestamp("ms", "UTC")
 MAX_NESTING = 32
-"""Types in each other that are kept as such; Arrow writes 64, and a row lies some deep itself."""
+"""The greatest depth of nested types that is kept.  Arrow writes a depth of 64, and a row itself adds some levels."""
 _json = msgspec.json.Encoder(enc_hook=str, decimal_format="string").encode
 
 
@@ -52,12 +53,13 @@ def make_rows(
     position: pa.Array[Any] | None = None,
     open: bool = False,
 ) -> pa.RecordBatch:
-    """Rows of a namespace from its columns.  `keys` name the fields of the id; none: all fields together are the id.
+    """Make rows of a namespace from the columns of its documents.  `keys` names the fields of the id; if it is empty,
+    all fields together are the id.
 
-    `op` is one for all, or an array of numbers; `timestamp` one for all, or an array; `unset`, `whole`, `removed`
-    and `open` as in the module's docstring; `transaction` and `position` are numbers by which the source's changes can
-    be ordered, where it has such."""
-    if not columns.num_columns:  # Arrow does not know how many rows there are in no columns
+    `op` and `timestamp` are one value for all rows, or an array of numbers.  `unset`, `whole`, `removed` and `open` are
+    as in the module's docstring.  `transaction` and `position` are numbers that order the source's changes, if the
+    source has them."""
+    if not columns.num_columns:  # without columns Arrow does not know the number of rows
         columns, keys = pa.record_batch({"": pa.nulls(0 if isinstance(op, int) else len(op))}), ()
         data = pa.array([{}] * columns.num_rows, pa.struct([]))
     else:
@@ -90,9 +92,9 @@ def _marks(ops: pa.Array[Any], mode: Mode) -> pa.Array[Any]:
 
 
 def definition_of(batch: pa.RecordBatch, timestamp: int) -> pa.RecordBatch:
-    """One row, of op NOOP and without a document, that says which columns a namespace has of which there are no rows.
+    """Return one row with op NOOP and no document, whose schema has the columns of a namespace without rows.
 
-    Its id is one that no document has beside others: 1b is followed by 1b, 53 or 4e there."""
+    Its id is `record_key.DEFINITION`."""
     columns = columns_of(batch)
     nothing = pa.RecordBatch.from_arrays([pa.nulls(1, f.type) for f in columns.schema], schema=columns.schema)
     made = make_rows(
@@ -103,17 +105,17 @@ def definition_of(batch: pa.RecordBatch, timestamp: int) -> pa.RecordBatch:
 
 
 def namespace_of(batch: pa.RecordBatch) -> str:
-    """The namespace that a batch of rows belongs to."""
+    """The namespace of a batch of rows."""
     return str(batch.schema.metadata[b"namespace"].decode())
 
 
 def meant_for(batch: pa.RecordBatch, writer: str) -> pa.RecordBatch:
-    """The same rows, for one writer of a pipeline alone."""
+    """Mark rows as meant for only one writer of the pipeline."""
     return batch.replace_schema_metadata({**batch.schema.metadata, b"only": writer.encode()})
 
 
 def is_meant_for(batch: pa.RecordBatch, writer: str) -> bool:
-    """Whether rows concern a writer: they are for all, or for it."""
+    """Whether rows are meant for this writer: for all writers, or only for it."""
     only = batch.schema.metadata.get(b"only")
     return only is None or bool(only.decode() == writer)
 
@@ -124,12 +126,12 @@ def keys_of(batch: pa.RecordBatch) -> tuple[str, ...]:
 
 
 def is_open(schema: pa.Schema) -> bool:
-    """Whether rows are of documents without a fixed set of fields."""
+    """Whether the documents have no fixed set of fields."""
     return b"open" in (schema.metadata or {})
 
 
 def columns_of(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """The documents' fields as columns."""
+    """The fields of the documents as columns."""
     return pa.RecordBatch.from_struct_array(batch.column("data"))
 
 
@@ -139,7 +141,7 @@ def ops_of(batch: pa.RecordBatch) -> pa.Array[Any]:
 
 
 def messages_of(batch: pa.RecordBatch) -> Iterator[Message]:
-    """Rows as messages, one by one."""
+    """Yield rows as messages."""
     namespace, keys = namespace_of(batch), keys_of(batch)
     marks, stamps = batch.column("attributes").to_pylist(), batch.column("timestamp").view(pa.int64()).to_pylist()
     rows, ids = batch.column("data").to_pylist(), batch.column("key").to_pylist()
@@ -156,8 +158,8 @@ def messages_of(batch: pa.RecordBatch) -> Iterator[Message]:
 
 
 def rows_of(messages: Iterable[Message], like: pa.Schema | None = None, *, open: bool = False) -> list[pa.RecordBatch]:
-    """Messages as rows, a batch for each namespace and shape.  `like` is the schema that they had before: their fields
-    keep its types, and they stay `open` if they were."""
+    """Make rows of messages, a batch for each namespace, key and mode.  `like` is the schema that the messages had as
+    rows before: their fields keep its types, and they stay `open` if they were."""
     open = open or (like is not None and is_open(like))
     groups: dict[tuple[str, tuple[str, ...], Mode], list[Message]] = {}
     for message in messages:
@@ -199,7 +201,7 @@ def _grouped(
 
 
 def nesting(kind: pa.DataType) -> int:
-    """How many types lie in each other."""
+    """The depth of a type: 1 for a type without types in it."""
     depth, inner = 0, [kind]
     while inner:
         depth += 1
@@ -208,8 +210,8 @@ def nesting(kind: pa.DataType) -> int:
 
 
 def _array(name: str, values: list[Any], was: pa.Field[Any] | None) -> tuple[pa.Array[Any], pa.Field[Any]]:
-    """A field's values in the type they had, or the one they now have; of several types, or nested deeper than Arrow
-    writes: as JSON text."""
+    """The values of a field in the type that it had before, or else in the type that Arrow infers.  Values of several
+    types, or nested too deeply for Arrow, become JSON text."""
     if was is not None:
         try:
             return pa.array(values, was.type), was
@@ -224,9 +226,9 @@ def _array(name: str, values: list[Any], was: pa.Field[Any] | None) -> tuple[pa.
 
 
 def last_states(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Only the last row of each key, in order: enough for a sink that keeps the newest state of a document.
+    """Keep only the last row of each key, in order, for a sink that keeps the newest state of each document.
 
-    Rows with unset fields need the ones before them: those batches are left as they are."""
+    A batch with unset fields is returned unchanged, because its rows need the rows before them."""
     if "unset" in batch.schema.names or batch.num_rows < 2:
         return batch
     keys = batch.column("key")

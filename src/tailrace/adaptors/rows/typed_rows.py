@@ -1,4 +1,4 @@
-"""Rows from the typed columns of a table of a SQL source, in a copy and from the log alike."""
+"""Rows from the typed columns of a table of a SQL source, for the copy and for the log."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from tailrace.adaptors.rows.rows import make_rows
 
 
 class ColumnType(Protocol):
-    """A type of the source."""
+    """A column type of the source."""
 
     @property
     def arrow(self) -> pa.DataType:
         """The Arrow type that carries it, unless a value is out of its range."""
 
     def field(self, name: str, type: pa.DataType | None = None) -> pa.Field[Any]:
-        """A column of this type, as a field that says so."""
+        """Return an Arrow field for a column of this type, whose metadata names the type."""
 
 
 T_co = TypeVar("T_co", bound=ColumnType, covariant=True)
@@ -30,16 +30,16 @@ class TypedColumn(Protocol[T_co]):
 
     @property
     def name(self) -> str:
-        """Its name."""
+        """The column's name."""
 
     @property
     def type(self) -> T_co:
-        """Its type, which says what carries it."""
+        """The column's type."""
 
 
 T = TypeVar("T", bound=ColumnType)
 Typed = Callable[[T, "pa.Array[Any]"], "pa.Array[Any]"]
-"""Makes values of a type from their texts."""
+"""A function that makes values of a type from their texts."""
 
 
 def build_rows(
@@ -50,7 +50,10 @@ def build_rows(
     typed: Typed[T],
     **more: Any,
 ) -> pa.RecordBatch:
-    """Rows as `make_rows` makes them.  Arrays that are texts, since a value was out of range, give the same ids."""
+    """Make rows of a table, as `make_rows` does.
+
+    An array may hold texts because one of its values is out of the Arrow type's range.  Its rows get the same ids as in
+    batches where all values are in range."""
     fields = [column.type.field(column.name, array.type) for column, array in zip(columns, arrays, strict=True)]
     rows = make_rows(namespace, pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields)), keys, **more)
     odd = [n for n, column in enumerate(columns) if arrays[n].type != column.type.arrow and in_id(column.name, keys)]
@@ -62,12 +65,12 @@ def build_rows(
 
 
 def in_id(name: str, keys: Sequence[str]) -> bool:
-    """Whether a column is part of a row's id, which without a key is the whole row."""
+    """Whether a column is part of a row's id.  Without keys the id is the whole row."""
     return not keys or name in keys
 
 
 def _ids(type: T, texts: pa.Array[Any], typed: Typed[T]) -> pa.Array[Any]:
-    """The id texts that values have in other batches, where all of them are in range."""
+    """The id texts that these values have in batches where all values are in range."""
 
     def one(n: int) -> bytes | None:
         value = typed(type, texts.slice(n, 1))
