@@ -1,13 +1,14 @@
 """Fencing: which run of a writer may still change a sink that keeps offsets with its data.
 
-A sink keeps three things for each writer, however it stores them, and changes them together with its data:
+A sink keeps three values for each writer, in a form of its own, and changes them together with its data:
 
     epoch     the newest run that has begun
-    offsets   what the last finished batch has reached; none before the first
+    offsets   what the last finished batch has reached; none before the first batch
     claimed   the epoch has begun, and the offsets are still those of the run before
 
-The higher epoch wins, then the higher offsets.  A sink reads its `Fence` under a lock or a condition, asks it, and
-stores the next one in the same transaction as the data.
+Of two runs the one with the higher epoch wins; within a run, offsets only rise.  The writer reads its `Fence` under a
+lock or a condition, asks the fence whether it may write, and stores the next fence in the same transaction as the
+data.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from tailrace.errors import Fenced
 
 @dataclass(frozen=True, slots=True)
 class Fence:
-    """What a sink keeps for one writer; as it is made, for a writer of which nothing is kept yet."""
+    """What a sink keeps for one writer.  `Fence()` is the fence of a writer for which the sink keeps nothing yet."""
 
     epoch: int = -1
     offsets: Mapping[str, Any] | None = None
@@ -34,7 +35,8 @@ class Fence:
             raise Fenced(f"another run of the writer {who.writer!r} has begun (epoch {self.epoch}); this one must stop")
 
     def is_repeat(self, who: Who, offsets: Mapping[str, Any]) -> bool:
-        """Whether this very batch is finished already.  `Fenced` if a newer run, or more of the same one, is."""
+        """Whether exactly this batch is finished already.  Raises `Fenced` if a newer run has begun, or if this run has
+        finished more than this batch."""
         self.admit(who)
         if self.epoch < who.epoch or self.claimed:
             return False
@@ -43,21 +45,23 @@ class Fence:
         return self.offsets is not None and dict(self.offsets) == dict(offsets)
 
     def claim(self, who: Who) -> Fence | None:
-        """The fence once a run has begun; None if that run had begun already.  `Fenced` if a newer one has."""
+        """Return the fence after this run has begun; None if it had begun before.  Raises `Fenced` if a newer run has
+        begun."""
         self.admit(who)
         return replace(self, epoch=who.epoch, claimed=True) if who.epoch > self.epoch else None
 
     def finish(self, who: Who, offsets: Mapping[str, Any]) -> Fence:
-        """The fence once a batch of a run is finished."""
+        """Return the fence after a run has finished a batch with these offsets."""
         return Fence(who.epoch, offsets)
 
     def restored(self) -> Mapping[str, Any] | None:
-        """What `Writer.restore` and `Writer.claim` give; None if no batch was ever finished."""
+        """What `Writer.restore` and `Writer.claim` return; None if the sink has no offsets."""
         return {"epoch": self.epoch, "offsets": self.offsets} if self.offsets is not None else None
 
 
 def _is_below(new: Any, old: Any) -> bool:
-    """Whether a mark is behind another anywhere; marks are numbers, or as a pipeline keeps them."""
+    """Whether a new mark is behind an old one anywhere.  A mark is a number, or a dictionary with `low` and `ahead` as
+    the pipeline keeps it."""
     if new is None or isinstance(old, int):
         return new is None or new < old
     if new["low"] < old["low"]:

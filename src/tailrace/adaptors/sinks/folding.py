@@ -1,8 +1,8 @@
-"""Folding a share: the rows that a task is to stage, by namespace, one row for each document.
+"""Folding a share: the rows that a task has to stage, one row for each document, by namespace.
 
-A sink that keeps states need not apply changes one by one.  Rows of a namespace are gathered up to a size and while
-their schema is the same, then folded (see rows.fold).  The folded batches of a namespace must be applied in the order
-in which they come.
+A sink that keeps states need not apply changes one by one.  The rows of a namespace are gathered while their schema is
+the same, up to a size, and then folded (see rows.fold).  A sink must apply the folded batches of a namespace in the
+order in which they come.
 """
 
 from __future__ import annotations
@@ -20,34 +20,35 @@ from tailrace.adaptors.rows.unset import unset_of
 from tailrace.log.record import Mode, Op
 
 BATCH_BYTES = 32 * 1024 * 1024
-"""About so much is folded at a time."""
+"""About how many bytes of rows are folded at a time."""
 
 
 @dataclass(frozen=True, slots=True)
 class FoldedBatch:
-    """Changes of one namespace, one row for each id; none if the batch only says which columns the namespace has."""
+    """Folded changes of one namespace, one row for each id.  A batch without rows only says which columns the namespace
+    has."""
 
     namespace: str
     keys: tuple[str, ...]
     folded: Folded
     copied: bool
-    """All of it comes from a copy."""
+    """Whether all rows come from a copy."""
     open: bool = False
-    """The documents have no fixed set of fields: see rows."""
+    """Whether the documents have no fixed set of fields: see rows."""
 
     @property
     def deletes(self) -> int:
-        """How many documents are deleted."""
+        """The number of deleted documents."""
         return int(pc.sum(pc.equal(self.folded.ops, int(Op.DELETE))).as_py() or 0)
 
     @property
     def partial(self) -> int:
-        """How many rows change a document that is there, and leave some of its fields as they are."""
+        """The number of rows that change a document which the sink has, and leave some of its fields as they are."""
         return self.folded.rows - int(self.folded.unset.null_count)
 
 
 def folded_batches(batches: Iterable[pa.RecordBatch], size: int = BATCH_BYTES) -> Iterator[FoldedBatch]:
-    """Rows in the order of the log → folded batches."""
+    """Fold rows, which come in the order of the commit log, into batches."""
     held: dict[str, list[pa.RecordBatch]] = {}
     sizes: dict[str, int] = {}
     for given in batches:
@@ -67,7 +68,7 @@ def folded_batches(batches: Iterable[pa.RecordBatch], size: int = BATCH_BYTES) -
 
 
 def counted(batches: Iterable[pa.RecordBatch], counts: dict[str, int]) -> Iterator[pa.RecordBatch]:
-    """The same batches, their rows counted by namespace."""
+    """Yield the batches unchanged, and add the number of their rows to `counts` by namespace."""
     for batch in batches:
         name = namespace_of(batch)
         counts[name] = counts.get(name, 0) + batch.num_rows
@@ -75,7 +76,8 @@ def counted(batches: Iterable[pa.RecordBatch], counts: dict[str, int]) -> Iterat
 
 
 def _evened(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Batches differ in whether they have the columns beside the document; that alone must not keep them apart."""
+    """Add the columns `unset`, `partition` and `offset` if the batch lacks them, and drop the source's order.  Batches
+    are only folded together if their schemas are equal."""
     beside: dict[str, pa.Array[object]] = {"unset": unset_of(batch)}
     for name in ("partition", "offset"):
         there = name in batch.schema.names

@@ -1,4 +1,4 @@
-"""Nested values: lists, maps and what is in them, as a document database holds them."""
+"""Nested values: lists, maps and the values in them, as a document database holds them."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ from typing import Any
 def convert_nested(
     value: Any, convert: Callable[[Any], Any], by_type: Mapping[type, Callable[[Any], Any]], system: str
 ) -> Any:
-    """A list or a map with `convert` applied to all in it, or another value as its type says; `ValueError` for a type
-    that the system has nothing for."""
-    if isinstance(value, list | tuple):  # a tuple is an entry of a map
+    """Apply `convert` to each value in a list or map; convert any other value by its type.
+
+    Raises `ValueError` if `by_type` does not have the type."""
+    if isinstance(value, list | tuple):  # Arrow gives each entry of a map as a tuple
         return [convert(inner) for inner in value]
     if isinstance(value, dict):
         return {name: convert(inner) for name, inner in value.items()}

@@ -1,4 +1,4 @@
-"""Refusals: which row of a batch a sink refuses, found by writing fewer and fewer of them."""
+"""Refusals: finds the row of a batch that a sink refuses, by writing ever fewer of the rows."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from collections.abc import Callable
 def first_refused(
     rows: int, error: BaseException, attempt: Callable[[int, int], BaseException | None]
 ) -> tuple[int, BaseException]:
-    """The number of the first row that is refused, and the error it causes.
+    """Return the number of the first row that the sink refuses, and the error that this row causes.
 
-    All rows together cause `error`.  `attempt` writes those from one number up to another and takes them back; it gives
-    the error, or None if they can be written."""
+    `error` is what all rows together cause.  `attempt` must write the rows from one number up to another, undo that,
+    and return the error, or None if the sink takes them."""
     low, high = 0, rows
     while high - low > 1:
         middle = (low + high) // 2

@@ -1,9 +1,9 @@
-"""Columns on their way into a table: Arrow values in one of a few kinds that a database can be loaded with.
+"""Columns on their way into a table: Arrow values in one of the few kinds that a database can load in bulk.
 
     text  json  bool  int2  int4  int8  float4  float8  bytes  date  time  timestamp  timestamptz
 
-"json" is text that is JSON.  What has no kind of its own (decimals, uuids, intervals) is text, which the server casts
-to the type of the table's own column.
+"json" is text that is JSON.  Values of a type without a kind (decimals, uuids, intervals) are staged as text, which the
+server casts to the type of the table's own column.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from tailrace.adaptors.rows.json_text import finite, to_json
 
 
 class StagedColumn(NamedTuple):
-    """A column as it is staged: its kind there, and the types that the sink's own column should have: the first that
-    the server knows."""
+    """A column as a task stages it: its kind, and the types that the sink's own column should have, of which the first
+    that the server knows is used."""
 
     name: str
     kind: str
     types: tuple[str, ...]
     declared: str = ""
-    """The type that the column has in a source of the same kind as the sink; "" where it comes from elsewhere."""
+    """The type that the column has in the source, if the source is of the same kind as the sink; "" if not."""
 
 
 def staged_form(array: pa.Array[Any]) -> tuple[str, pa.Array[Any]]:
-    """The kind of some values, and the values in it."""
+    """Return the kind in which these values are staged, and the values in this kind."""
     type = array.type
     if pa.types.is_dictionary(type):
         return staged_form(array.cast(type.value_type))
@@ -88,4 +88,4 @@ PLAIN: list[tuple[Any, str, pa.DataType]] = [
     (pa.types.is_date, "date", pa.date32()),
     (pa.types.is_time, "time", pa.time64("us")),
 ]
-"""Arrow types that are staged as they are: a test for each, its kind, and the Arrow type of that kind."""
+"""Arrow types that are staged by a cast at most: a test for the type, its kind, and the Arrow type of that kind."""

@@ -1,4 +1,6 @@
-"""Connections: what a SQL sink needs of a driver.  psycopg's has this form; other drivers are wrapped in it."""
+"""Connections: what a SQL sink needs of a driver.  psycopg's connections have this form; other drivers are wrapped in
+it.
+"""
 
 from __future__ import annotations
 
@@ -8,51 +10,53 @@ from typing import Any, Protocol
 
 
 class SqlCursor(Protocol):
-    """The rows of a statement."""
+    """The rows that a statement returns."""
 
     def fetchone(self) -> Any:
-        """The next row; None if there is none."""
+        """Return the next row; None after the last."""
 
     def fetchall(self) -> list[Any]:
-        """All rows that are left."""
+        """Return all rows that are left."""
 
 
 class SqlConnection(Protocol):
-    """One connection.  Outside `transaction` every statement is a transaction of its own.  Values are given as %s."""
+    """One connection.  Outside of `transaction` every statement is a transaction of its own.  Parameters are written as
+    %s."""
 
     @property
     def closed(self) -> bool:
-        """Whether it was given up, or broke."""
+        """Whether the connection was closed or has broken."""
 
     def execute(self, query: Any, params: Any = None, /) -> SqlCursor:
-        """Carry out one statement.  With values, a percent sign in it is written twice."""
+        """Execute one statement.  In a statement with parameters, a literal percent sign must be written twice."""
 
     def transaction(self, *, force_rollback: bool = False) -> AbstractContextManager[Any]:
-        """Commits at the end of the block, or rolls back after an error; within another one it is a savepoint."""
+        """Open a transaction for a block: committed at the end of the block, rolled back after an error.  Within
+        another transaction it is a savepoint."""
 
     def close(self) -> None:
-        """Give it up."""
+        """Close the connection."""
 
 
 class SqlDatabase(Protocol):
-    """Where the tables are."""
+    """The database that the tables are in."""
 
     where: str
-    """As people call it, without a password."""
+    """Host, port and name of the database for messages, without the password."""
 
     def open(self) -> Any:
-        """A `SqlConnection` that the caller closes."""
+        """Return a new `SqlConnection`, which the caller closes."""
 
     def connect(self, doing: str = "asking") -> AbstractContextManager[Any]:
-        """A `SqlConnection` for a block, whose errors are tailrace's."""
+        """Open a `SqlConnection` for a block, whose errors are translated to tailrace's."""
 
     def guarded(self, doing: str, namespace: str = "") -> AbstractContextManager[None]:
-        """A block in which what the driver raises is raised as tailrace's errors."""
+        """Translate the driver's errors in a block to tailrace's.  `doing` says in them what failed."""
 
 
 @contextmanager
 def connected(database: SqlDatabase, doing: str) -> Iterator[Any]:
-    """A connection for a block, whose errors are tailrace's."""
+    """Open a connection for a block, whose errors are translated to tailrace's."""
     connection = database.open()
     try:
         with database.guarded(doing):

@@ -1,4 +1,4 @@
-"""DDL: the table of a namespace, created, given new columns or widened where the settings allow it."""
+"""DDL: creates the table of a namespace, adds columns to it and widens columns, where the settings allow it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ _log = logging.getLogger("tailrace")
 
 
 def table_of(dialect: Dialect, settings: SqlSettings, namespace: str) -> tuple[str, str]:
-    """The schema and table that a namespace is written to."""
+    """Return the schema and table that a namespace is written to.  Raises `NotReady` if the name is too long, or if the
+    schema is tailrace's or the database's own."""
     schema, name = names.parts(namespace, dialect.default_schema)
     schema = settings.schema or schema
     names.check_length(dialect.system, namespace, (schema, name), dialect.longest_name)
@@ -33,15 +34,18 @@ def table_of(dialect: Dialect, settings: SqlSettings, namespace: str) -> tuple[s
 
 
 class Tables:
-    """Prepares the tables of one sink on one connection."""
+    """Prepares the tables of one sink."""
 
     def __init__(self, dialect: Dialect, settings: SqlSettings) -> None:
         self._dialect, self._settings = dialect, settings
         self._refused: set[str] = set()
-        """Statements that would have widened columns, and could not: they are not tried again."""
+        """Statements that would have widened columns and failed; they are not tried again."""
 
     def prepare(self, connection: SqlConnection, rows: StagedRows) -> Target:
-        """The table for some rows, with a column for each of their fields."""
+        """Return the table for staged rows, with a column for each of their fields.
+
+        Creates and alters the table as the settings allow; raises `NotReady` with the statement to run if they do
+        not."""
         dialect = self._dialect
         schema, name = table_of(dialect, self._settings, rows.namespace)
         file = dialect.find(connection, schema, name)
@@ -80,7 +84,7 @@ class Tables:
     def _add(
         self, connection: SqlConnection, target: Target, missing: Sequence[StagedColumn], rows: StagedRows
     ) -> None:
-        """Columns; and if they are of the key, which has another name at the source now, the key that they make."""
+        """Add columns.  If some belong to the key, which the source has renamed, also replace the primary key."""
         parts = [f"ADD COLUMN {column}" for column in self._columns(connection, missing, rows.keys)]
         if any(column.name in rows.keys for column in missing):
             filled = [column.name for column in rows.columns]
@@ -91,7 +95,8 @@ class Tables:
         connection.execute(sql)
 
     def _widened(self, connection: SqlConnection, target: Target, rows: StagedRows) -> bool:
-        """Give columns the wider types that they have at the source, where that loses nothing; whether any was."""
+        """Give columns the wider types that they have in the source, where that loses nothing.  Returns whether a
+        column was changed."""
         dialect = self._dialect
         narrow = [one for one in rows.columns if dialect.widens(target.columns[one.name].exact, one.declared)]
         narrow = [one for one in narrow if not target.columns[one.name].generated]
@@ -104,7 +109,7 @@ class Tables:
             with connection.transaction():
                 connection.execute(sql)
         except dialect.unalterable as error:
-            # A view needs the column as it is, or the table belongs to another role: most values fit nevertheless.
+            # A view may depend on the column, or another role may own the table.  Go on: most values fit nevertheless.
             self._refused.add(sql)
             why = dialect.first_line(error)
             told = "%s: what does not fit stops the writer; it cannot be widened (%s): %s"
@@ -114,7 +119,7 @@ class Tables:
         return True
 
     def narrower(self, target: Target, rows: StagedRows) -> dict[str, str]:
-        """Columns that drop a part of the source's values without an error, each with what to say of it."""
+        """The columns that silently cut or round the source's values, each with a warning for the log."""
         return {
             one.name: f"{rows.namespace}: column {one.name} is {one.declared} at the source and {here} here, so its "
             f"values are cut or rounded; ALTER TABLE {target.sql} {self._dialect.retype(one.name, one.declared)}"
@@ -123,7 +128,7 @@ class Tables:
         }
 
     def create_sql(self, connection: SqlConnection, schema: str, name: str, rows: StagedRows) -> str:
-        """The statement that makes a table for some rows."""
+        """Return the statement that creates a table for these rows."""
         parts = self._columns(connection, rows.columns, rows.keys)
         parts += [f"PRIMARY KEY ({', '.join(map(self._dialect.quote, rows.keys))})"] if rows.keys else []
         return f"CREATE TABLE IF NOT EXISTS {self._dialect.quote(schema, name)} ({', '.join(parts)})"
@@ -131,7 +136,7 @@ class Tables:
     def _columns(
         self, connection: SqlConnection, columns: Sequence[StagedColumn], keys: Sequence[str] = ()
     ) -> list[str]:
-        """Columns as a definition has them, each of the first of its types that the server knows."""
+        """The definitions of columns, each with the first of its types that the server knows."""
         known = self._dialect.known_types(connection, sorted({type for column in columns for type in column.types}))
         chosen = [next((type for type in column.types if type in known), "text") for column in columns]
         types = {

@@ -1,7 +1,7 @@
 """Dialects: what differs between SQL databases.  In statements `t` is the table and `s` the staged rows.
 
-A dialect has three parts: how names and values are written, what the catalog says, and the statements of a merge.
-Nothing in it keeps anything; connections are given to it.
+A dialect has three parts: how names and values are written, what the catalog says, and the statements of a merge.  A
+dialect has no state; the caller passes the connection.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ from tailrace.adaptors.sql.target import Target, TargetColumn
 
 
 class Origin(NamedTuple):
-    """Where staged rows are: what stands after FROM, the values it needs, and whether all columns are texts."""
+    """Where staged rows are: what stands after FROM, the parameters that it needs, and whether all columns are
+    texts."""
 
     sql: str
     values: Sequence[Any] = ()
@@ -26,56 +27,57 @@ class Origin(NamedTuple):
 
 
 class ProbeTable(NamedTuple):
-    """A table of the same columns in which values are tried one by one: its name, and how it is made and removed."""
+    """A table with the same columns as the target, in which values are tried one by one: its name, and the statements
+    that create and drop it."""
 
     name: str
     create: str
     drop: str = ""
-    """"" if rolling back removes it."""
+    """"" if a rollback removes the table."""
 
 
 class Dialect(ABC):
     """One kind of SQL database."""
 
     system: ClassVar[str]
-    """Its name, as people write it."""
+    """The name of the database system in messages."""
     default_schema: ClassVar[str]
-    """The schema of a namespace that names none."""
+    """The schema of a namespace that does not name one."""
     reserved: ClassVar[frozenset[str]]
-    """Schemas that are the database's own."""
+    """The schemas of the database itself."""
     longest_name: ClassVar[int]
-    """Bytes of the longest name."""
+    """The most bytes that a name can have."""
     wide_columns: ClassVar[int] = 10**9
-    """From so many columns on they are staged as one."""
+    """A table with at least this many columns is staged with all of them in one column."""
     transactional_ddl: ClassVar[bool] = True
-    """Whether CREATE and ALTER TABLE are part of a transaction.  Where each commits by itself, tables are prepared
+    """Whether CREATE and ALTER TABLE are part of a transaction.  If each commits by itself, the writer prepares tables
     before the transaction that merges."""
 
     for_update: ClassVar[str] = " FOR UPDATE"
-    """What makes a SELECT lock its rows until the transaction ends; "" where a transaction that writes is alone."""
+    """What makes a SELECT lock its rows until the transaction ends; "" if only one transaction at a time can write."""
 
     # -- errors of the driver
     @property
     @abstractmethod
     def errors(self) -> tuple[type[BaseException], ...]:
-        """All that the driver raises."""
+        """All errors that the driver raises."""
 
     @property
     @abstractmethod
     def refusals(self) -> tuple[type[BaseException], ...]:
-        """Those that are about the data."""
+        """The errors that are about the data."""
 
     @property
     @abstractmethod
     def unalterable(self) -> tuple[type[BaseException], ...]:
-        """Those of an ALTER TABLE that a view, another object or a missing right stands in the way of."""
+        """The errors of an ALTER TABLE that fails because of a view, another object or a missing right."""
 
     @abstractmethod
     def first_line(self, error: BaseException) -> str:
         """What happened, without the driver's decorations."""
 
     def detail(self, error: BaseException) -> str:
-        """What else the server says of it; "" if nothing."""
+        """What the server adds to an error; "" if nothing."""
         return ""
 
     def blamed_column(self, error: BaseException) -> str:
@@ -85,15 +87,15 @@ class Dialect(ABC):
     # -- names and values
     @abstractmethod
     def quote(self, *parts: str) -> str:
-        """A name, its parts joined by dots."""
+        """A name, quoted, with its parts joined by dots."""
 
     @abstractmethod
     def staged(self, field: pa.Field[Any], array: pa.Array[Any]) -> tuple[StagedColumn, pa.Array[Any]]:
-        """A field's values in a form that can be staged."""
+        """Return the staged column of a field, and its values in staged form."""
 
     @abstractmethod
     def as_texts(self, array: pa.Array[Any]) -> list[str | None]:
-        """Staged values as texts that the server reads."""
+        """Staged values as texts that the server can read."""
 
     def bad_text(self, text: str) -> str:
         """Why the database cannot hold a text; "" if it can."""
@@ -101,32 +103,33 @@ class Dialect(ABC):
 
     @abstractmethod
     def widens(self, now: str, wanted: str) -> bool:
-        """Whether a column of one type can be given another that holds each of its values as it is."""
+        """Whether a column can change from type `now` to type `wanted`, which holds each value of `now` unchanged."""
 
     @abstractmethod
     def rounds(self, now: str, source: str) -> bool:
-        """Whether a column of one type takes values of another, and drops a part of them without an error."""
+        """Whether a column of type `now` takes values of type `source` but silently drops a part of some."""
 
     @abstractmethod
     def retype(self, column: str, type: str) -> str:
         """The part of an ALTER TABLE that gives a column another type."""
 
     def create_schema(self, schema: str) -> str:
-        """The statement that makes a schema unless it is there; "" where there is nothing to make."""
+        """The statement that creates a schema if it is missing; "" if the database needs none."""
         return f"CREATE SCHEMA IF NOT EXISTS {self.quote(schema)}"
 
     def column_type(self, connection: SqlConnection, type: str, *, key: bool) -> str:
-        """A type as the definition of a column has it; `key`: of one in the primary key."""
+        """A type as a column definition names it.  `key`: the column is in the primary key."""
         return type
 
     # -- the catalog
     @abstractmethod
     def find(self, connection: SqlConnection, schema: str, name: str) -> Hashable | None:
-        """What tells a table from another of its name; None if there is no table of this name."""
+        """A value that identifies the table with this name, and changes when the table is made again; None if there is
+        no table."""
 
     @abstractmethod
     def columns(self, connection: SqlConnection, file: Any) -> dict[str, TargetColumn]:
-        """The columns of a table that was found."""
+        """The columns of a table that `find` has found."""
 
     @abstractmethod
     def has_unique(self, connection: SqlConnection, file: Any, keys: Sequence[str]) -> bool:
@@ -135,97 +138,100 @@ class Dialect(ABC):
     def replaced_key(
         self, connection: SqlConnection, to: Target, keys: Sequence[str], filled: Collection[str]
     ) -> list[str]:
-        """The parts of an ALTER TABLE that give a table another primary key, if its own has columns that would stay
-        without a value when rows have these fields; else none."""
+        """The parts of an ALTER TABLE that replace the primary key, if its own key has columns that rows with the
+        fields `filled` would leave without a value; otherwise none."""
         return []
 
     @abstractmethod
     def known_types(self, connection: SqlConnection, types: Sequence[str]) -> set[str]:
-        """Those of some types that the server has."""
+        """The types among these that the server has."""
 
     @abstractmethod
     def missing(self, connection: SqlConnection, tables: Sequence[tuple[str, str]]) -> set[tuple[str, str]]:
-        """Those of some tables, by schema and name, that are not there."""
+        """The tables among these, given by schema and name, that the database does not have."""
 
     # -- tailrace's own tables
     @abstractmethod
     def create_state(self, connection: SqlConnection, schema: str) -> None:
-        """Make the schema of the state and its tables `offsets` and `tables`; several may do so at once."""
+        """Create the schema of the state and its tables `offsets` and `tables`.  Several writers may do so at once."""
 
     @abstractmethod
     def staging_tables(self, connection: SqlConnection, schema: str) -> list[tuple[str, int]]:
-        """The staging tables, each with the server's time in seconds since 1970."""
+        """The names of the staging tables, each with the server's present time in seconds since 1970."""
 
     @abstractmethod
     def create_staging(self, schema: str, table: str, columns: Sequence[StagedColumn], *, wide: bool) -> str:
-        """The statement that makes a staging table."""
+        """The statement that creates a staging table.  `wide`: all columns are staged in one."""
 
     @abstractmethod
     def insert_absent(self, table: str, values: int) -> str:
-        """A statement that inserts a row of so many values, unless its key is there."""
+        """The statement that inserts a row of `values` parameters unless its key exists."""
 
     @abstractmethod
     def replace_values(self, table: str, keys: Sequence[str], others: Sequence[str], rows: int) -> str:
-        """A statement that inserts so many rows of values, or replaces what is there under their keys."""
+        """The statement that inserts `rows` rows of parameters, or replaces the rows with their keys."""
 
     # -- merging
     @abstractmethod
     def inline(self, columns: Mapping[str, Sequence[Any]], texts: int) -> Origin:
-        """Rows that travel with the statement: n, op and unset, and so many columns of texts, c0, c1, …"""
+        """Staged rows that travel with the statement: columns n, op and unset, and `texts` columns of texts, c0, c1,
+        …"""
 
     @abstractmethod
     def value(self, staged: str, kind: str, of: TargetColumn) -> str:
-        """A staged value as one of a column's type.  It must not cut a value that is too long."""
+        """The expression that turns a staged value into the type of a column.  It must not cut a value that is too
+        long."""
 
     def compared(self, staged: str, kind: str, of: TargetColumn) -> str:
-        """A staged value as a column's values are compared with it."""
+        """The expression for a staged value that a column's values are compared with."""
         return self.value(staged, kind, of)
 
     @abstractmethod
     def text_of(self, value: str, of: TargetColumn | None = None) -> str:
-        """A value as text; `of`: as the column would hold it."""
+        """The expression for a value as text.  With `of`, the text is the one that this column would hold."""
 
     @abstractmethod
     def is_unset(self, number: int) -> str:
-        """An expression: whether a staged row leaves this column as it is."""
+        """The condition that a staged row leaves the column with this number as it is."""
 
     def staged_column(self, number: int, *, wide: bool) -> str:
-        """A staged column."""
+        """The expression for a staged column."""
         return f"s.rest[{number + 1}]" if wide else f"s.c{number}"
 
     @abstractmethod
     def insert(self, table: str, where: str, columns: Iterable[str], values: Iterable[str], condition: str) -> str:
-        """Inserts staged rows."""
+        """The statement that inserts staged rows."""
 
     @abstractmethod
     def upsert(self, insert: str, keys: Sequence[str], others: Sequence[str], absent: Sequence[str] = ()) -> str:
-        """An insert that, where the key is there already, sets the other columns and sets those that are absent back to
-        their defaults."""
+        """Extend an insert so that, where the key exists, it sets the columns `others`, and sets the columns `absent`
+        back to their defaults."""
 
     @abstractmethod
     def update(self, table: str, where: str, sets: Mapping[str, str], condition: str) -> str:
-        """Sets columns of rows that staged ones meet."""
+        """The statement that sets columns of the rows that staged rows match."""
 
     @abstractmethod
     def delete(self, table: str, where: str, condition: str) -> str:
-        """Deletes rows that staged ones meet."""
+        """The statement that deletes the rows that staged rows match."""
 
     @abstractmethod
     def delete_equal(self, table: str, where: str, columns: Sequence[tuple[str, str]], condition: str) -> list[str]:
-        """Deletes, of a table without a key, as many rows as are staged with equal values; (column, value) each."""
+        """The statements that delete from a table without a key as many rows as are staged with equal values.
+        `columns` has (column, value) pairs."""
 
     @abstractmethod
     def begin_merge(self, connection: SqlConnection) -> None:
-        """Within the transaction, before anything is merged."""
+        """Prepare the transaction, before anything is merged."""
 
     @abstractmethod
     def empty(self, connection: SqlConnection, table: str) -> None:
-        """Remove all rows of a table within the transaction; nothing if there is none of this name."""
+        """Remove all rows of a table within the transaction; do nothing if there is no such table."""
 
     @abstractmethod
     def drop_tables(self, tables: Iterable[str]) -> str:
-        """The statement that removes tables, if they are there."""
+        """The statement that drops those of the tables that exist."""
 
     @abstractmethod
     def probe(self, table: str) -> ProbeTable:
-        """A table of the same columns."""
+        """A table with the same columns, for trying values."""

@@ -1,4 +1,4 @@
-"""Merging: the statements that make staged rows part of their table.  Nothing here talks to a server."""
+"""Merging: the statements that merge staged rows into their table.  Nothing here talks to a server."""
 
 from __future__ import annotations
 
@@ -18,24 +18,25 @@ from tailrace.log.record import Op
 
 @dataclass(frozen=True, slots=True)
 class MergeColumn:
-    """A column of staged rows and of their table."""
+    """A column that staged rows and their table have."""
 
     name: str
     sql: str
-    """Its name in SQL."""
+    """The column's name in SQL."""
     value: str
-    """The staged value, as it is written into the column."""
+    """The expression for the staged value as it is written into the column."""
     compared: str
-    """The same, as the column's values are compared with it."""
+    """The expression for the staged value as the column's values are compared with it."""
     number: int
     key: bool
     settable: bool
     spelled: str = ""
-    """The same as text, just as the column would hold it; "" if equal values are always written alike."""
+    """The expression for the staged value as the text that the column would hold; "" if equal values are always written
+    alike."""
 
 
 class Merge:
-    """The merge of some staged rows into a table."""
+    """The merge of one set of staged rows into a table."""
 
     def __init__(self, dialect: Dialect, rows: StagedRows, target: Target, state: str) -> None:
         self.dialect, self.rows, self.target = dialect, rows, target
@@ -43,7 +44,7 @@ class Merge:
 
     @cached_property
     def columns(self) -> list[MergeColumn]:
-        """The columns to write: all that are not the table's own affair."""
+        """The columns to write: all but those that the table generates itself."""
         out = []
         for n, column in enumerate(self.rows.columns):
             of = self.target.columns[column.name]
@@ -60,11 +61,11 @@ class Merge:
         return out
 
     def staged(self, number: int) -> str:
-        """A staged column, as an expression."""
+        """The expression for a staged column."""
         return self.dialect.staged_column(number, wide=self.rows.wide and not self.origin.texts)
 
     def statements(self, span: tuple[int, int] | None = None) -> Iterator[str]:
-        """What merges the rows, or only those whose numbers are in a span."""
+        """Yield the statements that merge the rows, or only the rows whose numbers are in `span`."""
         rows, dialect, table, where = self.rows, self.dialect, self.target.sql, self.origin.sql
         within = f" AND s.n >= {span[0]} AND s.n < {span[1]}" if span else ""
         if not rows.keys:
@@ -73,7 +74,7 @@ class Merge:
         keys = [column for column in self.columns if column.key]
         same = self._same
         if rows.deletes:
-            # An id that was 1.0 and is 1.00 now comes as a delete and an insert: whichever arrives first, the delete
+            # When an id changes from 1.0 to 1.00, the source sends a delete and an insert.  In either order, the delete
             # must not remove the row of the insert.
             alike = "".join(f" AND {dialect.text_of(f't.{key.sql}')} = {key.spelled}" for key in keys if key.spelled)
             yield dialect.delete(table, where, f"s.op = {Op.DELETE}{within} AND {same}{alike}")
@@ -91,21 +92,22 @@ class Merge:
         return " AND ".join(f"t.{column.sql} = {column.compared}" for column in self.columns if column.key)
 
     def plain(self) -> str | None:
-        """One statement that merges rows of a copy of which no id is there yet, at half the cost; None if it may not be
-        tried."""
+        """A plain insert for rows of a copy, which costs half as much and works only if the table has none of their
+        ids.  None if it must not be tried."""
         rows = self.rows
         if not (rows.copied and rows.table and rows.keys and self.target.unique and rows.upserts == rows.rows):
             return None
         return self._insert("1 = 1")
 
     def overlap(self) -> str:
-        """A query: whether the table has rows with ids of these."""
+        """The query that tells whether the table has rows with the ids of the staged rows."""
         table, where = self.target.sql, self.origin.sql
         some = f"EXISTS (SELECT 1 FROM {table})"
         return f"SELECT {some} AND EXISTS (SELECT 1 FROM {where}, {table} t WHERE {self._same})"
 
     def bound(self, sql: str) -> tuple[str, Sequence[Any] | None]:
-        """A statement and its values for the driver, for which a percent sign in a name is written twice."""
+        """Return a statement and its parameters for the driver.  With parameters, percent signs in names are written
+        twice."""
         where = self.origin
         if not where.values or where.sql not in sql:
             return sql, None
@@ -120,7 +122,7 @@ class Merge:
         return self.dialect.upsert(insert, [key.sql for key in keys], others, self._absent())
 
     def _absent(self) -> list[str]:
-        """Columns of the table that whole documents do not have."""
+        """The columns of the table that the staged whole documents do not have."""
         if not self.rows.open:
             return []
         had = {column.name for column in self.rows.columns}
@@ -128,7 +130,7 @@ class Merge:
         return [self.dialect.quote(name) for name in free]
 
     def _partial(self) -> dict[str, str]:
-        """What a change of single fields sets each column to."""
+        """For each column, the value that a change of single fields sets it to."""
         return {
             c.sql: f"CASE WHEN {self.dialect.is_unset(c.number)} THEN t.{c.sql} ELSE {c.value} END"
             for c in self.columns
@@ -136,7 +138,7 @@ class Merge:
         }
 
     def _without_key(self, within: str) -> Iterator[str]:
-        """Rows are found by all their values."""
+        """Yield the statements for a table without a key, in which rows are found by all their values."""
         if self.rows.deletes:
             columns = [(column.sql, column.value) for column in self.columns]
             condition = f"s.op = {Op.DELETE}{within}"
@@ -161,7 +163,8 @@ def _origin(dialect: Dialect, rows: StagedRows, state: str) -> Origin:
 
 
 def _check_texts(dialect: Dialect, rows: StagedRows, texts: list[list[str | None]]) -> None:
-    """Refuse a text that the database cannot hold: the driver would not say where it is."""
+    """Raise `Rejected` for a text that the database cannot hold; the driver's own error would not name the column and
+    row."""
     for column, values in zip(rows.columns, texts, strict=True):
         for n, value in enumerate(values):
             if value is not None and (why := dialect.bad_text(value)):

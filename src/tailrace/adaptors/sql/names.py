@@ -1,4 +1,4 @@
-"""Names: of tables as namespaces.  A namespace is schema.table; no two tables have the same one."""
+"""Names: namespaces as names of tables.  A namespace is schema.table, and no two tables have the same one."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ _PART = re.compile(r'"(?:[^"]|"")*"|[^.]*')
 
 
 def namespace(schema: str, table: str) -> str:
-    """The namespace of a table: schema.table, with quotes only around what would otherwise read as two names."""
+    """The namespace of a table: schema.table.  A part is quoted only if it has a dot or a quote."""
     return ".".join(_quoted(part) if "." in part or '"' in part else part for part in (schema, table))
 
 
 def parts(name: str, schema: str = "public") -> tuple[str, str]:
-    """The schema and the table of a namespace; one without a schema is in the given one."""
+    """The schema and the table of a namespace.  A namespace without a schema is in the given one."""
     first = _PART.match(name)
     assert first is not None, "the pattern matches the empty text"
     if first.end() == len(name):
@@ -24,7 +24,7 @@ def parts(name: str, schema: str = "public") -> tuple[str, str]:
 
 
 def check_length(system: str, namespace: str, names: tuple[str, ...], longest: int) -> None:
-    """Refuse a name that the system would cut silently, and so perhaps make equal to another."""
+    """Raise `NotReady` for a name that the system would cut silently, and so perhaps make equal to another."""
     if any(len(name.encode()) > longest for name in names):
         raise NotReady(f"{namespace}: {system}'s names have at most {longest} bytes; move it on its way: remap({{…}})")
 

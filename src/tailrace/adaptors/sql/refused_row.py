@@ -1,4 +1,4 @@
-"""The refused row: which one, and which column of it, a table does not take."""
+"""The refused row: finds which row a table refuses, and because of which column."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tailrace.errors import Rejected
 
 
 def find(connection: SqlConnection, error: BaseException, merge: Merge) -> Rejected:
-    """An error that names table, column and id, found by merging fewer and fewer of the rows."""
+    """Return an error that names table, column and id of the refused row, found by merging ever fewer of the rows."""
     rows, dialect = merge.rows, merge.dialect
     row, error = first_refused(rows.rows, error, lambda low, high: _attempt(connection, merge, (low, high)))
     column = dialect.blamed_column(error) or _column(connection, merge, row)
@@ -23,7 +23,7 @@ def find(connection: SqlConnection, error: BaseException, merge: Merge) -> Rejec
 
 
 def _retyped(merge: Merge, column: str) -> str:
-    """What mends a column whose type is no longer that of the source."""
+    """The advice for a column whose type differs from the source's; "" if it does not."""
     to = merge.target
     given = next((one.types[0] for one in merge.rows.columns if one.name == column), "")
     if column not in to.columns or given in ("", to.columns[column].exact):
@@ -33,7 +33,7 @@ def _retyped(merge: Merge, column: str) -> str:
 
 
 def _attempt(connection: SqlConnection, merge: Merge, span: tuple[int, int]) -> BaseException | None:
-    """The error that some of the rows cause; nothing of it stays."""
+    """Merge some of the rows, roll back, and return the error; None if there was none."""
     try:
         with connection.transaction(force_rollback=True):
             for sql in merge.statements(span):
@@ -44,7 +44,8 @@ def _attempt(connection: SqlConnection, merge: Merge, span: tuple[int, int]) -> 
 
 
 def _column(connection: SqlConnection, merge: Merge, row: int) -> str:
-    """The column whose type a row's value does not fit, tried one by one in a table of the same types."""
+    """The column that refuses the row's value, found by trying the values one by one in a table of the same types; ""
+    if each fits."""
     probe, refused = merge.dialect.probe(merge.target.sql), ""
     with connection.transaction(force_rollback=True):
         connection.execute(probe.create)

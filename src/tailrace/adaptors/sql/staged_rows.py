@@ -1,10 +1,10 @@
-"""Staged rows: what a task stages, in a table of its own or, if it is little, within the answer itself.
+"""Staged rows: what a task stages, in a table of its own or, if they are few, within the task's result.
 
     <state>.stage_<when>_<unique>    n, op, unset, c0, c1, …        `when` by the server's clock
 
-They are changes of one namespace, folded: one row for each id, numbered by `n`; none, if they are there to say which
-columns the namespace has.  Those of a namespace are merged in the order in which they were staged.  Tables of very many
-columns have them all in one, `rest`, where the dialect says so.
+They are folded changes of one namespace: one row for each id, numbered by `n`.  Without rows they only say which
+columns the namespace has.  The driver merges the staged rows of a namespace in the order in which they were staged.  A
+table of very many columns has all of them in one, `rest`, where the dialect says so.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from tailrace.adaptors.sql.columns import StagedColumn
 from tailrace.adaptors.sql.dialect import Dialect
 
 MANY_ROWS = 1000
-"""From so many rows on their order counts."""
+"""From this many rows on they are staged in the order of their id."""
 
 
 @dataclass(frozen=True, slots=True)
 class StagedRows:
-    """Some staged rows.  `table` has them, in the schema of the state, or `data`, as an Arrow stream."""
+    """Some staged rows.  They are in `table`, in the schema of the state, or in `data`, as an Arrow stream."""
 
     namespace: str
     keys: tuple[str, ...]
@@ -38,27 +38,27 @@ class StagedRows:
     partial: int
     wide: bool = False
     copied: bool = False
-    """All of it comes from a copy."""
+    """Whether all rows come from a copy."""
     open: bool = False
-    """Of a whole document that is there already, columns that these rows do not have are set back, too."""
+    """Whether a whole document also sets the columns that these rows do not have back to their defaults."""
     table: str = ""
     data: bytes = b""
 
     @property
     def upserts(self) -> int:
-        """How many rows are whole documents."""
+        """The number of rows that are whole documents."""
         return self.rows - self.deletes - self.partial
 
     @property
     def id_columns(self) -> list[int]:
-        """The numbers of the columns that make up the id; without a key all of them."""
+        """The numbers of the columns that make up the id; all columns if there is no key."""
         return [n for n, column in enumerate(self.columns) if not self.keys or column.name in self.keys]
 
 
 def staged_rows(
     dialect: Dialect, batches: Iterable[pa.RecordBatch], size: int = BATCH_BYTES
 ) -> Iterator[tuple[StagedRows, pa.RecordBatch]]:
-    """Rows in the order of the log → what is to be staged, with the values."""
+    """Fold rows, which come in the order of the commit log; yield what is to be staged, and the values."""
     for batch in folded_batches(batches, size):
         yield _formed(dialect, batch)
 
@@ -75,13 +75,13 @@ def _formed(dialect: Dialect, batch: FoldedBatch) -> tuple[StagedRows, pa.Record
 
 
 def _sorted(folded: Folded, keys: Sequence[str]) -> Folded:
-    """Many rows by the first field of their id: an index is filled twice as fast in its own order."""
+    """Sort many rows by the first field of their id, because an index is filled twice as fast in its own order."""
     if folded.rows < MANY_ROWS or not keys:
         return folded
     try:
         return folded.take(pc.sort_indices(folded.columns.column(keys[0])))
     except (pa.ArrowNotImplementedError, pa.ArrowTypeError):
-        return folded  # a type that has no order here
+        return folded  # Arrow cannot sort this type
 
 
 def _staging(dialect: Dialect, folded: Folded, arrays: list[pa.Array[Any]], wide: bool) -> pa.RecordBatch:
@@ -93,7 +93,7 @@ def _staging(dialect: Dialect, folded: Folded, arrays: list[pa.Array[Any]], wide
 
 
 def _rest(dialect: Dialect, arrays: list[pa.Array[Any]]) -> pa.Array[Any]:
-    """All columns as one of lists of their texts."""
+    """All columns as one column, which has a list of texts in each row."""
     rows, count = len(arrays[0]), len(arrays)
     texts = pa.concat_arrays([pa.array(dialect.as_texts(array), pa.string()) for array in arrays])
     order = pa.array([column * rows + row for row in range(rows) for column in range(count)], pa.int64())
@@ -102,17 +102,17 @@ def _rest(dialect: Dialect, arrays: list[pa.Array[Any]]) -> pa.Array[Any]:
 
 
 def new_table(when: int) -> str:
-    """A name for a staging table that is made now, by the server's clock."""
+    """A new name for a staging table made at `when`, by the server's clock."""
     return f"stage_{when:x}_{uuid.uuid4().hex}"
 
 
 def made_at(table: str) -> int:
-    """When a staging table was made, by its name."""
+    """When a staging table was made, read from its name."""
     return int(table.split("_")[1], 16)
 
 
 def staged_id(rows: StagedRows, row: pa.RecordBatch) -> str:
-    """The id of a staged row, as people write it."""
+    """The id of a staged row, for messages."""
     if rows.wide:
         values = row.column("rest").to_pylist()[0]
         return "\x1f".join(str(values[n]) for n in rows.id_columns)

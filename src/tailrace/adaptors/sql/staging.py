@@ -1,4 +1,4 @@
-"""Staging: a task's share of a batch, brought into the sink where its users do not see it."""
+"""Staging: loads a task's share of a batch into the sink where the sink's users do not see it."""
 
 from __future__ import annotations
 
@@ -15,25 +15,26 @@ from tailrace.adaptors.sql.dialect import Dialect
 from tailrace.adaptors.sql.staged_rows import StagedRows, staged_rows
 
 INLINE_BYTES = 16 * 1024
-"""Staged rows this small travel within the answer: no task needs a connection for them."""
+"""Staged rows up to this size travel within the task's result, so that the task needs no connection for them."""
 SHARE_BYTES = 64 * 1024
-"""How much of a task's share may travel that way."""
+"""The most bytes of a task's share that travel this way."""
 
 
 class Loader(Protocol):
     """Makes and fills staging tables on one connection, by the system's bulk load."""
 
     def load(self, rows: StagedRows, data: pa.RecordBatch) -> StagedRows:
-        """Stage some rows in a table of their own; gives them with its name."""
+        """Stage rows in a table of their own; return them with its name."""
 
     def commit(self) -> None:
-        """Keep what was staged."""
+        """Commit what was staged."""
 
 
 def stage(dialect: Dialect, batches: Iterable[pa.RecordBatch], loader: Callable[[ExitStack], Loader]) -> Staged:
-    """Bring rows in.  All tables of a share are committed together, so a share that fails leaves none.
+    """Stage a task's share of rows.  All its staging tables are committed together, so that a share that fails leaves
+    none.
 
-    `loader` is called when the first rows need a table; what it opens is closed by the stack."""
+    `loader` is called when the first rows need a table; the `ExitStack` that it gets closes what it opens."""
     counts: dict[str, int] = {}
     made: list[StagedRows] = []
     with ExitStack() as stack:
@@ -52,7 +53,7 @@ def stage(dialect: Dialect, batches: Iterable[pa.RecordBatch], loader: Callable[
 
 
 def inline(dialect: Dialect, batches: Iterable[pa.RecordBatch]) -> list[StagedRows]:
-    """A few rows that are kept beside the sink."""
+    """Stage a few rows without a table, in memory only."""
     return [replace(rows, data=_ipc(data)) for rows, data in staged_rows(dialect, batches)]
 
 

@@ -1,4 +1,4 @@
-"""Targets: tables of a sink as its catalog has them."""
+"""Targets: the tables of a sink, as its catalog describes them."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ class SqlSettings(Protocol):
 
     @property
     def schema(self) -> str | None:
-        """The schema to write all tables into; None: the one that each namespace names."""
+        """The schema that all tables are written into; None: the schema that each namespace names."""
 
     @property
     def create(self) -> bool:
-        """Whether missing tables are created."""
+        """Whether the writer creates missing tables."""
 
     @property
     def alter(self) -> bool:
-        """Whether missing columns are added, and narrow ones widened."""
+        """Whether the writer adds missing columns and widens narrow ones."""
 
     @property
     def state(self) -> str:
@@ -29,19 +29,19 @@ class SqlSettings(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class TargetColumn:
-    """A column of the sink.  `type` is its type's name without modifiers, `exact` with them, `kind` the name of the
-    type beneath, as the dialect calls it."""
+    """A column of the sink.  `type` is the name of its type without modifiers, `exact` the name with them.  `kind` is
+    the name of the base type, as the dialect names it."""
 
     type: str
     kind: str
     array: bool
     generated: bool
     always: bool
-    """The server alone gives it values."""
+    """Whether only the server gives the column values."""
     exact: str
     spelled_once: bool = True
-    """Whether equal values are always written alike.  1.0 and 1.00 are equal numbers, and two texts may be equal by
-    their collation."""
+    """Whether equal values are always written alike.  For example, 1.0 and 1.00 are equal numbers, and a collation can
+    make two different texts equal."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,8 +51,9 @@ class Target:
     schema: str
     name: str
     sql: str
-    """Its name in SQL."""
+    """The table's name in SQL."""
     unique: bool
     file: Hashable = None
-    """What tells it from another table of its name, and from itself before it was emptied."""
+    """What identifies the table.  It differs from the value of another table with this name, and, where the system can
+    tell, from the value before the table was emptied."""
     columns: dict[str, TargetColumn] = field(default_factory=dict)

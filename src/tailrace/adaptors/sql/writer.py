@@ -1,7 +1,7 @@
-"""The writer of a SQL sink: tables that are kept equal to the source, exactly once.
+"""The writer of a SQL sink: keeps tables equal to the source, exactly once.
 
-A batch and its offsets are one transaction.  What differs between systems is in the `Dialect`; a subclass gives that,
-the database, `check`, and `stage` with the system's bulk load.
+A batch and its offsets are one transaction.  The `Dialect` has what differs between systems.  A subclass adds the
+dialect, the database, `check`, and `stage` with the system's bulk load.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from tailrace.errors import BadInput, Unavailable
 
 _log = logging.getLogger("tailrace")
 TIDY_SECONDS = 600.0
-"""Between two looks for staging tables that no batch needs any more."""
+"""Seconds between two searches for staging tables that no batch needs any more."""
 _Prepared = list[tuple[StagedRows, Target]]
 
 
@@ -49,37 +49,38 @@ class SqlWriter(Writer):
         self._list = WrittenTables(self.dialect, settings.state)
         self._tables = Tables(self.dialect, settings)
         self._known: set[str] = set()
-        """Namespaces of which some ids were there already."""
+        """Namespaces whose table had some of the copied ids already, so that a plain insert is not tried."""
         self._fresh: set[str] = set()
-        """Namespaces of which none were when their copy began."""
+        """Namespaces whose table had none of the copied ids when the copy began."""
         self._written: dict[str, WrittenTable] | None = None
-        """The tables that this writer has written, as the sink keeps them; None: not read yet."""
+        """The tables that this writer has written, as the sink lists them; None: not read yet."""
         self._warned: set[tuple[str, str]] = set()
-        """Columns of which it was said that their values are rounded."""
+        """The columns for which a warning was logged that they round values."""
         self._files: dict[str, Any] = {}
-        """What identified each table when it was last seen."""
+        """What identified the table of each namespace when it was last seen."""
 
     @property
     @abstractmethod
     def database(self) -> SqlDatabase:
-        """Where the tables are."""
+        """The database that the tables are in."""
 
     def try_out(self, rows: Sequence[pa.RecordBatch]) -> None:
-        """Write them, in a transaction that is rolled back; where tables cannot be made in one, do not."""
+        """Write the rows in a transaction that is rolled back.  Does nothing where CREATE TABLE cannot be rolled
+        back."""
         if self.dialect.transactional_ddl:
             with self.database.connect("trying to write") as connection, connection.transaction(force_rollback=True):
                 staged = staging.inline(self.dialect, [batch for batch in rows if batch.num_rows])
                 self._merge(connection, self._prepare(connection, staged, None), None)
 
     def restore(self, pipeline: str, writer: str) -> Mapping[str, Any] | None:
-        """Epoch and offsets of the last batch that was finished."""
+        """Return epoch and offsets of the last batch that was finished; None if there is none."""
         with self.database.connect("reading offsets") as connection:
             self._tidy(connection)
             fence = self._state.read(connection, pipeline, writer)
             return None if fence is None else fence.restored()
 
     def claim(self, who: Who) -> Mapping[str, Any] | None:
-        """As `restore`; and earlier epochs can finish nothing any more."""
+        """Return what `restore` returns, and fence earlier epochs: they can finish nothing any more."""
         connection = self._ready()
         with self.database.guarded("claiming the sink"), connection.transaction():
             fence = self._state.lock(connection, who)
@@ -90,21 +91,22 @@ class SqlWriter(Writer):
             return fence.restored()
 
     def lost(self, who: Who) -> list[str]:
-        """Tables that another program has dropped or emptied."""
+        """The tables that this writer has written and another program has dropped or emptied."""
         connection = self._ready()
         with self.database.guarded("looking for its tables"):
             gone = self._list.lost(connection, self._list.load(connection, who).values())
         return [f"the table {self.dialect.quote(*table.place)}" for table in gone]
 
     def forget(self, who: Who) -> None:
-        """Forget which tables were written."""
+        """Forget which tables this writer has written."""
         connection, self._written = self._ready(), None
         self._files.clear()
         with self.database.guarded("forgetting its tables"):
             self._list.forget(connection, who)
 
     def finish(self, staged: Sequence[Staged], who: Who, offsets: Mapping[str, Any]) -> None:
-        """Merge and store the offsets, in one transaction.  Again, it changes nothing."""
+        """Merge the staged rows and store the offsets, in one transaction.  For a batch that is finished already it
+        changes nothing.  Raises `Fenced` if a newer run has claimed the sink."""
         connection, rows, prepared = self._ready(), _staged_rows(staged), None
         with self.database.guarded("finishing a batch"):
             if not self.dialect.transactional_ddl:
@@ -125,12 +127,12 @@ class SqlWriter(Writer):
     def _prepare_ahead(
         self, connection: SqlConnection, rows: Sequence[StagedRows], who: Who, offsets: Mapping[str, Any]
     ) -> _Prepared | None:
-        """The tables, before the transaction; None for a batch that is finished already."""
+        """Prepare the tables before the transaction; return None for a batch that is finished already."""
         fence = self._state.read(connection, who.pipeline, who.writer)
         return None if fence is not None and fence.is_repeat(who, offsets) else self._prepare(connection, rows, who)
 
     def _prepare(self, connection: SqlConnection, rows: Sequence[StagedRows], who: Who | None) -> _Prepared:
-        """The tables of staged rows, made or altered where that is needed and allowed."""
+        """Return the tables of staged rows, created or altered where that is needed and allowed."""
         known, prepared = self._known_tables(connection, who), []
         for one in rows:
             before = known.get(one.namespace)
@@ -163,8 +165,8 @@ class SqlWriter(Writer):
             raise
 
     def _makes(self, connection: SqlConnection, rows: StagedRows, before: WrittenTable | None) -> bool:
-        """Whether the columns of a table without rows are for the sink: its table is missing, or may lack some of them.
-        Without `create` and `alter` the first row tells what is missing."""
+        """Whether the sink should learn the columns of a namespace without rows: because its table is missing, or may
+        lack some columns.  Without `create` and `alter`, only the first row raises what is missing."""
         if self.dialect.find(connection, *table_of(self.dialect, self._sink, rows.namespace)) is not None:
             return self._sink.alter
         return self._sink.create and before is None
@@ -179,7 +181,8 @@ class SqlWriter(Writer):
     def _prepared(
         self, connection: SqlConnection, rows: StagedRows, before: WrittenTable | None, who: Who | None
     ) -> Target:
-        """The table of some rows, which is still the one that was written before."""
+        """Prepare the table of staged rows.  Raises `NotReady` if the writer has written it before and it is gone or
+        was emptied since."""
         file = self.dialect.find(connection, *table_of(self.dialect, self._sink, rows.namespace))
         changed = file is None or file != self._files.get(rows.namespace)
         if who is not None and before is not None and changed and self._list.lost(connection, [before]):
@@ -203,10 +206,11 @@ class SqlWriter(Writer):
             raise refused_row.find(connection, error, merge) from None
 
     def _inserted(self, connection: SqlConnection, merge: Merge) -> bool:
-        """Whether rows could be inserted as they are: in a copy nearly all can.  Else nothing of them is there.
+        """Try to insert the rows of a copy as they are, which succeeds for nearly all.  Returns False, with nothing
+        inserted, if they must be merged.
 
-        The first rows of a copy tell whether the table is filled for the first time, or once more.  To try would tell
-        that too, by an error in the server's log."""
+        With the first rows of a copy a query tells whether the table has some of the ids.  An attempt would tell that,
+        too, but leave an error in the server's log."""
         namespace, sql = merge.rows.namespace, merge.plain()
         if sql is not None and namespace not in self._known | self._fresh:
             row = connection.execute(merge.overlap()).fetchone()
@@ -222,7 +226,7 @@ class SqlWriter(Writer):
         return True
 
     def _check_staged(self, connection: SqlConnection, rows: StagedRows) -> None:
-        """A crash of the server may empty staging tables: what was staged must be all there."""
+        """Raise `Unavailable` unless all staged rows are there: a crash of the server may empty staging tables."""
         if not rows.table or not rows.rows:
             return
         if self.dialect.find(connection, self._sink.state, rows.table) is not None:
@@ -233,7 +237,7 @@ class SqlWriter(Writer):
         raise Unavailable(f"rows of {rows.namespace} that were staged are gone; the batch must be staged again")
 
     def discard(self, staged: Sequence[Staged]) -> None:
-        """Remove staging tables."""
+        """Drop the staging tables of a batch that failed."""
         rows = _staged_rows(staged)
         if any(one.table for one in rows):
             with self.database.connect("discarding") as connection:
@@ -244,7 +248,7 @@ class SqlWriter(Writer):
             connection.execute(self.dialect.drop_tables(tables))
 
     def command(self, namespace: str, command: Command, who: Who) -> None:
-        """Truncate: also where only deleting is possible."""
+        """Empty the table of a namespace, by DELETE where TRUNCATE is not possible."""
         if command.name not in self.commands:
             raise BadInput(f"{namespace}: {self.dialect.system} has no command {command.name!r}; there is: truncate")
         table = self.dialect.quote(*table_of(self.dialect, self._sink, namespace))
@@ -255,20 +259,20 @@ class SqlWriter(Writer):
             self.dialect.empty(connection, table)
 
     def _emptied(self, connection: SqlConnection, namespace: str, who: Who) -> None:
-        """From now on the table may be empty."""
+        """Note that the table of a namespace may be empty from now on, so that `lost` does not report it."""
         known, self._written = self._known_tables(connection, who), None
         self._files.pop(namespace, None)
         if namespace in known:
             self._list.store(connection, who, {namespace: replace(known[namespace], filled=False)})
 
     def close(self) -> None:
-        """Give up the connection."""
+        """Close the connection."""
         if self._connection is not None:
             self._connection.close()
             self._connection = None
 
     def _ready(self) -> SqlConnection:
-        """A connection to a sink that has the state's tables."""
+        """Return the writer's connection.  The first call opens it and makes the state's tables."""
         if self._connection is not None and not self._connection.closed:
             return self._connection
         connection: SqlConnection = self.database.open()
@@ -282,7 +286,7 @@ class SqlWriter(Writer):
         return connection
 
     def _tidy(self, connection: SqlConnection) -> None:
-        """Remove what runs that died have staged."""
+        """Drop the staging tables of runs that died; looks for them at most every `TIDY_SECONDS`."""
         if time.monotonic() - self._tidied > TIDY_SECONDS or not self._tidied:
             self._tidied = time.monotonic()
             for table in self._state.orphans(connection):
@@ -290,7 +294,7 @@ class SqlWriter(Writer):
 
 
 def _is_filled(rows: StagedRows, before: bool) -> bool:
-    """Whether a table certainly has rows after some are merged: what is inserted comes after what is deleted."""
+    """Whether the table certainly has rows after a merge.  A merge deletes first and inserts afterwards."""
     return rows.upserts > 0 or (before and not rows.deletes)
 
 
