@@ -1,4 +1,4 @@
-"""Arrays: PostgreSQL's array texts, {1,NULL,"a b"}, as Arrow lists and back."""
+"""Arrays: converts PostgreSQL's array texts, {1,NULL,"a b"}, to Arrow lists and back."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _ESCAPED = re.compile(r"\\(.)", re.DOTALL)
 
 
 def elements(text: str) -> list[str | None]:
-    """The elements of a one-dimensional array; `ArrowInvalid` if it is none."""
+    """Return the elements of the text of a one-dimensional array.  Raises `ArrowInvalid` for any other text."""
     if '"' not in text and text[0] == "{" and text.count("{") == 1:
         return [None if item == "NULL" else item for item in text[1:-1].split(",")] if text != "{}" else []
     if not _WHOLE.fullmatch(text):
@@ -31,7 +31,7 @@ def _element(item: str) -> str | None:
 
 
 def lists(text: pa.Array[Any], convert: Callable[[pa.Array[Any]], pa.Array[Any]], type: pa.DataType) -> pa.Array[Any]:
-    """Array texts → lists, their elements as `convert` makes them."""
+    """Convert array texts to lists, with the elements that `convert` makes of their texts."""
     flat: list[str | None] = []
     offsets: list[int | None] = []
     for value in text.to_pylist():
@@ -43,7 +43,7 @@ def lists(text: pa.Array[Any], convert: Callable[[pa.Array[Any]], pa.Array[Any]]
 
 
 def texts(column: pa.Array[Any]) -> pa.Array[Any]:
-    """Lists of scalars → array texts."""
+    """Convert lists of scalars to array texts."""
     values = column.flatten().cast(pa.string())
     values = pc.replace_substring(pc.replace_substring(values, "\\", "\\\\"), '"', '\\"')
     quoted = pc.fill_null(pc.binary_join_element_wise(pa.scalar('"'), values, pa.scalar('"'), ""), "NULL")

@@ -1,4 +1,4 @@
-"""The catalog: what a database says of its tables, their columns and types."""
+"""The catalog: queries for what a database knows of its tables, their columns and types."""
 
 from __future__ import annotations
 
@@ -43,9 +43,9 @@ ASKED = """
     JOIN pg_namespace n ON n.nspname = asked.schema
     JOIN pg_class c ON c.relnamespace = n.oid AND c.relname = asked.name AND c.relkind IN ('r', 'p')
 """
-"""What a query of `each` is from: c is the table, asked.n which of them it is."""
+"""The FROM clause of a query for `each`: c is the table, asked.n is its number among the tables that were asked for."""
 IDENTIFIES = "CASE WHEN c.relreplident = 'i' THEN i.indisreplident ELSE i.indisprimary END"
-"""Whether i is the index whose columns make up the id of c."""
+"""The condition that i is the index whose columns make up the id of c."""
 _IDENTITIES = f"""
     SELECT asked.n, c.oid, c.relkind = 'p',
            COALESCE((SELECT string_agg(DISTINCT l.relreplident::text, '') FROM pg_partition_tree(c.oid) t
@@ -100,7 +100,7 @@ _TYPES = """
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """A table that can be read, as a listing has it."""
+    """A table that can be read, as `tables` lists it."""
 
     schema: str
     name: str
@@ -110,7 +110,7 @@ class Listed:
 
     @property
     def namespace(self) -> str:
-        """Its namespace."""
+        """The table's namespace."""
         return names.namespace(self.schema, self.name)
 
 
@@ -123,26 +123,29 @@ class Column:
 
     @property
     def expression(self) -> str:
-        """What to select so that ADBC gives the value as it is, or its text."""
+        """The expression to select so that ADBC returns the value itself or, for a type that it does not read, its
+        text."""
         column = names.quote(self.name)
         return column if self.type.native else self.text
 
     @property
     def text(self) -> str:
-        """What to select to get its text, just as the log has it."""
-        # A cast to text is no substitute: it cuts char(n), adds /32 to addresses, writes true for t.
+        """The expression to select for the column's text, written exactly as in the log."""
+        # A cast to text would differ from the log: it cuts char(n), adds /32 to addresses, writes true for t.
         return f"pg_catalog.textin({self.type.output}({names.quote(self.name)}::{self.type.plain}))"
 
 
 def shape(columns: Sequence[Column], keys: Sequence[str]) -> str:
-    """A mark of what the id of a table without a key is made of, which is all its columns; "" for one with a key."""
+    """A mark of all columns of a table without a key, which make up its id; "" for a table with a key."""
     return "" if keys else mark(f"{column.name} {column.type.name}" for column in columns)
 
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """A table, and how its changes say which row they are about.  `identities` has a letter for each replica identity
-    that it or its partitions have, as in pg_class; `keyed`: there is an index that makes up the id."""
+    """A table, and how its changes say which row they are about.
+
+    `identities` has a letter for each replica identity of the table or its partitions, as in pg_class.  `keyed`: the
+    table has an index whose columns make up the id."""
 
     oid: int
     schema: str
@@ -153,23 +156,24 @@ class Identity:
 
     @property
     def namespace(self) -> str:
-        """Its namespace."""
+        """The table's namespace."""
         return names.namespace(self.schema, self.name)
 
     @property
     def sql(self) -> str:
-        """Its name in SQL."""
+        """The table's name in SQL."""
         return names.quote(self.schema, self.name)
 
     @property
     def enough(self) -> bool:
-        """Whether its updates and deletes can be followed; the server refuses them else, once it is published."""
+        """Whether updates and deletes of the table can be followed.  If not, the server refuses them once the table is
+        published."""
         return "n" not in self.identities if self.keyed else set(self.identities) <= {"f", "i"}
 
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """A table to copy.  `keys` make up the id; none: all columns do."""
+    """A table to copy.  `keys` make up the id; if there are none, all columns do."""
 
     oid: int
     schema: str
@@ -180,13 +184,13 @@ class Table:
 
     @property
     def namespace(self) -> str:
-        """Its namespace."""
+        """The table's namespace."""
         return names.namespace(self.schema, self.name)
 
 
 @dataclass(frozen=True, slots=True)
 class Leaf:
-    """A table that holds rows itself: a plain one, or a partition."""
+    """A table that holds rows itself: a plain table or a partition."""
 
     oid: int
     schema: str
@@ -196,19 +200,19 @@ class Leaf:
 
 
 def listing(connection: Connection[Any]) -> set[str]:
-    """The namespaces of every table that can be read."""
+    """Return the namespaces of all tables that can be read."""
     sql = f"SELECT n.nspname, c.relname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE {_LISTED}"
     return {names.namespace(schema, name) for schema, name in connection.execute(sql).fetchall()}
 
 
 def tables(connection: Connection[Any]) -> list[Listed]:
-    """Every table that can be read; partitions are part of their table."""
+    """Return all tables that can be read.  Partitions are part of their table."""
     found = connection.execute(_TABLES).fetchall()
     return [Listed(schema, name, oid, parted, None if parted else rows) for schema, name, oid, parted, rows in found]
 
 
 def leaves(connection: Connection[Any], table: Table | Identity) -> list[Leaf]:
-    """Where a table's rows are."""
+    """Return the plain table or the partitions that hold a table's rows, with their sizes."""
     if table.partitioned:
         return [Leaf(*row) for row in connection.execute(_LEAVES, [table.oid]).fetchall()]
     sql = f"SELECT {_BLOCKS}, {_ROWS} FROM pg_class c WHERE oid = %s"
@@ -217,7 +221,7 @@ def leaves(connection: Connection[Any], table: Table | Identity) -> list[Leaf]:
 
 
 def leaves_each(connection: Connection[Any], namespaces: Sequence[str]) -> dict[str, list[Leaf]]:
-    """Where the rows of each of some tables are, by one query."""
+    """Return the leaves of many tables, by one query."""
     found: dict[str, list[Leaf]] = {}
     for name, *leaf in each(connection, _SIZES, namespaces):
         found.setdefault(name, []).append(Leaf(*leaf))
@@ -225,27 +229,29 @@ def leaves_each(connection: Connection[Any], namespaces: Sequence[str]) -> dict[
 
 
 def without_columns(connection: Connection[Any], namespaces: Sequence[str]) -> set[str]:
-    """Those of some tables that have no columns, and so rows that say nothing."""
+    """Return the tables among these that have no columns, so that their rows say nothing."""
     sql = f"""SELECT asked.n {ASKED} WHERE NOT EXISTS (
               SELECT FROM pg_attribute a WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped)"""
     return {name for (name,) in each(connection, sql, namespaces)}
 
 
 def each(connection: Connection[Any], sql: str, namespaces: Sequence[str]) -> list[Any]:
-    """What a query from ASKED, whose first column is asked.n, says of those of some tables that are there: rows with
-    the namespace for the number."""
+    """Run a query that is built on `ASKED` and selects asked.n first, for all these tables at once.
+
+    Returns its rows with the namespace in place of the number; tables that do not exist have no row."""
     asked = [names.parts(name) for name in namespaces]
     rows = connection.execute(sql, [[schema for schema, _ in asked], [name for _, name in asked]]).fetchall()
     return [(namespaces[n - 1], *rest) for n, *rest in rows]
 
 
 def files(connection: Connection[Any], namespaces: Sequence[str]) -> dict[str, dict[str, int]]:
-    """The files that hold the rows of each of some tables; VACUUM FULL, among others, gives it new ones."""
+    """The files that hold the rows of each table.  VACUUM FULL, among others, gives a table new files."""
     return dict(each(connection, _FILES, namespaces))
 
 
 def table(connection: Connection[Any], namespace: str, published: Sequence[str] | None = None) -> Table:
-    """A table by its namespace; `published`: the columns that a publication has of it."""
+    """Return a table by its namespace.  `published`: the columns that a publication has of it.  Raises `NotThere` if it
+    does not exist."""
     schema, name = names.parts(namespace)
     found = connection.execute(_TABLE, [schema, name]).fetchone()
     if found is None:
@@ -256,19 +262,19 @@ def table(connection: Connection[Any], namespace: str, published: Sequence[str] 
 
 
 def absent(connection: Connection[Any], *namespaces: str) -> NotThere:
-    """Tables that are asked for are not there."""
+    """The error for tables that do not exist."""
     which = ", ".join(namespaces[:10]) + (", …" if len(namespaces) > 10 else "")
     return NotThere(f"{connection.info.dbname!r} has no table {which}; create it, or leave it out of the namespace")
 
 
 def identities(connection: Connection[Any], namespaces: Sequence[str]) -> list[Identity]:
-    """Tables by their namespaces, as far as they are there."""
+    """Return those of the tables that exist."""
     found = each(connection, _IDENTITIES, namespaces)
     return [Identity(oid, *names.parts(name), *rest) for name, oid, *rest in found]
 
 
 def identity(connection: Connection[Any], namespace: str) -> Identity:
-    """A table by its namespace; `NotThere` if it is gone."""
+    """Return a table by its namespace.  Raises `NotThere` if it does not exist."""
     found = identities(connection, [namespace])
     if not found:
         raise absent(connection, namespace)
@@ -277,7 +283,7 @@ def identity(connection: Connection[Any], namespace: str) -> Identity:
 
 def _columns(connection: Connection[Any], oid: int, published: Sequence[str] | None) -> tuple[Column, ...]:
     found = connection.execute(_COLUMNS, [oid]).fetchall()
-    # Before 18 publications list generated columns too, and send none of them.
+    # Before version 18, publications list generated columns, too, but the server does not send them.
     sent = connection.info.server_version >= 180000 and published is not None
     wanted = [
         (name, type, modifier)
@@ -289,19 +295,20 @@ def _columns(connection: Connection[Any], oid: int, published: Sequence[str] | N
 
 
 def keys(connection: Connection[Any], oid: int, identity: str) -> tuple[str, ...]:
-    """The columns of a table's id, in the table's order: of its replica identity's index, or else its primary key."""
+    """The columns of a table's id, in the table's order: those of the index of its replica identity, or else of its
+    primary key."""
     row = connection.execute(_KEYS, [oid, identity == "i"]).fetchone()
     return tuple(row[0] or ()) if row else ()
 
 
 def is_deferrable(connection: Connection[Any], oid: int) -> bool:
-    """Whether two rows may have the same primary key within a transaction."""
+    """Whether two rows may have the same primary key until the transaction commits."""
     sql = "SELECT 1 FROM pg_index WHERE indrelid = %s AND indisprimary AND NOT indimmediate"
     return connection.execute(sql, [oid]).fetchone() is not None
 
 
 def types(connection: Connection[Any], asked: Iterable[tuple[int, int]]) -> dict[tuple[int, int], Type]:
-    """Types by oid and modifier, as far as the catalog still knows them."""
+    """Return types by oid and modifier, as far as the catalog still has them."""
     wanted = sorted(set(asked))
     rows = connection.execute(_TYPES, [[oid for oid, _ in wanted], [mod for _, mod in wanted]]).fetchall()
     return {(row[0], row[1]): _type(*row[2:]) for row in rows}

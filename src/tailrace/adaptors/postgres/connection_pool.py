@@ -1,8 +1,9 @@
-"""Connection pool: a task's connections, used again by the next task of the process.
+"""Connection pool: the connections of a task, which the next task of the same process uses again.
 
-Opening one for Arrow takes as long as copying some ten thousand rows: the driver asks the server for all its types; one
-for SQL as long as ten queries.  So one that was given back in order is kept for a while.  It is looked at before it is
-lent again, since a server may have gone, and not for long, since a server may have new types.
+Opening an ADBC connection takes as long as copying some ten thousand rows, because the driver asks the server for all
+its types; opening one for SQL takes as long as ten queries.  So the pool keeps a connection that was returned without
+an error.  It checks the connection before it lends it again, since the server may have gone, and closes old
+connections, since the server may have new types.
 """
 
 from __future__ import annotations
@@ -17,17 +18,18 @@ from dataclasses import dataclass, field
 from typing import Any
 
 MAX_IDLE_PER_KIND = 2
-"""So many of each kind at once: where a task reads from, and where it writes to."""
+"""The most idle ADBC connections, and the most idle connections for SQL: one for the database that a task reads, one
+for the database that it writes."""
 MAX_AGE_SECONDS = 60.0
-"""Seconds after which one is opened again."""
+"""Seconds after which a connection is closed rather than lent again."""
 
 
 @dataclass(frozen=True, slots=True)
 class IdleConnection:
-    """A connection that is not in use, in no transaction; of a process, which may have forked since."""
+    """An idle connection, in no transaction.  `process` is the process that opened it: this one may be a fork."""
 
     process: int
-    info: str = field(repr=False)  # it has the password
+    info: str = field(repr=False)  # contains the password
     connection: Any
     opened: float
     arrow: bool = True
@@ -39,11 +41,12 @@ _lock = threading.Lock()
 
 @contextlib.contextmanager
 def lent(info: str, opened: Callable[[], Any]) -> Iterator[Any]:
-    """A connection for the length of a block, in a transaction.  After an error it is closed, and so rolled back."""
+    """Lend an ADBC connection for a block, in a transaction that is committed at the end.  After an error the
+    connection is closed, which rolls the transaction back."""
     found = _taken(info, arrow=True) or IdleConnection(os.getpid(), info, opened(), time.monotonic())
     try:
         yield found.connection
-        found.connection.adbc_connection.set_autocommit(True)  # which also ends its transaction
+        found.connection.adbc_connection.set_autocommit(True)  # also commits the transaction
     except BaseException:
         found.connection.close()
         raise
@@ -52,8 +55,8 @@ def lent(info: str, opened: Callable[[], Any]) -> Iterator[Any]:
 
 @contextlib.contextmanager
 def lent_sql(info: str, opened: Callable[[], Any]) -> Iterator[Any]:
-    """A connection for SQL for the length of a block, each statement its own transaction.  After an error it is
-    closed."""
+    """Lend a connection for SQL for a block; each statement is a transaction of its own.  After an error the connection
+    is closed."""
     found = _taken(info, arrow=False) or IdleConnection(os.getpid(), info, opened(), time.monotonic(), arrow=False)
     try:
         yield found.connection
@@ -64,7 +67,7 @@ def lent_sql(info: str, opened: Callable[[], Any]) -> Iterator[Any]:
 
 
 def _taken(info: str, *, arrow: bool) -> IdleConnection | None:
-    """One that still answers."""
+    """Take a connection out of the pool that still answers; None if there is none."""
     asked = (os.getpid(), info, arrow)
     with _lock:
         mine = next((one for one in _kept if (one.process, one.info, one.arrow) == asked), None)
@@ -111,14 +114,14 @@ def _keep(one: IdleConnection) -> None:
 
 def _close(some: list[IdleConnection]) -> None:
     for one in some:
-        if one.process == os.getpid():  # a parent's is the parent's
+        if one.process == os.getpid():  # after a fork, the parent still uses its own
             with contextlib.suppress(Exception):
                 one.connection.close()
 
 
 @atexit.register
 def forget() -> None:
-    """Close all that are kept."""
+    """Close all idle connections."""
     with _lock:
         old = list(_kept)
         _kept.clear()

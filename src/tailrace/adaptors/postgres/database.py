@@ -1,4 +1,4 @@
-"""A database: where it is, and the three kinds of connection to it: for SQL, for Arrow, for its log."""
+"""A database: where it is, and the three kinds of connections to it: for SQL, for Arrow, and for its log."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ SESSION = {
     "statement_timeout": "0",
     "lock_timeout": "60s",
     "idle_in_transaction_session_timeout": "0",
-    # A table that hides rows from us must be an error, never a copy without them.
+    # If row security hides rows, reading must fail: the copy would lack them.
     "row_security": "off",
 }
-"""Every session reads and writes texts in these forms, whatever the server's defaults are."""
+"""Settings of every session, so that it reads and writes texts in these forms, whatever the server's defaults are."""
 
 DEFAULTS = {
     "connect_timeout": "10",
@@ -46,7 +46,7 @@ DEFAULTS = {
 
 
 class Database:
-    """One database of one server.  Neither its text nor its errors have the password."""
+    """One database of a server.  Neither its text nor its errors contain the password."""
 
     def __init__(self, uri: str) -> None:
         self._info = _parsed(uri)
@@ -58,17 +58,19 @@ class Database:
         return f"Database({self.where})"
 
     def connect(self, doing: str = "asking") -> contextlib.AbstractContextManager[Connection[Any]]:
-        """A connection for SQL, each statement its own transaction; its errors are tailrace's."""
+        """Open a connection for SQL for a block; each statement is a transaction of its own.  Its errors are translated
+        to tailrace's."""
         return connected(self, doing)
 
     @contextlib.contextmanager
     def asking(self, doing: str) -> Iterator[Connection[Any]]:
-        """The same, perhaps one that this process had open: for tasks, of which one follows the other."""
+        """Lend a connection for SQL for a block, perhaps one that an earlier task of this process opened.  Its errors
+        are translated to tailrace's."""
         with connection_pool.lent_sql(self._conninfo(), self.open) as connection, self.guarded(doing):
             yield connection
 
     def open(self) -> Connection[Any]:
-        """A connection for SQL that the caller closes."""
+        """Return a new connection for SQL, which the caller closes."""
         psycopg = _driver()
         try:
             return psycopg.connect(self._conninfo(), autocommit=True, prepare_threshold=None)  # type: ignore[no-any-return]
@@ -76,7 +78,7 @@ class Database:
             raise errors.refused(error, self.where, self._info) from None
 
     def arrow(self) -> Any:
-        """An ADBC connection that the caller closes; it begins transactions by itself."""
+        """Return a new ADBC connection, which begins transactions by itself.  The caller closes it."""
         _driver()
         import adbc_driver_postgresql.dbapi as adbc
 
@@ -87,13 +89,13 @@ class Database:
 
     @contextlib.contextmanager
     def lent(self) -> Iterator[Any]:
-        """The same for the length of a block, perhaps one that this process had open: what is not committed within is
-        committed at its end."""
+        """Lend an ADBC connection for a block, perhaps one that an earlier task of this process opened.  The end of the
+        block commits."""
         with connection_pool.lent(self._conninfo(), self.arrow) as connection:
             yield connection
 
     def log(self) -> PGconn:
-        """A connection that can stream the log; the caller finishes it."""
+        """Return a new connection that can stream the log.  The caller calls `finish` on it."""
         _driver()
         from psycopg import pq
 
@@ -106,7 +108,7 @@ class Database:
 
     @contextlib.contextmanager
     def guarded(self, doing: str, namespace: str = "") -> Iterator[None]:
-        """What the drivers raise within, raised as tailrace's errors."""
+        """Translate the drivers' errors in a block to tailrace's."""
         psycopg = _driver()
         import adbc_driver_manager
 
@@ -130,7 +132,7 @@ def _parsed(uri: str) -> dict[str, Any]:
 
     try:
         found = dict(conninfo.conninfo_to_dict(uri))
-    except psycopg.Error:  # what libpq says about it has parts of it, and so perhaps the password
+    except psycopg.Error:  # libpq's message quotes parts of the uri, perhaps the password
         found = None
     if found is None or ("://" in uri and _cut_wrongly(uri, found)):
         raise BadSetting(
@@ -141,7 +143,7 @@ def _parsed(uri: str) -> dict[str, Any]:
 
 
 def _cut_wrongly(uri: str, found: dict[str, Any]) -> bool:
-    """Whether a part of the password would be taken for the host, the port or the name of the database."""
+    """Whether libpq would take a part of the password for the host, the port or the name of the database."""
     host, port, name = (str(found.get(part) or "") for part in ("host", "port", "dbname"))
     return "@" in host[1:] or ("@" in name and name in uri) or bool(port.strip("0123456789,"))
 
@@ -156,7 +158,7 @@ def _driver() -> Any:
 
 
 def check_version(connection: Connection[Any], where: str) -> int:
-    """The server's major version, if it is one we know."""
+    """Return the server's major version.  Raises `NotReady` if it is too old."""
     version = connection.info.server_version // 10000
     if version < MIN_MAJOR_VERSION:
         raise NotReady(

@@ -1,7 +1,7 @@
-"""Errors of PostgreSQL and its drivers, translated into tailrace's, with what to do.
+"""Errors of PostgreSQL and its drivers, translated to tailrace's, with what to do about them.
 
-`Unavailable` passes by itself: no connection, a restart, no memory, a lock.  `NotReady` does not: a password, a right,
-a setting, a missing table.  `Rejected` is about the data.
+`Unavailable` may pass by itself: no connection, a restart, no memory, a lock.  `NotReady` does not: a password, a
+right, a setting, a missing table.  `Rejected` is about the data.
 """
 
 from __future__ import annotations
@@ -11,9 +11,10 @@ from typing import Any
 from tailrace.errors import NotReady, Rejected, TailraceError, Unavailable
 
 PASSING = ("08", "40", "53", "57", "58", "55P03", "55006", "25006", "XX")
-"""Beginnings of SQLSTATEs that pass: connection, rollback, resources, operator, system, locks, standby, internal."""
+"""The first characters of SQLSTATEs that may pass: connection, rollback, resources, operator, system, locks, standby,
+internal."""
 ABOUT_DATA = ("22", "23", "44")
-"""Beginnings of SQLSTATEs about data: exceptions, constraints, check options."""
+"""The first characters of SQLSTATEs about data: exceptions, constraints, check options."""
 
 CONNECTING = (
     ("password authentication failed", "check user and password in the uri"),
@@ -27,11 +28,12 @@ CONNECTING = (
     ("is not permitted to log in", "ALTER ROLE {user} LOGIN;"),
     ("does not exist", "create it, or name another user in the uri"),
 )
-"""What a refused connection says (libpq gives it no SQLSTATE), and what helps; else it is taken to pass."""
+"""Parts of the messages of refused connections, to which libpq gives no SQLSTATE, each with advice.  Any other refusal
+is taken to pass."""
 
 
 def sqlstate(error: BaseException) -> str:
-    """The five characters that PostgreSQL gave an error; "" if it never got there."""
+    """The SQLSTATE of an error; "" if it has none, as when there was no connection."""
     return getattr(error, "sqlstate", None) or ""
 
 
@@ -46,7 +48,7 @@ def first_line(error: BaseException) -> str:
 
 
 def refused(error: BaseException, where: str, info: dict[str, Any]) -> TailraceError:
-    """Why there is no connection."""
+    """Return the error for a connection that could not be opened."""
     text = first_line(error)
     if "database" in text and "does not exist" in text:
         return NotReady(f"PostgreSQL at {where}: {text}; create it, or name another one in the uri")
@@ -63,7 +65,7 @@ def _filled(info: dict[str, Any]) -> dict[str, Any]:
 
 
 def failed(error: BaseException, where: str, doing: str, namespace: str = "") -> TailraceError:
-    """Why a statement failed."""
+    """Return the error for a statement that failed."""
     state, text = sqlstate(error), first_line(error)
     said = f"PostgreSQL at {where}, {doing}: {text}"
     if state == "53400":

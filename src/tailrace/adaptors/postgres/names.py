@@ -1,4 +1,4 @@
-"""Names: of tables as namespaces, and as PostgreSQL's SQL writes them."""
+"""Names: namespaces as names of tables, and names and texts in PostgreSQL's SQL."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ __all__ = ["literal", "namespace", "parts", "quote"]
 
 
 def quote(*parts: str) -> str:
-    """A name as SQL writes it, its parts joined by dots."""
+    """A name as SQL writes it, quoted, with its parts joined by dots."""
     return ".".join('"' + part.replace('"', '""') + '"' for part in parts)
 
 
 def literal(text: str) -> str:
-    """A text as SQL writes it, where no parameter can be given."""
+    """A text as a SQL literal, for statements that take no parameters."""
     return "'" + text.replace("'", "''") + "'"

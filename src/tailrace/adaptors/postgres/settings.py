@@ -49,7 +49,7 @@ class PostgresSource(Settings, frozen=True, kw_only=True, forbid_unknown_fields=
 
     @property
     def published(self) -> str:
-        """The publication's name."""
+        """The name of the publication."""
         return self.publication or self.slot
 
 

@@ -1,7 +1,7 @@
-"""Types: which Arrow type carries each PostgreSQL type, and how its text becomes that.
+"""Types: which Arrow type carries each PostgreSQL type, and how its text becomes a value of that type.
 
-    bool, int2, int4, int8, float4, float8, text, varchar, char(n), name, bytea     as they are
-    numeric(p, s) with p <= 76                                                    decimal128, decimal256
+    bool, int2, int4, int8, float4, float8, text, varchar, char(n), name, bytea     the Arrow type of this kind
+    numeric(p, s) with p <= 76                                                      decimal128, decimal256
     date, time, timestamp, timestamptz                                              in microseconds
     json, jsonb                                                                     arrow.json
     oid                                                                             int64
@@ -9,12 +9,12 @@
     numeric without precision, uuid, interval, timetz, money, inet, ranges, enums, composites, …    text
     regclass and its like, aclitem; types of the server's own statistics and plans    text, also in a PostgreSQL sink
 
-Text is what the type's output function says, with the session's settings (see database): the same in a copy and in the
-log.  Each field's metadata has the type's name, `pg`, so that a PostgreSQL sink restores it exactly, and `pg.base`, the
-type to use where the sink does not know it.
+Text is what the type's output function writes with the session's settings (see database); it is the same in a copy and
+in the log.  Each field's metadata has the type's name, `pg`, so that a PostgreSQL sink restores the type exactly, and
+`pg.base`, the type to use if the sink does not know it.
 
-**What an Arrow type cannot hold, the batch carries as text**: a column with NaN among decimals, with infinity or a year
-outside 1-9999 among timestamps and dates, with 24:00:00, with an array of several dimensions.
+**A batch carries a column as text if the Arrow type cannot hold one of its values**: NaN among decimals, infinity or a
+year outside 1-9999 among timestamps and dates, 24:00:00, or an array of several dimensions.
 """
 
 from __future__ import annotations
@@ -47,27 +47,28 @@ _ARROW: dict[str, pa.DataType] = {
     "jsonb": pa.json_(),
 }
 NATIVE = {"bool", "int2", "int4", "int8", "float4", "float8", "bytea", *_TEXTS}
-"""What ADBC reads as it is; the server sends all others as text, which is as fast and has every value."""
+"""The types that ADBC reads natively.  The server sends all others as text, which is as fast and keeps every value."""
 
 
 TEXT_ONLY = {
-    # Names of things of one database, which another need not have: 0, written -, is never one.
+    # Names of objects of one database, which another may not have.  0, written -, names no object at all.
     "regclass", "regcollation", "regconfig", "regdatabase", "regdictionary", "regnamespace", "regoper", "regoperator",
     "regproc", "regprocedure", "regrole", "regtype", "aclitem",
     # Types that no server reads from text.
     "gtsvector", "pg_brin_bloom_summary", "pg_brin_minmax_multi_summary", "pg_dependencies", "pg_mcv_list",
     "pg_ndistinct", "pg_node_tree",
 }  # fmt: skip
-"""Built-in types whose values a PostgreSQL sink has as text; arrays of them, too."""
+"""Built-in types whose values, and arrays of them, become text in a PostgreSQL sink."""
 
 
 @dataclass(frozen=True, slots=True)
 class Type:
     """A PostgreSQL type, as a column has it.
 
-    `name` is how SQL writes it, with its modifiers; `base` how a server writes it that lacks this type; `kind` is the
-    built-in type that its texts are of ("" for others); `element` the kind of an array's elements; `output` the
-    function that makes its text, `plain` what a value must be cast to for that; `modifier` as in pg_attribute."""
+    `name` is the type in SQL, with its modifiers; `base` a type in SQL for a server that lacks this one; `kind` the
+    built-in type that the texts belong to ("" for others); `element` the kind of an array's elements; `output` the
+    function that makes the text, `plain` the type that a value must be cast to for this function; `modifier` as in
+    pg_attribute."""
 
     name: str
     base: str = "text"
@@ -79,7 +80,7 @@ class Type:
 
     @property
     def native(self) -> bool:
-        """Whether ADBC reads it as it is."""
+        """Whether ADBC reads the type natively."""
         return self.kind in NATIVE
 
     @property
@@ -91,7 +92,7 @@ class Type:
         return _scalar(self.kind, self.modifier)
 
     def field(self, name: str, type: pa.DataType | None = None) -> pa.Field[Any]:
-        """A column of this type, as a field that says so."""
+        """Return an Arrow field for a column of this type, whose metadata names the type."""
         metadata = {"pg": self.name} | ({"pg.base": self.base} if self.base != self.name else {})
         return pa.field(name, type or self.arrow, metadata=metadata)
 
@@ -103,7 +104,7 @@ def _scalar(kind: str, modifier: int) -> pa.DataType:
 
 
 def _decimal(modifier: int) -> pa.DataType:
-    """The decimal type of a numeric(p, s); text where there is none that holds it."""
+    """The Arrow type for numeric(p, s): a decimal type, or text if none can hold it."""
     if modifier < 4:
         return pa.string()
     precision, scale = modifier - 4 >> 16 & 0xFFFF, modifier - 4 & 0x7FF
@@ -113,14 +114,15 @@ def _decimal(modifier: int) -> pa.DataType:
 
 
 def from_texts(type: Type, values: Sequence[bytes | None]) -> pa.Array[Any]:
-    """Values as the log sends them → an array."""
+    """Convert values as the log sends them to an array."""
     if type.kind == "bytea":
         return pa.array([None if v is None else binascii.unhexlify(v[2:]) for v in values], pa.binary())
     return typed(type, pa.array(values, pa.string()))
 
 
 def typed(type: Type, text: pa.Array[Any]) -> pa.Array[Any]:
-    """Texts → an array of the type's Arrow type, or the texts themselves if one is out of its range."""
+    """Convert texts to an array of the type's Arrow type; return the texts themselves if a value is out of its
+    range."""
     arrow = type.arrow
     try:
         if pa.types.is_list(arrow):
@@ -131,7 +133,7 @@ def typed(type: Type, text: pa.Array[Any]) -> pa.Array[Any]:
 
 
 def scalars(kind: str, arrow: pa.DataType, text: pa.Array[Any]) -> pa.Array[Any]:
-    """Texts of a built-in type → values; `ArrowInvalid` if one is out of range."""
+    """Convert texts of a built-in type to values.  Raises `ArrowInvalid` if one is out of range."""
     convert = _CONVERT.get(kind)
     return convert(text) if convert else text.cast(arrow)
 

@@ -1,4 +1,4 @@
-"""PostgreSQL as a sink: tasks stage rows in tables of tailrace's own, and one transaction merges them together with the
+"""PostgreSQL as a sink: tasks stage rows in tables of tailrace's own, and one transaction merges them and stores the
 offsets (see adaptors.sql).
 
 Used from outside: writer.

@@ -1,4 +1,4 @@
-"""Types of columns: what PostgreSQL calls the kinds in which values are staged, and the types of Arrow."""
+"""Types of columns: the PostgreSQL types for the kinds in which values are staged, and for Arrow's types."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tailrace.adaptors.postgres import arrays
 from tailrace.adaptors.sql.columns import PLAIN, StagedColumn, staged_form
 
 STAGING = {"json": "text", "bytes": "bytea"}
-"""The types of kinds that are not called as their type is."""
+"""The PostgreSQL type of each kind whose name is not a PostgreSQL type."""
 _SQL = {
     "text": "text", "int8": "bigint", "int4": "integer", "int2": "smallint", "bool": "boolean", "bytes": "bytea",
     "float8": "double precision", "float4": "real", "date": "date", "time": "time without time zone",
@@ -18,7 +18,8 @@ _SQL = {
 
 
 def staged(field: pa.Field[Any], array: pa.Array[Any]) -> tuple[StagedColumn, pa.Array[Any]]:
-    """A field's values in a form that can be staged; arrays of PostgreSQL's as it writes them."""
+    """Return the staged column of a field, and its values in staged form.  Arrays of PostgreSQL are staged as the texts
+    that PostgreSQL writes."""
     metadata = field.metadata or {}
     if metadata.get(b"pg", b"").endswith(b"[]") and pa.types.is_list(array.type):
         kind, values = "text", arrays.texts(array)
@@ -55,7 +56,7 @@ def _other(type: pa.DataType) -> str:
 
 
 def as_texts(array: pa.Array[Any]) -> list[str | None]:
-    """Staged values as texts that the server reads."""
+    """Staged values as texts that the server can read."""
     if pa.types.is_binary(array.type):
         return [None if value is None else f"\\x{value.hex()}" for value in array.to_pylist()]
     texts: list[str | None] = array.cast(pa.string()).to_pylist()

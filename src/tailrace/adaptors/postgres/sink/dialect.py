@@ -49,26 +49,27 @@ class PostgresDialect(Dialect):
     reserved: ClassVar[frozenset[str]] = frozenset({"pg_catalog", "information_schema"})
     longest_name: ClassVar[int] = 63
     wide_columns: ClassVar[int] = 400
-    """A row of a table must fit into a block: an array is moved out of it."""
+    """A row must fit into a block of the server.  An array can be moved out of the block, hundreds of columns
+    cannot."""
 
     # -- errors
     @property
     def errors(self) -> tuple[type[BaseException], ...]:
-        """All that psycopg raises."""
+        """All errors that psycopg raises."""
         import psycopg
 
         return (psycopg.Error,)
 
     @property
     def refusals(self) -> tuple[type[BaseException], ...]:
-        """Values that do not fit, and constraints."""
+        """Errors about values that do not fit, and about constraints."""
         import psycopg
 
         return psycopg.DataError, psycopg.IntegrityError
 
     @property
     def unalterable(self) -> tuple[type[BaseException], ...]:
-        """A view needs the column, or the table belongs to another role."""
+        """Errors because a view needs the column, or because another role owns the table."""
         import psycopg
 
         return psycopg.errors.FeatureNotSupported, psycopg.errors.InsufficientPrivilege
@@ -78,28 +79,28 @@ class PostgresDialect(Dialect):
         return errors.first_line(error)
 
     def detail(self, error: BaseException) -> str:
-        """The server's DETAIL."""
+        """The DETAIL that the server sent with an error."""
         return _diag(error, "message_detail")
 
     def blamed_column(self, error: BaseException) -> str:
-        """The column that the server names."""
+        """The column that the server names in an error."""
         return _diag(error, "column_name")
 
     # -- names and values
     def quote(self, *parts: str) -> str:
-        """A name, its parts joined by dots."""
+        """A name, quoted, with its parts joined by dots."""
         return names.quote(*parts)
 
     def staged(self, field: pa.Field[Any], array: pa.Array[Any]) -> tuple[StagedColumn, pa.Array[Any]]:
-        """A field's values in a form that can be staged."""
+        """Return the staged column of a field, and its values in staged form."""
         return column_types.staged(field, array)
 
     def as_texts(self, array: pa.Array[Any]) -> list[str | None]:
-        """Staged values as texts that the server reads."""
+        """Staged values as texts that the server can read."""
         return column_types.as_texts(array)
 
     def bad_text(self, text: str) -> str:
-        """The server has no text with a zero character."""
+        """Why PostgreSQL cannot hold a text: it has a zero character."""
         return "no text of PostgreSQL has the character 0x00" if "\0" in text else ""
 
     def widens(self, now: str, wanted: str) -> bool:
@@ -116,7 +117,8 @@ class PostgresDialect(Dialect):
 
     # -- the catalog
     def find(self, connection: SqlConnection, schema: str, name: str) -> tuple[int, int] | None:
-        """A table's number and that of its file: another one if it was made again, or emptied by TRUNCATE."""
+        """The table's oid and the number of its file.  The file's number changes when the table is emptied by TRUNCATE
+        or rewritten."""
         row = connection.execute(_FIND, [schema, name]).fetchone()
         return (row[0], row[1]) if row else None
 
@@ -133,7 +135,8 @@ class PostgresDialect(Dialect):
     def replaced_key(
         self, connection: SqlConnection, to: Target, keys: Sequence[str], filled: Collection[str]
     ) -> list[str]:
-        """What replaces a primary key of which no row fills all columns."""
+        """The parts of an ALTER TABLE that replace the primary key, if its own key has a column that no row fills any
+        more."""
         file: Any = to.file
         row = connection.execute(_STALE, [file[0], list(filled)]).fetchone()
         if row is None:
@@ -143,19 +146,19 @@ class PostgresDialect(Dialect):
         return [f"DROP CONSTRAINT {names.quote(row[0])}", *nullable, f"ADD PRIMARY KEY ({key})"]
 
     def known_types(self, connection: SqlConnection, types: Sequence[str]) -> set[str]:
-        """Those of some types that the server has."""
+        """The types among these that the server has."""
         sql = "SELECT type FROM unnest(%s::text[]) AS t(type) WHERE to_regtype(type) IS NOT NULL"
         return {type for (type,) in connection.execute(sql, [list(types)]).fetchall()}
 
     def missing(self, connection: SqlConnection, tables: Sequence[tuple[str, str]]) -> set[tuple[str, str]]:
-        """Those of some tables that are not there."""
+        """The tables among these that the database does not have."""
         by_name = {names.quote(*table): table for table in tables}
         sql = "SELECT q FROM unnest(%s::text[]) AS t(q) WHERE to_regclass(q) IS NULL"
         return {by_name[q] for (q,) in connection.execute(sql, [list(by_name)]).fetchall()}
 
     # -- tailrace's own tables
     def create_state(self, connection: SqlConnection, schema: str) -> None:
-        """Make the schema and the tables of the state."""
+        """Create the schema and the tables of the state."""
         import psycopg
 
         offsets = f"""CREATE TABLE IF NOT EXISTS {names.quote(schema, "offsets")} (
@@ -168,24 +171,24 @@ class PostgresDialect(Dialect):
             try:
                 connection.execute(sql)
             except (psycopg.errors.UniqueViolation, psycopg.errors.DuplicateTable, psycopg.errors.DuplicateSchema):
-                continue  # Another writer has made it at the same moment.
+                continue  # another writer made it at the same moment
 
     def staging_tables(self, connection: SqlConnection, schema: str) -> list[tuple[str, int]]:
-        """The staging tables, and the server's time."""
+        """The names of the staging tables, each with the server's present time."""
         return [(table, now) for table, now in connection.execute(_STAGING, [names.quote(schema)]).fetchall()]
 
     def create_staging(self, schema: str, table: str, columns: Sequence[StagedColumn], *, wide: bool) -> str:
-        """An unlogged table: what is staged need not survive a crash, the batch is then staged again."""
+        """The statement that creates an unlogged table: after a crash of the server the batch is staged again."""
         kinds = [f"c{n} {column_types.STAGING.get(column.kind, column.kind)}" for n, column in enumerate(columns)]
         inner = ", ".join(["n int8", "op int2", "unset bytea", *(["rest text[]"] if wide else kinds)])
         return f"CREATE UNLOGGED TABLE {names.quote(schema, table)} ({inner}) WITH (autovacuum_enabled = false)"
 
     def insert_absent(self, table: str, values: int) -> str:
-        """A statement that inserts a row, unless its key is there."""
+        """The statement that inserts a row unless its key exists."""
         return f"INSERT INTO {table} VALUES ({_marks(values)}) ON CONFLICT DO NOTHING"
 
     def replace_values(self, table: str, keys: Sequence[str], others: Sequence[str], rows: int) -> str:
-        """A statement that inserts rows, or replaces what is there under their keys."""
+        """The statement that inserts rows, or replaces the rows with their keys."""
         values = ", ".join(f"({_marks(len(keys) + len(others))})" for _ in range(rows))
         sets = ", ".join(f"{names.quote(name)} = excluded.{names.quote(name)}" for name in others)
         into = ", ".join(map(names.quote, (*keys, *others)))
@@ -194,14 +197,14 @@ class PostgresDialect(Dialect):
 
     # -- merging
     def inline(self, columns: Mapping[str, Sequence[Any]], texts: int) -> Origin:
-        """Arrays, one for each column."""
+        """Staged rows as arrays, one for each column."""
         types = ["int8", "int2", "bytea", *("text" for _ in range(texts))]
         arrays = ", ".join(f"%s::{type}[]" for type in types)
         return Origin(f"unnest({arrays}) AS s({', '.join(columns)})", [list(some) for some in columns.values()], True)
 
     def value(self, staged: str, kind: str, of: TargetColumn) -> str:
-        """A staged value as one of a column's type.  Never with its modifiers: an explicit cast to varchar(3) would
-        cut."""
+        """The expression that casts a staged value to a column's type, without the type's modifiers: an explicit cast
+        to varchar(3) would cut the value."""
         kind = "bytea" if kind == "bytes" else kind
         if kind == of.kind != "json" and of.type.startswith("pg_catalog."):
             return staged
@@ -213,34 +216,35 @@ class PostgresDialect(Dialect):
         return f"{staged}::text::{of.type}"
 
     def text_of(self, value: str, of: TargetColumn | None = None) -> str:
-        """A value as text."""
+        """The expression for a value as text."""
         return f"{value}::text" if of is None else f"({value})::{of.exact}::text"
 
     def is_unset(self, number: int) -> str:
-        """Whether a bit of the bitmap is set."""
+        """The condition that the bitmap has the bit with this number."""
         return f"pg_catalog.get_bit(s.unset, {number}) = 1"
 
     def insert(self, table: str, where: str, columns: Iterable[str], values: Iterable[str], condition: str) -> str:
-        """Inserts staged rows."""
+        """The statement that inserts staged rows."""
         into = f"INSERT INTO {table} ({', '.join(columns)}) OVERRIDING SYSTEM VALUE"
         return f"{into} SELECT {', '.join(values)} FROM {where} WHERE {condition}"
 
     def upsert(self, insert: str, keys: Sequence[str], others: Sequence[str], absent: Sequence[str] = ()) -> str:
-        """An insert that also updates the row of its key."""
+        """Extend an insert so that it updates the row if the key exists."""
         sets = ", ".join([*(f"{name} = excluded.{name}" for name in others), *(f"{name} = DEFAULT" for name in absent)])
         return f"{insert} ON CONFLICT ({', '.join(keys)}) DO " + (f"UPDATE SET {sets}" if sets else "NOTHING")
 
     def update(self, table: str, where: str, sets: Mapping[str, str], condition: str) -> str:
-        """Sets columns of rows that staged ones meet."""
+        """The statement that sets columns of the rows that staged rows match."""
         assigned = ", ".join(f"{name} = {value}" for name, value in sets.items())
         return f"UPDATE {table} t SET {assigned} FROM {where} WHERE {condition}"
 
     def delete(self, table: str, where: str, condition: str) -> str:
-        """Deletes rows that staged ones meet."""
+        """The statement that deletes the rows that staged rows match."""
         return f"DELETE FROM {table} t USING {where} WHERE {condition}"
 
     def delete_equal(self, table: str, where: str, columns: Sequence[tuple[str, str]], condition: str) -> list[str]:
-        """Rows are found by all their values, as text, which every type has, and which can be hashed."""
+        """The statement that deletes rows without a key.  It compares all their values as one text, because every type
+        has a text form, and texts can be hashed."""
         mine = ", ".join(value for _, value in columns)
         theirs = ", ".join(f"t.{name}" for name, _ in columns)
         return [
@@ -253,11 +257,11 @@ class PostgresDialect(Dialect):
         ]
 
     def begin_merge(self, connection: SqlConnection) -> None:
-        """Check at the end what can be: rows of one transaction of the source come in another order."""
+        """Defer the constraints that are deferrable: the rows of one source transaction arrive in another order."""
         connection.execute("SET CONSTRAINTS ALL DEFERRED")
 
     def empty(self, connection: SqlConnection, table: str) -> None:
-        """TRUNCATE, or DELETE where that is not allowed."""
+        """Empty a table by TRUNCATE, or by DELETE where TRUNCATE is not allowed."""
         import psycopg
 
         try:
@@ -269,11 +273,11 @@ class PostgresDialect(Dialect):
             connection.execute(f"DELETE FROM {table}")
 
     def drop_tables(self, tables: Iterable[str]) -> str:
-        """The statement that removes tables, if they are there."""
+        """The statement that drops those of the tables that exist."""
         return f"DROP TABLE IF EXISTS {', '.join(tables)}"
 
     def probe(self, table: str) -> ProbeTable:
-        """A temporary table, which rolling back removes."""
+        """A temporary table, which a rollback removes."""
         create = f"CREATE TEMP TABLE tailrace_probe ON COMMIT DROP AS SELECT * FROM {table} WITH NO DATA"
         return ProbeTable("pg_temp.tailrace_probe", create)
 

@@ -1,4 +1,4 @@
-"""The bulk load: staging tables filled by ADBC, which sends Arrow as COPY."""
+"""The bulk load: ADBC fills the staging tables, and sends Arrow batches as COPY."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ _AT = re.compile(r"line (\d+), column (c\d+|rest)")
 
 
 class PostgresLoader:
-    """Makes and fills staging tables on one connection, which the stack gives back."""
+    """Makes and fills staging tables on one ADBC connection, which goes back to the pool when the stack closes."""
 
     def __init__(self, database: Database, dialect: Dialect, state: SinkState, stack: ExitStack) -> None:
         self._database, self._dialect, self._schema = database, dialect, state.schema
         self._connection = stack.enter_context(database.lent())
         with database.guarded("staging"), self._connection.cursor() as cursor:
-            # What is staged need not survive a crash of the server: the batch is then staged again.
+            # Staged rows need not survive a crash of the server: the batch is then staged again.
             cursor.execute("SET synchronous_commit = off")
             cursor.execute("SELECT extract(epoch FROM now())::bigint")
             (self._now,) = cursor.fetchone()
@@ -34,7 +34,7 @@ class PostgresLoader:
             state.make(connection)
 
     def load(self, rows: StagedRows, data: pa.RecordBatch) -> StagedRows:
-        """Stage some rows in a table of their own."""
+        """Stage rows in a table of their own; return them with its name."""
         table = new_table(self._now)
         with self._connection.cursor() as cursor:
             with self._database.guarded(f"staging {rows.namespace}", rows.namespace):
@@ -53,13 +53,13 @@ class PostgresLoader:
             raise _named(found, rows, data, at) if isinstance(found, Rejected) and at else found from None
 
     def commit(self) -> None:
-        """Keep what was staged."""
+        """Commit what was staged."""
         with self._database.guarded("staging"):
             self._connection.commit()
 
 
 def _named(error: Rejected, rows: StagedRows, data: pa.RecordBatch, at: re.Match[str]) -> Rejected:
-    """An error that says which value it is about."""
+    """The same error, with the column and the id of the value that it is about."""
     row, column = int(at[1]) - 1, at[2]
     name = rows.columns[int(column[1:])].name if column != "rest" else "one of its columns"
     id = staged_id(rows, data.slice(row, 1))

@@ -1,10 +1,10 @@
-"""Widening: which types can become which others without losing anything of a value, and which lose it silently.
+"""Widening: which types can change to which others without losing anything of a value, and which silently lose a part.
 
     smallint → integer → bigint                     real → double precision
     varchar(n) → varchar(m) → varchar, text         numeric(p, s) → one with no fewer digits on either side of the point
     smallint, integer, bigint → numeric             time and timestamp(p) → more digits of a second
 
-A date is no timestamp at midnight, and char(n) is padded: neither is widened.
+A date is not a timestamp at midnight, and char(n) is padded: neither is widened.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 _LADDERS = (("smallint", "integer", "bigint"), ("real", "double precision"))
 _INTEGERS = {"smallint": 5, "integer": 10, "bigint": 19}
-"""Decimal digits of each."""
+"""The decimal digits of each integer type."""
 _NUMERIC = re.compile(r"numeric(?:\((\d+),(-?\d+)\))?$")
 _TEXT = re.compile(r"(?:character varying(?:\((\d+)\))?|text)$")
 _MOMENT = re.compile(r"(time|timestamp)(?:\((\d)\))?( with(?:out)? time zone)$")
@@ -38,7 +38,8 @@ def _digits(type: str) -> _Digits | None:
 
 
 def widens(now: str, wanted: str) -> bool:
-    """Whether a column of one type, as SQL writes it, can be given another that holds each of its values as it is."""
+    """Whether a column can change from type `now` to type `wanted`, which holds each value of `now` unchanged.  Both
+    are types as SQL writes them."""
     if now == wanted:
         return False
     for ladder in _LADDERS:
@@ -60,7 +61,7 @@ def _fraction(moment: re.Match[str]) -> int:
 
 
 def rounds(now: str, source: str) -> bool:
-    """Whether a column of one type takes values of another, and drops a part of them without an error."""
+    """Whether a column of type `now` takes values of type `source` but silently drops a part of some."""
     if (now, source) == ("real", "double precision"):
         return True
     if now in _INTEGERS and source in _LADDERS[1]:

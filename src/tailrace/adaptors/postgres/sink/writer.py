@@ -1,4 +1,4 @@
-"""The writer: tables of a PostgreSQL database, kept equal to the source exactly once."""
+"""The writer: keeps tables of a PostgreSQL database equal to the source, exactly once."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ class PostgresWriter(SqlWriter):
 
     @cached_property
     def database(self) -> Database:
-        """Where the tables are."""
+        """The database that the tables are in."""
         return Database(self._settings.uri)
 
     def check(self) -> None:
-        """Version, and the right to keep the state."""
+        """Check the server's version, and the right to create the state's tables."""
         schema = self._settings.state
         with self.database.connect("checking") as connection:
             check_version(connection, self.database.where)
@@ -54,5 +54,5 @@ class PostgresWriter(SqlWriter):
                 )
 
     def stage(self, rows: Iterable[pa.RecordBatch]) -> Staged:
-        """Into unlogged tables of the state, or, if they are few, into the answer itself."""
+        """Stage rows in unlogged tables of the state or, if they are few, in the task's result."""
         return staging.stage(self.dialect, rows, partial(PostgresLoader, self.database, self.dialect, self._state))

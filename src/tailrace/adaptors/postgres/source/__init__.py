@@ -1,7 +1,7 @@
-"""PostgreSQL as a source: tables copied in pieces, then followed by logical replication.
+"""PostgreSQL as a source: tables are copied in pieces, then followed by logical replication.
 
 Used from outside: reader, position.
 Read in this order: reader, copy, slot, publication, follower, session, log_stream, pgoutput, decoder, transaction,
-missing_fields, deferred_ids, position, timeline, followed_tables, alterations, recopier, recopy,
-renames, dropped_tables.
+missing_fields, deferred_ids, position, timeline, followed_tables, alterations, recopier, recopy, renames,
+dropped_tables.
 """

@@ -1,21 +1,23 @@
-"""Alterations: what ALTER TABLE does to rows that are there, which no log says.
+"""Alterations: what ALTER TABLE does to existing rows without a change in the log.
 
-Every row has a new column's default, or a column has another name, or USING has made other values of another type; and
-a new column without values may have the name of one that was dropped, whose values the sinks still have.  So
-the catalog is looked at now and then.  A table with a key that is altered so is copied again, over what is there, once
-all is read that was committed when it was noticed; one whose key is another is emptied first, as its rows have other
-ids, and so is another table under its name.  (For tables without a key see recopy.)
+A new column gives every row its default, a column gets another name, or USING makes new values of another type.  A new
+column without values may also have the name of a dropped one, whose values the sinks still have.  So the follower looks
+into the catalog from time to time.  When it finds a table with a key altered in this way, it has the table copied
+again, over the rows that the sinks have, once it has read everything that was committed when it looked.  If the key
+itself is another, or another table now has the name, the sinks are emptied first, because the rows have other ids.
+(For tables without a key see recopy.)
 
-A partition that is attached brings its rows, one that is detached or dropped takes them along, and no log says so.  A
-partition that was made as one has had all its rows from the log.  One that came and went between two looks leaves no
-trace in the catalog.  But before its first change the log describes its table once more.  Then the table is looked at,
-and of what was committed before that look, changes of rows that are not there any more become deletes.
+A partition that is attached adds its rows, and a partition that is detached or dropped removes its rows, without a
+change in the log.  A partition that was created as one had all its rows in the log.  A partition that came and went
+between two looks leaves no trace in the catalog, but the log describes the table again before the partition's first
+change.  The follower then looks at the table.  Of the changes that were committed before this look, those of rows that
+no longer exist become deletes.
 
-A position has the form of each table as of the last look at it.  That must be what the rows before the position were
-read with: a column that comes and is renamed between two looks leaves no trace in the catalog but its last name, and a
-kill makes the time between two looks long.  So a table is looked at as soon as the log has columns that were not seen
-yet, before a position passes over them; and if the catalog no longer has them, the form is forgotten.  A table without
-a form is copied again.
+A position has the form of each table as of the last look at it.  The rows before the position must have been read with
+this form.  A column that is added and renamed between two looks leaves only its last name in the catalog, and a kill of
+the process makes the time between two looks long.  So the follower looks at a table as soon as the log has columns that
+it has not seen, before a position passes over them.  If the catalog no longer has them, it forgets the form.  A table
+without a form is copied again.
 """
 
 from __future__ import annotations
@@ -31,7 +33,7 @@ from tailrace.adaptors.postgres.source.position import lsn_number, mark
 if TYPE_CHECKING:
     from psycopg import Connection
 
-# ATTACH writes all of a table's columns again; what is made as a partition is made in one command with its columns.
+# A table that was created as a partition has its columns from the same command.  ATTACH writes all its columns again.
 _PARTS = """
     SELECT CASE WHEN c.relkind = 'p' THEN COALESCE(jsonb_object_agg(part.relid::oid::text, EXISTS (
         SELECT FROM pg_class p JOIN pg_type t ON t.oid = p.reltype JOIN pg_attribute own ON own.attrelid = p.oid
@@ -59,16 +61,20 @@ _LOOK = f"""
 """
 
 ANOTHER = "another.0."
-"""The form of a table that is none: whatever has its name now is another table."""
+"""The form of a name whose rows in the sinks are not those of the table that has the name now.  No table has this
+form."""
 Altered = Literal["no", "rows", "parts", "keys"]
-"""What has happened to rows: nothing; others came, or they have other values; some have gone; they have other ids."""
+"""What has happened to a table's rows: nothing; some were added, or have other values; some were removed; they have
+other ids."""
 
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """A table as the catalog has it: a mark of it and its key, its columns by number, and which of them, were they new,
-    may have a value in every row.  A new column has a greater number than any before it.  `parts`: its partitions, and
-    whether they were made as such; a new one has a greater oid."""
+    """A table as the catalog has it.
+
+    `key` is a mark of the table and its key.  `columns` are the columns by number, and `filled` those that, if they are
+    new, may have a value in every row; a new column has a greater number than any column before it.  `parts` has the
+    partitions by oid, and whether they were created as partitions; a new partition has a greater oid."""
 
     key: str
     columns: Mapping[int, str]
@@ -77,13 +83,14 @@ class Look:
 
     @property
     def form(self) -> str:
-        """What a position keeps of it."""
+        """The form of the table, as a position keeps it."""
         form = self._form(max(self.columns))
         return form if self.parts is None else f"{form}.{self._parts(max(self.parts, default=0))}"
 
     @property
     def unsettled(self) -> str:
-        """What a position keeps of it until it is copied again: its partitions, to miss those that go meanwhile."""
+        """The form that a position keeps until the table is copied again.  It has the partitions, so that those that go
+        meanwhile are noticed."""
         key, last, _, parts = self.form.split(".")
         return f"{key}.{last}.unsettled.{parts}"
 
@@ -95,11 +102,12 @@ class Look:
         return f"{newest}-{mark(str(oid) for oid in sorted(self.parts or ()) if oid <= newest)}"
 
     def has(self, relation: Relation) -> bool:
-        """Whether it has all columns of a table as the log describes it."""
+        """Whether the catalog has all columns of a table as the log describes it."""
         return _texts(relation) <= set(self.columns.values())
 
     def since(self, form: str, then: Look | None) -> Altered:
-        """What has happened to its rows since it had a form; `then`: what it was, if that is known."""
+        """What has happened to the rows since the table had this form.  `then` is the look at that time, if it is
+        known."""
         key, last, columns, *parts = form.split(".")
         if key != self.key:
             return "keys"
@@ -108,7 +116,7 @@ class Look:
         return self._columns_since(f"{key}.{last}.{columns}", then)
 
     def _came(self, parts: str, then: Look | None) -> Altered:
-        """What has happened to its partitions."""
+        """What has happened to the partitions."""
         newest = int(parts.partition("-")[0])
         now = self.parts or {}
         if self._parts(newest) != parts:
@@ -120,18 +128,18 @@ class Look:
         _, last, _ = form.split(".")
         known = then.columns if then is not None and then.form.startswith(form) else None
         old = {number: column for number, column in self.columns.items() if number <= int(last)}
-        # One that was dropped leaves the others as they were, but the form alone does not show that.
+        # A dropped column leaves the others as they were, but the form alone does not show that.
         same = self._form(int(last)) == form if known is None else old.items() <= known.items()
         return "no" if same and not self.filled & (self.columns.keys() - old.keys()) else "rows"
 
 
 def _texts(relation: Relation) -> set[str]:
-    """Columns as a look has them."""
+    """The columns that the log describes, in the form that a look has them."""
     return {f"{column.name} {column.type} {column.modifier}" for column in relation.columns}
 
 
 def look(connection: Connection[Any], namespaces: Sequence[str]) -> dict[str, Look]:
-    """Those of some tables that have a key."""
+    """Look at tables; return those that exist and have a key."""
     return {
         name: Look(
             key,
@@ -144,27 +152,27 @@ def look(connection: Connection[Any], namespaces: Sequence[str]) -> dict[str, Lo
 
 
 def forms(connection: Connection[Any], namespaces: Sequence[str]) -> dict[str, str]:
-    """What positions keep of tables."""
+    """Return the forms of tables, as positions keep them."""
     return {name: one.form for name, one in look(connection, namespaces).items()}
 
 
 def moved(connection: Connection[Any], before: Mapping[str, Mapping[str, int]]) -> set[str]:
-    """Tables whose rows are in other files than they were: all of them may have moved."""
+    """Return the tables whose rows are in other files than before: all their rows may have moved."""
     now = catalog.files(connection, list(before))
     return {name for name, old in before.items() if any(old.get(n, f) != f for n, f in now.get(name, {}).items())}
 
 
 class Alterations:
-    """Tables whose rows were found altered, until they are copied again; with `leave` they are not."""
+    """The tables that were found altered, until they are copied again.  With `leave` they are not copied."""
 
     def __init__(self, *, leave: bool) -> None:
         self._leave = leave
         self._waiting: dict[str, tuple[int, str]] = {}
         self._last: dict[str, Look] = {}
         self._lost: set[str] = set()
-        """Tables that have lost rows with a partition, until they are copied: only the look that finds it shows it."""
+        """Tables that have lost rows with a partition and are not copied yet.  Only the look that found it shows it."""
         self._dropped: dict[str, set[str]] = {}
-        """Columns of which is known that they were dropped, and not renamed."""
+        """The columns of each table that are known to be dropped and not renamed."""
 
     def __bool__(self) -> bool:
         return bool(self._waiting)
@@ -172,9 +180,11 @@ class Alterations:
     def find(
         self, connection: Connection[Any], namespaces: Iterable[str], known: Mapping[str, str], *, complete: bool = True
     ) -> tuple[dict[str, str], set[str]]:
-        """Look at tables: the forms of those that are still what `known` says, as far as rows go, and which have
-        another key, or lost some rows.  `complete`: of a table whose form is not known, its rows are not
-        known either."""
+        """Look at tables.  Returns the forms of those whose rows are still what `known` says, and the names of those
+        that have another key or have lost rows.
+
+        The other altered tables wait until `ripe` returns them.  `complete`: `known` has every table whose rows are
+        known."""
         found = look(connection, sorted(namespaces))
         self._see_waiting(connection, {name: found[name] for name in found.keys() & self._waiting.keys()})
         found = {name: one for name, one in found.items() if name not in self._waiting}
@@ -190,7 +200,7 @@ class Alterations:
         return same, {name for name in since if since[name] in ("keys", "parts") and name not in same}
 
     def _see_waiting(self, connection: Connection[Any], found: Mapping[str, Look]) -> None:
-        """Look at tables that will be copied again: partitions may come and go until then."""
+        """Look at tables that wait to be copied again: partitions may come and go until then."""
         for name, one in found.items():
             then = self._last[name]
             if one.parts is None or then.parts is None or one.parts.keys() == then.parts.keys():
@@ -220,12 +230,12 @@ class Alterations:
         return found
 
     def is_new(self, relation: Relation) -> bool:
-        """Whether the log has columns of a table that were not there when it was last looked at."""
+        """Whether the log has columns of a table that it did not have when it was last looked at."""
         last = self._last.get(relation.namespace)
         return last is not None and not last.has(relation)
 
     def is_past(self, relation: Relation) -> bool:
-        """Whether the log has columns of a table that it no longer has, and that were perhaps renamed since."""
+        """Whether the log has columns of a table that it no longer has, and that may have been renamed since."""
         last = self._last.get(relation.namespace)
         if last is None or relation.namespace in self._waiting:
             return False
@@ -233,20 +243,22 @@ class Alterations:
         return bool(past - self._dropped.get(relation.namespace, set()))
 
     def ripe(self, lsn: int) -> dict[str, str]:
-        """Those that can be copied, as so much is read, and their forms; they are forgotten here."""
+        """Return the tables that can be copied now that the log is read up to `lsn`, with their forms, and forget
+        them."""
         ready = {name: form for name, (until, form) in self._waiting.items() if until <= lsn}
         self.forget(ready)
         return ready
 
     def forget(self, namespaces: Iterable[str]) -> None:
-        """These are copied for another reason."""
+        """Forget tables that are copied for another reason."""
         for name in namespaces:
             self._waiting.pop(name, None)
             self._lost.discard(name)
 
 
 def ahead(connection: Connection[Any]) -> int:
-    """A place in the log behind all that is committed, which is sent soon even if nothing happens."""
+    """Return a place in the log behind everything that is committed.  The server sends this place soon, even if nothing
+    happens: a message is written to the log."""
     with connection.transaction():
         connection.execute("SET LOCAL synchronous_commit = local")
         row = connection.execute("SELECT pg_logical_emit_message(true, 'tailrace', 'altered')::text").fetchone()

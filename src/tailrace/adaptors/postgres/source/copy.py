@@ -1,10 +1,11 @@
-"""Copying: a table in pieces of neighbouring blocks, each read through ADBC in a snapshot of its own.
+"""Copying: reads a table in pieces of neighbouring blocks, each through ADBC in a snapshot of its own.
 
-Blocks (ctid ranges) rather than key ranges: they need no key and no statistics, are as many rows each however the keys
-are spread, and are read in the order they lie on disk, where a range of random keys would visit nearly every block.  A
-row that an update moves from one piece to another between their snapshots may be missed by both; its change is in the
-log, and what that leaves out is read from the table (see fetch).  What moves all rows and tells the log nothing, as
-VACUUM FULL does, gives the table another file: then it is copied again.
+Pieces are ranges of blocks (ctid), not of keys.  Ranges of blocks need no key and no statistics, have equally many rows
+however the keys are distributed, and are read in the order they have on disk, where a range of random keys would visit
+nearly every block.  If an update moves a row from one piece to another between their snapshots, both may miss it.  The
+log has the change, and the follower reads from the table what the change leaves out (see missing_fields).  A command
+that moves all rows without a change in the log, such as VACUUM FULL, gives the table another file; the table is then
+copied again.
 """
 
 from __future__ import annotations
@@ -30,11 +31,12 @@ if TYPE_CHECKING:
 BATCH_ROWS = 50_000
 
 Part = tuple[int, int, int | None]
-"""The oid of a leaf, first block, the block after the last (None: to the end, however far that has moved)."""
+"""The oid of a leaf, its first block, and the block after the last; None: to the end, however far it has moved."""
 
 
 def cut(leaves: Sequence[Leaf], rows: int) -> list[tuple[list[Part], int]]:
-    """Parts of about so many rows, with their estimates.  Small leaves share one; a large one is cut."""
+    """Cut leaves into groups of parts of about `rows` rows, each with its estimate.  Small leaves share a group; a
+    large leaf is cut."""
     out: list[tuple[list[Part], int]] = []
     held: list[Part] = []
     count = 0
@@ -58,12 +60,13 @@ def _blocks(leaf: Leaf, rows: int) -> list[tuple[list[Part], int]]:
 
 
 def pieces(namespace: str, leaves: Sequence[Leaf], rows: int) -> list[Piece]:
-    """A table in pieces of about so many rows; an empty one is one piece."""
+    """Cut a table into pieces of about `rows` rows; an empty table is one piece."""
     return [Piece(namespace, {"parts": some}, count) for some, count in cut(leaves, rows)]
 
 
 def whole(namespace: str, leaves: Sequence[Leaf]) -> Piece:
-    """A table as one piece that is read in one snapshot: right by itself, where nothing follows that would mend it."""
+    """A table as one piece, read in one snapshot.  Without following, no later change would correct what several
+    snapshots miss."""
     parts = [(leaf.oid, 0, None) for leaf in leaves]
     return Piece(namespace, {"parts": parts, "at_once": True}, sum(leaf.rows for leaf in leaves))
 
@@ -80,7 +83,7 @@ def select(table: Table, leaf: tuple[str, str], condition: str | None, first: in
 
 @dataclass(frozen=True, slots=True)
 class TablePlan:
-    """What to read a table by: its columns, the condition its rows must meet, and its leaves' names by their oids."""
+    """How to read a table: its columns, the condition that its rows must meet, and the names of its leaves by oid."""
 
     table: Table
     condition: str | None
@@ -90,8 +93,8 @@ class TablePlan:
 def read(
     database: Database, plan: TablePlan, parts: Sequence[Sequence[Any]], size: int, at_once: bool = False
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of some parts of a table, as far as they are still there; `at_once`: all in one snapshot.  Of parts
-    without rows a batch without rows, which has the columns."""
+    """Yield the rows of some parts of a table, except of parts that no longer exist.  `at_once`: read all in one
+    snapshot. Without rows, yield one batch without rows, which has the columns."""
     table, empty = plan.table, bool(plan.table.columns)
     with database.lent() as connection, database.guarded(f"copying {table.namespace}"):
         if at_once:
@@ -107,12 +110,12 @@ def read(
                     connection.commit()
         connection.commit()
     if empty:
-        none = [pa.nulls(0, column.type.arrow) for column in table.columns]  # pa.array makes no empty list of uuids
+        none = [pa.nulls(0, column.type.arrow) for column in table.columns]  # pa.array makes no empty array of uuids
         yield build_rows(table.namespace, table.columns, none, table.keys, typed, op=Op.INSERT, mode=Mode.COPY)
 
 
 def stream(connection: Any, table: Table, query: str, size: int) -> Iterator[pa.RecordBatch]:
-    """The rows that a query selects, as a table's."""
+    """Yield the rows that a query selects, as rows of the table."""
     if not table.columns:
         return
     with connection.cursor() as cursor:
@@ -125,7 +128,7 @@ def stream(connection: Any, table: Table, query: str, size: int) -> Iterator[pa.
 
 
 def as_rows(table: Table, batch: pa.RecordBatch, clock: Callable[[], float] = time.time) -> pa.RecordBatch:
-    """What ADBC read, as rows of a copy."""
+    """Make rows of a copy from a batch that ADBC has read."""
     arrays = [
         array.cast(column.type.arrow) if column.type.native else typed(column.type, array)
         for column, array in zip(table.columns, batch.columns, strict=True)

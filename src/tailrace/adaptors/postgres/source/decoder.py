@@ -1,7 +1,7 @@
-"""Decoding: the log's messages, transaction by transaction, into rows of tables.
+"""Decoding: turns the log's messages, transaction by transaction, into rows of tables.
 
-Only whole transactions reach the collector's end: what a large one streams before it is decided waits in a file, and is
-decoded when it commits, without what its rolled back parts did.
+The collector gets whole transactions only.  The server streams a large transaction before it is decided; the decoder
+keeps the messages in a file, and decodes them when the transaction commits, without the parts that were rolled back.
 """
 
 from __future__ import annotations
@@ -16,43 +16,45 @@ from tailrace.adaptors.postgres.source.pgoutput import UNSET, Relation, Row, rea
 from tailrace.log.record import Op
 
 MAX_TRANSACTION_BYTES_IN_MEMORY = 8 * 1024 * 1024
-"""How much of a streamed transaction is kept in memory before it goes to a file."""
+"""The most bytes of a streamed transaction that stay in memory; a larger one goes to a file."""
 _FRAME = struct.Struct(">II")
 
 
 class FollowedTable(Protocol):
-    """A table whose changes are wanted, as the collector keeps it."""
+    """A table whose changes are wanted.  The collector implements it."""
 
     keys: tuple[int, ...]
-    """Which columns make up the id; none: all of them."""
+    """The numbers of the columns that make up the id; all columns if there are none."""
 
     def add(self, op: Op, row: Row, *, moved: bool = False) -> None:
-        """A row; `moved`: its id is new, though its fields may be older."""
+        """Add a row.  `moved`: the row has a new id, though its fields may be older."""
 
     def truncate(self) -> None:
-        """The table was emptied."""
+        """Note that the table was emptied."""
 
 
 class Collector(Protocol):
-    """Where the changes of transactions are put, in order.  `size` counts the bytes that it was fed."""
+    """What the decoder feeds with the changes of transactions, in order.  The decoder adds to `size` the bytes of each
+    message."""
 
     size: int
 
     def begin(self, lsn: int, time: int, xid: int) -> None:
-        """A transaction, which commits there."""
+        """Begin a transaction, whose commit is at `lsn`."""
 
     def relation(self, relation: Relation) -> FollowedTable | None:
-        """A table as it is from now on; None if its changes are not wanted."""
+        """Take note of a table as it is from now on; return None if its changes are not wanted."""
 
     def relation_again(self, relation: Relation) -> None:
-        """A table as it was: some of it, such as a partition, is new to the log."""
+        """Take note that the log has described an unchanged table again: a part of it, such as a partition, is new to
+        the log."""
 
     def commit(self, end: int, time: int) -> None:
-        """The transaction is complete."""
+        """End a transaction; the log goes on at `end`."""
 
 
 class Decoder:
-    """Feeds a collector from messages.  `open`: a transaction has begun and not ended."""
+    """Feeds a collector from the log's messages.  `open`: a transaction has begun and not ended."""
 
     def __init__(self, collector: Collector) -> None:
         self.open = False
@@ -74,7 +76,7 @@ class Decoder:
         }
 
     def feed(self, data: bytes, at: int) -> None:
-        """One message, which begins at its kind."""
+        """Decode one message, whose kind is at `at`."""
         kind = data[at]
         self._collector.size += len(data)
         if self._streaming is not None:
@@ -89,11 +91,11 @@ class Decoder:
 
     @property
     def between(self) -> bool:
-        """Whether the last message ended something."""
+        """Whether the decoder is between two transactions, or two parts of a streamed one."""
         return not self.open and self._streaming is None
 
     def close(self) -> None:
-        """Forget transactions that are not decided."""
+        """Discard transactions that are not decided."""
         for streamed in self._streams.values():
             streamed.close()
 
@@ -136,14 +138,14 @@ class Decoder:
     def _relation(self, data: bytes, at: int) -> None:
         relation = pg.read_relation(data, at)
         known = self._relations.get(relation.oid)
-        # Only these identities are the key: else the message says nothing of it, and the same one may mean another.
+        # With another identity the message does not name the key, so an equal message may mean another key.
         if known is None or known[0] != relation or relation.identity not in "di":
             self._relations[relation.oid] = relation, self._collector.relation(relation)
         else:
             self._collector.relation_again(relation)
 
     def renew(self) -> None:
-        """Ask again which tables are wanted."""
+        """Ask the collector again which tables are wanted."""
         for oid, (relation, _) in self._relations.items():
             self._relations[oid] = relation, self._collector.relation(relation)
 
@@ -180,14 +182,15 @@ class Decoder:
 
 
 def _known(target: FollowedTable, old: Row, tag: int) -> Row:
-    """An old row; of one that has only its key, the rest is unset and not null."""
+    """The old row of a change.  If the server sent only its key, the other fields are unset, not null."""
     if tag == pg.OLD:
         return old
     return [value if n in target.keys else UNSET for n, value in enumerate(old)]
 
 
 def _changed(target: FollowedTable, old: Row, new: Row) -> None:
-    """An update that came with the old row: its fields fill what was not sent; a new id is another document."""
+    """Add an update that came with the old row.  The old row fills the fields that the server did not send; a new id
+    makes the update a delete and an insert."""
     new = [before if value is UNSET else value for before, value in zip(old, new, strict=True)]
     keys = target.keys or range(len(new))
     if all(old[n] == new[n] for n in keys):
@@ -199,20 +202,20 @@ def _changed(target: FollowedTable, old: Row, new: Row) -> None:
 
 
 class Streamed:
-    """A transaction that is not decided yet: its messages in a file, each with the part of it that they belong to."""
+    """A transaction that is not decided yet: a file of messages, each with the subtransaction that it belongs to."""
 
     def __init__(self) -> None:
         self.aborted: set[int] = set()
         self._file: IO[bytes] = tempfile.SpooledTemporaryFile(MAX_TRANSACTION_BYTES_IN_MEMORY)  # noqa: SIM115
 
     def add(self, data: bytes, at: int) -> None:
-        """A message, which has the number of its part after its kind."""
+        """Store a message, which has the number of its subtransaction after its kind."""
         (part,) = u32(data, at + 1)
         rest = data[at + 5 :]
         self._file.write(_FRAME.pack(part, 1 + len(rest)) + data[at : at + 1] + rest)
 
     def replay(self, feed: Callable[[bytes, int], None]) -> None:
-        """All messages but those of parts that were rolled back."""
+        """Feed all messages except those of subtransactions that were rolled back."""
         self._file.seek(0)
         while frame := self._file.read(_FRAME.size):
             part, size = _FRAME.unpack(frame)
@@ -221,5 +224,5 @@ class Streamed:
                 feed(message, 0)
 
     def close(self) -> None:
-        """Forget it."""
+        """Delete the file."""
         self._file.close()

@@ -1,6 +1,8 @@
-"""Dropped and renamed tables.  The server's log does not say so; the follower looks into the catalog now and then.
+"""Dropped and renamed tables: which of the followed tables are missing from the catalog.
 
-A table has ended once all is read that was committed when it was missed: until then changes of it may still come.
+PostgreSQL's log does not say that a table was dropped or renamed, so the follower looks into the catalog from time to
+time.  A table has ended once the follower has read everything that was committed when it missed the table: until then
+the log may still have changes of it.
 """
 
 from __future__ import annotations
@@ -9,22 +11,22 @@ from collections.abc import Callable, Iterable
 
 
 class Endings:
-    """The tables that are followed and missing, each reported once."""
+    """The followed tables that are missing, each reported once."""
 
     def __init__(self) -> None:
         self._until: dict[str, int] = {}
         self._told: set[str] = set()
 
     def miss(self, gone: Iterable[str], ahead: Callable[[], int]) -> None:
-        """These, and no others, are missed now; `ahead` tells how far the server's log is."""
+        """Set which tables are missing now.  `ahead` returns how far the server's log is."""
         missed = set(gone)
-        self._told &= missed  # one that has come back may end again
+        self._told &= missed  # a table that has come back may end again
         self._until = {name: until for name, until in self._until.items() if name in missed}
         if new := missed - self._until.keys() - self._told:
             self._until |= dict.fromkeys(new, ahead())
 
     def ripe(self, lsn: int) -> list[str]:
-        """Those that have ended, now that the log is read so far."""
+        """Return the tables that have ended, now that the log is read up to `lsn`."""
         ended = sorted(name for name, until in self._until.items() if until <= lsn)
         for name in ended:
             del self._until[name]

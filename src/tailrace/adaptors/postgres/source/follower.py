@@ -1,4 +1,4 @@
-"""Following: the changes that a slot's log gives, and the tables that must be copied, in the order of the log."""
+"""Following: yields the changes of a slot's log, and the tables that must be copied, in the order of the log."""
 
 from __future__ import annotations
 
@@ -28,13 +28,14 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 TAKEN_SECONDS = 10.0
-"""How long to wait for a slot that a process before us may still hold."""
+"""Seconds to wait for a slot that an earlier process may still hold."""
 GONE = Type("text", "text", output="pg_catalog.textout", plain="text")
-"""What is taken for a type that the catalog no longer has."""
+"""The type of a column whose type the catalog no longer has."""
 
 
 class Follower:
-    """Reads one slot's changes.  `acknowledge` may be called between two of them."""
+    """Reads the changes of one slot.  The thread that iterates over `changes` may call `acknowledge` between two of
+    them."""
 
     def __init__(
         self,
@@ -49,17 +50,18 @@ class Follower:
         self._following: _Following | None = None
 
     def acknowledge(self, point: Point) -> None:
-        """Everything up to here is durable, and so is the position."""
+        """Note that everything up to a position, and the position itself, is durable.  The session reports it to the
+        server."""
         self._durable = replace(point, lsn=max(self._durable.lsn, point.lsn))
         if self._following is not None:
             self._following.session.durable = self._durable.lsn
 
     def _is_noted(self, names: set[str]) -> bool:
-        """Whether it is durable that these tables must be copied again."""
+        """Whether a durable position says that these tables must be copied again."""
         return set(self._durable.recopy) >= names
 
     def changes(self) -> Generator[Changes]:
-        """The changes, for ever."""
+        """Yield the changes until the caller closes the iterator."""
         import psycopg
 
         try:
@@ -85,10 +87,10 @@ class _Following:
         self._spoke = time.monotonic()
         self._signs, self._until = tables.point.signs, 0
         self._arrived = False
-        """Whether it was said that all is given that there was in the beginning."""
+        """Whether everything that there was when following began has been given."""
 
     def changes(self) -> Iterator[Changes]:
-        """The changes, for ever."""
+        """Yield the changes until the caller closes the iterator."""
         self._open()
         tables = self._tables
         yield from self._recopier.publish_and_copy([*tables.point.recopy, *tables.replaced(self.session.aside)])
@@ -110,20 +112,21 @@ class _Following:
         self.session.start(tables.point.lsn)
 
     def _identify(self) -> None:
-        """Refuse a server that does not have the place from which we go on, before the session tells it anything."""
+        """Raise `PositionLost` if the server's log does not have the position, before the session reports anything to
+        the server."""
         with contextlib.closing(LogStream(self._database)) as stream:
             server = timeline.check(stream, self._database.where, self._settings.slot, self._tables.point)
         self._tables.point = replace(self._tables.point, server=(server.system, server.timeline))
 
     def _know_copied(self, point: Point) -> None:
-        """Whatever was copied was copied before now."""
+        """Set the place in the log before which all copies ended: now, unless the position has it."""
         copied = self.session.log_end("insert") if point.copied is None else point.copied
         self._tables.know_copied(self.session.aside, point, copied)
         self._collected.copied = copied
         self._collected.remember(self._tables.point)
 
     def _due(self) -> float:
-        """In how many seconds something must be said to the caller."""
+        """In how many seconds the next `Changes` must be given to the caller."""
         if not self._arrived and self._decoder.between and self._collected.end >= self._until:
             return 0.0
         ripe = self._collected.rows and self._decoder.between
@@ -132,7 +135,7 @@ class _Following:
 
     # -- giving
     def _emit(self) -> Iterator[Changes]:
-        """What has been read, if it is whole transactions."""
+        """Yield what has been read, if it is whole transactions; if not, a sign of life."""
         tables, collected = self._tables, self._collected
         self._spoke = time.monotonic()
         if not self._decoder.between:
@@ -154,11 +157,12 @@ class _Following:
             yield replace(self._sign(), ended=ended)
 
     def _give(self, appeared: Sequence[str]) -> Generator[Changes, None, bool]:
-        """The rows, and what must be copied after them; False if more is known to come before anything else."""
+        """Yield the rows, and what must be copied after them.  Returns False if more is known to come before anything
+        else."""
         tables, collected = self._tables, self._collected
         rows, altered = collected.take(), tables.altered.ripe(tables.point.lsn)
         committed_at = collected.committed_at if rows else 0
-        if rows and altered:  # first what happened before they are copied
+        if rows and altered:  # give the changes before the copy first
             yield Changes(rows, tables.point.stored(), committed_at)
             rows = []
         if appeared or altered:
@@ -171,12 +175,13 @@ class _Following:
         if appeared or altered:
             self._know_copied(tables.take_up(self.session.aside, appeared))
             tables.looked = NEXT if tables.moved else tables.looked
-            self._until = self.session.log_end("flush")  # what was copied is whole once the log is read so far
+            self._until = self.session.log_end("flush")  # the copies are complete once the log is read to here
             self._decoder.renew()
         return True
 
     def _sign(self, rows: Sequence[pa.RecordBatch] = ()) -> Changes:
-        """A sign of life, of which the position says that more is known to come: it is not twice the same."""
+        """`Changes` whose position says that more is known to come.  Each such position is different, so that the
+        pipeline does not believe that it has caught up."""
         self._signs += 1
         committed_at = self._collected.committed_at if rows else 0
         return Changes(rows, {**self._tables.point.stored(), "more": self._signs}, committed_at)
@@ -200,7 +205,7 @@ class _Following:
     def _notice(self, relation: Relation, lsn: int) -> None:
         doubtful = self._collected.doubtful
         if doubtful.get(relation.namespace, -1) < lsn and self._tables.has_partitions(self.session.aside, relation):
-            doubtful[relation.namespace] = self.session.log_end("insert")  # after that look
+            doubtful[relation.namespace] = self.session.log_end("insert")  # taken after the look
 
     def _fetch(self, changed: Changed, rows: list[Row]) -> list[bool] | None:
         table = changed.relation.schema, changed.relation.name

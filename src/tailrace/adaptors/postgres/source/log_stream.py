@@ -17,13 +17,14 @@ if TYPE_CHECKING:
 
 _STATUS = struct.Struct(">cQQQqB").pack
 _EPOCH = 946_684_800
-"""2000-01-01, from which PostgreSQL counts microseconds."""
+"""2000-01-01, from which PostgreSQL counts microseconds, in seconds since 1970."""
 OPTIONS = {"proto_version": "2", "streaming": "on"}
-"""Large transactions come in parts before they are committed; prepared ones only when they are."""
+"""Options of the stream.  The server sends large transactions in parts before they are committed, and prepared ones
+only when they are."""
 
 
 class Server(NamedTuple):
-    """A server as it introduces itself: its system identifier, on which timeline, and how far its log is flushed."""
+    """A server as it identifies itself: its system identifier, its timeline, and how far its log is flushed."""
 
     system: str
     timeline: int
@@ -31,23 +32,23 @@ class Server(NamedTuple):
 
 
 class LogStream:
-    """A connection for replication, and once it is started the stream of a slot's changes.  Messages are bytes that
+    """A connection for replication and, once it is started, the stream of a slot's changes.  Messages are bytes that
     begin with b"w" (data) or b"k" (keepalive)."""
 
     def __init__(self, database: Database) -> None:
         self._connection: PGconn = database.log()
         self.read: Callable[[int], tuple[int, Any]] = self._connection.get_copy_data
-        """`read(1)` gives (size, message): 0 for none yet, less when the stream has ended."""
+        """`read(1)` returns (size, message); size 0: no message yet; below 0: the stream has ended."""
         self._poll = select.poll()
         self._poll.register(self._connection.socket, select.POLLIN)
 
     def identify(self) -> Server:
-        """Which server this is, and how far its log is."""
+        """Return which server this is, and how far its log is."""
         system, timeline, flushed = (self._one("IDENTIFY_SYSTEM", column).decode() for column in range(3))
         return Server(system, int(timeline), lsn_number(flushed))
 
     def history(self, timeline: int) -> list[tuple[int, int]]:
-        """The timelines that came before one, each with the place where the next one left it."""
+        """Return the timelines before this one, each with the place where the next timeline left it."""
         lines = self._one(f"TIMELINE_HISTORY {timeline}", 1).decode().splitlines()
         told = [line.split() for line in lines if line.strip() and not line.lstrip().startswith("#")]
         return [(int(before), lsn_number(left)) for before, left, *_ in told]
@@ -61,7 +62,7 @@ class LogStream:
         return result.get_value(0, column) or b""
 
     def start(self, slot: str, publication: str, lsn: int) -> None:
-        """Begin to stream the changes after a place."""
+        """Start to stream the changes after a place in the log."""
         from psycopg import pq
 
         given = {**OPTIONS, "publication_names": names.quote(publication)}
@@ -74,18 +75,19 @@ class LogStream:
             raise error
 
     def wait(self, seconds: float) -> None:
-        """Wait for more, at most so long."""
+        """Wait for more data from the server, for at most `seconds`."""
         if self._poll.poll(seconds * 1000):
             self._connection.consume_input()
 
     def tell(self, received: int, durable: int, *, ask: bool = False) -> None:
-        """Say how far we are: the server may forget what is before `durable`; `ask` for an answer at once."""
+        """Report to the server how far the log was received and is durable.  The server may forget what is before
+        `durable`. `ask`: the server must answer at once."""
         now = int((time.time() - _EPOCH) * 1_000_000)
         self._connection.put_copy_data(_STATUS(b"r", received, durable, durable, now, ask))
         self._connection.flush()
 
     def ended(self) -> Exception:
-        """Why `read` said that the stream has ended."""
+        """Return the error because of which the stream has ended."""
         from psycopg import pq
 
         if self._connection.status != pq.ConnStatus.OK:
@@ -103,5 +105,5 @@ class LogStream:
         return psycopg.OperationalError(text or "the server ended the stream")
 
     def close(self) -> None:
-        """Give up the connection, and with it the slot."""
+        """Close the connection, which also frees the slot."""
         self._connection.finish()

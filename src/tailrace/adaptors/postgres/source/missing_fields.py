@@ -1,8 +1,8 @@
-"""Fetching: fields that the log left out, read from the table.
+"""Fetching: reads from the table the fields that the log left out.
 
-The log leaves out large values that an update did not touch.  A sink has them from before, except when its row may have
-slipped through the copy, or when the row has a new id.  What is read is the newest value: should it be newer than the
-change, then the change that made it so comes later in the log, and comes again.
+The log leaves out large values that an update did not change.  A sink has them from before, except if the copy may have
+missed the row, or if the row has a new id.  The value that is read is the newest one.  If it is newer than the change,
+the change that set it comes later in the log and sets it again.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ ROWS_PER_QUERY = 1000
 def fetch(
     connection: Connection[Any], table: tuple[str, str], columns: Sequence[Column], keys: Sequence[int], rows: list[Row]
 ) -> list[bool] | None:
-    """Fill in what is unset in rows, by their keys; which of them were found.  None: the table, or a column, is no
-    longer there."""
+    """Fill in the unset fields of rows, found by their keys; return for each row whether it was found.  None: the table
+    or a column no longer exists."""
     import psycopg
 
     found: list[bool] = []

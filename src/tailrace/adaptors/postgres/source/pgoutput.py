@@ -1,6 +1,6 @@
-"""The messages of pgoutput, PostgreSQL's logical replication protocol, as bytes and as what they say.
+"""The messages of pgoutput, PostgreSQL's plugin for logical replication: their bytes, and functions that read them.
 
-https://www.postgresql.org/docs/current/protocol-logicalrep-message-formats.html has the layouts.
+The layouts are in https://www.postgresql.org/docs/current/protocol-logicalrep-message-formats.html.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Unset:
 
 UNSET: Final = Unset()
 Row = list[Any]
-"""The texts of a row's columns as bytes; None for null, UNSET for what was not sent."""
+"""The texts of a row's columns as bytes; None for null, UNSET for a field that the server did not send."""
 
 u16 = struct.Struct(">H").unpack_from
 u32 = struct.Struct(">I").unpack_from
@@ -39,7 +39,7 @@ _column = struct.Struct(">Ii").unpack_from
 
 
 class Begin(NamedTuple):
-    """A transaction begins: where in the log it commits, when, and its number."""
+    """The begin of a transaction: where in the log it commits, when, and its number."""
 
     lsn: int
     time: int
@@ -47,7 +47,7 @@ class Begin(NamedTuple):
 
 
 class Commit(NamedTuple):
-    """A transaction has committed, there; the log goes on at `end`."""
+    """The commit of a transaction: its place in the log, and the place after it."""
 
     lsn: int
     end: int
@@ -75,29 +75,30 @@ class Relation:
 
     @property
     def namespace(self) -> str:
-        """Its namespace."""
+        """The table's namespace."""
         return names.namespace(self.schema or "pg_catalog", self.name)
 
 
 def milliseconds(time: int) -> int:
-    """A time of the log, in milliseconds since 1970."""
+    """A time of the log in milliseconds since 1970."""
     return time // 1000 + EPOCH
 
 
 def read_begin(data: bytes, at: int) -> Begin:
-    """BEGIN, at its kind."""
+    """Read a BEGIN message, whose kind is at `at`."""
     lsn, time, xid = _begin(data, at + 1)
     return Begin(lsn, milliseconds(time), xid)
 
 
 def read_commit(data: bytes, at: int) -> Commit:
-    """COMMIT, at its kind; a STREAM COMMIT is one after its number."""
+    """Read a COMMIT message, whose kind is at `at`.  In a STREAM COMMIT the same layout follows the transaction's
+    number."""
     _, lsn, end, time = _commit(data, at + 1)
     return Commit(lsn, end, milliseconds(time))
 
 
 def read_relation(data: bytes, at: int) -> Relation:
-    """RELATION, at its kind."""
+    """Read a RELATION message, whose kind is at `at`."""
     (oid,) = u32(data, at + 1)
     schema, at = _text(data, at + 5)
     name, at = _text(data, at)
@@ -120,7 +121,7 @@ def _text(data: bytes, at: int) -> tuple[str, int]:
 
 
 def read_row(data: bytes, at: int) -> tuple[Row, int]:
-    """A tuple, at its count of columns, and where it ends."""
+    """Read a row, whose count of columns is at `at`; also return where it ends."""
     (count,) = u16(data, at)
     at += 2
     row: Row = []
@@ -138,6 +139,6 @@ def read_row(data: bytes, at: int) -> tuple[Row, int]:
 
 
 def read_truncate(data: bytes, at: int) -> list[int]:
-    """TRUNCATE, at its kind: the oids of the tables."""
+    """Read a TRUNCATE message, whose kind is at `at`: the oids of the tables."""
     (count,) = u32(data, at + 1)
     return list(struct.unpack_from(f">{count}I", data, at + 6))

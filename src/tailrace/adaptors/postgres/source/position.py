@@ -3,17 +3,19 @@
     lsn      everything committed before it has been read
     copied   how far the log was when the copies ended: until there, changes may be of rows that no copy has seen whole;
              null: copies may still be under way
-    cuts     tables without a key that were copied again: their changes are skipped while this snapshot had seen them
-    recopy   tables without a key whose new copy was under way: it must begin again
-    tables   a mark of the tables that were followed: with other ones, some were copied since
+    cuts     tables that were copied again from the beginning: changes that the copy's snapshot has seen are skipped
+    recopy   tables whose new copy was under way: it must begin again
+    tables   a mark of the tables that were followed: if others are followed now, some were copied since
     shapes   of each table without a key, a mark of the columns that its copy has
     files    of tables whose copies may be under way, which files have their rows
     forms    of each table with a key, a mark of its key and columns: see alterations
     server   [system identifier, timeline] of the server whose log this is a place of: see timeline
-    more     the number of the last sign of life: more is known to come, so each position is unlike the one before,
-             also unlike that of a run which died there
+    more     the number of the last sign of life: more is known to come, so each position differs from the one before,
+             also from that of a run which died there
 
-A position is what the runner keeps; only `lsn` is always there.  See docs/decisions/030-copy-then-sync.md.
+The pipeline stores positions with the commit log.  Only `lsn` is always there.
+
+See docs/decisions/030-copy-then-sync.md.
 """
 
 from __future__ import annotations
@@ -36,21 +38,22 @@ def lsn_number(text: str) -> int:
 
 
 def mark(texts: Iterable[str]) -> str:
-    """A short text that other texts, or the same in another order, do not have."""
+    """A short hash of some texts and their order."""
     return hashlib.sha256("\0".join(texts).encode()).hexdigest()[:8]
 
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """A snapshot that a table was read in, as pg_current_snapshot() writes it, and how far the log was by then."""
+    """The snapshot that a table was read in, as pg_current_snapshot() writes it, and how far the log was by then."""
 
     snapshot: str
     until: int
 
     def saw(self, xid: int) -> bool:
-        """Whether a transaction that has committed, by its 32-bit number, had done so in this snapshot."""
+        """Whether the snapshot has seen the commit of a transaction.  `xid` is its 32-bit number; it must have
+        committed."""
         low, high, running = self.snapshot.split(":")
-        # The log has the low half of the number only; of all numbers that end in it, this is the nearest one.
+        # The log has only the low half of the 64-bit number: take the number with this half that is nearest to `high`.
         ahead = (xid - int(high) + 2**31) % 2**32 - 2**31
         full = int(high) + ahead
         if full >= int(high):
@@ -60,7 +63,8 @@ class Cut:
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """A position, as the follower uses it.  `copied` 0: nothing is left to remember of the copies; None: not known."""
+    """A position, as the follower uses it.  `copied` 0: nothing about the copies must be remembered; None: it is not
+    known when they ended."""
 
     lsn: int
     copied: int | None = 0
@@ -74,13 +78,13 @@ class Point:
     signs: int = 0
 
     def at(self, lsn: int) -> Point:
-        """Further on; what only concerns the log before it is forgotten."""
+        """The position at a later place in the log, without what concerns only the log before it."""
         copied = self.copied if self.copied is None or self.copied > lsn else 0
         cuts = {name: cut for name, cut in self.cuts.items() if cut.until > lsn}
         return replace(self, lsn=max(lsn, self.lsn), copied=copied, cuts=cuts)
 
     def stored(self) -> dict[str, Any]:
-        """As the runner keeps it."""
+        """The position as JSON values, as the pipeline stores it."""
         out: dict[str, Any] = {"lsn": lsn_text(self.lsn)}
         if self.copied != 0:
             out["copied"] = None if self.copied is None else lsn_text(self.copied)
@@ -92,7 +96,7 @@ class Point:
 
     @classmethod
     def read(cls, stored: Mapping[str, Any]) -> Point:
-        """From what the runner kept."""
+        """A position from its stored form."""
         copied = stored.get("copied", "0/0")
         cuts = {name: Cut(snapshot, lsn_number(until)) for name, (snapshot, until) in stored.get("cuts", {}).items()}
         return cls(

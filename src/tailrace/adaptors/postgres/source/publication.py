@@ -1,7 +1,8 @@
 """The publication: which tables the server sends the changes of.
 
-It has the tables that are followed and no others: a publication of all tables would make the server refuse updates of
-every table without a key, followed or not.  A publication that an operator has made is used unchanged.
+It has only the tables that are followed.  With a publication of all tables the server would refuse updates of every
+table without a key, followed or not.  An operator may have made the publication; the follower then adds the followed
+tables that it lacks, and sets publish_via_partition_root if one of them is partitioned.
 """
 
 from __future__ import annotations
@@ -56,13 +57,13 @@ _WRITING = """
       AND age(writer.transactionid) > %(age)s AND writer.pid IS DISTINCT FROM pg_backend_pid()
 """
 TABLES_PER_STATEMENT = 500
-"""So many tables are added to a publication by one statement, which locks each of them."""
+"""The most tables that one statement adds to a publication; the statement locks each of them."""
 GONE, ALREADY = ("42P01", "3F000"), "42710"
-"""What the server says of a table or schema that is not there, and of something that is there already."""
+"""SQLSTATEs of a table or schema that does not exist, and of an object that exists already."""
 
 Published = tuple[list[str] | None, str | None]
-"""The columns that a publication has of a table, and the condition that its rows must meet; (None, None): it has no
-such table."""
+"""The columns that a publication has of a table, and the condition that its rows must meet.  (None, None): the
+publication does not have the table."""
 
 
 _BUSY = """
@@ -73,19 +74,19 @@ _BUSY = """
 
 
 def published(connection: Connection[Any], name: str, namespace: str) -> Published:
-    """What a publication has of a table."""
+    """Return what a publication has of a table."""
     return published_each(connection, name, [namespace]).get(namespace, (None, None))
 
 
 def published_each(connection: Connection[Any], name: str, namespaces: Sequence[str]) -> dict[str, Published]:
-    """What a publication has of those of some tables that it has, by one query."""
-    # The view pg_publication_tables would wait for a session that alters one of them, and fail if one is dropped.
+    """Return what a publication has of each of these tables that is in it, by one query."""
+    # Not the view pg_publication_tables: it waits for a session that alters a table, and fails if a table is dropped.
     sql = _PUBLISHED.format(name=names.literal(name).replace("%", "%%"), asked=catalog.ASKED)
     return {table: (columns, condition) for table, columns, condition in catalog.each(connection, sql, namespaces)}
 
 
 def published_sql(name: str, namespace: str) -> str:
-    """The query for one table, where no parameter can be given: its number, the columns and the condition."""
+    """The query for one table, without parameters: its number, the columns and the condition."""
     asked = catalog.ASKED
     for part in names.parts(namespace):
         asked = asked.replace("%s", f"ARRAY[{names.literal(part)}]", 1)
@@ -93,7 +94,8 @@ def published_sql(name: str, namespace: str) -> str:
 
 
 def publish(connection: Connection[Any], settings: PostgresSource, tables: Sequence[Identity]) -> None:
-    """Make sure that the changes of these tables are sent, as far as they are there; a second time changes nothing."""
+    """Make the server send the changes of these tables, as far as they exist: set replica identities, create the
+    publication, add tables.  A second call changes nothing."""
     name = settings.published
     _identify(connection, settings, tables)
     found = connection.execute("SELECT pubviaroot FROM pg_publication WHERE pubname = %s", [name]).fetchone()
@@ -108,7 +110,7 @@ def publish(connection: Connection[Any], settings: PostgresSource, tables: Seque
 
 
 def _add(connection: Connection[Any], name: str, tables: Sequence[Identity]) -> None:
-    """Add tables to a publication; one that is gone, or that is in it already, does not keep out the others."""
+    """Add tables to a publication.  One that does not exist, or is in it already, does not keep out the others."""
     import psycopg
 
     sql = f"ALTER PUBLICATION {names.quote(name)} ADD TABLE {', '.join(table.sql for table in tables)}"
@@ -124,14 +126,14 @@ def _add(connection: Connection[Any], name: str, tables: Sequence[Identity]) -> 
 
 
 def lacks(connection: Connection[Any], name: str, tables: Sequence[Identity]) -> list[Identity]:
-    """The tables that a publication does not have."""
-    # The view pg_publication_tables would wait for a session that alters one of them.
+    """Return the tables among these that a publication does not have."""
+    # Not the view pg_publication_tables: it waits for a session that alters a table.
     has = {oid for (oid,) in connection.execute(_HAS, [name, [table.oid for table in tables]]).fetchall()}
     return [table for table in tables if table.oid not in has]
 
 
 def _create(connection: Connection[Any], name: str, tables: Sequence[Identity]) -> None:
-    """Create a publication, of these tables if they are all there."""
+    """Create a publication of these tables; of none if one of them does not exist."""
     import psycopg
 
     options = "publish_via_partition_root = true"
@@ -150,7 +152,8 @@ def _create(connection: Connection[Any], name: str, tables: Sequence[Identity]) 
 
 
 def _identify(connection: Connection[Any], settings: PostgresSource, tables: Sequence[Identity]) -> None:
-    """No table may be published whose updates and deletes the server would then refuse."""
+    """Give tables the replica identity that they need, or raise `NotReady`: once a table is published, the server
+    refuses updates and deletes that it could not send."""
     import psycopg
 
     for order in check_identities(connection, settings, tables):
@@ -162,7 +165,8 @@ def _identify(connection: Connection[Any], settings: PostgresSource, tables: Seq
 
 
 def check_identities(connection: Connection[Any], settings: PostgresSource, tables: Sequence[Identity]) -> list[str]:
-    """What must be done so that all tables can be followed; refuses if the user must do it."""
+    """Return the statements that must run so that all tables can be followed.  Raises `NotReady` if the user must run
+    them."""
     nameless = [table for table in tables if not table.enough]
     orders = [f"ALTER TABLE {leaf} REPLICA IDENTITY FULL;" for table in nameless for leaf in _places(connection, table)]
     if orders and settings.identity == "ask":
@@ -175,14 +179,15 @@ def check_identities(connection: Connection[Any], settings: PostgresSource, tabl
 
 
 def _places(connection: Connection[Any], table: Identity) -> list[str]:
-    """A table and its partitions, in SQL."""
+    """The names of a table and its partitions in SQL."""
     sql = """SELECT n.nspname, c.relname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
              WHERE c.oid = %(oid)s OR c.oid IN (SELECT relid FROM pg_partition_tree(%(oid)s::oid))"""
     return [names.quote(schema, name) for schema, name in connection.execute(sql, {"oid": table.oid}).fetchall()]
 
 
 def _do(connection: Connection[Any], sql: str, doing: str) -> None:
-    """A statement that the user may lack the right for: the error then says what a user with that right must run."""
+    """Execute a statement for which the user may lack the right.  The error then says what a user with the right must
+    run."""
     import psycopg
 
     try:
@@ -194,13 +199,14 @@ def _do(connection: Connection[Any], sql: str, doing: str) -> None:
 
 
 def written_now(connection: Connection[Any]) -> set[int]:
-    """Tables that a transaction under way has written to.  Any other that is published need not be waited for."""
+    """Return the oids of the tables that open transactions have written to.  For any other table that is published,
+    there is no need to wait."""
     return {oid for (oid,) in connection.execute(_BUSY).fetchall()}
 
 
 def wait_for_writers(connection: Connection[Any], name: str, table: Identity, patience: float) -> None:
-    """Wait for transactions that wrote to a table before it was published: their changes are in no log, so a copy must
-    not begin before they end."""
+    """Wait for transactions that wrote to a table before it was published.  The log does not have their changes, so a
+    copy must not begin before they end.  Raises `Unavailable` after `patience` seconds."""
     joined = connection.execute(_JOINED, {"name": name, "oid": table.oid}).fetchone()
     if joined is None or joined[0] is None:
         return

@@ -1,4 +1,4 @@
-"""The reader: tables of a PostgreSQL database, copied in pieces and then followed by logical replication."""
+"""The reader: copies tables of a PostgreSQL database in pieces, then follows them by logical replication."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("tailrace")
 HELD_SECONDS = 5.0
-"""Seconds that a slot may still be held by a process that was killed."""
+"""Seconds that a killed process may still hold the slot."""
 
 
 class PostgresReader(Reader):
@@ -43,11 +43,11 @@ class PostgresReader(Reader):
         self._changes: Generator[Changes] | None = None
         self._listed: list[str] = []
         self._sizes: dict[str, list[Leaf]] | None = None
-        """Of tables that were listed and are ready to be copied, where their rows are; None: not looked at yet."""
+        """The leaves of listed tables that can be copied without preparation; None: not looked at yet."""
         self._bare: set[str] = set()
         """Tables without columns."""
         self._planned: set[str] = set()
-        """Tables that were planned to be copied: from then on they are the pipeline's, even if they are dropped."""
+        """Tables whose copy was planned.  From then on they are the pipeline's, even if they are dropped."""
 
     def __repr__(self) -> str:
         return f"PostgresReader({self._settings!r})"
@@ -57,7 +57,7 @@ class PostgresReader(Reader):
         return Database(self._settings.uri)
 
     def check(self) -> None:
-        """Version, log level, rights, and the slot."""
+        """Check the server's version, its log level, the user's rights, and that the slot is free."""
         with self._database.connect("checking") as connection:
             if not self.follows:
                 check_version(connection, self._database.where)
@@ -67,11 +67,11 @@ class PostgresReader(Reader):
             try:
                 slot.free(connection, self._database.where, self._settings, HELD_SECONDS)
             except Unavailable as used:
-                # Another pipeline may read it for ever: a run that is begun says so rather than wait for that to end.
+                # Another pipeline may hold the slot for ever, so the check fails instead of waiting.
                 raise NotReady(str(used)) from used
 
     def kept(self) -> SourceResource | None:
-        """The slot: what one pipeline has read of it the server forgets, also for another."""
+        """The slot: what one pipeline has read of it, the server forgets for all."""
         if not self.follows:
             return None
         with self._database.connect("looking for the slot") as connection:
@@ -79,7 +79,7 @@ class PostgresReader(Reader):
         return None if found is None else SourceResource(f"slot {found.name!r}", ("uri", "slot"))
 
     def check_namespaces(self, namespaces: Sequence[str]) -> None:
-        """Whether these tables' changes say which row they are about."""
+        """Check that the changes of these tables will say which row they are about."""
         if not self.follows:
             return
         with self._database.connect("checking tables") as connection:
@@ -93,7 +93,7 @@ class PostgresReader(Reader):
         return found
 
     def begin(self, namespaces: Sequence[str]) -> Position:
-        """Publish the tables that are there and make the slot, in that order; where its log begins."""
+        """Publish the existing tables, then create the slot; return the position where its log begins."""
         if not self.follows:
             return None
         with self._database.connect("beginning") as connection:
@@ -110,7 +110,8 @@ class PostgresReader(Reader):
             return Point(lsn, None, shapes=known, forms=forms, files=files, server=known_as).stored()
 
     def pieces(self, namespace: str, rows: int) -> list[Piece]:
-        """Ranges of blocks.  A table that is to be followed too is published by now; one that is not is one piece."""
+        """Cut a table into ranges of blocks.  A table that will be followed is published first; without following, the
+        whole table is one piece."""
         if not self.follows:
             with self._database.connect(f"planning the copy of {namespace}") as connection:
                 table = catalog.identity(connection, namespace)
@@ -124,8 +125,9 @@ class PostgresReader(Reader):
         return copying.pieces(namespace, leaves, rows)
 
     def _look_at(self, namespaces: Sequence[str]) -> dict[str, list[Leaf]]:
-        """Where the rows are of those of many tables that can be copied as they are: they are published, and no
-        transaction writes to them.  A few queries for all, where each table by itself would need ten."""
+        """The leaves of those tables that can be copied without preparation: they are published, and no open
+        transaction has written to them.  This takes a few queries for all tables, where preparing each by itself would
+        take ten."""
         with self._database.connect("planning the copy") as connection:
             if slot.find(connection, self._settings.slot) is None:
                 return {}
@@ -142,7 +144,8 @@ class PostgresReader(Reader):
         }
 
     def _prepared(self, namespace: str) -> list[Leaf]:
-        """Publish a table if it is not, and wait for the transactions that write to it; gives where its rows are."""
+        """Publish a table if it is not published, wait for the transactions that have written to it, and return its
+        leaves."""
         with self._database.connect(f"planning the copy of {namespace}") as connection:
             table = catalog.identity(connection, namespace)
             self._bare |= catalog.without_columns(connection, [namespace])
@@ -152,7 +155,7 @@ class PostgresReader(Reader):
             return catalog.leaves(connection, table)
 
     def copy(self, piece: Piece) -> Iterator[pa.RecordBatch]:
-        """The rows of some blocks; none of a table that is gone."""
+        """Yield the rows of a piece; none if the table no longer exists."""
         plan = self._plan(piece.namespace)
         if plan is None:
             return
@@ -180,7 +183,7 @@ class PostgresReader(Reader):
         return catalog.table(connection, namespace, columns), condition
 
     def follow(self, position: Position, namespaces: Sequence[str], split: str = "") -> Iterator[Changes]:
-        """The changes of these tables, and of tables that appear."""
+        """Yield the changes of these tables, and of tables that appear."""
         if position is None:
             raise BadSetting(
                 "the tables were copied without following (follow = false), so it is not known what has changed since; "
@@ -191,7 +194,7 @@ class PostgresReader(Reader):
         return self._changes
 
     def acknowledge(self, position: Position) -> None:
-        """The server may forget the log up to here; the session tells it within a second, or at the end."""
+        """Let the server forget the log up to a position.  The session reports it within a second, or when it ends."""
         if self._follower is not None:
             self._follower.acknowledge(Point.read(position))
 

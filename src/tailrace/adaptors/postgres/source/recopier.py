@@ -1,4 +1,4 @@
-"""The recopier: tables that are copied again while they are followed, from the beginning, in their place in the log."""
+"""The recopier: copies tables again while they are followed, from the beginning, at their place in the log."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 class Recopier:
     """Copies tables again on the session of a follower.  `sign` makes changes that say that more is known to come;
-    `is_durable` tells whether the position that names these tables is stored."""
+    `is_durable` says whether the position that names these tables is stored."""
 
     def __init__(
         self,
@@ -32,8 +32,8 @@ class Recopier:
         self._session, self._tables, self._sign, self._is_durable = session, tables, sign, is_durable
 
     def publish_and_copy(self, names: Sequence[str]) -> Iterator[Changes]:
-        """Copy tables, and publish those that are not.  That they must be copied is durable before: once they are
-        published nothing else tells it."""
+        """Publish and copy tables.  First waits until it is durable that they must be copied: once they are published,
+        nothing else would show it."""
         if not names:
             return
         session, tables = self._session, self._tables
@@ -51,7 +51,7 @@ class Recopier:
         session.decoder.renew()
 
     def copy(self, names: Mapping[str, set[int]]) -> Iterator[Changes]:
-        """Copy tables, each in a snapshot that has seen certain transactions: see recopy."""
+        """Copy tables, each in a snapshot that has seen the given transactions: see recopy."""
         if not names:
             return
         session, tables = self._session, self._tables
@@ -71,7 +71,7 @@ class Recopier:
         yield Changes((), tables.point.stored())
 
     def _done(self, made: Sequence[Recopy], forms: Mapping[str, str]) -> None:
-        """The position says what the copies are."""
+        """Put into the position what the copies are."""
         tables, point = self._tables, self._tables.point
         names = {copy.namespace for copy in made}
         cuts = {**point.cuts, **{copy.namespace: copy.cut for copy in made}}

@@ -1,11 +1,14 @@
-"""Copying again: a table without a key, in one known snapshot, while it is being followed.
+"""Copying again: copies a table from the beginning, in one known snapshot, while the table is followed.
 
-Changes of a table with a key may be applied twice, over a copy that has them already.  Those of a table without one may
-not: two equal rows are two rows.  So if such a table changed between the beginning of its copy and the end, it is
-emptied and copied once more, and of what the log says later, what this copy's snapshot had seen is skipped.
+Two kinds of tables need this: one that is no longer the table that was copied, and one without a key that has changed.
 
-So too if its columns are no longer those of the copy.  All of them are a row's id: the change of a row would have
-another id than the row had when it came, and could overtake it; and what a new column's default is, the log never says.
+Changes of a table with a key may be applied twice, over a copy that has them already.  Changes of a table without a key
+may not: two equal rows are two rows.  So if such a table changed while it was copied, the sinks are emptied and the
+table is copied once more.  Later changes in the log that the snapshot of this copy has seen are skipped.
+
+The same happens if the table's columns are no longer those of the copy.  All columns are a row's id: a change would
+have another id than the row had when it came, and could overtake it.  Besides, the log never has a new column's
+default.
 """
 
 from __future__ import annotations
@@ -36,12 +39,12 @@ _LEAVES = """
     JOIN pg_namespace n ON n.oid = c.relnamespace WHERE t.isleaf AND c.relkind = 'r' ORDER BY 1, 2
 """
 ABSENT, LOCKED = ("42P01", "3F000"), "55P03"
-"""What the server says if a table or its schema is not there, and if another transaction has locked it."""
+"""SQLSTATEs of a table or schema that does not exist, and of a lock that another transaction holds."""
 
 
 def shapes(connection: Connection[Any], publication: str | None, tables: Sequence[Identity]) -> dict[str, str]:
-    """What the rows of those tables are that have no key, noted before they are copied; `publication`: if they are
-    published already."""
+    """The shapes of those tables that have no key, read before they are copied.  `publication`: the publication that
+    has the tables already, if any."""
     found, keyless = {}, [one.namespace for one in tables if not one.keyed]
     known = published_each(connection, publication, keyless) if publication else {}
     for name in keyless:
@@ -52,7 +55,7 @@ def shapes(connection: Connection[Any], publication: str | None, tables: Sequenc
 
 
 class Recopy:
-    """A new copy of a table, in a snapshot that has seen certain transactions.  `cut` and `shape` are known once
+    """A new copy of a table, in a snapshot that has seen the given transactions.  `cut` and `shape` are known once
     `batches` has ended."""
 
     def __init__(self, database: Database, settings: PostgresSource, namespace: str, seen: set[int]) -> None:
@@ -62,7 +65,7 @@ class Recopy:
         self._published: tuple[list[str] | None, str | None] = None, None
 
     def batches(self) -> Iterator[pa.RecordBatch | None]:
-        """The rows; None for a sign of life."""
+        """Yield the rows, and None as a sign of life while it waits."""
         doing = f"copying {self.namespace} again"
         with contextlib.closing(self._database.arrow()) as connection, self._database.guarded(doing):
             deadline = time.monotonic() + self._settings.patience
@@ -73,8 +76,8 @@ class Recopy:
                 yield from self._rows(connection)
 
     def _lock(self, connection: Any, deadline: float) -> bool | None:
-        """Whether the table is there, and then as it is until we are done; None while a transaction is altering it, or
-        another one of the publication."""
+        """Lock the table so that it stays as it is, and return whether it exists.  None: a transaction is altering the
+        table, or another table of the publication."""
         import adbc_driver_manager
 
         try:
@@ -82,7 +85,7 @@ class Recopy:
                 cursor.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
                 cursor.execute("SET LOCAL lock_timeout = '1s'")
                 cursor.execute(f"LOCK TABLE {self._table} IN ACCESS SHARE MODE")
-            # Asked beside us, the server might wait for a transaction that waits for our lock.
+            # On this connection: a second one might wait for a transaction that waits for this one's lock.
             _, *found = _one(connection, published_sql(self._settings.published, self.namespace)) or (0, None, None)
             self._published = found[0], found[1]
         except adbc_driver_manager.Error as error:
@@ -95,8 +98,8 @@ class Recopy:
         return True
 
     def _snapshot(self, connection: Any) -> bool:
-        """Take it, after the lock, so that it has the table as it is.  The log may tell of a commit a moment before
-        snapshots see it: then it must be taken again."""
+        """Take the snapshot, after the lock, so that it has the table as it is.  The log may have a commit a moment
+        before snapshots see it: then return False, and the snapshot must be taken again."""
         snapshot, lsn = _one(connection, _SNAPSHOT)
         self.cut = Cut(snapshot, lsn_number(lsn))
         if all(self.cut.saw(xid) for xid in self._seen):

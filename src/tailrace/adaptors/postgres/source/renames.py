@@ -1,7 +1,7 @@
-"""Renames: tables that leave their name and come back to it.
+"""Renames: tables that get another name, and perhaps their old name back.
 
-What changed meanwhile is in the log under another name.  So what the sinks have under a name is no longer what the
-table of that name has, once the log has shown the table under another one, or another table under that name.
+What changes meanwhile is in the log under the other name.  So once the log has shown a table under another name, or
+another table under a name, the rows that the sinks have under this name are no longer those of the table that has it.
 Nothing here talks to a server.
 """
 
@@ -14,7 +14,7 @@ from tailrace.adaptors.postgres.source.pgoutput import Relation
 
 
 class Renames:
-    """The names that the log has had for tables.  `copied` are those that were copied before it was read."""
+    """The names that the log has shown for tables.  `copied` are the names that were copied before the log was read."""
 
     def __init__(self, copied: Iterable[str]) -> None:
         self._copied = set(copied)
@@ -22,12 +22,12 @@ class Renames:
         self._names: dict[int, set[str]] = {}
         self._last: dict[int, str] = {}
         self._holders: dict[str, int] = {}
-        """The last name of each table, and the last table of each name."""
+        """`_last` has the last name of each table, `_holders` the last table of each name."""
 
     def seen(self, relation: Relation) -> set[str]:
-        """A table as the log describes it; gives the names under which something else was copied."""
+        """Take note of a table as the log describes it; return the names under which something else was copied."""
         oid, name = relation.oid, relation.namespace
-        if self._said.get(oid) == relation:  # it is only described once more
+        if self._said.get(oid) == relation:  # the log only repeats the description
             return set()
         before, holder = self._last.get(oid, name), self._holders.get(name, oid)
         came_back = before != name and name in self._names.get(oid, ())
@@ -37,7 +37,7 @@ class Renames:
         return ({before} if before != name else set()) | ({name} if came_back or taken_over else set())
 
     def strayed(self, known: Sequence[Identity]) -> set[str]:
-        """Those tables of the catalog whose last name in the log is another one."""
+        """The tables of the catalog that have another name there than the last one in the log."""
         found = {one.oid: one.namespace for one in known if self._last.get(one.oid, one.namespace) != one.namespace}
         self._last |= found
         return set(found.values()) & self._copied

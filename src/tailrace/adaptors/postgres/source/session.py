@@ -1,4 +1,4 @@
-"""The session: one connection that streams the log into what is collected, and one beside it that looks things up."""
+"""The session: one connection streams the log into a collector, and a second one is for queries."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ if TYPE_CHECKING:
 REPORT_INTERVAL_SECONDS = 1.0
 """Seconds between two reports of the position, to the server and to the pipeline, while nothing happens."""
 MAX_SILENCE_SECONDS = 60.0
-"""Seconds without any message of the server after which the session gives the connection up."""
+"""Seconds without any message from the server after which the session fails."""
 DATA, HEADER = b"w"[0], 25
 MESSAGES_PER_LOOK = 1000
-"""So many messages are read before the follower looks at what they are."""
+"""The most messages that are read before the follower looks at what they contain."""
 
 
 class LogSession:
-    """An open session.  It tells the server that it is there, and how far everything is durable."""
+    """An open session.  It reports to the server that it is alive, and up to where everything is durable."""
 
     def __init__(
         self,
@@ -50,20 +50,21 @@ class LogSession:
         self._told = self._heard = 0.0
 
     def start(self, lsn: int) -> None:
-        """Begin to stream the log from a place."""
+        """Start to stream the log from a place."""
         stream = LogStream(self.database)
         stream.start(self.settings.slot, self.settings.published, lsn)
         self._stream, self._heard = stream, time.monotonic()
         self.collected.end = lsn
 
     def log_end(self, end: Literal["insert", "flush"]) -> int:
-        """The end of the log: of all that snapshots may have seen, or of what is sent once it is read so far."""
+        """The end of the log: `insert` is after everything that snapshots may have seen, `flush` is what the server
+        will send up to."""
         row = self.aside.execute(f"SELECT pg_current_wal_{end}_lsn()::text").fetchone()
         assert row is not None
         return lsn_number(row[0])
 
     def close(self) -> None:
-        """Tell the server for the last time, and give up both connections."""
+        """Report to the server for the last time, and close both connections."""
         import psycopg
 
         self.decoder.close()
@@ -75,7 +76,8 @@ class LogSession:
         self.aside.close()
 
     def read(self, due: Callable[[], float]) -> None:
-        """Take in messages until there is something to say; `due`: in how many seconds there must be."""
+        """Read messages until something must be given to the caller; `due` returns in how many seconds that is at the
+        latest."""
         stream, decoder, collected = self._stream, self.decoder, self.collected
         assert stream is not None, "it was started"
         read, feed, most = stream.read, decoder.feed, self.settings.batch_rows
@@ -113,7 +115,7 @@ class LogSession:
             raise Unavailable(f"PostgreSQL at {self.database.where} has been silent for {MAX_SILENCE_SECONDS:.0f} s")
 
     def alive(self, *, asked: bool = False) -> None:
-        """Report the position to the server, at most every `REPORT_INTERVAL_SECONDS` unless it asked."""
+        """Report the position to the server, at most every `REPORT_INTERVAL_SECONDS` unless the server has asked."""
         now = time.monotonic()
         if self._stream is not None and (asked or now - self._told >= REPORT_INTERVAL_SECONDS):
             self._stream.tell(max(self.collected.end, self.durable), self.durable, ask=not asked)

@@ -1,4 +1,4 @@
-"""The slot: what makes the server keep its log for a pipeline, and its troubles."""
+"""The slot: the replication slot that makes the server keep its log for a pipeline, and its errors."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _SLOT = """
 """
 _log = logging.getLogger("tailrace")
 NAMED_AFTER = 2.0
-"""Seconds after which transactions that are in the way are named."""
+"""Seconds after which a warning names the transaction that the server waits for."""
 _OLDEST_TRANSACTION = """
     SELECT pid, extract(epoch FROM now() - xact_start)::int FROM pg_stat_activity
     WHERE backend_xid IS NOT NULL AND pid <> pg_backend_pid() ORDER BY xact_start LIMIT 1
@@ -37,19 +37,19 @@ class Slot:
     plugin: str
     here: bool
     user: int | None
-    """The process that is reading it."""
+    """The process that reads the slot."""
     confirmed: int
     status: str
     reason: str | None
 
     @property
     def lost(self) -> bool:
-        """Whether the log it should have kept is gone."""
+        """Whether the log that the slot should have kept is gone."""
         return self.status == "lost"
 
 
 def find(connection: Connection[Any], name: str) -> Slot | None:
-    """The slot of this name."""
+    """Return the slot with this name; None if there is none."""
     row = connection.execute(_SLOT, [name]).fetchone()
     if row is None:
         return None
@@ -58,7 +58,7 @@ def find(connection: Connection[Any], name: str) -> Slot | None:
 
 
 def ready(connection: Connection[Any], where: str, settings: PostgresSource) -> Slot | None:
-    """The slot, if it is there; an error if it cannot be used."""
+    """Return the slot; None if there is none.  Raises `NotReady` or `PositionLost` if it cannot be used."""
     slot = find(connection, settings.slot)
     if slot is None:
         return None
@@ -74,7 +74,8 @@ def ready(connection: Connection[Any], where: str, settings: PostgresSource) -> 
 
 
 def free(connection: Connection[Any], where: str, settings: PostgresSource, seconds: float) -> Slot | None:
-    """The slot, once no process reads it: one that was killed may hold it for a moment."""
+    """Return the slot once no process reads it; a killed process may hold it for a moment.  Raises `Unavailable` after
+    `seconds`."""
     deadline = time.monotonic() + seconds
     while (slot := ready(connection, where, settings)) is not None and slot.user is not None:
         if time.monotonic() > deadline:
@@ -84,9 +85,9 @@ def free(connection: Connection[Any], where: str, settings: PostgresSource, seco
 
 
 def create(connection: Connection[Any], where: str, settings: PostgresSource) -> int:
-    """Make the slot; where its log begins.  The server waits for all transactions under way to end.
+    """Create the slot and return where its log begins.  The server waits for all open transactions to end.
 
-    After two seconds it names the transactions that keep it waiting, and what to do when patience is over."""
+    After two seconds a warning names the oldest of these transactions.  Raises `Unavailable` when patience is over."""
     soon = min(NAMED_AFTER, settings.patience)
     begins = _created(connection, settings.slot, soon)
     if begins is None:
@@ -100,7 +101,7 @@ def create(connection: Connection[Any], where: str, settings: PostgresSource) ->
 
 
 def _created(connection: Connection[Any], slot: str, seconds: float) -> int | None:
-    """Make the slot within so many seconds; None: transactions are in the way."""
+    """Create the slot within `seconds`; None if the server still waits for transactions."""
     import psycopg
 
     connection.execute(f"SET statement_timeout = {max(1, int(seconds * 1000))}")
@@ -122,7 +123,7 @@ def _held_up(connection: Connection[Any], settings: PostgresSource) -> str:
 
 
 def in_use(name: str, where: str, pid: int | str) -> Unavailable:
-    """Another process reads the slot."""
+    """The error for a slot that another process reads."""
     return Unavailable(
         f"slot {name!r} of PostgreSQL at {where} is in use by pid {pid}: another run, or another pipeline, which needs "
         f"a slot of its own (slot = '…'); SELECT pg_terminate_backend({pid}) ends the other one"
@@ -130,7 +131,7 @@ def in_use(name: str, where: str, pid: int | str) -> Unavailable:
 
 
 def lost(name: str, where: str, how: str, position: int | None = None, now: int | None = None) -> PositionLost:
-    """Changes are gone that were never read."""
+    """The error for changes that are gone and were never read."""
     span = f" from {lsn_text(position)}" if position is not None else ""
     span += f" to {lsn_text(now)}" if now is not None else ""
     return PositionLost(
@@ -142,7 +143,7 @@ def lost(name: str, where: str, how: str, position: int | None = None, now: int 
 
 
 def kept(connection: Connection[Any], where: str, settings: PostgresSource, position: int) -> None:
-    """Refuse to go on from a position whose changes the slot no longer has."""
+    """Raise `PositionLost` if the slot no longer has the changes after a position."""
     slot = ready(connection, where, settings)
     if slot is None:
         raise lost(settings.slot, where, "it is gone", position)
@@ -151,7 +152,7 @@ def kept(connection: Connection[Any], where: str, settings: PostgresSource, posi
 
 
 def trouble(error: BaseException, settings: PostgresSource, where: str, position: int) -> BaseException:
-    """Why the log cannot be read, if it is about the slot."""
+    """Translate an error of the log stream if it is about the slot; return any other error unchanged."""
     state, text = sqlstate(error), str(error)
     if state == "55006":
         pid = "".join(ch for ch in text.rsplit("PID", 1)[-1] if ch.isdigit())

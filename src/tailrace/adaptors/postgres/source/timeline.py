@@ -1,8 +1,8 @@
-"""Timeline: whether the server that answers still has the place in its log that a position names.
+"""Timeline: whether the server's log has the place that a position names.
 
-A server that was restored from a copy, or a standby that lagged when it was promoted, is behind what was read of the
-one before it.  Followed from there it would send nothing, and forget its own changes once we tell it how far we are.
-So before anything is asked of its log:
+A server that was restored from a copy, or a standby that lagged when it was promoted, is behind what was read from the
+server before it.  If the follower started from the position, such a server would send nothing, and would forget its own
+changes once the follower reports how far it is.  So the follower checks, before it asks for the log:
 
     the system identifier is another                     it is another cluster
     its log ends before the position                     it was restored from an older copy
@@ -17,7 +17,7 @@ from tailrace.errors import PositionLost
 
 
 def check(stream: LogStream, where: str, slot: str, point: Point) -> Server:
-    """The server, if the position is a place in its log; `PositionLost` if it is not."""
+    """Return the server if the position is a place in its log; raise `PositionLost` if it is not."""
     server = stream.identify()
     why = _why_not(stream, server, point)
     if why:

@@ -1,4 +1,4 @@
-"""Collecting: the changes of transactions, by table, until they are made into batches of rows."""
+"""Collecting: keeps the changes of transactions, by table, until batches of rows are made of them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ from tailrace.log.record import Mode, Op
 
 
 class DescribedTable(NamedTuple):
-    """The columns of a table, the names of its keys, and whether two rows may have one id until they are committed."""
+    """The columns of a table, the names of its keys, and whether two rows may have one id until the transaction
+    commits."""
 
     columns: tuple[Column, ...]
     keys: tuple[str, ...]
@@ -28,13 +29,14 @@ class DescribedTable(NamedTuple):
 
 
 Fetch = Callable[["Changed", list[Row]], list[bool] | None]
-"""Fills in what rows leave unset; says which were found, or None if the table can no longer be asked."""
+"""Fills in the unset fields of rows, and returns for each row whether it was found; None if the table can no longer be
+asked."""
 Notice = Callable[[Relation, int], None]
-"""Called each time the log describes a table, with where in the log the transaction commits."""
+"""Called each time that the log describes a table, with the place in the log where the transaction commits."""
 
 
 class Changed:
-    """The changes of one table, in order.  Implements `decode.Target`."""
+    """The changes of one table, in order.  Implements `decoder.FollowedTable`."""
 
     def __init__(self, collected: Collected, relation: Relation, described: DescribedTable) -> None:
         self.relation, self.namespace = relation, relation.namespace
@@ -44,7 +46,7 @@ class Changed:
         self.keys = tuple(at[name] for name in self.key_names)
         self._collected = collected
         self._watched = collected.watches(self.namespace, shape(self.columns, self.key_names))
-        """Whether some of its changes may have to be skipped."""
+        """Whether some of the changes may have to be skipped."""
         self._clear()
 
     def _clear(self) -> None:
@@ -55,10 +57,10 @@ class Changed:
         self._positions: list[int] = []
         self._partial: list[int] = []
         self._wanting: list[int] = []
-        """Which rows must not stay partial."""
+        """The numbers of the rows whose unset fields must be read from the table."""
 
     def add(self, op: Op, row: Row, *, moved: bool = False) -> None:
-        """One change."""
+        """Add one change."""
         collected = self._collected
         position = collected.next_position()
         if self._watched and collected.skips(self.namespace, keyed=bool(self.keys)):
@@ -83,7 +85,7 @@ class Changed:
             collected.seal()
 
     def _compare(self, arrivals: DeferredIds, op: Op, row: Row) -> Left:
-        """What is left of an id, where rows may exchange theirs."""
+        """What is left of an id, in a table whose rows may exchange ids."""
         xid, id = self._collected.xid, tuple(row[n] for n in self.keys)
         if op == Op.DELETE:
             return arrivals.left(xid, id, row)
@@ -100,13 +102,13 @@ class Changed:
                 self._wanting.append(len(self.rows))
 
     def truncate(self) -> None:
-        """The table was emptied."""
+        """Add a truncate of the table."""
         self._collected.next_position()
         if not (self._watched and self._collected.skips(self.namespace, keyed=bool(self.keys))):
             self._collected.command(self.namespace, Command(TRUNCATE))
 
     def build(self) -> pa.RecordBatch | None:
-        """All of them as rows, and begin again."""
+        """Return all changes as rows, None if there are none, and begin again."""
         if self._wanting:
             self._fill(self._collected.fetch)
         if self.rows and self.keys and self._collected.doubts(self.namespace, self._transactions[0]):
@@ -118,9 +120,9 @@ class Changed:
     def _fill(self, fetch: Fetch) -> None:
         found = fetch(self, [self.rows[n] for n in self._wanting]) or [False] * len(self._wanting)
         for n, there in zip(self._wanting, found, strict=True):
-            if there and self._ops[n] == Op.DELETE:  # one row has left this id, and another has it
+            if there and self._ops[n] == Op.DELETE:  # another row has the id now
                 self._ops[n] = Op.INSERT
-        # A row that has moved on again, or is gone: the log says so later, and until then there is nothing to insert.
+        # A row that was not found has another id by now, or is gone.  The log says so later: insert nothing.
         gone = {n for n, there in zip(self._wanting, found, strict=True) if not there and self._ops[n] == Op.INSERT}
         keep = [n for n in range(len(self.rows)) if n not in gone]
         self.rows = [self.rows[n] for n in keep]
@@ -131,8 +133,10 @@ class Changed:
         self._partial = [n for n, row in enumerate(self.rows) if UNSET in row]
 
     def _leave(self, fetch: Fetch) -> None:
-        """Rows that are no longer there may have left with a partition, which the log does not show: so they leave now.
-        If it was by a change, this one is in the log, too."""
+        """Turn changes of rows that no longer exist into deletes.
+
+        The rows may have left with a partition, which the log does not show.  If a delete removed them instead, the log
+        has it, too."""
         until = self._collected.doubtful[self.namespace]
         came = [n for n, op in enumerate(self._ops) if op != Op.DELETE and self._transactions[n] <= until]
         ids = [[value if n in self.keys else None for n, value in enumerate(self.rows[row])] for row in came]
@@ -154,7 +158,7 @@ class Changed:
         )
 
     def _unset(self) -> pa.Array[Any]:
-        """The bitmap of each row; what is unset becomes null among the values."""
+        """The bitmap of each row.  Sets the unset values themselves to null."""
         bitmaps: list[bytes | None] = [None] * len(self.rows)
         for n in self._partial:
             bits, row = 0, self.rows[n]
@@ -167,7 +171,7 @@ class Changed:
 
 
 class Collected(ChangeBuffer[Changed]):
-    """What has been decoded and not been given away.  Implements `decoder.Collector`."""
+    """The changes that were decoded and not handed out yet.  Implements `decoder.Collector`."""
 
     def __init__(
         self,
@@ -182,52 +186,57 @@ class Collected(ChangeBuffer[Changed]):
         super().__init__(max_rows=max_rows, max_bytes=max_bytes, alive=alive)
         self._describe, self.fetch, self._notice = describe, fetch, notice
         self.doubtful: dict[str, int] = {}
-        """Tables with a key that may have had partitions which are gone, and until where in the log."""
+        """Tables with a key that may have had partitions which are gone, each with the place in the log up to which
+        this is so."""
         self.end = 0
         self.copied: int | None = 0
-        """Until where in the log changes may be of rows that no copy has seen whole."""
+        """The place in the log up to which changes may be of rows that no copy has seen whole."""
         self.cuts: dict[str, Cut] = {}
         self.shapes: dict[str, str] = {}
-        """Of each table without a key, what its rows were when it was copied."""
+        """Of each table without a key, the shape that it had when it was copied."""
         self.unsettled: dict[str, set[int]] = {}
-        """Tables without a key that changed since they were copied, and so must be copied again; by whom."""
+        """Tables without a key that changed since they were copied, and so must be copied again; each with the
+        transactions that changed it."""
         self.in_window = False
         self.xid = self.transaction = self._position = 0
-        """Of the transaction that is being read: its number, where in the log it commits, how many changes it had."""
+        """Of the transaction that is being read: its number, the place in the log where it commits, and how many
+        changes it had."""
 
     # -- what a decoder says
     def begin(self, lsn: int, time: int, xid: int) -> None:
-        """A transaction, which commits there."""
+        """Begin a transaction, whose commit is at `lsn`."""
         self.time, self.xid, self.transaction, self._position = time, xid, lsn, 0
         self.in_window = self.copied is None or lsn < self.copied
 
     def next_position(self) -> int:
-        """The place of one more change in its transaction.  Changes that are skipped have one, too: so a change that is
-        read again after a restart, when others are skipped, has the same."""
+        """Return the number of one more change in its transaction.  Changes that are skipped are counted, too, so that
+        after a restart, when others are skipped, each change gets the same number."""
         self._position += 1
         return self._position - 1
 
     def relation(self, relation: Relation) -> Changed | None:
-        """A table as it is from now on."""
+        """Return the changes of a table as it is from now on; None if they are not wanted."""
         described = self._describe(relation)
         self._notice(relation, self.transaction)
         return None if described is None else Changed(self, relation, described)
 
     def relation_again(self, relation: Relation) -> None:
-        """A table as it was."""
+        """Call `notice` for a table that the log describes again, unchanged."""
         self._notice(relation, self.transaction)
 
     def doubts(self, namespace: str, lsn: int) -> bool:
-        """Whether changes of a table that are committed here may be of a partition that is gone."""
+        """Whether changes of a table that were committed at this place may be of a partition that is gone."""
         return lsn <= self.doubtful.get(namespace, -1)
 
     def commit(self, end: int, time: int) -> None:
-        """The transaction is complete."""
+        """End the transaction."""
         self.end, self.committed_at = end, time
 
     def watches(self, namespace: str, shape: str) -> bool:
-        """Whether to ask `skips` about each change of a table.  If its rows are no longer what was copied, no change
-        finds the row that it is about: it must be copied again."""
+        """Whether `skips` must be asked about each change of a table.
+
+        If the table's shape is no longer that of its copy, no change would find the row that it is about, so the table
+        is noted as one that must be copied again."""
         cut = self.cuts.get(namespace)
         known = self.shapes.get(namespace, "")
         if shape != known and not (cut is not None and cut.saw(self.xid)):
@@ -235,8 +244,8 @@ class Collected(ChangeBuffer[Changed]):
         return bool(shape or known or cut)
 
     def skips(self, namespace: str, *, keyed: bool = False) -> bool:
-        """Whether a change is in the copy of its table, or will be when it is made again; of one with a key that
-        matters only where another table had its name before."""
+        """Whether a change is in the copy of its table, or will be when the table is copied again.  For a table with a
+        key this matters only if another table had its name before."""
         if namespace not in self.unsettled:
             cut = self.cuts.get(namespace)
             if cut is not None:
@@ -247,5 +256,5 @@ class Collected(ChangeBuffer[Changed]):
         return True
 
     def remember(self, point: Point) -> None:
-        """What the position says of tables without a key."""
+        """Take over the cuts and shapes of a position."""
         self.cuts, self.shapes = dict(point.cuts), dict(point.shapes)
