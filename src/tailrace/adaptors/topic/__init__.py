@@ -1,4 +1,4 @@
-"""Topics of a home, this one or another, as source and as sink of a pipeline.
+"""Topics of this home or another one, as the source and the sink of a pipeline.
 
 Read in this order: settings, names, homes.
 """

@@ -1,4 +1,4 @@
-"""Ends in a home, and folders that can become homes."""
+"""Homes of topic readers and writers: their marks, and folders that can become homes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tailrace.home.open_homes import open_once
 
 
 def check_makable(url: str) -> None:
-    """Refuse a folder that cannot become a home, and leave it as it is."""
+    """Raise `HomeError` if a folder cannot become a home.  Changes nothing."""
     if (folder := folder_of(url)) is None:
         return
     there = next(path for path in (folder.absolute(), *folder.absolute().parents) if path.exists())
@@ -21,7 +21,7 @@ def check_makable(url: str) -> None:
 
 
 class HomeEnd(End):
-    """A reader or writer of topics: its place is a home."""
+    """A reader or writer of topics, whose place is a home."""
 
     def __init__(self, url: str) -> None:
         self._url = url
@@ -31,9 +31,9 @@ class HomeEnd(End):
         return open_once(self._url)
 
     def leave_mark(self, who: str, mark: str) -> None:
-        """Write a mark in the home, for processes elsewhere to find."""
+        """Write a mark into the home, for processes on other hosts to find."""
         self._home.store.run(reach_marks.leave(who, mark))
 
     def sees_mark(self, who: str, mark: str) -> bool:
-        """Whether the mark is seen from here; a folder that is no home is not made one."""
+        """Whether this process sees the mark.  Does not make a folder into a home."""
         return is_there(self._url) and self._home.store.run(reach_marks.sees(who, mark))

@@ -2,9 +2,10 @@
 
     $Namespace-<topic id>, 0    namespace, adopted: the one namespace whose messages the topic holds
 
-`topic_name` is injective: two namespaces never share a topic, and none can be called like a topic that a pipeline keeps
-for itself.  Earlier versions wrote every special character as '-'.  A topic that holds records under such a name stays
-the topic of the first namespace that asks for it (`adopted`); a second one that was written there, too, is refused.
+`topic_name` is injective: two namespaces never share a topic, and no namespace gets the name of a topic that a pipeline
+keeps for itself.  Earlier versions wrote every special character as '-'.  A topic that holds records under such a
+former name stays the topic of the first namespace that asks for it (`adopted`).  A second namespace that was written
+there, too, is refused.
 """
 
 from __future__ import annotations
@@ -21,16 +22,17 @@ from tailrace.log.write.source_append import reader_key
 from tailrace.storage.tables import Absent, Item, Key, Put
 
 RESERVED = ("log", "dead", "actions")
-"""What follows the name of a pipeline and '-' in the names of the topics that it keeps for itself."""
+"""What follows the pipeline's name and '-' in the names of the topics that a pipeline keeps for itself."""
 MAX_NAME_BYTES = 200
 _DOT = re.compile(rf"\.(?=[A-Za-z0-9_])(?!(?:{'|'.join(RESERVED)})\Z)")
 
 
 def topic_name(namespace: str) -> str:
-    """The topic of a namespace: a dot is '-', any other byte that a topic's name cannot have is '--' and two digits.
+    """The topic of a namespace: a dot becomes '-', any other byte that a topic's name cannot have '--' and two hex
+    digits.
 
-    A dot is written like the others where '-' would be ambiguous (before one of them, at the end) or reserved (before
-    a last part that names a pipeline's own topic).  A name that gets too long ends in its hash."""
+    A dot becomes '--2E' where '-' would be ambiguous (before such a byte, at the end) or reserved (before a last part
+    that names a pipeline's own topic).  A name that would be too long ends in a hash."""
     parts = _DOT.split(namespace)
     text = "-".join(_escaped(part) for part in parts) or "-"
     if len(text) <= MAX_NAME_BYTES:
@@ -46,7 +48,7 @@ def _escaped(part: str) -> str:
 
 
 def former_name(namespace: str) -> str:
-    """The topic of a namespace as earlier versions called it."""
+    """The name that earlier versions gave to the topic of a namespace."""
     return re.sub(r"[^A-Za-z0-9_-]+", "-", namespace)[:MAX_NAME_BYTES] or "-"
 
 
@@ -57,7 +59,8 @@ def is_internal(home: Home, name: str) -> bool:
 
 
 def check_topic(home: Home, name: str) -> str:
-    """Refuse a topic that no sink may write to."""
+    """Return the name of a topic that a sink may write to.  Raises `NotReady` for a topic that a pipeline keeps for
+    itself."""
     if is_internal(home, check_name("topic", name)):
         pipeline = name.rpartition("-")[0]
         raise NotReady(
@@ -68,7 +71,7 @@ def check_topic(home: Home, name: str) -> str:
 
 
 def topic_of(home: Home, name: str, partitions: int) -> Topic:
-    """A topic, made if it is not there; one that is there keeps its partitions."""
+    """Return a topic, created if it does not exist.  An existing topic keeps its number of partitions."""
     return _found(home, name) or home.topic(name, partitions)
 
 
@@ -80,7 +83,9 @@ def _found(home: Home, name: str) -> Topic | None:
 
 
 def topic_for(home: Home, namespace: str, partitions: int) -> Topic:
-    """The topic that a namespace's messages go to, and those of no other."""
+    """Return the topic that the messages of this namespace, and of no other, go to.  Creates it if it does not exist.
+
+    Raises `NotReady` if the topic belongs to another namespace."""
     name, former = topic_name(namespace), former_name(namespace)
     if name != former and _found(home, name) is None and (topic := _former(home, former)) is not None:
         owner = _claim(topic, namespace)
@@ -96,14 +101,15 @@ def topic_for(home: Home, namespace: str, partitions: int) -> Topic:
 
 
 def _former(home: Home, name: str) -> Topic | None:
-    """The topic under its former name, if something was written to it and no pipeline keeps it for itself."""
+    """The topic under its former name, if it has records and no pipeline keeps it for itself."""
     if is_internal(home, name) or (topic := _found(home, name)) is None:
         return None
     return topic if any(end for _, end in topic.ends().values()) else None
 
 
 def _claim(topic: Topic, namespace: str) -> Item:
-    """The namespace that a topic belongs to from now on: this one, unless it belongs to another already."""
+    """Return the item with the namespace that a topic belongs to.  A topic that belongs to none belongs to this one
+    from now on."""
     key = Key(f"$Namespace-{topic.id}")
     item = topic.store.run(guard.read(key))
     if item is None:

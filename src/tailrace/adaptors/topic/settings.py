@@ -12,7 +12,7 @@ HomeUrl = Annotated[Located, Meta(description="the home the topics are in: ./fol
 
 
 class TopicSource(Settings, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Topics whose records are copied, and then followed; a topic is a namespace."""
+    """Topics whose records are copied, and then followed.  Each topic is a namespace."""
 
     home: HomeUrl
     poll_seconds: Annotated[float, Meta(description="seconds between looks for new records", ge=0.01, le=1)] = 0.1
@@ -20,7 +20,7 @@ class TopicSource(Settings, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 
 class TopicSink(Settings, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Topics that messages are appended to as JSON, under their ids."""
+    """Topics to which messages are appended as JSON, with their ids as keys."""
 
     home: HomeUrl
     topic: Annotated[

@@ -1,4 +1,4 @@
-"""Topics as a sink: tasks store chunks, and one transaction appends them together with the offsets.
+"""Topics as a sink: tasks store chunks, and one transaction appends the chunks and stores the offsets.
 
 Used from outside: writer.
 Read in this order: writer, guards, manifest.

@@ -1,12 +1,13 @@
-"""Manifests: a batch of more topics than one transaction can change.
+"""Manifests: how a batch of more topics than one transaction can change is appended.
 
     $Batch-<pipeline>.<writer>, base + n    d: a part of the manifest, which has every topic's chunks by groups
     $Sink-<pipeline>.<writer>, 0            rolling{base, parts, groups, done}: the batch that is being appended
 
-The manifest is stored first, and nothing refers to it.  Then one guarded write of the sink's item stores the offsets
-and names the manifest: that decides for the whole batch.  Then group after group is appended, each in one transaction
-with `done`, so each once.  The next writer that begins, or finishes a batch, first appends what is left of the one
-before."""
+The writer stores the manifest first, when nothing refers to it.  Then one guarded write of the sink's item stores the
+offsets and names the manifest: this write decides for the whole batch.  Then the writer appends group after group, each
+in one transaction that also counts up `done`, so that each group is appended once.  A writer that begins, or finishes
+its next batch, first appends the rest of the batch before.
+"""
 
 from __future__ import annotations
 
@@ -33,14 +34,14 @@ from tailrace.storage.tables import Absent, Delete, Item, Key, Put
 _log = logging.getLogger("tailrace")
 PART_BYTES = 256 * 1024
 GROUP_ACTIONS, GROUP_BYTES = MAX_ACTIONS - 10, MAX_WRITE_BYTES // 2
-"""So much of a transaction a group fills."""
+"""How much of a transaction's limits one group uses."""
 
 Topics = Mapping[str, tuple[str, list[StagedChunks]]]
-"""What a batch appends: topic → (its id, parcels)."""
+"""What a batch appends: topic → (its id, staged chunks)."""
 
 
 def groups(topics: Topics) -> list[dict[str, tuple[str, list[StagedChunks]]]]:
-    """The topics of a batch in groups of which each fits into one transaction."""
+    """Divide the topics of a batch into groups that each fit into one transaction."""
     out: list[dict[str, tuple[str, list[StagedChunks]]]] = []
     actions = size = 0
     for name, (id, parcels) in sorted(topics.items()):
@@ -55,14 +56,14 @@ def groups(topics: Topics) -> list[dict[str, tuple[str, list[StagedChunks]]]]:
 
 
 def encode(some: Sequence[Topics]) -> bytes:
-    """A manifest as it is stored."""
+    """A manifest in its stored form."""
     return msgspec.msgpack.encode(
         [{name: [id, [_packed(p) for p in parcels]] for name, (id, parcels) in group.items()} for group in some]
     )
 
 
 def decode(data: bytes) -> list[dict[str, tuple[str, list[StagedChunks]]]]:
-    """A stored manifest."""
+    """A manifest from its stored form."""
     return [
         {name: (id, [_unpacked(p) for p in parcels]) for name, (id, parcels) in group.items()}
         for group in msgspec.msgpack.decode(data)
@@ -92,7 +93,7 @@ class Manifests:
         return f"$Batch-{self.sink.p.removeprefix('$Sink-')}"
 
     def keep(self, some: Sequence[Topics]) -> dict[str, int]:
-        """Store a manifest; gives what the sink's item is to say of it."""
+        """Store a manifest; return what the sink's item must have in `rolling`."""
         data, base = encode(some), secrets.randbits(46) << 16
         parts = [data[at : at + PART_BYTES] for at in range(0, len(data), PART_BYTES)]
         for n, part in enumerate(parts):
@@ -100,7 +101,8 @@ class Manifests:
         return {"base": base, "parts": len(parts), "groups": len(some), "done": 0}
 
     def tidy(self) -> None:
-        """Remove manifests that were never decided for: no run is left that could."""
+        """Delete manifests that the sink's item does not name.  Only a run that has claimed the sink may call it: no
+        earlier run can then name one any more."""
         item = self.home.store.run(guard.read(self.sink)) or {}
         rolling = item.get("rolling") or {"base": -1, "parts": 0}
         for part in self.home.store.run(guard.read_all(self._list)):
@@ -108,12 +110,13 @@ class Manifests:
                 self.home.store.run(guard.attempt(Delete(Key(self._list, part["i"]))))
 
     def roll_forward(self) -> None:
-        """Append what is left of a batch that was decided for."""
+        """Append what is left of the batch that the sink's item names, and delete its manifest.  Does nothing if it
+        names none."""
         item = self.home.store.run(guard.read(self.sink))
         while item is not None and (rolling := item.get("rolling")):
             low = rolling["base"]
             parts = self.home.store.run(guard.read_all(self._list, low, low + rolling["parts"] - 1))
-            if len(parts) == rolling["parts"]:  # else another run has just finished it
+            if len(parts) == rolling["parts"]:  # if not, another run has just finished the batch
                 some = decode(b"".join(bytes(part["d"]) for part in parts))
                 self._append(item, some[rolling["done"]])
             item = self.home.store.run(guard.read(self.sink))

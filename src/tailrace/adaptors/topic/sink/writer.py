@@ -1,9 +1,10 @@
-"""Writing topics: tasks put chunks, and one transaction appends them all together with the offsets.
+"""Writing topics: tasks store chunks, and one transaction appends all of them and stores the offsets.
 
-A batch of more topics than one transaction can change is decided for by one, and appended by several: see manifest.
+A batch of more topics than one transaction can change is decided for by one transaction, and appended by several: see
+manifest.
 
     $Sink-<pipeline>.<writer>, 0            the offsets: see guards
-    $Written-<pipeline>.<writer>, bucket    names{topic: id}: the topics that it has written to
+    $Written-<pipeline>.<writer>, bucket    names{topic: id}: the topics that the writer has written to
 """
 
 from __future__ import annotations
@@ -53,12 +54,12 @@ from tailrace.storage.tables import (
 
 
 def written_list(who: Who) -> str:
-    """The listing of the topics that a writer has written to."""
+    """The name of the list of topics that a writer has written to."""
     return f"$Written-{who.pipeline}.{who.writer}"
 
 
 class TopicWriter(HomeEnd, Writer):
-    """Appends messages to topics, once."""
+    """Appends messages to topics, each exactly once."""
 
     guarantee: ClassVar[Guarantee] = "exactly once"
     commands: ClassVar[frozenset[str]] = frozenset({TRUNCATE, DROP})
@@ -71,7 +72,8 @@ class TopicWriter(HomeEnd, Writer):
         self._written: set[str] = set()
 
     def check(self) -> None:
-        """Open the home, if there is one; make neither it nor a topic before there is something to write."""
+        """Open the home and check the topic's name; if there is no home, check that one can be made.  Creates neither a
+        home nor a topic before there is something to write."""
         if not is_there(self._settings.home):
             check_makable(self._settings.home)
             return
@@ -82,7 +84,7 @@ class TopicWriter(HomeEnd, Writer):
         self._home.topics()
 
     def _topic(self, namespace: str) -> Topic:
-        """The topic of a namespace, or the one for all."""
+        """The topic of a namespace, or the one topic for all namespaces.  Creates it if it does not exist."""
         if (shared := self._settings.topic) is not None:
             namespace = ""
         if namespace not in self._of:
@@ -92,13 +94,13 @@ class TopicWriter(HomeEnd, Writer):
         return self._of[namespace]
 
     def _named(self, name: str) -> Topic:
-        """A topic that a task has put chunks for."""
+        """A topic for which a task has stored chunks."""
         if name not in self._topics:
             self._topics[name] = self._home.topic(name)
         return self._topics[name]
 
     def restore(self, pipeline: str, writer: str) -> Mapping[str, Any] | None:
-        """The offsets of the last batch."""
+        """Append the rest of a batch that was decided for, and return the offsets of the last batch."""
         self._manifests(pipeline, writer).roll_forward()
         item = self._home.store.run(guard.read(sink_key(pipeline, writer)))
         return None if item is None else _fence(item).restored()
@@ -107,7 +109,7 @@ class TopicWriter(HomeEnd, Writer):
         return Manifests(self._home, sink_key(pipeline, writer))
 
     def claim(self, who: Who) -> Mapping[str, Any] | None:
-        """The same, and no earlier run can finish anything from now on."""
+        """Return what `restore` returns, and fence earlier runs: they can finish nothing any more."""
         key = sink_key(who.pipeline, who.writer)
 
         def plan(item: Item | None) -> tuple[Update, ...] | None:
@@ -124,26 +126,27 @@ class TopicWriter(HomeEnd, Writer):
         return self.restore(who.pipeline, who.writer)
 
     def lost(self, who: Who) -> list[str]:
-        """Topics that were deleted, made again or not."""
+        """The topics that this writer has written to and that were deleted since, even if they were created again."""
         there = self._home.store.run(ids("$Topics"))
         written = self._home.store.run(ids(written_list(who)))
         return [f"the topic {name!r}" for name, id in sorted(written.items()) if there.get(name) != id]
 
     def forget(self, who: Who) -> None:
-        """Forget which topics were written to."""
+        """Forget which topics this writer has written to."""
         self._written.clear()
         for item in self._home.store.run(guard.read_all(written_list(who))):
             self._home.store.run(guard.attempt(Delete(Key(item["p"], item["i"]))))
 
     def _note(self, topics: Iterable[Topic], who: Who) -> None:
-        """Keep that these topics are written to.  They are there: so none is missed that never was."""
+        """Add topics to the list of written topics, before the first append.  They exist, so `lost` never reports a
+        topic that never was."""
         for topic in topics:
             if topic.id not in self._written:
                 self._home.store.run(_listed(written_list(who), topic))
                 self._written.add(topic.id)
 
     def stage(self, rows: Iterable[pa.RecordBatch]) -> Staged:
-        """Put chunks, which nothing refers to yet."""
+        """Store the rows as chunks, which nothing refers to yet."""
         waiting: dict[str, list[pa.RecordBatch]] = {}
         sizes: dict[str, int] = {}
         parcels: dict[str, list[StagedChunks]] = {}
@@ -153,7 +156,7 @@ class TopicWriter(HomeEnd, Writer):
             topic = self._topic(namespace)
             name = topic.name
             counts[namespace] = counts.get(namespace, 0) + batch.num_rows
-            if not batch.num_rows:  # its topic is there now
+            if not batch.num_rows:  # `_topic` has created the topic
                 continue
             records = records_from(batch, shared=self._settings.topic is not None)
             _check_size(namespace, topic, records)
@@ -171,7 +174,8 @@ class TopicWriter(HomeEnd, Writer):
         return stage_chunks(topic.store, topic.log, topic.described, records)
 
     def finish(self, staged: Sequence[Staged], who: Who, offsets: Mapping[str, Any]) -> None:
-        """Append everything and keep the offsets, in one transaction; or decide for it in one."""
+        """Append all staged chunks and store the offsets, in one transaction or, for many topics, by a manifest.  For a
+        batch that is finished already it does nothing.  Raises `Fenced` if another run has written the sink's item."""
         store, manifests = self._home.store, self._manifests(who.pipeline, who.writer)
         manifests.roll_forward()
         key = sink_key(who.pipeline, who.writer)
@@ -194,7 +198,7 @@ class TopicWriter(HomeEnd, Writer):
             manifests.roll_forward()
 
     def _gathered(self, staged: Sequence[Staged]) -> dict[str, tuple[str, list[StagedChunks]]]:
-        """All shares' parcels of each topic."""
+        """The staged chunks of each topic, from all tasks."""
         names = sorted({name for share in staged for name in share.detail or ()})
         return {
             name: (self._named(name).id, [p for share in staged for p in (share.detail or {}).get(name, ())])
@@ -211,10 +215,10 @@ class TopicWriter(HomeEnd, Writer):
         return out
 
     def command(self, namespace: str, command: Command, who: Who) -> None:
-        """One record with the op of a command, in every partition, after all that is there."""
+        """Append one record with the op of a command to every partition, after all records that it has."""
         self._manifests(who.pipeline, who.writer).roll_forward()
         topic, told = self._topic(namespace), set[int]()
-        while more := topic.ends().keys() - told:  # the topic may grow meanwhile
+        while more := topic.ends().keys() - told:  # the topic may get more partitions meanwhile
             key = sink_key(who.pipeline, who.writer)
             item = topic.store.run(_opened(key))
             _fence(item).admit(who)
@@ -225,7 +229,7 @@ class TopicWriter(HomeEnd, Writer):
 
 
 def _check_size(namespace: str, topic: Topic, records: pa.RecordBatch) -> None:
-    """Refuse records that no producer could send: who reads the topic counts on it."""
+    """Raise `Rejected` for a record that no producer could send, because readers of the topic rely on the limit."""
     largest, most = largest_record(records), topic.settings.max_record_bytes
     if largest > most:
         raise Rejected(
@@ -244,7 +248,7 @@ def _commands(partitions: Sequence[int], namespace: str, name: str) -> Chunk:
 
 
 def _fence(item: Item) -> Fence:
-    """Which runs may still change the topics, by a writer's item."""
+    """The fence that a writer's item has."""
     offsets = msgspec.json.decode(item["offsets"])
     never = not offsets and (item["claimed"] or not item["epoch"])
     return Fence(item["epoch"], None if never else offsets, item["claimed"])
@@ -255,7 +259,7 @@ def _overtaken(who: Who) -> Fenced:
 
 
 def _opened(key: Key) -> Steps[Item]:
-    """A writer's item, made if this is its first batch."""
+    """Return a writer's item, created if this is its first run."""
     while (item := (yield from guard.read(key))) is None:
         fresh = {"seq": 0, "epoch": 0, "offsets": "{}", "claimed": False, "id": "", "page": 0}
         yield from guard.attempt(Put(key, fresh, (Absent(),)))
@@ -263,7 +267,7 @@ def _opened(key: Key) -> Steps[Item]:
 
 
 def _listed(listing: str, topic: Topic) -> Steps[None]:
-    """Put a topic on a listing."""
+    """Put a topic on a list."""
     key = bucket_key(listing, topic.name)
     fresh = Put(key, {"names": {topic.name: topic.id}}, (Absent(),))
     added = Update(key, (Set(("names", topic.name), topic.id),), (Exists("names"),))
@@ -277,7 +281,7 @@ def _listed(listing: str, topic: Topic) -> Steps[None]:
 
 
 def _noted(decider: BatchGuard) -> Steps[bool]:
-    """Keep offsets with which nothing is appended."""
+    """Store the offsets of a batch with nothing appended; return whether this run has stored them."""
     item = yield from store_alone(decider)
     kept = (item["epoch"], item["offsets"]) if item is not None else None
     mine_too = not decider.rolling or (item or {}).get("rolling", {}).get("base") == decider.rolling["base"]

@@ -1,4 +1,4 @@
-"""Topics as a source: copied by ranges of offsets, then followed.
+"""Topics as a source: their records are copied by ranges of offsets, then followed.
 
 Used from outside: reader.
 Read in this order: reader, follower.

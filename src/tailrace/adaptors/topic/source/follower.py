@@ -1,4 +1,4 @@
-"""Following topics: the records that come, in order within each partition, each step with the position after it."""
+"""Following topics: yields new records, in order within each partition, with the position after them."""
 
 from __future__ import annotations
 
@@ -16,11 +16,12 @@ from tailrace.log.read.reader import Reader
 from tailrace.log.record import Mode
 
 Read = dict[str, list[Any]]
-"""How far topics have been read: [id, {partition: copied}, {partition: read}] each."""
+"""How far each topic has been read: [id, {partition: copied}, {partition: read}]."""
 
 
 class TopicsFollower:
-    """Follows the topics of a home.  `wanted` are those to follow; others add to it as new ones come."""
+    """Follows the topics of a home.  `wanted` are the topics to follow, and may grow.  `others` returns all topics that
+    can be followed, so that new ones are found."""
 
     def __init__(self, home: Home, read: Read, wanted: set[str], others: Callable[[], list[str]]) -> None:
         self._home, self._read, self._wanted, self._others = home, read, wanted, others
@@ -28,7 +29,9 @@ class TopicsFollower:
         self._readers: dict[str, Reader] = {}
 
     def run(self, discover: float, poll: float, sleep: Callable[[float], None]) -> Iterator[Changes]:
-        """Changes for ever; an empty one when nothing has come.  `discover`: seconds between looks for new topics."""
+        """Yield changes until the caller closes the iterator; one without rows when no records have come.
+
+        `discover`: seconds between two looks for new topics.  `poll`: seconds to sleep when no records have come."""
         looked = -discover
         while True:
             if time.monotonic() - looked >= discover:
@@ -52,7 +55,8 @@ class TopicsFollower:
             self._open(name)
 
     def _open(self, name: str) -> None:
-        """A reader for a topic, if it is there."""
+        """Make a reader for a topic if the topic exists.  Raises `PositionLost` if it is not the topic that was
+        read."""
         try:
             topic = self._home.topic(name)
         except UnknownTopic:
@@ -89,7 +93,7 @@ class TopicsFollower:
 
 
 def _lost(topic: str, why: str) -> PositionLost:
-    """A topic that is not the one that was read so far."""
+    """The error for a topic that is not the one that was read so far."""
     return PositionLost(
         f"the topic {topic!r} is not what the pipeline has read: {why}.  Point the source at the home that was read; "
         "else copy afresh: give the pipeline another name, and empty its sinks"
@@ -97,7 +101,7 @@ def _lost(topic: str, why: str) -> PositionLost:
 
 
 def check_plain(topic: str, data: pa.RecordBatch) -> None:
-    """Refuse the rows of a pipeline."""
+    """Raise `BadInput` if a topic holds the rows of a pipeline, not records."""
     if "value" not in data.schema.names:
         raise BadInput(
             f"the topic {topic!r} holds rows, not records: it is a pipeline's own; leave it out by namespace"

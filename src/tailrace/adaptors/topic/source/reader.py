@@ -1,9 +1,9 @@
-"""Reading topics: what is there is copied by ranges of offsets, what comes is followed.
+"""Reading topics: copies the existing records by ranges of offsets, then follows new ones.
 
     position = {topic: [its id, {partition: copied}, {partition: read}]}
 
-`copied`: up to there a partition belongs to the copy; `read`: up to there it has been read.  A topic that comes later
-is followed from its start.
+The copy has the records of a partition up to `copied`; everything up to `read` has been read.  A topic that appears
+later is followed from its start.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from tailrace.log.record import Mode
 
 
 class TopicReader(HomeEnd, Reader):
-    """Reads topics.  Those that pipelines keep for themselves, commit logs, dead letters, ledgers, are left out."""
+    """Reads topics, except those that pipelines keep for themselves: commit logs, dead letters, ledgers."""
 
     follows = True
 
@@ -37,11 +37,11 @@ class TopicReader(HomeEnd, Reader):
         self._planned: set[str] = set()
 
     def check(self) -> None:
-        """Open the home."""
+        """Check that the home can be opened."""
         self._home.topics()
 
     def namespaces(self) -> list[Namespace]:
-        """All topics, and how many records each keeps."""
+        """All topics, each with the number of records that it has."""
         ends = {name: self._home.topic(name).ends().values() for name in self._topics()}
         return [Namespace(name, sum(end - floor for floor, end in some)) for name, some in ends.items()]
 
@@ -49,12 +49,12 @@ class TopicReader(HomeEnd, Reader):
         return [name for name in self._home.topics() if not is_internal(self._home, name)]
 
     def begin(self, namespaces: Sequence[str]) -> Position:
-        """All records that are there now belong to the copy."""
+        """Return the present ends of all partitions: the records before them belong to the copy."""
         self._begun = {name: self._measured(name) for name in namespaces}
         return self._begun
 
     def begun(self, position: Position) -> None:
-        """What belongs to the copy, as an earlier run has fixed it."""
+        """Receive the position that says which records belong to the copy."""
         self._begun = position
 
     def _measured(self, name: str) -> list[Any]:
@@ -63,7 +63,7 @@ class TopicReader(HomeEnd, Reader):
         return [topic.id, ends, dict(ends)]
 
     def pieces(self, namespace: str, rows: int) -> list[Piece]:
-        """Ranges of offsets of a partition."""
+        """Cut a topic into ranges of offsets, each of one partition."""
         self._planned.add(namespace)
         known = self._begun if self._begun is not None else {namespace: self._measured(namespace)}
         if namespace not in known:
@@ -78,7 +78,8 @@ class TopicReader(HomeEnd, Reader):
         return out or [Piece(namespace)]
 
     def copy(self, piece: Piece) -> Iterator[pa.RecordBatch]:
-        """The records of one range; what retention has removed by now is not among them."""
+        """Yield the records of one range, without those that retention has removed since.  Raises `PositionLost` if the
+        topic was deleted and created again."""
         if piece.bounds is None:
             return
         id, q, start, end = piece.bounds
@@ -92,7 +93,7 @@ class TopicReader(HomeEnd, Reader):
                 yield rows_from(piece.namespace, one, Mode.COPY)
 
     def follow(self, position: Position, namespaces: Sequence[str], split: str = "") -> Iterator[Changes]:
-        """Records after a position, in order within each partition."""
+        """Yield the records after a position, in order within each partition."""
         self._planned.update(namespaces)
         self._begun = position or {}
         read: Read = {name: [id, dict(copied), dict(at)] for name, (id, copied, at) in self._begun.items()}
