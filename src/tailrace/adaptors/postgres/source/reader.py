@@ -71,7 +71,7 @@ class PostgresReader(Reader):
                 raise NotReady(str(used)) from used
 
     def kept(self) -> SourceResource | None:
-        """The slot: what one pipeline has read of it, the server forgets for all."""
+        """The slot.  Two pipelines cannot share a slot: the server forgets for both what one of them has read."""
         if not self.follows:
             return None
         with self._database.connect("looking for the slot") as connection:

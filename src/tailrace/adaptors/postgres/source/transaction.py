@@ -108,7 +108,7 @@ class Changed:
             self._collected.command(self.namespace, Command(TRUNCATE))
 
     def build(self) -> pa.RecordBatch | None:
-        """Return all changes as rows, None if there are none, and begin again."""
+        """Return the changes as rows, None if there are no changes, and start an empty list of changes."""
         if self._wanting:
             self._fill(self._collected.fetch)
         if self.rows and self.keys and self._collected.doubts(self.namespace, self._transactions[0]):
@@ -225,7 +225,7 @@ class Collected(ChangeBuffer[Changed]):
         self._notice(relation, self.transaction)
 
     def doubts(self, namespace: str, lsn: int) -> bool:
-        """Whether changes of a table that were committed at this place may be of a partition that is gone."""
+        """Whether changes of a table that were committed at `lsn` may be of a partition that is gone."""
         return lsn <= self.doubtful.get(namespace, -1)
 
     def commit(self, end: int, time: int) -> None:
