@@ -1,4 +1,4 @@
-"""The state of a sink: what it keeps for each pipeline's writers, in a table of tailrace's own with the key `pipeline`,
+"""The state of a sink: what it keeps for each pipeline's writers, in a table with the key `pipeline` and
 `item`.
 
     offsets/<writer>               epoch, offsets (JSON), claimed, turn, mark, changed_at
