@@ -1,7 +1,7 @@
-"""What AWS and its SDK say went wrong, as tailrace's errors.
+"""Errors of AWS and its SDK, translated into tailrace's errors.
 
-`Throttled`, `Unavailable` and `TimedOut` pass by themselves.  `NotReady` does not: credentials, a right, a region.
-`NotThere`: the table is not.  No message repeats a signature or a key."""
+`Throttled`, `Unavailable` and `TimedOut` pass without an operator.  `NotReady` needs one: credentials, a right, a
+region.  `NotThere`: the table does not exist.  No message repeats a signature or a key."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ AFRESH = "Give the pipeline another name, and it is copied afresh and followed"
 
 
 def code_of(error: BaseException) -> str:
-    """What AWS calls an error of its own; "" for any other."""
+    """Return AWS's code of an error; "" for an error that is not from AWS."""
     return str(error.response.get("Error", {}).get("Code", "")) if isinstance(error, ClientError) else ""
 
 
 def message_of(error: BaseException) -> str:
-    """What AWS says of it, on one line."""
+    """Return AWS's message of an error, on one line and cut at 300 characters; "" for an error that is not from AWS."""
     told = error.response.get("Error", {}).get("Message", "") if isinstance(error, ClientError) else ""
     return " ".join(str(told).split())[:300]
 
 
 def failed(error: BotoCoreError | ClientError, where: str, operation: str, table: str) -> TailraceError:
-    """Why a request failed."""
+    """Return the error that says why a request failed."""
     what = f"DynamoDB {where}, {operation}" + (f" of {table}" if table else "")
     if isinstance(error, ClientError):
         return _refused(error, what, where, operation, table)

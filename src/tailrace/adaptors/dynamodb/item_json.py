@@ -1,9 +1,9 @@
-"""Items as JSON text, and back, without a loss.
+"""Items as JSON: converts items of DynamoDB to JSON text and back, without loss.
 
 S, BOOL, NULL     text, true or false, null             N     a number with all its digits
 L, M              an array, an object
 B                 {"B": "base64"}                       SS, NS, BS     {"SS": [text…]}, {"NS": [number…]}, …
-an M that would be read as one of these, since its only attribute is named so: {"M": {…}}
+an M whose only attribute has the name of one of these tags: {"M": {…}}
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ _encode = msgspec.json.Encoder(decimal_format="number").encode
 
 
 def to_text(value: Any) -> str:
-    """An item, or a value of one, as JSON."""
+    """Return an item, or a value of an item, as JSON text."""
     return _encode(_encoded(value)).decode()
 
 
 def from_text(text: str | bytes) -> Any:
-    """JSON as an item, or as a value of one."""
+    """Return the item, or the value of an item, of a text that `to_text` made; raise `BadInput` for bad text."""
     return _read(text, _decoded)
 
 
 def from_plain_text(text: str | bytes) -> Any:
-    """JSON of any source's as a value of an item: every object is a map."""
+    """Return the value of JSON text from any source, in which every object is a map; raise `BadInput` for bad text."""
     return _read(text, lambda value: value)
 
 
@@ -95,7 +95,7 @@ _decoder = msgspec.json.Decoder(float_hook=_number)
 
 
 def number_text(number: int | Decimal) -> str:
-    """A number in one way of writing, whatever its scale: 7, 1.1, 1E+50; `ValueError` if DynamoDB does not hold it."""
+    """Write a number in one form, whatever its scale: 7, 1.1, 1E+50; raise `ValueError` if DynamoDB cannot hold it."""
     exact = Decimal(number)
     if not exact.is_finite():
         raise ValueError(f"DynamoDB has no number {exact}")
@@ -110,7 +110,7 @@ def number_text(number: int | Decimal) -> str:
 
 
 def _stripped(number: Decimal) -> Decimal:
-    """A number without the zeros at its end."""
+    """Return a number without trailing zeros."""
     sign, digits, exponent = number.as_tuple()
     text = "".join(map(str, digits))
     kept = text.rstrip("0")

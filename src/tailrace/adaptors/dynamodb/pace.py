@@ -1,4 +1,4 @@
-"""Pace: requests no faster than so many capacity units a second, by what DynamoDB says each has used."""
+"""Pace: limits requests to a number of capacity units a second, by the units that DynamoDB reports for each."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 
 class Pace:
-    """Waits after a request for as long as its units are to last.  With 0 units it never waits."""
+    """Sleeps after a request for as long as its capacity units must last.  With 0 units it never sleeps."""
 
     def __init__(
         self,
@@ -19,10 +19,10 @@ class Pace:
     ) -> None:
         self._units, self._clock, self._sleep = units, clock, sleep
         self._free = clock()
-        """When all that was used so far is paid for."""
+        """The time by which the units that were used so far are within the limit."""
 
     def used(self, *consumed: Mapping[str, Any]) -> None:
-        """Requests have used this, as DynamoDB says it in `ConsumedCapacity`."""
+        """Count the `ConsumedCapacity` of requests, and sleep as long as they exceed the limit."""
         if not self._units:
             return
         total = sum(float(one.get("CapacityUnits") or 0) for one in consumed)

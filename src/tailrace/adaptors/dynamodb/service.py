@@ -1,4 +1,4 @@
-"""The service: DynamoDB in one region, or a server that speaks its protocol."""
+"""The service: DynamoDB in one region, or another server that speaks its protocol."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ from tailrace.storage.keys import KeySchema
 from tailrace.streams.patience import Patience
 
 PATIENCE_SECONDS = 30.0
-"""So long a request that is throttled is made again, with growing pauses, before the caller hears of it."""
+"""How long a throttled request is repeated, with growing pauses, before the caller gets an error."""
 POLL_SECONDS = 0.2
 
 
 class TableDescription(NamedTuple):
-    """What DynamoDB says of a table."""
+    """DynamoDB's description of a table."""
 
     name: str
     id: str
-    """Another one for a table that was dropped and made again."""
+    """The table's id: a table that was dropped and created again has another one."""
     schema: KeySchema
     view: View | None
-    """What its stream carries; None: it has none."""
+    """What the table's stream carries; None: the table has no stream."""
     stream: str
     items: int
     bytes: int
@@ -41,7 +41,7 @@ class TableDescription(NamedTuple):
 
 
 class DynamoService:
-    """DynamoDB, as the settings say where.  Connects when first asked; any thread may use it."""
+    """DynamoDB in the region of the settings.  It makes its clients at the first request; any thread may use it."""
 
     def __init__(self, region: str | None, endpoint: str | None, profile: str | None) -> None:
         self._region, self._endpoint, self._profile = region, endpoint, profile
@@ -58,7 +58,7 @@ class DynamoService:
 
     @property
     def where(self) -> str:
-        """As people call it: the endpoint, or the region."""
+        """The endpoint or the region, for messages: "at http://…" or "in eu-central-1"."""
         return f"at {self._endpoint}" if self._endpoint else f"in {self._region or region_of(self._session)}"
 
     def _client(self, service: Any) -> Any:
@@ -70,16 +70,16 @@ class DynamoService:
 
     @cached_property
     def client(self) -> Any:
-        """Of DynamoDB."""
+        """The SDK's client of DynamoDB."""
         return self._client("dynamodb")
 
     @cached_property
     def streams(self) -> Any:
-        """Of DynamoDB Streams."""
+        """The SDK's client of DynamoDB Streams."""
         return self._client("dynamodbstreams")
 
     def ask(self, operation: str, table: str = "", **parameters: Any) -> Any:
-        """One request, and its answer; the SDK's errors as tailrace's.  `table` is for messages alone."""
+        """Send one request and return its answer; raise tailrace's errors, in whose texts `table` names the table."""
         try:
             return getattr(self.client, xform_name(operation))(**parameters)
         except (BotoCoreError, ClientError) as error:
@@ -87,18 +87,20 @@ class DynamoService:
 
     @contextlib.contextmanager
     def guarded(self, operation: str, table: str) -> Iterator[None]:
-        """Raise what others say of a table of theirs as what is to be said of this one."""
+        """Translate the errors of tailrace's own storage code in a block into errors about this table."""
         try:
             yield
         except HomeError as error:
             raise NotReady(f"DynamoDB {self.where}, {operation} of {table}: {error}") from None
 
     def insist(self, request: Callable[[], Any], what: str) -> Any:
-        """A request that is made again, with pauses that grow, while it is throttled."""
+        """Make a request, and repeat it with growing pauses while it is throttled.
+
+        Raise `Unavailable` after `PATIENCE_SECONDS`."""
         return self.patience.ask(request, what, (Throttled,))
 
     def tables(self) -> list[str]:
-        """The names of all tables."""
+        """Return the names of all tables."""
         found: list[str] = []
         after: dict[str, Any] = {}
         while True:
@@ -109,7 +111,7 @@ class DynamoService:
             after = {"ExclusiveStartTableName": page["LastEvaluatedTableName"]}
 
     def describe(self, table: str) -> TableDescription:
-        """A table; `NotThere` if there is none."""
+        """Return the description of a table; raise `NotThere` if the table does not exist."""
         said = self.insist(lambda: self.ask("DescribeTable", TableName=table), f"describing {table}")["Table"]
         kinds = {one["AttributeName"]: one["AttributeType"] for one in said["AttributeDefinitions"]}
         keys = {one["KeyType"]: one["AttributeName"] for one in said["KeySchema"]}
@@ -127,11 +129,11 @@ class DynamoService:
         )
 
     def changes(self, table: str, schema: KeySchema) -> DynamoChanges:
-        """A table's stream."""
+        """Return the stream of a table's changes."""
         return DynamoChanges(self.streams, self.client, table, schema=schema)
 
     def wait_active(self, table: str, seconds: float = 60.0) -> TableDescription:
-        """A table that is being made, once it can be used."""
+        """Wait until a table is active, and return its description; raise `Unavailable` if that takes too long."""
         deadline = time.monotonic() + seconds
         while not (found := self.describe(table)).active:
             if time.monotonic() > deadline:
@@ -140,13 +142,13 @@ class DynamoService:
         return found
 
     def close(self) -> None:
-        """Give up connections."""
+        """Close the clients; a later request makes new ones."""
         for name in ("client", "streams"):
             if name in self.__dict__:
                 self.__dict__.pop(name).close()
 
 
 def _made_at(said: Any) -> str:
-    """When a table was made, where a server gives it no id."""
+    """Return when a table was created, which stands for its id on servers that give none."""
     moment = said.get("CreationDateTime")
     return str(moment.timestamp() if hasattr(moment, "timestamp") else moment or "")

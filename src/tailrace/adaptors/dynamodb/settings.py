@@ -1,6 +1,6 @@
-"""Settings of the dynamodb adaptor: what a pipeline file says of its source and sink.
+"""Settings of the dynamodb adaptor: the fields that a pipeline file gives for a DynamoDB source or sink.
 
-Credentials are not among them: they come as for every program of AWS.
+Credentials are not among them: the SDK finds them in the environment, a profile or a role.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Profile = Annotated[
 
 
 class DynamoSource(Settings, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Tables that are copied by a parallel scan, and followed by their streams."""
+    """Tables that are copied by a parallel scan, and then followed through their streams."""
 
     region: Region = None
     endpoint: Endpoint = None
@@ -49,12 +49,12 @@ class DynamoSource(Settings, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
     @property
     def place(self) -> tuple[str | None, str | None, str | None]:
-        """Where the tables are."""
+        """Region, endpoint and profile: the arguments of `DynamoService`."""
         return self.region, self.endpoint, self.profile
 
 
 class DynamoSink(Settings, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Tables that are kept equal to the source, in transactions that also have the offsets."""
+    """Tables that are kept equal to the source, in transactions that also store the offsets."""
 
     region: Region = None
     endpoint: Endpoint = None
@@ -81,5 +81,5 @@ class DynamoSink(Settings, frozen=True, kw_only=True, forbid_unknown_fields=True
 
     @property
     def place(self) -> tuple[str | None, str | None, str | None]:
-        """Where the tables are."""
+        """Region, endpoint and profile: the arguments of `DynamoService`."""
         return self.region, self.endpoint, self.profile

@@ -1,4 +1,4 @@
-"""The deployment: a replica set behind a uri, what it is, and a client of it."""
+"""The deployment: the replica set, cluster or standalone server at a uri, with a client of it and checks of it."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ if TYPE_CHECKING:
 
 MIN_VERSION = (5, 0)
 SELECTION_MS = 10_000
-"""How long the driver looks for a primary before it gives up; an election takes a few seconds."""
+"""How long the driver looks for a primary before it raises an error; an election takes a few seconds."""
 SYSTEM = frozenset({"admin", "config", "local"})
 
 
 class OperationTime(NamedTuple):
-    """A moment in the oplog: seconds since 1970, and which operation of that second."""
+    """A moment in the oplog: seconds since 1970, and the number of the operation within that second."""
 
     seconds: int
     counter: int
@@ -31,9 +31,9 @@ NEVER = OperationTime(0, 0)
 
 
 class Deployment:
-    """One replica set, cluster or server.  Connects when first asked; a client is made once for a process.
+    """One replica set, sharded cluster or standalone server.  It makes its one client at the first request.
 
-    `grant` makes the command that gives a user the rights that are needed."""
+    `grant` returns, for a user's name, the command that gives the rights that are needed."""
 
     def __init__(self, uri: str, grant: Callable[[str], str] = reading) -> None:
         if importlib.util.find_spec("pymongo") is None:
@@ -56,29 +56,29 @@ class Deployment:
 
     @property
     def where(self) -> str:
-        """Host and port, as people call it; never a password."""
+        """The hosts with their ports, and the database if the uri names one, for messages; without a password."""
         nodes = ",".join(f"{host}:{port}" if port else str(host) for host, port in self._parsed["nodelist"])
         return f"{nodes}/{self.database}" if self.database else nodes
 
     @property
     def user(self) -> str:
-        """The user that connects."""
+        """The user of the uri; "NAME" if the uri has none."""
         return str(self._parsed.get("username") or "NAME")
 
     @property
     def database(self) -> str | None:
-        """The one database that the uri names, if it does."""
+        """The database that the uri names; None if it names none."""
         return self._parsed["database"] or None
 
     @property
     def client(self) -> MongoClient[Mapping[str, Any]]:
-        """The driver's client."""
+        """The driver's client, which is made at the first use."""
         if self._client is None:
             from pymongo import MongoClient
 
             options = {k.lower() for k in self._parsed["options"]}
             given: dict[str, Any] = {"appname": "tailrace", "tz_aware": True}
-            # The answer to a write has ids in it, and an id may be a date that Python does not have.
+            # The server's answer to a write has ids, and an id may be a date that Python's datetime does not have.
             given["datetime_conversion"] = "DATETIME_AUTO"
             if "serverselectiontimeoutms" not in options:
                 given["serverSelectionTimeoutMS"] = SELECTION_MS
@@ -88,7 +88,7 @@ class Deployment:
 
     @contextlib.contextmanager
     def guarded(self, doing: str) -> Iterator[None]:
-        """Raise the driver's errors as tailrace's."""
+        """Translate the driver's errors in a block into tailrace's."""
         from bson.errors import BSONError
         from pymongo.errors import PyMongoError
 
@@ -98,19 +98,19 @@ class Deployment:
             raise failed(error, self.where, doing, self._grant(self.user)) from None
 
     def close(self) -> None:
-        """Give up connections."""
+        """Close the client; a later use makes a new one."""
         if self._client is not None:
             self._client.close()
             self._client = None
 
-    # -- what it is
+    # -- the server's description
     def hello(self) -> Mapping[str, Any]:
-        """What the primary says of itself."""
+        """Return the primary's answer to `hello`, which describes it."""
         with self.guarded("connecting"):
             return self.client.admin.command("hello")
 
     def check_version(self) -> None:
-        """Refuse a server that is too old; this also checks the password."""
+        """Raise `NotReady` if the server is too old.  The request also checks the password."""
         if self.version < MIN_VERSION:
             raise NotReady(
                 f"MongoDB at {self.where} is version {'.'.join(map(str, self.version))}; 5.0 and newer can be used"
@@ -118,17 +118,17 @@ class Deployment:
 
     @cached_property
     def version(self) -> tuple[int, ...]:
-        """The server's version."""
+        """The server's version, as three numbers."""
         with self.guarded("asking for its version"):
             return tuple(self.client.admin.command("buildInfo")["versionArray"][:3])
 
     def is_replicated(self) -> bool:
-        """Whether it is a replica set or a sharded cluster: only these have an oplog and transactions."""
+        """Return whether this is a replica set or a sharded cluster: only these have an oplog and transactions."""
         said = self.hello()
         return "setName" in said or said.get("msg") == "isdbgrid"
 
     def check_replicated(self) -> None:
-        """Refuse a standalone server."""
+        """Raise `NotReady` for a standalone server."""
         if not self.is_replicated():
             raise NotReady(
                 f"MongoDB at {self.where} is a standalone server, whose changes cannot be followed; start it with "
@@ -137,7 +137,7 @@ class Deployment:
             )
 
     def identity(self) -> str | None:
-        """Which replica set this is, whatever its name; None where the user may not ask."""
+        """Return the id of the replica set or cluster, which is not its name; None if the user may not ask for it."""
         from pymongo.errors import OperationFailure
 
         with self.guarded("asking which replica set it is"):
@@ -153,7 +153,7 @@ class Deployment:
         return str(config["settings"]["replicaSetId"])
 
     def now(self) -> OperationTime:
-        """The newest operation of the oplog."""
+        """Return the moment of the newest operation in the oplog."""
         with self.guarded("asking for the time of its oplog"):
             said = self.client.admin.command("ping")["operationTime"]
         return OperationTime(said.time, said.inc)

@@ -1,7 +1,7 @@
-"""Errors of MongoDB and its driver, translated into tailrace's, with what to do.
+"""Errors of MongoDB and its driver, translated into tailrace's errors, each with advice for the operator.
 
-`Unavailable` passes by itself: no connection, an election, a restart.  `NotReady` does not: a password, a right, a
-server that is no replica set.  `PositionLost`: the oplog no longer has what came after a position.
+`Unavailable` passes without an operator: no connection, an election, a restart.  `NotReady` needs one: a password, a
+right, a server that is no replica set.  `PositionLost`: the oplog no longer has the changes after a position.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ PASSING = frozenset({
     6, 7, 43, 50, 63, 64, 89, 91, 112, 133, 134, 150, 175, 189, 202, 234, 237, 246, 251, 262, 263, 290, 317, 358, 9001,
     10058, 10107, 11600, 11601, 11602, 13388, 13435, 13436,
 })  # fmt: skip
-"""Codes that pass: network, elections, shut-downs, timeouts, cursors and plans that were killed, write conflicts."""
+"""Codes of errors that pass: network, elections, shutdowns, timeouts, killed cursors and plans, write conflicts."""
 UNAUTHORIZED, AUTHENTICATION_FAILED, ATLAS_AUTHENTICATION = 13, 18, 8000
 HISTORY_LOST, FATAL_STREAM, CAPPED_POSITION_LOST, BAD_TOKEN = 286, 280, 136, 260
 TOO_LARGE_EVENT = 10334
@@ -22,12 +22,12 @@ AFRESH = "what changed since is not known. Give the pipeline another name, and i
 
 
 def code_of(error: BaseException) -> int:
-    """The number that MongoDB gave an error; 0 if it never got there."""
+    """Return the server's code of an error; 0 if the error did not come from the server."""
     return int(getattr(error, "code", None) or 0)
 
 
 def first_line(error: BaseException) -> str:
-    """What happened, without the driver's account of its topology."""
+    """Return the first line of an error's message, without the driver's description of the topology."""
     details = getattr(error, "details", None)
     text = str(details["errmsg"]) if isinstance(details, dict) and details.get("errmsg") else str(error)
     lines = (
@@ -40,7 +40,7 @@ def first_line(error: BaseException) -> str:
 
 
 def failed(error: BaseException, where: str, doing: str, grant: str) -> TailraceError:
-    """Why something failed; `grant` is the command that gives the rights that are needed."""
+    """Return the error that says why a request failed; `grant` is the command that gives the needed rights."""
     import pymongo.errors as driver
 
     said = f"MongoDB at {where}, {doing}: {first_line(error)}"
@@ -71,7 +71,7 @@ def _passes(error: BaseException, code: int, driver: Any) -> bool:
 
 
 def reading(user: str) -> str:
-    """The command that gives a user what reading and following need."""
+    """Return the command that gives a user the rights to read and follow."""
     return (
         f'db.getSiblingDB("admin").grantRolesToUser("{user}", ["readAnyDatabase", "clusterMonitor"]) lets it read and '
         'follow all databases; for one database: {role: "read", db: "shop"} in place of "readAnyDatabase"'
@@ -79,7 +79,7 @@ def reading(user: str) -> str:
 
 
 def writing(user: str) -> str:
-    """The command that gives a user what writing needs."""
+    """Return the command that gives a user the rights to write."""
     return (
         f'db.getSiblingDB("admin").grantRolesToUser("{user}", ["readWriteAnyDatabase"]) lets it write all databases; '
         'it needs {role: "readWrite", db: …} of the databases that it writes, and of the one with the state'

@@ -1,6 +1,6 @@
-"""Extended JSON: BSON values as JSON text, and back, without a loss.
+"""Extended JSON: converts BSON values to JSON text and back, without loss.
 
-What MongoDB calls Extended JSON v2, relaxed where nothing is lost by it, canonical where something would be:
+The form is MongoDB's Extended JSON v2: relaxed where that loses nothing, canonical elsewhere:
 
     int32, int64 beyond 32 bits, double   a number; a double has a point or an exponent
     int64 that 32 bits would hold         {"$numberLong": "5"}
@@ -8,9 +8,9 @@ What MongoDB calls Extended JSON v2, relaxed where nothing is lost by it, canoni
     date of the years 1970 to 9999        {"$date": "2024-02-29T12:00:00.001Z"}
     any other date                        {"$date": {"$numberLong": "-1"}}
     ObjectId, Decimal128, binary, …       {"$oid": …}, {"$numberDecimal": …}, {"$binary": {"base64": …, "subType": …}}
-    a document that would be read as one of these, since its fields are named so: {"$document": {…}}
+    a document whose field names make it look like one of these: {"$document": {…}}
 
-Every reader of Extended JSON understands all but the last, which no standard has a form for.
+Every reader of Extended JSON understands all of these except the last, for which the standard has no form.
 """
 
 from __future__ import annotations
@@ -29,21 +29,21 @@ from bson.errors import BSONError
 from tailrace.errors import BadInput
 
 DECODED: CodecOptions[dict[str, Any]] = CodecOptions(datetime_conversion=DatetimeConversion.DATETIME_MS)
-"""How documents are decoded: dates as milliseconds, which hold every date; UUIDs as the bytes they are."""
+"""The options for decoding documents: dates as milliseconds, which hold every date of BSON, and UUIDs as `Binary`."""
 _INT32 = range(-(2**31), 2**31)
 _LAST_WRITTEN_DATE = 253402300800000
-"""Milliseconds of the year 10000: dates from here on, and before 1970, are written as numbers."""
+"""The first millisecond of the year 10000: dates from then on, and dates before 1970, are written as numbers."""
 _REGEX_FLAGS = "ilmsux"
 _json = msgspec.json.encode
 
 
 def to_text(value: Any) -> str:
-    """A decoded BSON value as Extended JSON."""
+    """Return a BSON value, decoded with `DECODED`, as Extended JSON."""
     return _json(_encoded(value)).decode()
 
 
 def from_text(text: str | bytes) -> Any:
-    """Extended JSON as a value that BSON holds; numbers that no BSON type holds exactly are refused."""
+    """Return the BSON value of Extended JSON; raise `BadInput` for bad text, and for integers of more than 64 bits."""
     try:
         return _decoded(msgspec.json.decode(text))
     except (
@@ -69,7 +69,7 @@ def _document(value: Mapping[str, Any]) -> Any:
 
 
 def _looks_special(value: Mapping[str, Any]) -> bool:
-    """Whether a document's fields are those of a form above."""
+    """Return whether a document's field names are those of one of the forms in the module's docstring."""
     return len(value) <= 2 and (frozenset(value) in _DECODERS or "$document" in value)
 
 
@@ -99,7 +99,7 @@ def _regex(value: Regex[Any]) -> Any:
 
 
 _REGEX_BITS = (2, 4, 8, 16, 32, 64)
-"""As `re` numbers its flags: IGNORECASE, LOCALE, MULTILINE, DOTALL, UNICODE, VERBOSE."""
+"""The flags of `re` in the order of `_REGEX_FLAGS`: IGNORECASE, LOCALE, MULTILINE, DOTALL, UNICODE, VERBOSE."""
 
 
 def _code(value: Code) -> Any:

@@ -1,9 +1,9 @@
-"""Ids as text: each `_id` as one text that no other has, the same in every batch.
+"""Ids as text: converts each `_id` to a text of its own, which is the same in every batch.
 
 ObjectId                       its 24 hexadecimal digits
-numbers                        3, 2.5, 1e+300: numbers that MongoDB takes for equal (3, 3.0, Decimal128 3.0) are one id
-text                           as it is; in quotes, as JSON has it, where it would be read as something else
-true, false, null              as JSON has them
+numbers                        3, 2.5, 1e+300: numbers that MongoDB treats as equal (3, 3.0, Decimal128 3.0) are one id
+text                           unchanged; as a JSON string if it would otherwise be read as another type
+true, false, null              as in JSON
 anything else                  Extended JSON, with the numbers in it as above
 """
 
@@ -27,16 +27,16 @@ _quoted = msgspec.json.encode
 
 
 def id_text(value: Any) -> str:
-    """The text of an `_id`."""
+    """Return the text of an `_id`."""
     if isinstance(value, ObjectId):
         return str(value)
-    if type(value) is str:  # not Code, which is a str, too
+    if type(value) is str:  # `isinstance` would include Code, a subclass of str
         return _quoted(value).decode() if _is_ambiguous(value) else value
     return to_text(_normal(value))
 
 
 def id_of(text: str) -> Any:
-    """The `_id` of a text: the same, or an equal number."""
+    """Return the `_id` of a text: the value that `id_text` was given, or a number equal to it."""
     if _OBJECT_ID.fullmatch(text):
         return ObjectId(text)
     if text in _WORDS:
@@ -51,7 +51,7 @@ def _is_ambiguous(text: str) -> bool:
 
 
 def _normal(value: Any) -> Any:
-    """The value with each number in the one form that all numbers equal to it have."""
+    """Return the value with each number in a normal form that all equal numbers share."""
     if isinstance(value, dict):
         return {name: _normal(inner) for name, inner in value.items()}
     if isinstance(value, DBRef):

@@ -1,4 +1,4 @@
-"""Settings of the mongodb adaptor: what a pipeline file says of its source and sink."""
+"""Settings of the mongodb adaptor: the fields that a pipeline file gives for a MongoDB source or sink."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Uri = Annotated[
 
 
 class MongoSource(Settings, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Collections of a replica set that are copied, and then followed by a change stream."""
+    """Collections of a replica set that are copied, and then followed through a change stream."""
 
     uri: Uri
     shape: Annotated[

@@ -1,4 +1,4 @@
-"""The catalog: which tables there are, and what their columns are."""
+"""The catalog: the server's tables, with the columns and the primary key of each, as information_schema lists them."""
 
 from __future__ import annotations
 
@@ -38,16 +38,16 @@ class Column:
 
     @property
     def expression(self) -> str:
-        """How SELECT must ask for it, so that its text has every digit."""
+        """The SQL expression that a SELECT needs so that the server sends every digit of the column."""
         quoted = names.quote(self.name)
-        if self.type.kind == "float":  # which is else written with six digits
+        if self.type.kind == "float":  # as a float the server would write it with six digits
             return f"({quoted} + 0e0)"
         return f"({quoted} + 0)" if self.type.kind == "bit" else quoted
 
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """The present columns and keys of a table; `cuttable`: whether its rows can be asked for by ranges of its key."""
+    """The present columns and key columns of a table; `cuttable`: whether a SELECT can ask for a range of its key."""
 
     schema: str
     name: str
@@ -57,31 +57,31 @@ class Table:
 
     @property
     def namespace(self) -> str:
-        """The namespace it is known by."""
+        """The table's namespace: schema and name."""
         return names.namespace(self.schema, self.name)
 
     @property
     def quoted(self) -> str:
-        """Its name as SQL writes it."""
+        """The table's name, quoted for SQL."""
         return names.quote(self.schema, self.name)
 
 
 class Listed(NamedTuple):
-    """A table and about how many rows it has."""
+    """A table, with the server's estimate of its number of rows."""
 
     namespace: str
     rows: int
 
 
 def tables(connection: Any, database: str) -> list[Listed]:
-    """Every table of a database, or of all but the system's own."""
+    """Return every table of a database; without a database, of all except the system's databases."""
     one = f" AND TABLE_SCHEMA = {names.literal(database)}" if database else ""
     found = ask(connection, _TABLES.format(system=SYSTEM, one=one))
     return [Listed(names.namespace(schema, name), int(rows or 0)) for schema, name, rows, _ in found]
 
 
 def table(connection: Any, namespace: str, database: str) -> Table:
-    """A table's columns and key; `NotThere` if there is no such table."""
+    """Return a table's columns and key; raise `NotThere` if the table is missing, or hidden from this user."""
     schema, name = names.parts(namespace, database)
     found = ask(connection, _COLUMNS, schema, name)
     if not found:
@@ -97,11 +97,11 @@ def table(connection: Any, namespace: str, database: str) -> Table:
 
 
 RANGED = {*INTEGERS, "decimal", "char", "varchar", "binary", "varbinary", "date", "datetime", "timestamp", "uuid"}
-"""Kinds of key columns that a range can be written of exactly."""
+"""The kinds of key columns whose bounds can be written exactly in a WHERE clause."""
 
 
 def column_type(kind: str, text: str, precision: Any, scale: Any, fraction: Any, longest: Any) -> Type:
-    """A type from what information_schema says of it."""
+    """Build a type from the columns of information_schema.COLUMNS that describe it."""
     unsigned = "unsigned" in text
     if kind == "decimal":
         name = named(kind, unsigned=unsigned, size=int(precision), scale=int(scale))
@@ -118,13 +118,13 @@ def column_type(kind: str, text: str, precision: Any, scale: Any, fraction: Any,
 
 
 def there(connection: Any, namespaces: Iterable[str], database: str) -> set[str]:
-    """Which of these tables exist."""
+    """Return the namespaces whose tables exist."""
     listed = {one.namespace for one in tables(connection, database)}
     return {name for name in namespaces if name in listed}
 
 
 def keys_of(connection: Any, namespaces: Sequence[str], database: str) -> dict[str, list[str]]:
-    """The key columns of each table that has some, in one query."""
+    """Return the primary key columns of each table that has a primary key; one query reads all of them."""
     sql = (
         "SELECT TABLE_SCHEMA, TABLE_NAME, COLUMN_NAME FROM information_schema.STATISTICS WHERE INDEX_NAME = 'PRIMARY' "
         f"AND TABLE_SCHEMA NOT IN {SYSTEM} ORDER BY 1, 2, SEQ_IN_INDEX"

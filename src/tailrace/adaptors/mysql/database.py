@@ -1,4 +1,4 @@
-"""A database: where it is, and connections to it whose errors are tailrace's."""
+"""A database: its address, and connections to it that raise tailrace's errors in place of the driver's."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from pymysql.connections import Connection
 
 OLDEST = {"mysql": (8, 0), "mariadb": (10, 6)}
-"""The oldest version of each that is supported."""
+"""The oldest supported version of each flavor."""
 SESSION = (
     "SET NAMES utf8mb4",
     (
@@ -24,27 +24,29 @@ SESSION = (
         "wait_timeout = 28800, lock_wait_timeout = 60"
     ),
 )
-"""Every session reads and writes texts in these forms, whatever the server's defaults are."""
+"""Statements at the start of every session, which fix how values are written, whatever the server's defaults are."""
 MODES = ("DISABLED", "PREFERRED", "REQUIRED", "VERIFY_CA", "VERIFY_IDENTITY")
 KNOWN = {"ssl-mode", "ssl-ca", "ssl-cert", "ssl-key", "connect-timeout"}
 
 
 class Database:
-    """One server, or one database of it.  Neither its text nor its errors have the password."""
+    """One server, or one database of a server.  Neither its repr nor its errors contain the password."""
 
     def __init__(self, uri: str) -> None:
         self._given = _parsed(uri)
         self.name = str(self._given["database"])
         self.where = f"{self._given['host']}:{self._given['port']}" + (f"/{self.name}" if self.name else "")
         self.user = f"'{self._given['user']}'@'%'"
-        """As GRANT has it; the host is known once a connection was made."""
+        """The user as GRANT names it; the host is known once a connection was made."""
 
     def __repr__(self) -> str:
         return f"Database({self.where})"
 
     @contextlib.contextmanager
     def connect(self, doing: str = "asking", namespace: str = "") -> Iterator[Connection[Any]]:
-        """A connection, each statement its own transaction; what the driver raises within is raised as tailrace's."""
+        """Open a connection in autocommit mode for a block, and close it after the block.
+
+        The driver's errors in the block are raised as tailrace's; `doing` and `namespace` go into their texts."""
         connection = self.open()
         try:
             with self.guarded(doing, namespace):
@@ -53,7 +55,7 @@ class Database:
             close(connection)
 
     def open(self, **more: Any) -> Connection[Any]:
-        """A connection that the caller closes."""
+        """Open a connection that the caller closes; `more` are arguments of PyMySQL's `connect`."""
         pymysql = driver()
         try:
             connection = pymysql.connect(**{**self._given, **more}, charset="utf8mb4", autocommit=None)
@@ -72,7 +74,7 @@ class Database:
 
     @contextlib.contextmanager
     def guarded(self, doing: str, namespace: str = "") -> Iterator[None]:
-        """What the driver raises within, raised as tailrace's errors."""
+        """Translate the driver's errors in a block into tailrace's."""
         pymysql = driver()
         try:
             yield
@@ -87,24 +89,24 @@ def _session(connection: Any) -> tuple[str, ...]:
 
 
 def close(connection: Any) -> None:
-    """Give up a connection, whatever state it is in."""
+    """Close a connection in any state, without a word to the server."""
     connection._force_close()
 
 
 def ask(connection: Any, sql: str, *values: Any) -> list[tuple[Any, ...]]:
-    """The rows of a statement."""
+    """Execute a statement and return all of its rows."""
     with connection.cursor() as cursor:
         cursor.execute(sql, values or None)
         return list(cursor.fetchall())
 
 
 def flavor_of(connection: Any) -> str:
-    """Whether it is "mysql" or "mariadb"."""
+    """Return "mysql" or "mariadb", by the server's version text."""
     return "mariadb" if "mariadb" in connection.get_server_info().lower() else "mysql"
 
 
 def check_version(connection: Any, where: str) -> str:
-    """The server's flavor, if its version is one we know."""
+    """Return the server's flavor; raise `NotReady` if its version is older than the oldest that is supported."""
     flavor, text = flavor_of(connection), connection.get_server_info()
     numbers = text.removeprefix("5.5.5-").split("-")[0].split(".")
     version = tuple(int(number) for number in numbers[:2])
@@ -160,7 +162,7 @@ def _tls(options: dict[str, str]) -> dict[str, Any]:
 
 
 def driver() -> Any:
-    """PyMySQL."""
+    """Import and return PyMySQL; raise `NotInstalled` if it is missing."""
     try:
         import pymysql
     except ImportError as error:

@@ -1,7 +1,7 @@
-"""Errors of MySQL, MariaDB and their driver, translated into tailrace's, with what to do.
+"""Errors of MySQL, MariaDB and their driver, translated into tailrace's errors, each with advice for the operator.
 
-`Unavailable` passes by itself: no connection, a restart, a lock.  `NotReady` does not: a password, a right, a setting,
-a missing table.  `Rejected` is about the data.  `PositionLost`: the log is not there any more.
+`Unavailable` passes without an operator: no connection, a restart, a lock.  `NotReady` needs one: a password, a right,
+a setting, a missing table.  `Rejected` is about the data.  `PositionLost`: the server no longer has the log.
 """
 
 from __future__ import annotations
@@ -12,35 +12,35 @@ from tailrace.adaptors.mysql import names
 from tailrace.errors import NotReady, Rejected, TailraceError, Unavailable
 
 LOST_LOG = 1236
-"""The server cannot send its log from there."""
+"""The server cannot send its binlog from the requested position."""
 NOT_THERE = (1051, 1146, 1049)
-"""A table or a database that does not exist."""
+"""Numbers of errors about a table or a database that does not exist."""
 LOCKED = (1205, 1213, 1099, 1100, 3572)
-"""Waited too long for a lock, or were chosen to end a deadlock."""
+"""Numbers of errors about locks: the wait took too long, or the server rolled this session back to end a deadlock."""
 _PASSING = {1040, 1043, 1053, 1077, 1078, 1079, 1152, 1158, 1159, 1160, 1161, 1184, 1203, 1205, 1213, 1226, 1290, 1317,
             1792, 1836, 1927, 2003, 2006, 2013, 2055, 3024, 3100, 3101, 3169, 4031}  # fmt: skip
-"""Numbers of errors that pass: no room, shutdown, the network, locks, a server that is read-only for now."""
+"""Numbers of errors that pass: too many connections, shutdown, network, locks, a server that is read-only for now."""
 ABOUT_DATA = {1048, 1062, 1264, 1265, 1292, 1366, 1406, 1416, 1425, 1426, 1451, 1452, 1690, 3140, 3819, 4025}
-"""Numbers of errors about data: null, a duplicate, out of range, too long, not of this type, a constraint."""
+"""Numbers of errors about data: null, duplicate key, out of range, too long, wrong type, a constraint."""
 _GRANT = re.compile(r"(\w+(?: \w+)?) command denied to user .* for table (.+)$", re.IGNORECASE)
 _DATABASE = re.compile(r"to database '([^']+)'")
 _NEEDED = re.compile(r"need \(at least one of\) the ([A-Z_, ]+) privilege")
 
 
 def code_of(error: BaseException) -> int:
-    """The number that the server or the driver gave an error; 0 if there is none."""
+    """Return the number of the server's or the driver's error; 0 if it has none."""
     first = error.args[0] if error.args else 0
     return first if isinstance(first, int) else 0
 
 
 def text_of(error: BaseException) -> str:
-    """What happened, in one line, without numbers."""
+    """Return the first line of an error's message, without the error's number."""
     said = str(error.args[1]) if len(error.args) > 1 else str(error)
     return said.strip().splitlines()[0] if said.strip() else type(error).__name__
 
 
 def refused(error: BaseException, where: str, user: str, database: str) -> TailraceError:
-    """Why there is no connection."""
+    """Return the error that says why no connection could be made, with advice."""
     code, text = code_of(error), text_of(error)
     if code in (1045, 1698):
         return NotReady(f"MySQL at {where}: {text}; check user and password in the uri")
@@ -62,7 +62,7 @@ def refused(error: BaseException, where: str, user: str, database: str) -> Tailr
 
 
 def failed(error: BaseException, where: str, doing: str, user: str, namespace: str = "") -> TailraceError:
-    """Why a statement failed."""
+    """Return the error that says why a statement failed; `doing` names the step."""
     code, text = code_of(error), text_of(error)
     said = f"MySQL at {where}, {doing}: {text}"
     if code in ABOUT_DATA:

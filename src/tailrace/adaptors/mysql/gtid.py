@@ -1,10 +1,10 @@
-"""GTIDs: which transactions a server has executed, or a pipeline has read, whatever file of whichever server has them.
+"""GTIDs: the transactions that a server has executed, or a pipeline has read, independent of servers and log files.
 
-MySQL numbers transactions by the server that first committed them, and a set has intervals of numbers:
+MySQL numbers transactions for each server that first committed them, and a set lists intervals of numbers:
 
     3E11FA47-71CA-11E1-9E33-C80AA9429562:1-5:8,…
 
-MariaDB numbers them within a domain, and the last of each domain says all that came before it:
+MariaDB numbers them within a domain, so the last transaction of each domain stands for all that came before it:
 
     0-1-270,1-5-12          domain-server-number
 """
@@ -19,33 +19,33 @@ from tailrace.errors import NotReady
 
 
 class Gtid(NamedTuple):
-    """One transaction: `source` is the server's UUID (MySQL) or domain-server (MariaDB)."""
+    """The id of one transaction: `source` is the server's UUID (MySQL) or domain-server (MariaDB)."""
 
     source: str
     number: int
 
 
 class Executed(Protocol):
-    """Which transactions were executed, or read.  Two of different kinds are never compared."""
+    """A set of transactions that were executed, or read.  Callers never compare sets of the two flavors."""
 
     def copy(self) -> Any:
-        """Another one with the same transactions."""
+        """Return an independent set with the same transactions."""
 
     def add(self, gtid: Gtid) -> None:
-        """One more transaction."""
+        """Add a transaction."""
 
     def has(self, gtid: Gtid) -> bool:
-        """Whether a transaction is one of them."""
+        """Return whether the set contains a transaction."""
 
     def covers(self, other: Any) -> bool:
-        """Whether all transactions of another are in this one."""
+        """Return whether the set contains every transaction of another set of the same flavor."""
 
     def before(self, gtid: Gtid) -> Any:
-        """The same as if one transaction, the last that was added of its source, were not among them."""
+        """Return a copy without one transaction, which must be the last that was added of its source."""
 
 
 class GtidSet:
-    """What MySQL has executed.  `add` changes it; everything else leaves it as it is."""
+    """A GTID set of MySQL.  `add` changes the set; every other method leaves it unchanged."""
 
     def __init__(self, text: str = "") -> None:
         self._intervals: dict[str, list[list[int]]] = {}
@@ -62,13 +62,13 @@ class GtidSet:
         return ",".join(parts)
 
     def copy(self) -> GtidSet:
-        """Another one with the same transactions."""
+        """Return an independent set with the same transactions."""
         made = GtidSet()
         made._intervals = {source: [list(span) for span in spans] for source, spans in self._intervals.items()}
         return made
 
     def add(self, gtid: Gtid) -> None:
-        """One more transaction."""
+        """Add a transaction."""
         self._add(gtid.source, gtid.number, gtid.number)
 
     def _add(self, source: str, first: int, last: int) -> None:
@@ -87,11 +87,11 @@ class GtidSet:
         self._intervals[source] = joined
 
     def has(self, gtid: Gtid) -> bool:
-        """Whether a transaction is one of them."""
+        """Return whether the set contains a transaction."""
         return any(first <= gtid.number <= last for first, last in self._intervals.get(gtid.source, ()))
 
     def before(self, gtid: Gtid) -> GtidSet:
-        """The same without one transaction."""
+        """Return a copy without one transaction."""
         made = self.copy()
         spans = made._intervals.pop(gtid.source, [])
         for first, last in spans:
@@ -101,7 +101,7 @@ class GtidSet:
         return made
 
     def covers(self, other: GtidSet) -> bool:
-        """Whether all transactions of another set are in this one."""
+        """Return whether the set contains every transaction of another set."""
         return all(
             any(first <= span[0] and span[1] <= last for first, last in self._intervals.get(source, ()))
             for source, spans in other._intervals.items()
@@ -109,7 +109,7 @@ class GtidSet:
         )
 
     def joined(self, other: GtidSet) -> GtidSet:
-        """The transactions of both."""
+        """Return the union of both sets."""
         made = self.copy()
         for source, spans in other._intervals.items():
             for first, last in spans:
@@ -117,7 +117,7 @@ class GtidSet:
         return made
 
     def encoded(self) -> bytes:
-        """As COM_BINLOG_DUMP_GTID has it."""
+        """Return the set as COM_BINLOG_DUMP_GTID encodes it."""
         out = [struct.pack("<Q", len(self._intervals))]
         for source, spans in sorted(self._intervals.items()):
             out += [uuid.UUID(source).bytes, struct.pack("<Q", len(spans))]
@@ -126,7 +126,7 @@ class GtidSet:
 
 
 class DomainPlace:
-    """What MariaDB has executed: the last transaction of each domain."""
+    """A GTID position of MariaDB: the last transaction of each domain.  Only `add` changes it."""
 
     def __init__(self, text: str = "") -> None:
         self._last: dict[str, tuple[str, int]] = {}
@@ -138,26 +138,26 @@ class DomainPlace:
         return ",".join(f"{domain}-{server}-{number}" for domain, (server, number) in sorted(self._last.items()))
 
     def copy(self) -> DomainPlace:
-        """Another one at the same place."""
+        """Return an independent position at the same place."""
         made = DomainPlace()
         made._last = dict(self._last)
         return made
 
     def add(self, gtid: Gtid) -> None:
-        """One more transaction, the last of its domain."""
+        """Add a transaction, which becomes the last of its domain."""
         domain, server = gtid.source.split("-")
         self._last[domain] = server, gtid.number
 
     def has(self, gtid: Gtid) -> bool:
-        """Whether a transaction is the last of its domain or one before it."""
+        """Return whether a transaction is the last of its domain, or one before that."""
         return gtid.number <= self._last.get(gtid.source.split("-")[0], ("", -1))[1]
 
     def covers(self, other: DomainPlace) -> bool:
-        """Whether another place is here or before it."""
+        """Return whether another position is, in each of its domains, at this one or before it."""
         return all(number <= self._last.get(domain, ("", -1))[1] for domain, (_, number) in other._last.items())
 
     def before(self, gtid: Gtid) -> DomainPlace:
-        """The place at which a transaction comes next; of its domain nothing, if it is the first."""
+        """Return the position just before a transaction; without the transaction's domain if it is the first there."""
         made, (domain, server) = self.copy(), gtid.source.split("-")
         if gtid.number > 1:
             made._last[domain] = server, gtid.number - 1
@@ -166,7 +166,7 @@ class DomainPlace:
         return made
 
     def gtids(self) -> list[Gtid]:
-        """The last transaction of each domain."""
+        """Return the last transaction of each domain."""
         return [Gtid(f"{domain}-{server}", number) for domain, (server, number) in self._last.items()]
 
 
@@ -176,5 +176,5 @@ def _span(span: list[int]) -> str:
 
 
 def executed(flavor: str, text: str) -> Executed:
-    """What a server of this flavor writes."""
+    """Parse the GTIDs that a server of this flavor reports."""
     return DomainPlace(text) if flavor == "mariadb" else GtidSet(text)

@@ -1,4 +1,4 @@
-"""Names: of tables as namespaces, and as SQL writes them."""
+"""Names of tables, as namespaces and quoted for SQL; text literals of SQL."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ __all__ = ["literal", "namespace", "parts", "quote"]
 
 
 def quote(*parts: str) -> str:
-    """A name as SQL writes it, its parts joined by dots."""
+    """Quote the parts of a name for SQL and join them by dots."""
     return ".".join("`" + part.replace("`", "``") + "`" for part in parts)
 
 
 def literal(text: str) -> str:
-    """A text as SQL writes it, whatever the session's sql_mode says of backslashes."""
+    """Return a text as a literal of SQL, which means the same under every sql_mode for backslashes."""
     return f"_utf8mb4 X'{text.encode().hex()}'" if "\\" in text else "'" + text.replace("'", "''") + "'"

@@ -1,7 +1,7 @@
-"""Packets: MySQL's protocol beneath the driver, for what is too much to go through it: large results and the log.
+"""Packets of MySQL's protocol, read beneath the driver, which would be too slow for large results and for the binlog.
 
-The driver connects, authenticates and sends; what the server answers is read here, many packets from one `recv`.  The
-driver has nothing of it in its own buffer: the server speaks only when it was asked."""
+The driver connects, authenticates and sends requests.  This module reads the server's answers, many packets from one
+`recv`.  The driver's own buffer holds none of an answer, because the server sends only what was requested."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from typing import Any
 
 RECEIVE = 1 << 18
 LONGEST = 0xFFFFFF
-"""A packet of this length goes on in the next one."""
+"""The length of a full packet, whose contents continue in the next packet."""
 
 
 class Packets:
-    """Reads the packets that a connection's server sends."""
+    """Reads the packets that the server sends on a connection."""
 
     def __init__(self, connection: Any) -> None:
         self._socket: socket.socket = connection._sock
@@ -24,7 +24,7 @@ class Packets:
         self._at = 0
 
     def read(self, seconds: float | None = None) -> bytes | None:
-        """The next packet's contents; None if it is not there after so many seconds."""
+        """Return the next packet's contents, or None after `seconds` without it; without `seconds` wait forever."""
         data, at = self._data, self._at
         if len(data) - at >= 4:
             size = data[at] | data[at + 1] << 8 | data[at + 2] << 16
@@ -35,10 +35,10 @@ class Packets:
         return self._received(seconds)
 
     def _received(self, seconds: float | None) -> bytes | None:
-        """The same, where more must be received first."""
+        """Do the same as `read` where the socket must be read first."""
         parts: list[bytes] = []
         while True:
-            patience = None if parts else seconds  # the rest of a long packet is on its way
+            patience = None if parts else seconds  # the server is already sending the rest of a long packet
             if not self._has(4, patience):
                 return None
             size = int.from_bytes(self._data[self._at : self._at + 3], "little")
@@ -50,7 +50,7 @@ class Packets:
                 return parts[0] if len(parts) == 1 else b"".join(parts)
 
     def _has(self, size: int, seconds: float | None) -> bool:
-        """Whether so many bytes are there, or come in time."""
+        """Receive until `size` bytes are buffered; return whether they arrived in time."""
         missing = size - (len(self._data) - self._at)
         if missing <= 0:
             return True
@@ -73,7 +73,7 @@ class Packets:
 
 
 def query(connection: Any, sql: str) -> tuple[int, Packets]:
-    """Send a query; how many columns its result has, whose rows come next."""
+    """Send a query; return the number of columns of its result, and the packets, of which the rows come next."""
     from pymysql.constants.COMMAND import COM_QUERY
 
     connection._execute_command(COM_QUERY, sql)
@@ -82,13 +82,13 @@ def query(connection: Any, sql: str) -> tuple[int, Packets]:
     assert first is not None
     check(first)
     count, _ = length(first, 0)
-    for _ in range(count + 1):  # what each column is, and the end of that
+    for _ in range(count + 1):  # one definition for each column, and the packet that ends them
         packets.read()
     return count, packets
 
 
 def rows(packets: Packets, appends: list[Callable[[bytes | None], None]]) -> Iterator[int]:
-    """Hand each value of a result to its column; gives the size of each row, until the result ends."""
+    """Pass each value of a result to the function of its column; yield the size of each row, until the result ends."""
     read = packets.read
     while True:
         data = read()
@@ -111,7 +111,7 @@ def rows(packets: Packets, appends: list[Callable[[bytes | None], None]]) -> Ite
 
 
 def length(data: bytes, at: int) -> tuple[int, int]:
-    """A number as the protocol writes lengths, and where it ends."""
+    """Read a length-encoded integer at `at`; return it and the offset after it."""
     first = data[at]
     if first < 251:
         return first, at + 1
@@ -120,7 +120,7 @@ def length(data: bytes, at: int) -> tuple[int, int]:
 
 
 def check(packet: bytes) -> None:
-    """Raise what an error packet says, as the driver would."""
+    """Raise the driver's exception for an error packet; do nothing with any other packet."""
     if packet[:1] == b"\xff":
         from pymysql import err
 

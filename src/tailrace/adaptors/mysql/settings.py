@@ -1,4 +1,4 @@
-"""Settings of the mysql adaptor: what a pipeline file says of its source and sink."""
+"""Settings of the mysql adaptor: the fields that a pipeline file gives for a MySQL source or sink."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Uri = Annotated[
 
 
 class MySQLSource(Settings, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A database whose tables are copied, and then followed by its row binlog."""
+    """A database whose tables are copied, and then followed through its row binlog."""
 
     uri: Uri
     follow: Annotated[

@@ -1,4 +1,4 @@
-"""Types: which Arrow type carries each MySQL type, and how values become that.
+"""Types: the Arrow type that carries each MySQL type, and the conversion of values to it.
 
     tinyint … bigint, signed and unsigned      int8 … int64, uint8 … uint64       float, double     float32, float64
     decimal(p,s)                               decimal128, decimal256             year              int16
@@ -8,12 +8,12 @@
     char, varchar, text, enum, set, uuid, inet text
     binary, varbinary, blob, geometry, vector  binary; a geometry as MySQL keeps it: SRID, then WKB
 
-Values come as the server writes them in SELECT (see `Column.expression`), or as the log has them: numbers as numbers,
-all that has a calendar or a comma as the same text.  Each field's metadata has the type's name, `mysql`, so that a
-MySQL sink restores it exactly.
+A copy gives values as the texts of SELECT (see `Column.expression`).  The binlog's decoder gives numbers as numbers,
+and dates, times and decimals as the texts that SELECT would give.  Each field's metadata has the type's name under the
+key `mysql`, so that a MySQL sink restores the type exactly.
 
-**What an Arrow type cannot hold, the batch carries as text**: a column with 0000-00-00 or 2024-02-00 among dates, with
-838:59:59 or -1:00:00 among times.
+**If an Arrow type cannot hold one value of a column, the batch carries the whole column as text**: a date such as
+0000-00-00 or 2024-02-00, a time such as 838:59:59 or -1:00:00.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ CALENDAR = {"date", "datetime", "timestamp"}
 
 @dataclass(frozen=True, slots=True)
 class Type:
-    """A MySQL type: its kind ("int"), its name as SQL writes it ("int unsigned", "varchar(10)"), and its numbers."""
+    """A MySQL type: its kind ("int"), its name in SQL ("int unsigned", "varchar(10)"), and its numbers."""
 
     kind: str
     name: str
@@ -55,7 +55,7 @@ class Type:
 
     @property
     def arrow(self) -> pa.DataType:
-        """The Arrow type that carries it, unless a value is out of its range."""
+        """The Arrow type that carries the column, unless a value is out of that type's range."""
         if self.kind in INTEGERS:
             return _INTS[self.unsigned, INTEGERS[self.kind]]
         if self.kind == "decimal":
@@ -68,7 +68,7 @@ class Type:
         return _FIXED.get(self.kind, pa.string())
 
     def field(self, name: str, type: pa.DataType | None = None) -> pa.Field[Any]:
-        """A column of this type, as a field that says so."""
+        """Return the Arrow field of a column of this type, with the MySQL type's name in its metadata."""
         return pa.field(name, type or self.arrow, metadata={"mysql": self.name})
 
 
@@ -79,7 +79,7 @@ _INTS = {
 
 
 def from_texts(type: Type, values: Sequence[bytes | None]) -> pa.Array[Any]:
-    """Values as SELECT gives them → an array."""
+    """Make an array of the texts that SELECT gives."""
     arrow = type.arrow
     if pa.types.is_binary(arrow):
         return pa.array(values, pa.binary())
@@ -87,7 +87,7 @@ def from_texts(type: Type, values: Sequence[bytes | None]) -> pa.Array[Any]:
 
 
 def from_log(type: Type, values: Sequence[Any]) -> pa.Array[Any]:
-    """Values as the log's decoder gives them → an array."""
+    """Make an array of the values that the binlog's decoder gives."""
     arrow = type.arrow
     if type.kind in _BY_TEXT:
         return typed(type, pa.array(values, pa.string()))
@@ -97,7 +97,7 @@ def from_log(type: Type, values: Sequence[Any]) -> pa.Array[Any]:
 
 
 def typed(type: Type, text: pa.Array[Any]) -> pa.Array[Any]:
-    """Texts → an array of the type's Arrow type, or the texts themselves if one is out of its range."""
+    """Convert texts to the type's Arrow type; return the texts unchanged if one of them is out of its range."""
     convert = _CONVERT.get(type.kind)
     try:
         return convert(text) if convert else text.cast(type.arrow)
@@ -106,7 +106,7 @@ def typed(type: Type, text: pa.Array[Any]) -> pa.Array[Any]:
 
 
 def without_impossible(type: Type, array: pa.Array[Any]) -> pa.Array[Any]:
-    """Dates that no calendar has made null; other values as they are."""
+    """Replace dates that no calendar has by null; keep all other values."""
     if type.kind not in CALENDAR or not pa.types.is_string(array.type):
         return array
     values = [None if v is not None and not _possible(type, v) else v for v in array.to_pylist()]
@@ -119,7 +119,7 @@ def _possible(type: Type, value: str) -> bool:
 
 def _calendar(arrow: pa.DataType) -> Callable[[pa.Array[Any]], pa.Array[Any]]:
     def convert(text: pa.Array[Any]) -> pa.Array[Any]:
-        if pc.any(pc.starts_with(text, "0000")).as_py():  # a year that Arrow has, and Python has not
+        if pc.any(pc.starts_with(text, "0000")).as_py():  # Arrow has the year 0, Python does not
             raise pa.ArrowInvalid("year 0")
         return text.cast(arrow if not getattr(arrow, "tz", None) else pa.timestamp("us")).cast(arrow)
 
@@ -132,7 +132,7 @@ def _times(text: pa.Array[Any]) -> pa.Array[Any]:
 
 
 _BY_TEXT = {*CALENDAR, "time", "decimal"}
-"""What the log's decoder gives as text."""
+"""The kinds whose values the binlog's decoder gives as text."""
 _CONVERT: dict[str, Callable[[pa.Array[Any]], pa.Array[Any]]] = {
     **{kind: _calendar(_FIXED[kind]) for kind in CALENDAR},
     "time": _times,
@@ -140,7 +140,7 @@ _CONVERT: dict[str, Callable[[pa.Array[Any]], pa.Array[Any]]] = {
 
 
 def named(kind: str, *, unsigned: bool = False, size: int = 0, scale: int = 0, values: Sequence[str] = ()) -> str:
-    """A type as SQL writes it, without what a server may leave out."""
+    """Return a type's name in SQL, without the parts that some servers leave out."""
     if values:
         listed = ",".join("'" + value.replace("'", "''") + "'" for value in values)
         return f"{kind}({listed})"

@@ -1,4 +1,4 @@
-"""DynamoDB as a sink: tasks stage operations, and transactions carry them out together with the offsets.
+"""DynamoDB as a sink: tasks stage operations, and the driver applies them and stores the offsets in transactions.
 
 Used from outside: writer.
 Read in this order: writer, operations, values, stage, target_tables, apply, state.

@@ -1,7 +1,7 @@
-"""Applying operations: in transactions that also take the writer's turn, or in batches.
+"""Applying operations: writes chunks of operations, in transactions that also take the writer's turn, or in batches.
 
-A chunk has no key twice, and no more than one transaction holds.  Operations that change a part of an item are made
-whole first, by reading the items as they are: only the writer whose turn it is changes them."""
+A chunk fits into one transaction and has no key twice.  An operation that changes a part of an item becomes a write of
+the whole item: the applier reads the item first.  Meanwhile only the writer whose turn it is changes that item."""
 
 from __future__ import annotations
 
@@ -29,26 +29,26 @@ _pack = msgspec.msgpack.encode
 
 
 class Target(NamedTuple):
-    """Where operations go."""
+    """The table that operations of a namespace go to."""
 
     namespace: str
     table: str
 
 
 class Work(NamedTuple):
-    """One operation, and where it goes."""
+    """One operation and its target."""
 
     target: Target
     operation: Operation
 
     @property
     def key(self) -> bytes:
-        """The item, whatever is done to it."""
+        """The table and the key of the item as bytes, equal for all operations on one item."""
         return self.target.table.encode() + b"\0" + _pack(self.operation["k"], order="sorted")
 
 
 def chunks(work: Iterable[Work], most: int) -> Iterator[list[Work]]:
-    """Operations in their order, as much of them at a time as one transaction holds, and no key twice."""
+    """Yield operations in their order, in chunks of at most `most` and `MAX_CHUNK_BYTES`, which have no key twice."""
     chunk: list[Work] = []
     keys: set[bytes] = set()
     size = 0
@@ -65,19 +65,23 @@ def chunks(work: Iterable[Work], most: int) -> Iterator[list[Work]]:
 
 
 def _size(operation: Operation) -> int:
-    """About how large an item is once an operation is done; as sent it is never smaller."""
+    """Return an upper bound of an item's size after an operation: the encoded operation is never smaller than the item.
+
+    For a change of a part of an item it is the largest size that an item can have."""
     return MAX_ITEM_BYTES if "s" in operation else len(_pack(operation))
 
 
 class Applier:
-    """Carries out chunks of operations."""
+    """Applies chunks of operations."""
 
     def __init__(self, service: DynamoService, pace: Pace) -> None:
         self._service, self._pace = service, pace
 
     # -- in a transaction
     def transact(self, work: Sequence[Work], turn: Mapping[str, Any]) -> None:
-        """All of them, together with a turn; `Conflict` if another run has taken it."""
+        """Write a chunk and take a turn in one transaction; raise `Conflict` if another run has taken the turn.
+
+        `Rejected`: DynamoDB refuses a row."""
         actions = [{"Put": turn}, *(_action(one) for one in self._whole(work))]
         token = secrets.token_hex(16)
 
@@ -112,7 +116,7 @@ class Applier:
 
     # -- in batches
     def write(self, work: Sequence[Work]) -> None:
-        """All of them, several requests at a time; what DynamoDB leaves undone is asked for again."""
+        """Write a chunk without a transaction, by several requests at a time; send unprocessed items again."""
         whole = list(self._whole(work))
         parts = [whole[at : at + MAX_BATCH_OPERATIONS] for at in range(0, len(whole), MAX_BATCH_OPERATIONS)]
         with ThreadPoolExecutor(BATCHES_AT_ONCE, "tailrace-dynamodb") as pool:
@@ -143,7 +147,7 @@ class Applier:
 
     # -- changes of a part of an item
     def _whole(self, work: Sequence[Work]) -> Iterator[Work]:
-        """The same, each a whole item or a delete; a change of an item that is not there is left out."""
+        """Yield the operations; turn a change of a part into a whole item, or leave it out if the item is missing."""
         partial = [one for one in work if "s" in one.operation]
         there = self._read(partial) if partial else {}
         for one in work:
@@ -170,13 +174,13 @@ class Applier:
 
 
 def _without(item: dict[str, Any], paths: Sequence[Sequence[str]]) -> None:
-    """Take attributes away, nested ones too, from an item as DynamoDB writes it."""
+    """Remove attributes, also nested ones, from an item in DynamoDB's own form."""
     for path in paths:
         take_away(item, [pointer(*_steps(path))])
 
 
 def _steps(path: Sequence[str]) -> list[str]:
-    """The names on the way to a nested attribute, with the M that is between two of them."""
+    """Return the path to a nested attribute in DynamoDB's own form, which has an "M" between two names."""
     return [step for n, name in enumerate(path) for step in (("M", name) if n else (name,))]
 
 
@@ -193,7 +197,7 @@ def _request(one: Work) -> dict[str, Any]:
 
 
 def _rejected(work: Sequence[Work], why: str) -> Rejected:
-    """What DynamoDB refuses; the row, if it is one."""
+    """Return the error for rows that DynamoDB refuses, with the row's id if it is a single one."""
     namespace = work[0].target.namespace
     id = "" if len(work) > 1 else "/".join(str(next(iter(v.values()))) for v in work[0].operation["k"].values())
     return Rejected(f"{namespace}: DynamoDB refuses {id or 'one of some rows'}: {why}", namespace=namespace, id=id)

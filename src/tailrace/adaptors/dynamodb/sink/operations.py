@@ -1,10 +1,10 @@
-"""Operations: rows as what is to be done to items, in the form that DynamoDB takes.
+"""Operations: converts rows into operations on items, in DynamoDB's own form.
 
-    {"k": key, "d": item}              put this whole item in place of whatever is there
-    {"k": key}                         delete it
-    {"k": key, "s": values, "u": paths}    set some attributes of it, and take some away, if it is there
+    {"k": key, "d": item}                  put this whole item, in place of the one with this key
+    {"k": key}                             delete the item
+    {"k": key, "s": values, "u": paths}    if the item exists, set these attributes and remove those at the paths
 
-Many for the same key come down to the last one if that is a whole item, or a delete.
+A whole item or a delete replaces all earlier operations on the same key.
 """
 
 from __future__ import annotations
@@ -28,25 +28,25 @@ from tailrace.storage.limits import MAX_ITEM_BYTES, check_names, check_values, i
 Operation: TypeAlias = dict[str, Any]
 MAX_KEYS = 2
 _NO_ITEM = (BadInput, ValueError, OverflowError, RecursionError)
-"""What is raised for values that no item holds."""
+"""The exceptions for values that no item can hold."""
 
 
 class Operations:
-    """What is to be done to the items of one namespace, in an order that is right for each."""
+    """The operations on the items of one namespace, which keep their order for each item."""
 
     def __init__(self, namespace: str, batch: pa.RecordBatch) -> None:
         self.namespace = namespace
         self.schema = schema_of(batch)
         self._last: dict[bytes, list[Operation]] = {}
-        """For each key, a whole item or a delete, if there was one, and what changed since."""
+        """For each key: its last whole item or delete, if there was one, and the partial changes after that."""
         self.size = self.puts = self.deletes = 0
 
     def take(self) -> list[Operation]:
-        """All of them."""
+        """Return all operations."""
         return [one for some in self._last.values() for one in some]
 
     def add(self, batch: pa.RecordBatch) -> None:
-        """Rows, after those before."""
+        """Add the operations of a batch of rows; raise `Rejected` for a row that DynamoDB cannot hold."""
         columns, ids = columns_of(batch), batch.column("key").to_pylist()
         ops, unset, whole = ops_of(batch).to_pylist(), unset_of(batch).to_pylist(), whole_of(batch).to_pylist()
         removed, fields = removed_of(batch), list(columns.schema)
@@ -111,7 +111,7 @@ def _wired(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def schema_of(batch: pa.RecordBatch) -> KeySchema:
-    """The key that a table of these rows has."""
+    """Return the key schema of a table for these rows; raise `NotReady` unless their key has one or two fields."""
     namespace, keys = namespace_of(batch), keys_of(batch)
     if not 1 <= len(keys) <= MAX_KEYS:
         raise NotReady(
@@ -125,8 +125,9 @@ def schema_of(batch: pa.RecordBatch) -> KeySchema:
 
 
 def batches(rows: Iterator[pa.RecordBatch], size: int) -> Iterator[Operations]:
-    """Rows in the order of the log → operations of each namespace, of about this size.  A batch without rows makes
-    none, but tells of its namespace."""
+    """Convert rows, in the order of the commit log, into the operations of each namespace, of about `size` bytes.
+
+    For a batch without rows the operations are empty, but tell of its namespace."""
     held: dict[str, Operations] = {}
     for batch in rows:
         name = namespace_of(batch)

@@ -1,6 +1,6 @@
-"""Staging: what tasks hand to `finish`, inside their answer, compressed.
+"""Staging: stores a task's operations for `finish`, compressed inside `Staged`.
 
-DynamoDB has no cheap place to put rows aside: what is staged there would be paid for twice."""
+Staging them in a table of DynamoDB would cost as much as writing them to their own table."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from tailrace.adaptors.sinks.folding import counted
 from tailrace.storage.keys import KeySchema
 
 UNIT_BYTES = 8 * 1024 * 1024
-"""About so much is in one unit, before it is compressed."""
+"""About the size of one unit before compression."""
 
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """Operations of one namespace."""
+    """Staged operations of one namespace, compressed in `data`."""
 
     namespace: str
     schema: KeySchema
@@ -32,13 +32,13 @@ class Unit:
     data: bytes
 
     def operations(self) -> list[Operation]:
-        """In their order."""
+        """Return the operations in their order."""
         found: list[Operation] = msgspec.msgpack.decode(zlib.decompress(self.data))
         return found
 
 
 def stage(rows: Iterable[pa.RecordBatch]) -> Staged:
-    """A task's share, ready to be finished."""
+    """Stage a task's share of a batch, and return what `finish` needs to apply it."""
     counts: dict[str, int] = {}
     units = []
     for made in operations.batches(counted(rows, counts), UNIT_BYTES):

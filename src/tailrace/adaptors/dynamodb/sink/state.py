@@ -1,12 +1,14 @@
-"""The state that a sink keeps for its pipelines, in a table of its own, by `pipeline` and `item`.
+"""The state of a sink: what it keeps for each pipeline's writers, in a table with the key `pipeline` and
+`item`.
 
     offsets/<writer>               epoch, offsets (JSON), claimed, turn, mark, changed_at
     table/<writer>/<namespace>     table, id, filled
 
-Every write of a writer's, of rows too, is a transaction that changes its first item, under the condition that `turn` is
-as it was read, and counts it up: of two runs at once only one goes on.  `mark` says whose turn it was, so that a write
-without an answer is recognized.  `id` and `filled`: a table with another id was made again by another program, one that
-has no items, though the last batch left some, was emptied.
+Each transaction of a writer, also one that writes rows, increments `turn` in the writer's offsets item, under the
+condition that `turn` is still the one that was read.  So of two concurrent runs only one continues.  `mark` names the
+transaction that took the turn, so a writer that got no answer can see whether its own transaction happened.  `id` and
+`filled` show what other programs did: a table with another id was created again, and a filled one without items was
+emptied.
 """
 
 from __future__ import annotations
@@ -29,7 +31,7 @@ _json = msgspec.json
 
 
 class Turn(NamedTuple):
-    """What is kept for a writer, and which turn that is; 0: nothing is kept yet."""
+    """A writer's fence, with the number and the mark of its last turn; number 0: nothing is stored yet."""
 
     fence: Fence
     number: int = 0
@@ -37,7 +39,7 @@ class Turn(NamedTuple):
 
 
 class WrittenTable(NamedTuple):
-    """A table that a namespace is written to, and whether it certainly has items."""
+    """A table that a namespace is written to; `filled` if it certainly has items."""
 
     table: str
     id: str
@@ -51,7 +53,7 @@ class SinkState:
         self._service, self._table, self._pipeline, self._writer = service, table, pipeline, writer
 
     def read(self) -> Turn:
-        """What is kept now."""
+        """Return the writer's current turn."""
         found = self._service.ask("GetItem", TableName=self._table, Key=self._key(), ConsistentRead=True).get("Item")
         if not found:
             return Turn(Fence())
@@ -60,7 +62,7 @@ class SinkState:
         return Turn(Fence(int(item["epoch"]), offsets, item["claimed"]), int(item["turn"]), item["mark"])
 
     def next(self, turn: Turn, mark: str, fence: Fence | None = None) -> dict[str, Any]:
-        """The part of a transaction that takes a turn, and perhaps keeps something else from now on."""
+        """Return the Put that takes the turn after `turn` in a transaction; it stores `fence` if one is given."""
         kept = fence or turn.fence
         now = {
             "turn": turn.number + 1, "mark": mark, "epoch": kept.epoch, "claimed": kept.claimed,
@@ -81,7 +83,7 @@ class SinkState:
 
     # -- tables
     def tables(self) -> dict[str, WrittenTable]:
-        """The tables that the writer has written, by namespace."""
+        """Return the tables that the writer has written, by namespace."""
         prefix = f"table/{self._writer}/"
         found: dict[str, WrittenTable] = {}
         after: dict[str, Any] = {}
@@ -103,20 +105,20 @@ class SinkState:
             after = {"ExclusiveStartKey": page["LastEvaluatedKey"]}
 
     def keep_tables(self, written: Mapping[str, WrittenTable]) -> None:
-        """Keep these from now on."""
+        """Store these tables as written by the writer."""
         for namespace, one in written.items():
             item = {name: to_wire(value) for name, value in one._asdict().items()}
             key = self._key(f"table/{self._writer}/{namespace}")
             self._service.ask("PutItem", TableName=self._table, Item=item | key)
 
     def forget_tables(self) -> None:
-        """Forget all of them."""
+        """Delete the record of the writer's tables; the tables themselves stay."""
         for namespace in self.tables():
             self._service.ask("DeleteItem", TableName=self._table, Key=self._key(f"table/{self._writer}/{namespace}"))
 
 
 def open_state(service: DynamoService, table: str) -> None:
-    """Make the table of the state, if it is not there; refuse one that another program made."""
+    """Create the state's table unless it exists; raise `NotReady` if a table of this name has another key."""
     try:
         found = service.wait_active(table)
     except UnknownTable:
@@ -127,7 +129,7 @@ def open_state(service: DynamoService, table: str) -> None:
 
 
 def make_table(service: DynamoService, table: str, schema: KeySchema) -> None:
-    """Make a table, and wait until it can be used; one that another process makes at the same time will do."""
+    """Create a table and wait until it is active, or wait for the one that another process creates at the same time."""
     try:
         with service.guarded("CreateTable", table):
             create_table(service.client, table, schema=schema)
@@ -136,7 +138,7 @@ def make_table(service: DynamoService, table: str, schema: KeySchema) -> None:
 
 
 def order_for(table: str, schema: KeySchema) -> str:
-    """The command that makes such a table."""
+    """Return the AWS command that creates such a table."""
     keys = [(schema.hash, schema.hash_kind, "HASH")]
     if schema.range is not None:
         keys.append((schema.range, schema.range_kind, "RANGE"))

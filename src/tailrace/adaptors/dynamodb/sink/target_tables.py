@@ -1,4 +1,4 @@
-"""Target tables: the tables that namespaces are written to, looked for once, and made where that is allowed."""
+"""Target tables: finds the table of each namespace once, and creates it if that is allowed."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ _KINDS = {"S": "text", "N": "a number", "B": "bytes"}
 
 
 class TargetTables:
-    """The tables of a sink."""
+    """The tables of a sink, by namespace."""
 
     def __init__(self, service: DynamoService, settings: DynamoSink) -> None:
         self._service, self._settings = service, settings
         self._known: dict[str, TableDescription] = {}
 
     def name(self, namespace: str) -> str:
-        """What the table of a namespace is called."""
+        """Return the name of a namespace's table; raise `NotReady` if no table can have it."""
         name = f"{self._settings.prefix}{namespace}"
         if not _NAME.fullmatch(name) or name == self._settings.state:
             raise NotReady(
@@ -35,7 +35,7 @@ class TargetTables:
         return name
 
     def found(self, namespace: str) -> TableDescription | None:
-        """The table of a namespace, None if there is none."""
+        """Return the table of a namespace, once it is active; None if it does not exist."""
         name = self.name(namespace)
         if name not in self._known:
             try:
@@ -45,7 +45,9 @@ class TargetTables:
         return self._known[name]
 
     def prepare(self, namespace: str, schema: KeySchema, who: Who, written: Mapping[str, WrittenTable]) -> WrittenTable:
-        """The table of a namespace, made if it may be; refused if its key is not that of the rows."""
+        """Return the table of a namespace, and create it if it is missing and the settings allow that.
+
+        Raise `NotReady` if the table is missing, was replaced by another program, or has another key than the rows."""
         table, before = self.found(namespace), written.get(namespace)
         name = self.name(namespace)
         if before is not None and (table is None or table.id != before.id):

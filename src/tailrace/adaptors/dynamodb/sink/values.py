@@ -1,11 +1,11 @@
-"""Values on their way into DynamoDB: Arrow columns as what items hold.
+"""Values on their way into DynamoDB: converts Arrow columns to the values of items.
 
-integers, decimals, floats          N; over 38 digits, NaN and infinity are refused
+integers, decimals, floats          N; more than 38 digits, NaN and infinity are refused
 text, bool, bytes                   S, BOOL, B
-timestamp, date, time, interval     S, as ISO 8601 has it
-UUID, and whatever is text          S
-JSON, list, struct, map             L, M and what is in them
-what a DynamoDB source has marked   N, SS, NS, BS, B, L, M: as it was
+timestamp, date, time, interval     S, in the form of ISO 8601
+UUID, and other types held as text  S
+JSON, list, struct, map             L, M, and the values in them
+fields marked by a DynamoDB source  N, SS, NS, BS, B, L, M: the value that the source had
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ DOCUMENT = b"document"
 
 
 def mark_of(field: pa.Field[Any]) -> bytes:
-    """What a DynamoDB source says of a field: N, json or document; "" of another source's."""
+    """Return a DynamoDB source's mark of a field: N, json or document; "" for a field without one."""
     found: bytes = (field.metadata or {}).get(b"dynamodb", b"")
     return found
 
 
 def values_of(field: pa.Field[Any], column: pa.Array[Any]) -> list[Any]:
-    """A column's values as items hold them; `ValueError` for one that they cannot."""
+    """Return a column's values as values of items; raise an error (`ValueError`, …) for one that no item can hold."""
     if pa.types.is_dictionary(column.type):
         return values_of(field, column.dictionary_decode())
     convert = _MARKED.get(mark_of(field))
@@ -50,21 +50,21 @@ def values_of(field: pa.Field[Any], column: pa.Array[Any]) -> list[Any]:
 
 
 def kind_of(field: pa.Field[Any]) -> KeyKind:
-    """What kind of key a field makes: text, number or bytes."""
+    """Return the kind of key that a field makes: S for text, N for a number, B for bytes."""
     if _is_number(field) or pa.types.is_integer(field.type) or pa.types.is_decimal(field.type):
         return "N"
     return "B" if pa.types.is_binary(field.type) or pa.types.is_fixed_size_binary(field.type) else "S"
 
 
 def _is_number(field: pa.Field[Any]) -> bool:
-    """Whether a field has numbers as text: of DynamoDB, of PostgreSQL."""
+    """Return whether a field has numbers as text, as sources of DynamoDB and PostgreSQL mark them."""
     named = (field.metadata or {}).get(b"pg", b"")
     is_text = pa.types.is_string(field.type) or pa.types.is_large_string(field.type)
     return is_text and (mark_of(field) == b"N" or (named.startswith(b"numeric") and not named.endswith(b"[]")))
 
 
 def value_of(value: Any) -> Any:
-    """A value of Python's, however deep, as an item holds it."""
+    """Convert a Python value, nested to any depth, to a value of an item."""
     if value is None or isinstance(value, bool | str | bytes):
         return value
     if isinstance(value, int | Decimal | float):
@@ -80,7 +80,7 @@ def _number(value: str | int | Decimal) -> Decimal:
 
 
 def _checked(value: Any) -> Any:
-    """JSON, whose numbers are within limits."""
+    """Return a value of JSON with its numbers checked; raise `ValueError` for one that DynamoDB cannot hold."""
     return value_of(value)
 
 

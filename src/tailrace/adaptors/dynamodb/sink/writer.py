@@ -1,10 +1,10 @@
-"""The writer: tables kept equal to the source, in transactions that also have the offsets.
+"""The writer: keeps tables equal to the source, and stores the offsets in the same transactions.
 
-A batch is one transaction as long as it is small enough for one: 99 items, 3.5 MB.  A larger one is several: each puts
-whole items or deletes by key, so a run that dies between two of them leaves nothing that the same changes, written
-again, would not put right; the offsets are in the last.  Each of them takes the writer's turn, so that a run thought
-dead can write nothing once another has begun.  With `write = "batches"` rows go out without transactions, and the turn
-is taken once, with the offsets: faster, and idempotent by key."""
+A batch of up to 99 items and 3.5 MB is one transaction.  A larger batch is several, of which the last stores the
+offsets.  Each puts or deletes whole items by key, so if a run crashes between two transactions, the next run repairs
+the tables by writing the whole batch again.  Each transaction takes the writer's turn, so a run that was thought dead
+can write nothing once another has begun.  With `write = "batches"` the writer sends rows without transactions, and
+takes the turn after each chunk of them: that is faster, and idempotent by key."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from tailrace.adaptors.sinks.fencing import Fence
 from tailrace.errors import BadInput, Conflict, NotThere, StorageError
 
 BATCH_OPERATIONS = 5000
-"""So many operations are written without transactions before the turn is looked at again."""
+"""The most operations that are written without a transaction before the writer takes its turn again."""
 
 
 class DynamoWriter(Writer):
@@ -41,7 +41,7 @@ class DynamoWriter(Writer):
         self._settings = settings
         self._transactional = settings.write == "transactions"
         self._written: dict[str, WrittenTable] | None = None
-        """The tables that this writer has written, as the state has them; None: not read yet."""
+        """The tables that this writer has written, as the state lists them; None: not read yet."""
         self._opened = False
 
     def __repr__(self) -> str:
@@ -66,16 +66,16 @@ class DynamoWriter(Writer):
         return SinkState(self._service, self._settings.state, pipeline, writer)
 
     def check(self) -> None:
-        """Region, endpoint, credentials, and the table for the offsets."""
+        """Check region, endpoint and credentials, and create the state's table unless it exists."""
         self._state("", "")
 
     # -- offsets
     def restore(self, pipeline: str, writer: str) -> Mapping[str, Any] | None:
-        """What the last finished batch stored."""
+        """Return the epoch and the offsets of the last finished batch."""
         return self._state(pipeline, writer).read().fence.restored()
 
     def claim(self, who: Who) -> Mapping[str, Any] | None:
-        """Shut out earlier runs."""
+        """Do the same as `restore`, and keep earlier runs from finishing anything."""
         state = self._state(who.pipeline, who.writer)
         while True:
             turn = state.read()
@@ -84,12 +84,14 @@ class DynamoWriter(Writer):
                 return turn.fence.restored()
 
     def _took(self, state: SinkState, turn: Turn, fence: Fence | None, work: Sequence[Work] = ()) -> bool:
-        """Take a turn, and carry out operations with it; False: another run has taken it, and nothing is done."""
+        """Take a turn and apply operations in one transaction; return False if another run has taken the turn.
+
+        Then nothing was written."""
         mark = secrets.token_hex(8)
         try:
             self._applier.transact(work, state.next(turn, mark, fence))
         except (Conflict, StorageError) as error:
-            # A write without an answer may have happened, and then its repetition is the conflict.
+            # A transaction whose answer was lost may have happened, and its repetition then fails with the conflict.
             now = state.read()
             if now.mark == mark:
                 return True
@@ -99,7 +101,7 @@ class DynamoWriter(Writer):
         return True
 
     def lost(self, who: Who) -> list[str]:
-        """Tables that were dropped or made again by others, or emptied."""
+        """Return the tables of this writer that another program has dropped, created again or emptied."""
         written = self._state(who.pipeline, who.writer).tables()
         return [f"the table {one.table}" for one in written.values() if self._is_lost(one)]
 
@@ -112,22 +114,22 @@ class DynamoWriter(Writer):
         return one.filled and not next(self._keys(one.table, 1), None)
 
     def forget(self, who: Who) -> None:
-        """Forget which tables were written."""
+        """Delete the record of the tables that were written, so `lost` misses none of them."""
         self._written = None
         self._state(who.pipeline, who.writer).forget_tables()
 
     # -- rows
     def stage(self, rows: Iterable[pa.RecordBatch]) -> Staged:
-        """Into the answer itself."""
+        """Stage the operations of these rows inside `Staged`."""
         return stage(rows)
 
     def try_out(self, rows: Sequence[pa.RecordBatch]) -> None:
-        """Make operations of them, without carrying any out."""
+        """Convert the rows to operations without applying any."""
         for made in operations.batches(iter(rows), UNIT_BYTES):
             self._tables.name(made.namespace)
 
     def finish(self, staged: Sequence[Staged], who: Who, offsets: Mapping[str, Any]) -> None:
-        """Carry out what was staged, and store the offsets.  Again, it changes nothing."""
+        """Apply the staged operations and store the offsets; a batch that is finished already changes nothing."""
         state = self._state(who.pipeline, who.writer)
         if state.read().fence.is_repeat(who, offsets):
             return
@@ -148,7 +150,7 @@ class DynamoWriter(Writer):
     def _carry_out(
         self, state: SinkState, work: Iterator[list[Work]], who: Who, offsets: Mapping[str, Any] | None
     ) -> None:
-        """Chunk by chunk; the offsets with the last."""
+        """Apply chunks one by one, and store the offsets with the last one."""
         chunk, further = next(work, []), next(work, None)
         while further is not None:
             self._one(state, chunk, who, offsets, last=False)
@@ -179,7 +181,7 @@ class DynamoWriter(Writer):
         return self._written
 
     def _after(self, known: Mapping[str, WrittenTable], units: Sequence[Unit], who: Who) -> dict[str, WrittenTable]:
-        """Which tables are written once this batch is."""
+        """Return the tables that are written once this batch is finished."""
         now = dict(known)
         for unit in units:
             one = self._tables.prepare(unit.namespace, unit.schema, who, now)
@@ -189,7 +191,7 @@ class DynamoWriter(Writer):
 
     # -- commands
     def command(self, namespace: str, command: Command, who: Who) -> None:
-        """Delete all items, in transactions that a newer run shuts out."""
+        """Delete all items of a namespace's table; `Fenced` once a newer run has claimed the sink."""
         if command.name not in self.commands:
             raise BadInput(f"{namespace}: DynamoDB has no command {command.name!r}; there is: truncate")
         state, found = self._state(who.pipeline, who.writer), self._tables.found(namespace)
@@ -204,7 +206,7 @@ class DynamoWriter(Writer):
         self._carry_out(state, chunks(keys, self._most), who, None)
 
     def _keys(self, table: str, limit: int | None = None) -> Iterator[dict[str, Any]]:
-        """The keys of a table."""
+        """Yield the keys of all items of a table; `limit` is the page size of the scan."""
         schema = self._service.describe(table).schema
         names = {"#h": schema.hash, **({"#r": schema.range} if schema.range is not None else {})}
         after: dict[str, Any] = {} if limit is None else {"Limit": limit}
@@ -223,7 +225,7 @@ class DynamoWriter(Writer):
             after = {**after, "ExclusiveStartKey": page["LastEvaluatedKey"]}
 
     def close(self) -> None:
-        """Give up connections."""
+        """Close the connections."""
         if "_service" in self.__dict__:
             self._service.close()
 
@@ -231,7 +233,7 @@ class DynamoWriter(Writer):
 def _meanwhile(
     known: Mapping[str, WrittenTable], now: Mapping[str, WrittenTable], units: Sequence[Unit]
 ) -> dict[str, WrittenTable]:
-    """What holds of tables at every moment of a batch: one has items for certain if it had some and none goes."""
+    """Return the tables as they may be at any moment of this batch: filled only if they were and lose no item."""
     emptied = {unit.namespace for unit in units if unit.deletes}
     had = {name for name, one in known.items() if one.filled}
     return {name: one._replace(filled=one.filled and name in had and name not in emptied) for name, one in now.items()}

@@ -1,8 +1,8 @@
-"""Column types: which Arrow type carries the values that an attribute has in the items of a batch.
+"""Column types: the Arrow type that carries an attribute's values in the items of a batch.
 
-S, B, BOOL                       text, binary, bool
+S, B, BOOL                       string, binary, bool
 N                                text with all digits, marked as a number: numeric in PostgreSQL
-anything else, or several        JSON, as `item_json` writes it
+anything else, or a mixture      JSON, as `item_json` writes it
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _NUMBERS = {int, Decimal}
 
 
 def column(name: str, values: Sequence[Any]) -> tuple[pa.Field[Any], pa.Array[Any]]:
-    """An attribute's values, None where an item has NULL or nothing, as a field and its array."""
+    """Return the Arrow field and the array of an attribute's values; None is for items with NULL or without it."""
     kinds = {type(value) for value in values if value is not None}
     if not kinds:
         return pa.field(name, pa.null()), pa.nulls(len(values))
@@ -36,7 +36,7 @@ def column(name: str, values: Sequence[Any]) -> tuple[pa.Field[Any], pa.Array[An
 
 
 def key_column(name: str, kind: KeyKind, values: Sequence[Any]) -> tuple[pa.Field[Any], pa.Array[Any]]:
-    """A key's values, in the one type that its kind has in every batch."""
+    """Return the Arrow field and the array of a key attribute, whose type depends only on the key's kind."""
     if kind == "N":
         return pa.field(name, pa.string(), nullable=False, metadata=NUMBER), _texts(values, number_text)
     type = pa.string() if kind == "S" else pa.binary()

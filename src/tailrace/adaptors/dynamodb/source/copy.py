@@ -1,6 +1,7 @@
-"""Copying: a table in the segments of a parallel scan.
+"""Copying: reads a table in the segments of a parallel scan.
 
-Reads are consistent: whatever a segment sees of an item is at or after the place in the stream that was noted before.
+The reads are strongly consistent, so a segment sees each item with all changes before the position in the stream that
+was stored before the copy.
 """
 
 from __future__ import annotations
@@ -22,11 +23,11 @@ from tailrace.storage.aws.wire import item_from_wire
 
 MAX_SEGMENTS = 10_000
 FEWEST_OF_MANY = 8
-"""Segments of a table that is larger than DynamoDB's own count says, which is some hours old."""
+"""The fewest segments of a table that does not fit into one page: DynamoDB's count of its items is some hours old."""
 
 
 def pieces(service: DynamoService, table: TableDescription, rows: int) -> list[Piece]:
-    """Segments of about so many items."""
+    """Cut a table into segments of about `rows` items."""
     segments = -(-table.items // rows)
     if segments < FEWEST_OF_MANY and not _fits_a_page(service, table):
         segments = FEWEST_OF_MANY
@@ -45,7 +46,9 @@ def _fits_a_page(service: DynamoService, table: TableDescription) -> bool:
 
 
 def read(service: DynamoService, settings: DynamoSource, piece: Piece) -> Iterator[pa.RecordBatch]:
-    """The items of a segment; none of a table that is gone, or is another one by now: who follows it says so."""
+    """Yield the items of a segment as rows; nothing if the table is gone or was created again.
+
+    The follower finds such a table by itself."""
     try:
         table = service.describe(piece.namespace)
         pages = _pages(service, settings, piece) if table.id == piece.bounds["id"] else iter(())
@@ -58,7 +61,7 @@ def read(service: DynamoService, settings: DynamoSource, piece: Piece) -> Iterat
 
 
 def _pages(service: DynamoService, settings: DynamoSource, piece: Piece) -> Iterator[list[Any]]:
-    """Items, a page at a time, and no faster than the settings allow; at least one page."""
+    """Yield the items of a segment page by page, at least one page, no faster than the settings allow."""
     pace, after, first = Pace(settings.read_units), dict[str, Any](), True
     while True:
 

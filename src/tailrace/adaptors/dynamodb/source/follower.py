@@ -1,7 +1,7 @@
-"""The follower: the streams of all tables of a pipeline, as one log.
+"""The follower: reads the streams of all tables of a pipeline as one log.
 
-Order is kept for each item, whose changes are all in one table's stream.  Tables that come, go, or are made again are
-found by looking, every few seconds: no stream tells of them.
+It keeps the order of each item's changes, which are all in one table's stream.  No stream tells of tables that are
+created, dropped or created again, so the follower lists the tables every few seconds.
 """
 
 from __future__ import annotations
@@ -29,23 +29,23 @@ from tailrace.storage.changes import Change
 
 _log = logging.getLogger("tailrace")
 LOOK_SECONDS = 15.0
-"""How often tables are looked for that are new, gone, or made again."""
+"""Seconds between two lists of the tables, which show those that are new, gone, or created again."""
 ROUND_SECONDS, QUIET_SECONDS = 0.2, 0.5
-"""From one round of all shards to the next: DynamoDB lets each be asked five times a second."""
+"""Seconds between two rounds over all shards: DynamoDB allows five reads a second of each."""
 QUIET_ROUNDS = 3
-"""So many rounds without a change mean that all there was is given: DynamoDB answers some with nothing in between."""
+"""Rounds without a change after which the follower has caught up: DynamoDB also gives empty pages before the end."""
 FULL_ROUND_CHANGES = 1000
-"""A round that has brought so many changes of a table is followed by the next one at once."""
+"""The number of changes of one table in a round after which the next round begins at once."""
 TABLES_AT_ONCE = 8
 UNCOPIED = "uncopied"
-"""In the position of a table: it must be copied from there before it is followed."""
+"""The mark in a table's position that the table must be copied before it is followed from there."""
 MORE = ""
-"""In a position, in place of a table: a number that tells it from the one before."""
+"""The entry of a position, in place of a table's name, with a number that makes it differ from the one before."""
 
 
 class Follower:
-    """Reads the streams of some tables.  A table that is not known is told as one that appeared: if its copy is planned
-    then it is followed, else it is passed over until it is dropped."""
+    """Reads the streams of some tables.  The follower reports an unknown table in `appeared`.  If the pipeline then
+    plans its copy, the follower follows it, else it skips the table until that is dropped."""
 
     def __init__(
         self,
@@ -65,7 +65,7 @@ class Follower:
         self._quiet = self._signs = 0
 
     def changes(self) -> Generator[Changes]:
-        """Changes, for ever."""
+        """Yield the changes, for ever."""
         with ThreadPoolExecutor(TABLES_AT_ONCE, "tailrace-dynamodb") as pool:
             try:
                 yield from self._look(pool)
@@ -78,7 +78,9 @@ class Follower:
                     stream.close()
 
     def ahead(self) -> Generator[Changes]:
-        """Changes of the tables that a position has, for ever; one that is gone or another by now is left as it is."""
+        """Yield the changes of the tables in the position, for ever, while a copy runs.
+
+        It leaves out a table that is gone or was created again, and keeps that table's position."""
         for name, position in self._position.items():
             found = self._described(name)
             if found is not None and _is_of(found, position) and UNCOPIED not in position:
@@ -93,8 +95,10 @@ class Follower:
 
     # -- changes
     def _round(self, pool: ThreadPoolExecutor, *, ahead: bool = False) -> Generator[Changes]:
-        """What all streams have now.  Nothing is said of a first round without changes: a run that only catches up
-        would take it for the end.  Nor is one quiet that read changes from before the position."""
+        """Yield what all streams have now.
+
+        For the first rounds without changes yield nothing, because a run that only catches up would take that for the
+        end.  A round that read only changes from before the position is not quiet: for that yield empty changes."""
         began = time.monotonic()
         batches: list[pa.RecordBatch] = []
         newest, most = 0.0, 0
@@ -112,7 +116,7 @@ class Follower:
         self._quiet = 0 if batches or passing else self._quiet + 1
         if batches or passing or self._quiet >= QUIET_ROUNDS:
             yield self._said(batches, committed_at=int(newest * 1000), caught_up=not (batches or passing))
-        for name in gone:  # after the rows of others, with which the position has moved
+        for name in gone:  # after the other tables' rows, because the position has moved past these
             if ahead:
                 self._close(name)
             else:
@@ -122,7 +126,7 @@ class Follower:
             time.sleep(max(0.0, pause - (time.monotonic() - began)))
 
     def _taken(self, table: str) -> tuple[str, list[Change] | None]:
-        """The next changes of a table; None: its stream is at an end, or another one by now."""
+        """Return a table's name and next changes; None for the changes if the table is gone or was created again."""
         try:
             return table, self._streams[table].take(self._settings.batch_rows)
         except (NotThere, PositionLost):
@@ -131,7 +135,7 @@ class Follower:
             return table, None
 
     def _is_same(self, table: str) -> bool:
-        """Whether a table is there, and still the one that was copied."""
+        """Return whether a table exists and is still the one that was copied."""
         found = self._described(table)
         return found is not None and found.id == self._position[table]["id"]
 
@@ -141,7 +145,7 @@ class Follower:
 
     # -- tables
     def _look(self, pool: ThreadPoolExecutor) -> Generator[Changes]:
-        """Compare the tables there are with those that are followed."""
+        """Compare the existing tables with the followed ones, and yield what that means."""
         self._looked = time.monotonic()
         there = {namespace.name for namespace in listing(self._service)}
         self._passed_over &= there
@@ -158,7 +162,9 @@ class Follower:
             return None
 
     def _reconcile(self, name: str, found: TableDescription | None) -> Generator[Changes]:
-        """Follow a table, if it is there and the one that was copied."""
+        """Open a table's stream if the table is still the one that was copied; else end it or have it copied again.
+
+        Raise `PositionLost` if its stream was switched off since."""
         position = self._position.get(name) or self._planned.get(name)
         if found is None:
             if name in self._position:
@@ -184,15 +190,16 @@ class Follower:
             stream.close()
 
     def _end(self, name: str) -> Generator[Changes]:
-        """A table was dropped: what was delivered of it stays in the sinks."""
+        """Report a dropped table as ended; its delivered rows stay in the sinks."""
         _log.warning("the table %s was dropped; its rows stay in the sinks", name)
         self._close(name)
         del self._position[name]
         yield self._said(ended=[name])
 
     def _again(self, name: str, table: TableDescription, why: str) -> Generator[Changes]:
-        """Nothing says what became of the rows that were delivered: they are removed, and the table copied again.  That
-        it must be is stored with its place in the stream, before: a run that dies meanwhile does it again."""
+        """Truncate a table in the sinks and have it copied again, because no stream says what became of its rows.
+
+        The position marks the table as uncopied before that, so a run after a crash does it again."""
         if told := lacking(table):
             raise PositionLost(f"table {name}: {why}; {told}")
         _log.warning("the table %s is emptied in the sinks and copied again: %s", name, why)
@@ -208,8 +215,10 @@ class Follower:
         yield self._said()
 
     def _appear(self, names: Sequence[str]) -> Generator[Changes]:
-        """Have tables copied that are new here.  Where their streams were is noted before, by `pieces`, and stored with
-        what comes next: a run that dies before that finds no position, and begins such a table again."""
+        """Report new tables, which the pipeline copies; then follow those whose copy was planned.
+
+        `pieces` notes the ends of their streams before the copy; the follower stores them with the changes that come
+        next.  A run that crashes before that finds no position of such a table, and has it copied again."""
         yield self._said(appeared=names)
         for name in names:
             if (place := self._planned.get(name)) and (found := self._described(name)) is not None:
@@ -220,8 +229,10 @@ class Follower:
         yield self._said()
 
     def _said(self, rows: Sequence[pa.RecordBatch] = (), *, caught_up: bool = False, **more: Any) -> Changes:
-        """What there is.  As long as more may come at once no position is given twice: a run that only catches up would
-        end there."""
+        """Return rows with the current position.
+
+        Until the follower has caught up, each position differs from the one before: a run that only catches up would
+        take an unchanged position for the end."""
         position: dict[str, Any] = dict(self._position)
         if not caught_up:
             self._signs += 1
@@ -230,11 +241,11 @@ class Follower:
 
 
 def positions(service: DynamoService, tables: Sequence[TableDescription]) -> dict[str, StreamPosition]:
-    """Where the streams of some tables end now."""
+    """Return the positions at which the streams of some tables end now."""
     with ThreadPoolExecutor(TABLES_AT_ONCE, "tailrace-dynamodb") as pool:
         return dict(pool.map(lambda table: (table.name, first_position(service, table)), tables))
 
 
 def _is_of(table: TableDescription, position: StreamPosition) -> bool:
-    """Whether a position is one of this very table's stream."""
+    """Return whether a position belongs to the present stream of this table."""
     return table.view is not None and (table.id, table.stream) == (position["id"], position["stream"])

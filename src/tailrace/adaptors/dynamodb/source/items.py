@@ -3,7 +3,7 @@
     document    the attributes of the key, and `document`: the whole item, as JSON
     columns     the attributes of the key, and a column for each other attribute that an item of the batch has
 
-In both the key is of one type in every batch, the same for a copied and a followed item.
+In both shapes a key attribute has one type in every batch, whether items are copied or followed.
 """
 
 from __future__ import annotations
@@ -31,30 +31,30 @@ _OPS = {"INSERT": Op.INSERT, "MODIFY": Op.UPDATE, "REMOVE": Op.DELETE}
 
 @dataclass(slots=True)
 class ItemChange:
-    """One change of one item; `item` is None where only its key is known, as of a delete without an old image."""
+    """One change of one item; `item` is None if only its key is known, as for a delete without an old image."""
 
     op: Op
     key: Key
     item: Mapping[str, Any] | None
     timestamp: int
     before: Sequence[str] = ()
-    """Attributes that it had before."""
+    """The names of the attributes that the item had before."""
 
 
 def copied(schema: KeySchema, item: Mapping[str, Any], now: int) -> ItemChange:
-    """An item that a scan has read."""
+    """Make a change, an insert, of an item that a scan has read."""
     return ItemChange(Op.INSERT, schema.key_of(item), item, now)
 
 
 def told(change: Change) -> ItemChange:
-    """A change that a stream tells of."""
+    """Make an `ItemChange` of a change in a stream."""
     op, at = _OPS[change.kind], int(change.created_at.timestamp() * 1000)
     item = change.old if op == Op.DELETE else change.new
     return ItemChange(op, change.key, item, at, tuple(change.old or ()))
 
 
 def rows(table: str, schema: KeySchema, shape: Shape, changes: Sequence[ItemChange], mode: Mode) -> pa.RecordBatch:
-    """Changes of one table as rows."""
+    """Make rows of the changes of one table."""
     keyed = [schema.attributes(change.key) for change in changes]
     names = [name for name in (schema.hash, schema.range) if name is not None]
     kinds = (schema.hash_kind, schema.range_kind)
@@ -82,13 +82,13 @@ def _document(table: str, keys: Sequence[str], changes: Sequence[ItemChange]) ->
 
 
 def _columns(keys: Sequence[str], changes: Sequence[ItemChange]) -> list[tuple[pa.Field[Any], pa.Array[Any]]]:
-    """A column for each attribute that an item has, or had: a sink of tables then knows that it is gone."""
+    """Return a column for each attribute that an item has or had, so that a sink of tables can clear removed ones."""
     names = dict.fromkeys(name for change in changes for name in (*(change.item or ()), *change.before))
     return [column(name, [(c.item or {}).get(name) for c in changes]) for name in names if name not in keys]
 
 
 def _missing(made: Sequence[tuple[pa.Field[Any], Any]], keys: int, shape: Shape, change: ItemChange) -> list[bool]:
-    """For each field, whether the row does not have it."""
+    """Return, for each field, whether the row lacks it."""
     item = change.item
     if shape == "document":
         return [*[False] * keys, item is None]

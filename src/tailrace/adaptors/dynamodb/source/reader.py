@@ -1,4 +1,4 @@
-"""The reader: tables of DynamoDB, copied in segments of a scan and then followed by their streams."""
+"""The reader: copies tables of DynamoDB in the segments of a scan, then follows them through their streams."""
 
 from __future__ import annotations
 
@@ -33,10 +33,11 @@ class DynamoReader(Reader):
         self._settings, self.follows = settings, settings.follow
         self._changes: Generator[Changes] | None = None
         self._begun: set[str] = set()
-        """Tables whose place in their stream is stored."""
+        """Tables whose position in their stream the pipeline has stored."""
         self._planned: dict[str, StreamPosition] = {}
-        """Tables that were to be copied, and so are the pipeline's, and where their streams were then; nothing if that
-        is stored already, or if they have no stream yet."""
+        """Tables for which pieces were planned, with the end of their streams at that time.
+
+        The position is empty if the pipeline has stored one already, or if the table has no stream yet."""
         self._progress = ShardProgress()
 
     @cached_property
@@ -47,20 +48,20 @@ class DynamoReader(Reader):
         return f"DynamoReader({self._settings!r})"
 
     def check(self) -> None:
-        """Region, endpoint and credentials."""
+        """Check region, endpoint and credentials by listing the tables."""
         self._service.tables()
 
     def check_namespaces(self, namespaces: Sequence[str]) -> None:
-        """A stream for each table, with what a change leaves behind."""
+        """Raise `NotReady` if a table is to be followed and has no stream that carries items after their change."""
         for name in namespaces if self.follows else ():
             tables.check_followed(self._service.describe(name))
 
     def namespaces(self) -> list[Namespace]:
-        """Every table."""
+        """Return every table of the region, except the default table of sinks' state."""
         return tables.listing(self._service)
 
     def begin(self, namespaces: Sequence[str]) -> Position:
-        """The end of each table's stream, which keeps what comes after it for 24 hours."""
+        """Return the end of each table's stream, which keeps later changes for 24 hours; None without following."""
         if not self.follows:
             return None
         found = [self._service.describe(name) for name in namespaces]
@@ -69,12 +70,13 @@ class DynamoReader(Reader):
         return positions(self._service, found)
 
     def begun(self, position: Position) -> None:
-        """These tables have a place in their stream; others get one before they are copied."""
+        """Remember which tables have a stored position; `pieces` notes one for each other table before its copy."""
         self._begun = set(position or ())
 
     def pieces(self, namespace: str, rows: int) -> list[Piece]:
-        """Segments.  A table that nothing was noted of has its place in its stream noted now; one that has no stream is
-        left out, with a warning, until it has."""
+        """Cut a table into segments, and note the end of its stream unless the pipeline has stored a position of it.
+
+        For a table that must be followed and lacks a usable stream, log a warning once and raise `NotThere`."""
         table = self._service.wait_active(namespace)
         place: StreamPosition = {}
         if self.follows and namespace not in self._begun:
@@ -88,11 +90,11 @@ class DynamoReader(Reader):
         return copying.pieces(self._service, table, rows)
 
     def copy(self, piece: Piece) -> Iterator[pa.RecordBatch]:
-        """The items of a segment."""
+        """Return the items of a segment as rows."""
         return copying.read(self._service, self._settings, piece)
 
     def follow(self, position: Position, namespaces: Sequence[str], split: str = "") -> Iterator[Changes]:
-        """The changes of these tables, and of tables that appear."""
+        """Return the changes of these tables, and of tables that appear and are then copied."""
         if position is None:
             raise BadSetting(
                 "the tables were copied without following (follow = false), so nobody knows what has changed since; "
@@ -102,7 +104,7 @@ class DynamoReader(Reader):
         return self._changes
 
     def follow_ahead(self, position: Position) -> Iterator[Changes]:
-        """The changes of tables that are being copied: a scan may take longer than the 24 hours of a stream."""
+        """Return the changes of tables while they are copied: a scan may take longer than a stream's 24 hours."""
         self._changes = self._follower(position, ()).ahead()
         return self._changes
 
@@ -110,11 +112,11 @@ class DynamoReader(Reader):
         return Follower(self._service, self._settings, position, namespaces, self._planned, self._progress)
 
     def health(self) -> str:
-        """How long ago each shard last answered."""
+        """Return a text that says how long ago the shards last answered."""
         return self._progress.shown()
 
     def close(self) -> None:
-        """Stop following, and give up connections."""
+        """Stop following, and close the connections."""
         if self._changes is not None:
             self._changes.close()
         if "_service" in self.__dict__:

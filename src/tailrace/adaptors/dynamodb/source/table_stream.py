@@ -1,5 +1,5 @@
-"""The stream of one table, read through `tailrace.streams`: its shards as one sequence, in which the changes of an item
-keep their order however shards are divided."""
+"""The stream of one table, read through `tailrace.streams` as one sequence of all shards, which keeps the order of each
+item's changes also when shards split."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ from tailrace.streams.stream import Stream
 
 _log = logging.getLogger("tailrace")
 PATIENCE_SECONDS = 5.0
-"""So long a stream that does not answer is asked again, before the pipeline says that it waits."""
+"""How long requests to a stream that does not answer are repeated, before the caller gets `Unavailable`."""
 MAX_BATCH_BYTES, CHANGES_AT_ONCE = 16 * 1024 * 1024, 200
-"""About so much is given at a time, looked at after so many changes."""
+"""About the most bytes that `take` returns, and the number of changes after which it checks their size."""
 REFRESH_SECONDS = 300.0
-"""How often the position of a quiet table is taken anew: one that is old cannot tell what was trimmed since."""
+"""Seconds after which the position of a quiet table is renewed: an old one does not show what was trimmed since."""
 LATE_SECONDS, WARN_SECONDS = 12 * 3600.0, 3600.0
-"""A reader that is so far behind is in danger of the 24 hours; it is said so often."""
+"""How far behind a reader must be for a warning about the stream's 24 hours, and the seconds between two warnings."""
 
 
 def first_position(service: DynamoService, table: TableDescription) -> StreamPosition:
-    """Where the stream ends now: what happens from here on comes, and perhaps some that happened just before."""
+    """Return the position of a stream's end: all later changes follow it, and perhaps a few from just before."""
     with _guarded(table.name):
         changes = service.changes(table.name, table.schema)
         with Stream(changes, "latest", table=table.name, make=lambda change: change, patience=_patience()) as stream:
@@ -43,7 +43,7 @@ def _patience() -> Patience:
 
 @contextlib.contextmanager
 def _guarded(table: str) -> Iterator[None]:
-    """Say of what was lost what a pipeline can do about it."""
+    """Translate errors about a stream in a block into errors that say what to do about the pipeline."""
     try:
         yield
     except (PositionLost, BadToken) as error:
@@ -53,14 +53,14 @@ def _guarded(table: str) -> Iterator[None]:
 
 
 def lost(table: str, why: str) -> PositionLost:
-    """Changes of a table are in no stream any more."""
+    """Return the error for changes of a table that no stream has any more."""
     return PositionLost(f"table {table}: {why}; nobody can say what changed since. {AFRESH}")
 
 
 class TableStream:
-    """The changes of one table from a position on.  Used by one thread at a time.
+    """The changes of one table from a position on.  Only one thread may use it at a time.
 
-    After an error it is of no use: another one goes on from the position that the pipeline has stored."""
+    After an error it must not be used any more: a new one continues from the position that the pipeline has stored."""
 
     def __init__(
         self, service: DynamoService, table: TableDescription, position: StreamPosition, progress: ShardProgress
@@ -69,7 +69,7 @@ class TableStream:
         self._taken_at, self._warned, self._shards = time.monotonic(), 0.0, set[str]()
         changes = self._changes = WatchedChanges(service.changes(table.name, table.schema), table.name, progress)
         self.read_some = False
-        """Whether DynamoDB gave any changes last time, also such as are from before the position."""
+        """Whether the last `take` read any changes from DynamoDB, also changes from before the position."""
         with _guarded(table.name):
             token = token_of(table.name, position)
             self._stream = Stream(changes, token, table=table.name, make=lambda change: change, patience=_patience())
@@ -77,7 +77,7 @@ class TableStream:
             self._check()
 
     def take(self, most: int) -> list[Change]:
-        """The next changes; `position` is behind them."""
+        """Return up to `most` next changes and move `position` past them; raise `PositionLost` if some were trimmed."""
         with _guarded(self.table.name):
             before = self._changes.given
             found = self._some(most)
@@ -93,7 +93,7 @@ class TableStream:
         return found
 
     def _some(self, most: int) -> list[Change]:
-        """Changes up to a number and about a size: an item may have 400 KB."""
+        """Return up to `most` changes of about `MAX_BATCH_BYTES` together: one item may have 400 KB."""
         found: list[Change] = []
         size = 0
         while len(found) < most and size < MAX_BATCH_BYTES:
@@ -105,7 +105,7 @@ class TableStream:
         return found
 
     def _check(self) -> None:
-        """A shard that was trimmed before it was read to its end may have had more."""
+        """Raise `PositionLost` if a shard was trimmed before it was read to its end: it may have had more changes."""
         if self._stream.trimmed:
             raise lost(
                 self.table.name,
@@ -114,7 +114,7 @@ class TableStream:
             )
 
     def _warn(self, change: Change) -> None:
-        """Tell of the 24 hours before they bite."""
+        """Log a warning if a change is so old that the reader may soon lose changes to the limit of 24 hours."""
         behind = self._clock() - change.created_at.timestamp()
         if behind > LATE_SECONDS and (not self._warned or time.monotonic() - self._warned > WARN_SECONDS):
             self._warned = time.monotonic()
@@ -126,6 +126,6 @@ class TableStream:
             )
 
     def close(self) -> None:
-        """Give up threads."""
+        """Close the stream with its threads, and stop tracking its shards."""
         self._stream.close()
         self._progress.keep(self.table.name, set())

@@ -1,4 +1,4 @@
-"""Tables: which can be read, and what one lacks to be followed."""
+"""Tables: lists those that can be read, and says what a table lacks to be followed."""
 
 from __future__ import annotations
 
@@ -7,20 +7,20 @@ from tailrace.adaptors.dynamodb.service import DynamoService, TableDescription
 from tailrace.errors import NotReady
 
 STATE = "tailrace-state"
-"""The table of sinks' own items, unless they are told another: no one's data."""
+"""The default table of sinks' state, which is not data to be read."""
 CARRYING = ("new", "both")
-"""Views whose changes carry the item as it is after them."""
+"""The views whose changes carry the item after the change."""
 _SWITCH = "aws dynamodb update-table --table-name {} --stream-specification "
 ON, OFF = "StreamEnabled=true,StreamViewType=NEW_AND_OLD_IMAGES", "StreamEnabled=false"
 
 
 def listing(service: DynamoService) -> list[Namespace]:
-    """Every table of the region."""
+    """Return every table of the region, except the default table of sinks' state."""
     return [Namespace(name) for name in service.tables() if name != STATE]
 
 
 def lacking(table: TableDescription) -> str:
-    """Why a table cannot be followed, with the command that mends it; "" if it can."""
+    """Return why a table cannot be followed, with the command that corrects it; "" if it can be followed."""
     switch = _SWITCH.format(table.name)
     if table.view is None:
         return f"the table {table.name} has no stream, so its changes cannot be followed; `{switch}{ON}` switches it on"
@@ -33,6 +33,6 @@ def lacking(table: TableDescription) -> str:
 
 
 def check_followed(table: TableDescription) -> None:
-    """Refuse a table that cannot be followed."""
+    """Raise `NotReady` if a table cannot be followed."""
     if told := lacking(table):
         raise NotReady(f"{told}. follow = false copies once, without that")

@@ -1,4 +1,4 @@
-"""Applying operations to a collection, many with one request."""
+"""Applying operations: sends staged operations to a collection, many in one request."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ if TYPE_CHECKING:
     from pymongo.collection import Collection
 
 FIELDS_PER_STAGE = 20
-"""So many fields one stage of an update sets: each is an expression within that of the one before, and the server takes
-only so much nesting."""
+"""The most fields that one stage of an update sets: each field nests one expression deeper, and the server limits the
+depth."""
 _RAW = DECODED.with_options(document_class=RawBSONDocument)
 
 
 def apply(
     collection: Collection[Any], namespace: str, operations: Sequence[bytes], session: ClientSession | None
 ) -> None:
-    """Carry out operations in their order; `Rejected` names the document that the server refuses."""
+    """Apply encoded operations in their order; raise `Rejected` with the id of a document that the server refuses."""
     from pymongo.errors import BulkWriteError, DocumentTooLarge
 
     requests, causes = [], []
@@ -59,7 +59,7 @@ def _requests(operation: Mapping[str, Any]) -> Iterator[Any]:
     if "d" in operation:
         document = operation["d"]
         if any(name.startswith("$") for name in document):
-            # A replacement may not have such fields; a document that is inserted may.
+            # MongoDB accepts such field names in an insert, not in a replacement.
             yield DeleteOne(match)
             yield InsertOne(document)
         else:
@@ -73,7 +73,7 @@ def _requests(operation: Mapping[str, Any]) -> Iterator[Any]:
 
 
 def _changed(fields: Mapping[str, Any], paths: Sequence[Sequence[str]]) -> list[dict[str, Any]]:
-    """An update that sets and removes fields of any name; those of `$set` may have no dots and dollars."""
+    """Return an update that sets and removes fields of any name; `$set` would not accept dots and dollars in names."""
     stages = []
     names = iter(fields.items())
     while some := list(islice(names, FIELDS_PER_STAGE)):
@@ -85,7 +85,7 @@ def _changed(fields: Mapping[str, Any], paths: Sequence[Sequence[str]]) -> list[
 
 
 def _removed(value: str, path: list[str], depth: int = 0) -> Any:
-    """An expression without one field of a document, the value of a variable; it may lie in documents in it."""
+    """Return an expression for the document `value` without the field at `path`, which may lie in nested documents."""
     name = {"$literal": path[0]}
     if len(path) == 1:
         return {"$unsetField": {"field": name, "input": value}}

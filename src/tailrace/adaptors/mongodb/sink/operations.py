@@ -1,10 +1,10 @@
-"""Operations: rows as what is to be done to documents, each one a BSON document of its own.
+"""Operations: converts rows into operations on documents, each encoded as a BSON document.
 
-    {"_id": id, "d": document}              put this whole document in place of whatever is there
-    {"_id": id}                             delete it
-    {"_id": id, "s": fields, "u": paths}    set some fields of it, and take some away, if it is there
+    {"_id": id, "d": document}              insert this whole document, or replace the one with this id
+    {"_id": id}                             delete the document
+    {"_id": id, "s": fields, "u": paths}    if the document exists, set these fields and remove those at the paths
 
-Many for the same id come down to the last one if that is a whole document, or a delete.
+A whole document or a delete replaces all earlier operations on the same id.
 """
 
 from __future__ import annotations
@@ -31,28 +31,28 @@ from tailrace.log.record import Op
 _log = logging.getLogger("tailrace")
 LARGEST_DOCUMENT = 16 * 1024 * 1024
 _NOT_BSON = (BadInput, BSONError, ValueError, OverflowError, RecursionError)
-"""What is raised for values that BSON does not have."""
+"""The exceptions for values that BSON cannot hold."""
 
 
 class Operations:
-    """What is to be done to the documents of one namespace, in an order that is right for each."""
+    """The operations on the documents of one namespace, which keep their order for each document."""
 
     def __init__(self, namespace: str) -> None:
         self._namespace = namespace
         self._last: dict[str, list[bytes]] = {}
-        """For each id, a whole document or a delete, if there was one, and what changed since."""
+        """For each id: its last whole document or delete, if there was one, and the partial changes after that."""
         self._warned: set[str] = set()
         self.size = 0
         self.puts = self.deletes = 0
 
     def take(self) -> list[bytes]:
-        """All of them, and begin again."""
+        """Return all operations, encoded, and forget them."""
         out = [one for some in self._last.values() for one in some]
         self._last, self.size = {}, 0
         return out
 
     def add(self, batch: pa.RecordBatch) -> None:
-        """Rows, after those before."""
+        """Add the operations of a batch of rows; raise `Rejected` for a row that MongoDB cannot hold."""
         for at, operation in self._operations(batch):
             try:
                 raw = bson.encode(operation)
@@ -113,7 +113,9 @@ class Operations:
             raise self._rejected(batch, 0, error) from None
 
     def _keyless(self, op: int, row: Mapping[str, Any], place: Any) -> dict[str, Any]:
-        """A row without a key has its place in the commit log as its id: written again, it is the same document."""
+        """Return the operation for a row without a key, whose id is its partition and offset in the commit log.
+
+        So a batch that is written again replaces the same document.  Raise `NotReady` for anything but an insert."""
         if op != Op.INSERT or place.offset is None:
             raise NotReady(
                 f"{self._namespace} has no key, so nothing says which document of a collection one of its changes is "
@@ -129,12 +131,12 @@ class Operations:
 
 
 def _size(operation: Mapping[str, Any]) -> int:
-    """The bytes of a document, or of what is set of it."""
+    """Return the encoded size of an operation's document, or of the fields that it sets."""
     return len(bson.encode(operation.get("d") or operation.get("s") or {}))
 
 
 def _id(row: Mapping[str, Any], keys: Sequence[str]) -> Any:
-    """The `_id` of a row: its key, or a document of its keys."""
+    """Return the `_id` of a row: the value of its key, or a document of several keys."""
     return row[keys[0]] if len(keys) == 1 else {name: row[name] for name in keys}
 
 
@@ -147,7 +149,7 @@ def _check_names(namespace: str, names: Sequence[str], keys: Sequence[str]) -> N
 
 
 def _without(document: dict[str, Any], pointers: Sequence[str]) -> dict[str, Any]:
-    """A whole document without the nested fields that it does not have."""
+    """Remove from a whole document the nested fields that the row marks as removed; return the document."""
     for *above, last in map(names_of, pointers):
         inner: Any = document
         for name in above:
@@ -158,7 +160,7 @@ def _without(document: dict[str, Any], pointers: Sequence[str]) -> dict[str, Any
 
 
 def batches(rows: Iterator[pa.RecordBatch], size: int) -> Iterator[tuple[str, Operations]]:
-    """Rows in the order of the log → operations of each namespace, of about this size."""
+    """Convert rows, in the order of the commit log, into the operations of each namespace, of about `size` bytes."""
     held: dict[str, Operations] = {}
     for batch in rows:
         name = namespace_of(batch)

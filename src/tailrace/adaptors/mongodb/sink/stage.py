@@ -1,6 +1,6 @@
-"""Staging: what tasks hand to `finish`, inside their answer if it is little, else in a collection of tailrace's own.
+"""Staging: stores a task's operations for `finish`, inside `Staged` if they are few, else in the collection `staged`.
 
-tailrace.staged    _id {unit, part}, at (when, for removal), data: operations one after the other, cut into parts
+tailrace.staged    _id {unit, part}, at (time of staging, for `tidy`), data: concatenated operations, cut into parts
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ from tailrace.adaptors.sinks.folding import counted
 from tailrace.errors import Unavailable
 
 INLINE_BYTES = 256 * 1024
-"""Up to so much of a share is in the answer itself."""
+"""The most bytes of a task's share that travel inside `Staged`."""
 UNIT_BYTES = 32 * 1024 * 1024
-"""About so much is gathered before it is staged."""
+"""About how many bytes of operations a task gathers before it stages them as a unit."""
 PART_BYTES = 8 * 1024 * 1024
 ORPHANED = timedelta(hours=1)
-"""After so long what was staged belongs to no batch: one takes far less, and else finds that it is gone."""
+"""The age from which `tidy` removes staged parts.  A batch takes far less; one that does not is staged again."""
 STAGED = "staged"
 
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """Operations of one namespace: `data` has them, or so many parts that are staged under `name`."""
+    """Staged operations of one namespace: in `data`, or in `parts` documents of the collection under `name`."""
 
     namespace: str
     puts: int
@@ -42,7 +42,7 @@ class Unit:
 
 
 def stage(deployment: Deployment, state: str, rows: Iterable[pa.RecordBatch]) -> Staged:
-    """A task's share, ready to be finished."""
+    """Stage a task's share of a batch, and return what `finish` needs to apply it."""
     counts: dict[str, int] = {}
     units: list[Unit] = []
     room = INLINE_BYTES
@@ -69,7 +69,7 @@ def _put(deployment: Deployment, state: str, data: bytes) -> tuple[str, int]:
 
 
 def operations_of(deployment: Deployment, state: str, unit: Unit) -> Iterator[bytes]:
-    """The operations of a unit, one by one; `Unavailable` if what was staged is gone."""
+    """Yield the operations of a unit; raise `Unavailable` if its staged parts are gone."""
     if not unit.name:
         yield from _split([unit.data])
         return
@@ -87,7 +87,7 @@ def _parts(deployment: Deployment, state: str, unit: Unit) -> Iterator[bytes]:
 
 
 def _split(parts: Iterable[bytes]) -> Iterator[bytes]:
-    """Documents, each of which begins with its length, out of bytes that were cut anywhere."""
+    """Yield the BSON documents in bytes that were cut anywhere; each document begins with its length."""
     held = b""
     for part in parts:
         held, at = held + part, 0
@@ -98,7 +98,7 @@ def _split(parts: Iterable[bytes]) -> Iterator[bytes]:
 
 
 def discard(deployment: Deployment, state: str, units: Sequence[Unit]) -> None:
-    """Remove what was staged, and what runs that died have left."""
+    """Remove the staged parts of these units."""
     names = [unit.name for unit in units if unit.name]
     with deployment.guarded("removing what was staged"):
         collection: Any = deployment.client[state][STAGED]
@@ -107,6 +107,6 @@ def discard(deployment: Deployment, state: str, units: Sequence[Unit]) -> None:
 
 
 def tidy(deployment: Deployment, state: str) -> None:
-    """Remove what runs that died have left."""
+    """Remove staged parts older than `ORPHANED`, which crashed runs have left."""
     with deployment.guarded("removing what was staged"):
         deployment.client[state][STAGED].delete_many({"at": {"$lt": datetime.now(UTC) - ORPHANED}})

@@ -1,11 +1,11 @@
-"""The state that a sink keeps for its pipelines, in a database of its own.
+"""The state of a sink: what it keeps for each pipeline's writers, in a database of tailrace's own.
 
     tailrace.offsets        _id {pipeline, writer}, epoch, offsets (JSON), claimed, turn, changed_at
     tailrace.collections    _id {pipeline, writer, namespace}, database, collection, filled
     tailrace.staged         see stage
 
-A writer's document is changed, by a new `turn`, before a transaction looks at it: of two at once the server lets only
-one go on.  `filled`: the last batch left documents in the collection, so that one that is empty was emptied by others.
+Each transaction first increments `turn` in the writer's document, so of two concurrent transactions the server lets
+only one continue.  `filled`: the writer left documents in the collection; if it is empty, another program emptied it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _json = msgspec.json
 
 
 class WrittenCollection(NamedTuple):
-    """A collection that a namespace is written to, and whether it certainly has documents."""
+    """A collection that a namespace is written to; `filled` if it certainly has documents."""
 
     database: str
     collection: str
@@ -35,7 +35,7 @@ class WrittenCollection(NamedTuple):
 
     @property
     def shown(self) -> str:
-        """As people call it."""
+        """The collection's name for messages: database.collection."""
         return f"{self.database}.{self.collection}"
 
 
@@ -44,12 +44,12 @@ def _key(pipeline: str, writer: str) -> dict[str, str]:
 
 
 def read(database: Database[Any], pipeline: str, writer: str) -> Fence:
-    """What is kept for a writer."""
+    """Return the fence of a writer, without a lock."""
     return _fence(database["offsets"].find_one({"_id": _key(pipeline, writer)}))
 
 
 def lock(database: Database[Any], who: Who, session: ClientSession | None) -> Fence:
-    """What is kept for a writer, which no other transaction can change before this one ends."""
+    """Return the fence of a writer, and keep other transactions from changing it until this one ends."""
     from pymongo import ReturnDocument
 
     found = database["offsets"].find_one_and_update(
@@ -70,7 +70,9 @@ def _fence(found: Mapping[str, Any] | None) -> Fence:
 
 
 def store(database: Database[Any], who: Who, fence: Fence, session: ClientSession | None) -> bool:
-    """Keep this from now on; False if a newer run was faster, which only a server without transactions allows."""
+    """Store a writer's fence; return False if a newer run stored its own first.
+
+    That can happen only on a server without transactions."""
     offsets = None if fence.offsets is None else _json.encode(fence.offsets).decode()
     now = {"epoch": fence.epoch, "offsets": offsets, "claimed": fence.claimed, "changed_at": datetime.now(UTC)}
     of_older = {"$or": [{"epoch": {"$lte": fence.epoch}}, {"epoch": {"$exists": False}}]}
@@ -80,7 +82,7 @@ def store(database: Database[Any], who: Who, fence: Fence, session: ClientSessio
 
 
 def collections(database: Database[Any], who: Who) -> dict[str, WrittenCollection]:
-    """The collections that a writer has written, by namespace."""
+    """Return the collections that a writer has written, by namespace."""
     found = database["collections"].find({"_id.pipeline": who.pipeline, "_id.writer": who.writer})
     return {
         one["_id"]["namespace"]: WrittenCollection(one["database"], one["collection"], one["filled"]) for one in found
@@ -90,12 +92,12 @@ def collections(database: Database[Any], who: Who) -> dict[str, WrittenCollectio
 def keep_collections(
     database: Database[Any], who: Who, written: Mapping[str, WrittenCollection], session: ClientSession | None
 ) -> None:
-    """Keep these from now on."""
+    """Store these collections as written by the writer."""
     for namespace, one in written.items():
         key = {"_id": {**_key(who.pipeline, who.writer), "namespace": namespace}}
         database["collections"].replace_one(key, {**key, **one._asdict()}, upsert=True, session=session)
 
 
 def forget_collections(database: Database[Any], who: Who) -> None:
-    """Forget all of a writer's."""
+    """Delete the record of a writer's collections; the collections themselves stay."""
     database["collections"].delete_many({"_id.pipeline": who.pipeline, "_id.writer": who.writer})

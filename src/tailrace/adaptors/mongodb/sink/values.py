@@ -1,12 +1,12 @@
-"""Values on their way into MongoDB: Arrow columns as what BSON has.
+"""Values on their way into MongoDB: converts Arrow columns to BSON values.
 
-integers up to 32 bits, up to 64        int32, int64; of 64 bits without a sign, where it must, Decimal128
-decimal                                 Decimal128; over 34 digits refused
-timestamp, date                         date, in milliseconds; what is finer is cut off, with a warning
-time, interval                          text, as ISO 8601 has it
+integers up to 32 bits, up to 64        int32, int64; an unsigned integer beyond int64 becomes a Decimal128
+decimal                                 Decimal128; more than 34 digits are refused
+timestamp, date                         date, in milliseconds; finer digits are cut off, with a warning
+time, interval                          text in the form of ISO 8601
 JSON                                    documents, arrays and numbers; a number that no double holds is a Decimal128
 list, struct, map                       array, document, document
-what a MongoDB source has marked        ObjectId, Decimal128, UUID, Extended JSON: as it was
+fields marked by a MongoDB source       ObjectId, Decimal128, UUID, Extended JSON: the value that the source had
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _INT32, _INT64 = range(-(2**31), 2**31), range(-(2**63), 2**63)
 
 
 def values_of(field: pa.Field[Any], column: pa.Array[Any]) -> list[Any]:
-    """A column's values as BSON has them; `ValueError` for one that it does not have."""
+    """Return a column's values as BSON values; raise an error (`ValueError`, …) for one that BSON cannot hold."""
     kind = column.type
     if pa.types.is_dictionary(kind):
         return values_of(field, column.dictionary_decode())
@@ -54,7 +54,7 @@ def values_of(field: pa.Field[Any], column: pa.Array[Any]) -> list[Any]:
 
 
 def is_cut_off(column: pa.Array[Any]) -> bool:
-    """Whether timestamps of a column are finer than milliseconds."""
+    """Return whether a column has timestamps finer than milliseconds."""
     if not pa.types.is_timestamp(column.type):
         return False
     per = _PER_MS[column.type.unit][1]
@@ -62,7 +62,7 @@ def is_cut_off(column: pa.Array[Any]) -> bool:
 
 
 def plain(value: Any) -> Any:
-    """A value of Python's, however deep, as BSON has it."""
+    """Convert a Python value, nested to any depth, to a BSON value."""
     if isinstance(value, bool | str | bytes | float | None):
         return value
     if isinstance(value, int):
@@ -71,7 +71,7 @@ def plain(value: Any) -> Any:
 
 
 def from_json(text: str) -> Any:
-    """JSON as documents, arrays and values."""
+    """Convert JSON text to BSON documents, arrays and values."""
     return plain(_json.decode(text))
 
 
@@ -82,7 +82,7 @@ def _integer(value: int) -> Any:
 
 
 def decimal128(value: Decimal) -> Decimal128:
-    """A decimal with all its digits; `ValueError` if it has too many."""
+    """Return a decimal as a Decimal128; raise `ValueError` if it has more digits than that holds."""
     made = Decimal128(str(value)) if len(value.as_tuple().digits) <= 34 else None
     if made is None or (value.is_finite() and made.to_decimal() != value):
         raise ValueError(f"{value} has more than the 34 digits of a Decimal128")
@@ -90,7 +90,7 @@ def decimal128(value: Decimal) -> Decimal128:
 
 
 def _number(text: str) -> Any:
-    """A number of JSON: a double if that says the same, else a decimal."""
+    """Return a number of JSON as a double if that has the same value, else as a Decimal128."""
     near = float(text)
     return near if Decimal(repr(near)) == Decimal(text) else decimal128(Decimal(text))
 
@@ -122,4 +122,4 @@ _MARKED: dict[bytes, Callable[[Any], Any]] = {
     b"json": from_text,
     b"document": from_text,
 }
-"""What the fields of a MongoDB source say of themselves."""
+"""Converters for the marks that a MongoDB source sets in a field's metadata."""

@@ -1,9 +1,9 @@
-"""The writer: collections kept equal to the source, in transactions that also have the offsets.
+"""The writer: keeps collections equal to the source, and stores the offsets in the same transactions.
 
-A batch is one transaction as long as it is small enough for one.  A larger one is several: each puts whole documents or
-deletes by id, so a run that dies between two of them leaves nothing that the same changes, written again, would not
-put right; the offsets are in the last.  A server without a replica set has no transactions, and is written the same way
-without: idempotent by id."""
+A small batch is one transaction.  A larger batch is several, of which the last stores the offsets.  All operations are
+by id and may be applied again, so if a run crashes between two transactions, the next run repairs the collections by
+writing the whole batch again.  A standalone server has no transactions; there the writer sends the same operations
+without them, idempotent by id."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ _log = logging.getLogger("tailrace")
 T = TypeVar("T")
 MAX_DOCUMENTS_PER_TRANSACTION = 20_000
 MAX_BYTES_PER_TRANSACTION = 32 * 1024 * 1024
-"""What a transaction may hold: the server ends one after a minute, and keeps all of it in its cache."""
+"""The limits of one transaction: the server aborts one after a minute, and keeps all of it in its cache."""
 MAX_DOCUMENTS_PER_REQUEST = 1000
 SWEEP_INTERVAL_SECONDS = 600.0
-"""Seconds between two looks for what was staged and never finished."""
+"""Seconds between two runs of `tidy`, which removes staged parts that no run has finished."""
 
 
 class MongoWriter(Writer):
@@ -49,7 +49,7 @@ class MongoWriter(Writer):
     def __init__(self, settings: MongoSink) -> None:
         self._settings = settings
         self._written: dict[str, WrittenCollection] | None = None
-        """The collections that this writer has written, as the sink keeps them; None: not read yet."""
+        """The collections that this writer has written, as the sink's state lists them; None: not read yet."""
         self._tidied = 0.0
 
     def __repr__(self) -> str:
@@ -61,7 +61,7 @@ class MongoWriter(Writer):
 
     @cached_property
     def _transactional(self) -> bool:
-        """Whether the server has transactions."""
+        """Whether the server has transactions: a standalone server has none."""
         return self._deployment.is_replicated()
 
     @property
@@ -73,7 +73,7 @@ class MongoWriter(Writer):
         )
 
     def check(self) -> None:
-        """Version, password, the right to keep the state, and whether there are transactions."""
+        """Check the version, the password and the right to write the state; warn if there are no transactions."""
         self._deployment.check_version()
         if not self._transactional:
             _log.warning(
@@ -86,12 +86,12 @@ class MongoWriter(Writer):
 
     # -- offsets
     def restore(self, pipeline: str, writer: str) -> Mapping[str, Any] | None:
-        """Epoch and offsets of the last batch that was finished."""
+        """Return the epoch and the offsets of the last finished batch."""
         with self._deployment.guarded("reading offsets"):
             return state.read(self._state, pipeline, writer).restored()
 
     def claim(self, who: Who) -> Mapping[str, Any] | None:
-        """As `restore`; and earlier epochs can finish nothing any more."""
+        """Do the same as `restore`, and keep earlier epochs from finishing anything."""
         self._written = None
 
         def claimed(session: ClientSession | None) -> Mapping[str, Any] | None:
@@ -103,7 +103,7 @@ class MongoWriter(Writer):
         return self._in_transaction("claiming the sink", claimed)
 
     def lost(self, who: Who) -> list[str]:
-        """Collections that were dropped, or emptied by others."""
+        """Return the collections of this writer that another program has dropped or emptied."""
         with self._deployment.guarded("looking for its collections"):
             written = state.collections(self._state, who).values()
             client = self._deployment.client
@@ -111,21 +111,21 @@ class MongoWriter(Writer):
         return [f"the collection {one.shown}" for one in gone]
 
     def forget(self, who: Who) -> None:
-        """Forget which collections were written."""
+        """Delete the record of the collections that were written, so `lost` misses none of them."""
         self._written = None
         with self._deployment.guarded("forgetting its collections"):
             state.forget_collections(self._state, who)
 
     # -- rows
     def stage(self, rows: Iterable[pa.RecordBatch]) -> Staged:
-        """Into the answer itself, or into a collection of the state."""
+        """Stage the operations of these rows, inside `Staged` or in a collection of the state."""
         deployment = self._deployment
         from tailrace.adaptors.mongodb.sink.stage import stage
 
         return stage(deployment, self._settings.state, rows)
 
     def try_out(self, rows: Sequence[pa.RecordBatch]) -> None:
-        """Make operations of them, without carrying any out."""
+        """Convert the rows to operations without applying any."""
         self._deployment.check_version()
         from tailrace.adaptors.mongodb.sink import operations
 
@@ -133,12 +133,12 @@ class MongoWriter(Writer):
             self._place(namespace)
 
     def finish(self, staged: Sequence[Staged], who: Who, offsets: Mapping[str, Any]) -> None:
-        """Apply and store the offsets.  Again, it changes nothing."""
+        """Apply the staged operations and store the offsets; a batch that is finished already changes nothing."""
         from tailrace.adaptors.mongodb.sink import stage
 
         with self._deployment.guarded("reading offsets"):
             if state.read(self._state, who.pipeline, who.writer).is_repeat(who, offsets):
-                return  # what was staged for it may be gone
+                return  # before the staged parts are read, which may be gone
         units = [unit for share in staged for unit in share.detail or ()]
         chunks = self._chunks(units)
         held, further = next(chunks, []), next(chunks, None)
@@ -154,7 +154,7 @@ class MongoWriter(Writer):
             stage.tidy(self._deployment, self._settings.state)
 
     def _chunks(self, units: Sequence[Unit]) -> Iterator[list[tuple[str, list[bytes]]]]:
-        """All operations in their order, as much of them at a time as a transaction holds."""
+        """Yield all operations in their order, in chunks that fit into one transaction."""
         from tailrace.adaptors.mongodb.sink.stage import operations_of
 
         chunk: list[tuple[str, list[bytes]]] = []
@@ -171,7 +171,9 @@ class MongoWriter(Writer):
             yield chunk
 
     def _doubt(self, units: Sequence[Unit], who: Who) -> None:
-        """Keep that collections may be empty for a moment: a run that dies then has lost nothing."""
+        """Record that deletes of this batch may leave collections empty, before a part of it commits.
+
+        Without that, after a crash between two parts, the next run would report such a collection as lost."""
         known, emptied = self._known(who), {unit.namespace for unit in units if unit.deletes}
         doubtful = {name: one._replace(filled=False) for name, one in known.items() if one.filled and name in emptied}
         if not doubtful:
@@ -185,7 +187,7 @@ class MongoWriter(Writer):
         self._in_transaction("beginning a batch", done)
 
     def _some(self, chunk: Sequence[tuple[str, list[bytes]]], who: Who, offsets: Mapping[str, Any]) -> None:
-        """A part of a batch that is too large for one transaction."""
+        """Apply one part of a batch that is too large for one transaction."""
 
         def done(session: ClientSession | None) -> None:
             if not state.lock(self._state, who, session).is_repeat(who, offsets):
@@ -196,7 +198,7 @@ class MongoWriter(Writer):
     def _last(
         self, chunk: Sequence[tuple[str, list[bytes]]], units: Sequence[Unit], who: Who, offsets: Mapping[str, Any]
     ) -> None:
-        """The rest of a batch, the offsets, and which collections it was written to."""
+        """Apply the rest of a batch, and store the offsets and the collections that it was written to."""
         known = self._known(who)
         now = self._after(known, units)
         changed = {name: one for name, one in now.items() if known.get(name) != one}
@@ -228,7 +230,7 @@ class MongoWriter(Writer):
         return self._written
 
     def _after(self, known: Mapping[str, WrittenCollection], units: Sequence[Unit]) -> dict[str, WrittenCollection]:
-        """Which collections are written once this batch is."""
+        """Return the collections that are written once this batch is finished."""
         now = dict(known)
         taken = {(one.database, one.collection): name for name, one in known.items()}
         for unit in units:
@@ -241,7 +243,7 @@ class MongoWriter(Writer):
         return now
 
     def _place(self, namespace: str) -> tuple[str, str]:
-        """The database and the collection that a namespace is written to."""
+        """Return the database and the collection that a namespace is written to."""
         first, dot, rest = namespace.partition(".")
         database = self._settings.database or self._deployment.database or (first if dot else None)
         if database is None:
@@ -249,7 +251,7 @@ class MongoWriter(Writer):
         return database, rest if dot else namespace
 
     def discard(self, staged: Sequence[Staged]) -> None:
-        """Remove what was staged."""
+        """Remove the staged parts of a batch that failed."""
         from tailrace.adaptors.mongodb.sink import stage
 
         units = [unit for share in staged for unit in share.detail or ()]
@@ -258,7 +260,9 @@ class MongoWriter(Writer):
 
     # -- commands
     def command(self, namespace: str, command: Command, who: Who) -> None:
-        """Delete all documents, in transactions that a newer run shuts out; of a drop, then drop the collection."""
+        """Delete all documents in transactions, which fail once a newer run has claimed the sink.
+
+        For DROP then drop the collection, outside of any transaction."""
         if command.name not in self.commands:
             raise BadInput(f"{namespace}: MongoDB has no command {command.name!r}; there are: truncate, drop")
         database, name = self._place(namespace)
@@ -285,12 +289,12 @@ class MongoWriter(Writer):
                 collection.drop()
 
     def close(self) -> None:
-        """Give up connections."""
+        """Close the connections."""
         if "_deployment" in self.__dict__:
             self._deployment.close()
 
     def _in_transaction(self, doing: str, do: Callable[[Any], T]) -> T:
-        """Do something in a transaction, again while another is in its way; at once where there are none."""
+        """Run `do` in a transaction, and again after a conflict with another; on a standalone server run it without."""
         with self._deployment.guarded(doing):
             if not self._transactional:
                 return do(None)

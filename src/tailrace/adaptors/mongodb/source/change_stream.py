@@ -1,7 +1,7 @@
-"""The change stream: one cursor of the server's, read batch by batch.
+"""The change stream: one cursor on the server, which the follower reads batch by batch.
 
-The driver's own change stream resumes by itself after an error.  This one does not: the follower must know, and the
-position after each batch, also after an empty one, comes with it."""
+The driver's own change stream resumes silently after an error.  This one raises the error, because the follower must
+know of it, and gives the resume token after each batch, also after an empty one."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ if TYPE_CHECKING:
     from pymongo.client_session import ClientSession
 
 SPLITS = ((6, 0, 9), (7, 0, 0))
-"""The first versions, of the series 6.0 and of all others, that split events over 16 MB."""
+"""The first versions that split events over 16 MB: of the series 6.0, and of all later series."""
 IMAGES = (6, 0, 0)
 UNUSED = [
     "updateDescription.updatedFields",
     "updateDescription.truncatedArrays",
     "updateDescription.disambiguatedPaths",
 ]
-"""What of an event is not needed beside the whole document, and may be as large as that."""
+"""Fields of an event that the follower does not need beside the whole document, and that may be as large."""
 
 
 class StreamBatch(NamedTuple):
-    """Some events, and the token after them; `ended`: the server has closed the stream after an `invalidate`."""
+    """Some events, and the resume token after them; `ended`: the server has closed the stream after an `invalidate`."""
 
     events: list[dict[str, Any]]
     token: str
@@ -36,12 +36,12 @@ class StreamBatch(NamedTuple):
 
 
 def splits(version: tuple[int, ...]) -> bool:
-    """Whether a server splits events over 16 MB."""
+    """Return whether a server of this version splits events over 16 MB."""
     return version >= SPLITS[1] or (version[:2] == (6, 0) and version >= SPLITS[0])
 
 
 class ChangeStream:
-    """Events after a position, of one database or of all."""
+    """The events after a position, of one database or of all."""
 
     def __init__(self, deployment: Deployment, point: Point, *, images: bool, rows: int) -> None:
         from bson import Timestamp
@@ -66,7 +66,7 @@ class ChangeStream:
             self._pipeline.append({"$changeStreamSplitLargeEvent": {}})
 
     def open(self) -> None:
-        """Make the cursor; nothing is read yet."""
+        """Open the cursor, without reading an event."""
         with self._deployment.guarded("following its changes"):
             self._session = self._deployment.client.start_session()
             answer = self._command(
@@ -80,7 +80,7 @@ class ChangeStream:
         self._cursor = answer["cursor"]["id"]
 
     def next(self, wait_ms: int) -> StreamBatch:
-        """The next events, or none after so many milliseconds."""
+        """Return the next events; if there are none, wait up to `wait_ms` milliseconds.  Raise the driver's errors."""
         from bson import Int64
 
         more = {
@@ -99,7 +99,7 @@ class ChangeStream:
         return database.command(command, codec_options=self._raw, session=self._session)
 
     def close(self) -> None:
-        """Let the server forget the cursor."""
+        """Close the cursor on the server, and the session."""
         from pymongo.errors import PyMongoError
 
         if self._session is None:

@@ -1,4 +1,4 @@
-"""Collections: which of them can be read, by the namespace database.collection."""
+"""Collections: lists those that can be read, under the namespace database.collection."""
 
 from __future__ import annotations
 
@@ -10,23 +10,25 @@ from tailrace.adaptors.mongodb.deployment import SYSTEM, Deployment
 from tailrace.errors import NotThere
 
 _TEMPORARY = re.compile(r"tmp\.agg_out\..*|tmp[^.]{5}\.renameCollection|tmp\.mr\..*|system\..*")
-"""What the server itself makes: `$out` and a rename between databases write there, and give it its name at the end."""
+"""Names that the server gives: `$out` and a rename across databases write under one, and rename the result at the end.
+"""
 
 
 def is_read(database: str, collection: str) -> bool:
-    """Whether a collection is one of the user's."""
+    """Return whether a collection is a user's, not the server's own."""
     return database not in SYSTEM and not _TEMPORARY.fullmatch(collection)
 
 
 def split(namespace: str) -> tuple[str, str]:
-    """Database and collection; a collection's name may have dots."""
+    """Return the database and the collection of a namespace; a collection's name may have dots."""
     database, _, collection = namespace.partition(".")
     return database, collection
 
 
 def listing(deployment: Deployment) -> list[Namespace]:
-    """Every collection of the database that the uri names, or of all: no views, and no time series, which have no
-    change stream."""
+    """Return the collections of the database that the uri names, or of all databases.
+
+    Views and time series are left out, because they have no change stream."""
     with deployment.guarded("listing collections"):
         client = deployment.client
         names = [deployment.database] if deployment.database else client.list_database_names()
@@ -39,7 +41,7 @@ def listing(deployment: Deployment) -> list[Namespace]:
 
 
 def check_there(deployment: Deployment, namespace: str) -> Any:
-    """`NotThere` if a collection is gone."""
+    """Raise `NotThere` if a collection does not exist."""
     database, collection = split(namespace)
     with deployment.guarded(f"looking for {namespace}"):
         if not list(deployment.client[database].list_collections(filter={"name": collection}, nameOnly=True)):

@@ -1,11 +1,11 @@
-"""Column types: which Arrow type carries the values that a field has in the documents of a batch.
+"""Column types: the Arrow type that carries a field's values in the documents of a batch.
 
-bool, text, binary                    as they are
+bool, text, binary                    bool, string, binary
 int32, int64                          int64
-double, and integers among doubles    float64, if each of the integers is exact in it
+double, also mixed with integers      float64, if it holds each of the integers exactly
 date of the years 1 to 9999           timestamp in milliseconds, UTC
 ObjectId, Decimal128, UUID            text; PostgreSQL has the last two as numeric and uuid
-anything else, or several of these    Extended JSON
+anything else, or a mixture           Extended JSON
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _WHOLE = {int, Int64}
 
 
 def column(name: str, values: Sequence[Any]) -> tuple[pa.Array[Any], pa.Field[Any]]:
-    """A field's values, None where a document does not have it, as an array and its field."""
+    """Return a field's values as an array and its Arrow field; `values` has None for documents without the field."""
     kinds = {type(value) for value in values if value is not None}
     if not kinds:
         return pa.nulls(len(values)), pa.field(name, pa.null())

@@ -1,7 +1,7 @@
-"""Copying: a collection in ranges of its `_id`, each read in the order of its index.
+"""Copying: cuts a collection into ranges of its `_id`, and reads each range.
 
-Ids may be of several types.  A comparison such as {_id: {$gt: 5}} sees only ids of one type, so a range is given by the
-bounds of the index (min, max), which go through all of them in MongoDB's own order."""
+Ids may be of several types.  A comparison such as {_id: {$gt: 5}} matches only ids of one type.  So a range is given by
+bounds of the index (min, max), which cover all types in MongoDB's own order."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ from tailrace.adaptors.mongodb.source.documents import Change, decoded, rows
 from tailrace.log.record import Mode, Op
 
 SAMPLES_PER_PIECE = 10
-"""So many ids are sampled for each piece: its size is then right to about a third."""
+"""How many ids are sampled for each piece: with ten a piece's size is right to about a third."""
 _ID = [("_id", 1)]
 
 
 def pieces(deployment: Deployment, namespace: str, rows: int, after: OperationTime | None) -> list[Piece]:
-    """Ranges of about so many documents.  A task that reads one sees at least what happened up to `after`."""
+    """Cut a collection into ranges of about `rows` documents; a task that reads one sees all changes up to `after`."""
     with deployment.guarded(f"planning the copy of {namespace}"):
         database, name = split(namespace)
         collection = deployment.client[database].get_collection(name, codec_options=DECODED)
@@ -43,7 +43,7 @@ def pieces(deployment: Deployment, namespace: str, rows: int, after: OperationTi
 
 
 def _cuts(collection: Any, parts: int) -> list[str]:
-    """Ids between the parts, in the order of the index."""
+    """Return the ids at which to cut, in the order of the index."""
     stages = [
         {"$sample": {"size": parts * SAMPLES_PER_PIECE}},
         {"$project": {"_id": 1}},
@@ -54,7 +54,7 @@ def _cuts(collection: Any, parts: int) -> list[str]:
 
 
 def read(deployment: Deployment, settings: MongoSource, piece: Piece) -> Iterator[pa.RecordBatch]:
-    """The documents of a piece."""
+    """Yield the documents of a piece as rows; if it has none, one batch without rows."""
     now, empty = time.time_ns() // 1_000_000, True
     with deployment.guarded(f"copying {piece.namespace}"):
         for raw in _batches(deployment, settings, piece):
@@ -67,10 +67,10 @@ def read(deployment: Deployment, settings: MongoSource, piece: Piece) -> Iterato
 
 
 def _batches(deployment: Deployment, settings: MongoSource, piece: Piece) -> Iterator[bytes]:
-    """Documents in BSON, many at a time.
+    """Yield the documents of a piece as BSON, many at a time.
 
-    Read with the concern "majority": what a new primary rolls back must not have been copied.  And not before `after`:
-    what happened up to there is in no change that will follow."""
+    A followed copy uses the read concern "majority", so that it never reads what a new primary later rolls back.  It
+    reads no earlier than `after`, because no followed change brings what happened up to then."""
     from pymongo.read_concern import ReadConcern
 
     database, name = split(piece.namespace)
@@ -89,5 +89,5 @@ def _batches(deployment: Deployment, settings: MongoSource, piece: Piece) -> Ite
         with collection.find_raw_batches({}, session=session, **how) as cursor:
             yield from cursor
         if bounds["from"] is not None and bounds["to"] is None:
-            # A range that only begins somewhere ends before MaxKey, which may be an id, too.
+            # A range without an upper bound ends before MaxKey, but MaxKey may be an id, too.
             yield from collection.find_raw_batches({"_id": {"$eq": MaxKey()}}, session=session)

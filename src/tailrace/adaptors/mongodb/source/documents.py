@@ -1,9 +1,9 @@
 """Documents as rows, in one of two shapes: see docs/decisions/034-documents.md.
 
-    document    _id: the id as text          document: all of it, as Extended JSON
+    document    _id: the id as text          document: the whole document, as Extended JSON
     columns     _id: the id as text          a column for each field of the first level that a document of the batch has
 
-In both the id is of one type whatever the collection has, and the same for a copied and a followed document.
+In both shapes every id is a text, and a document has the same id when it is copied and when it is followed.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ ID = pa.field("_id", pa.string(), metadata={"bson": "id"})
 
 @dataclass(slots=True)
 class Change:
-    """One change of one document; `document` is None where only its id is known, as of most deletes."""
+    """One change of one document; `document` is None if only its id is known, as for most deletes."""
 
     op: Op
     id: Any
@@ -40,11 +40,11 @@ class Change:
     transaction: int = 0
     position: int = 0
     gone: Collection[str] = ()
-    """Fields of the first level that it may have had before, and does not have now."""
+    """Fields of the first level that the document may have had before the change."""
 
 
 def decoded(namespace: str, raw: bytes) -> list[dict[str, Any]]:
-    """Documents one after the other in BSON.  One that cannot be decoded is named."""
+    """Decode concatenated BSON documents; raise `BadInput` with the id of one that cannot be decoded."""
     try:
         return bson.decode_all(raw, DECODED)
     except (BSONError, UnicodeDecodeError):
@@ -61,7 +61,7 @@ def _each(namespace: str, raw: bytes) -> list[dict[str, Any]]:
 
 
 def decoded_one(what: str, raw: bytes) -> dict[str, Any]:
-    """One document in BSON; `what` says where it is from."""
+    """Decode one BSON document; raise `BadInput` if that fails.  `what` says where it comes from."""
     try:
         return bson.decode(raw, DECODED)
     except (BSONError, UnicodeDecodeError) as error:
@@ -73,7 +73,7 @@ def decoded_one(what: str, raw: bytes) -> dict[str, Any]:
 def rows(
     namespace: str, shape: Literal["document", "columns"], changes: Sequence[Change], mode: Mode
 ) -> pa.RecordBatch:
-    """Changes of one namespace as rows."""
+    """Make rows of the changes of one namespace."""
     ids = pa.array([id_text(change.id) for change in changes], pa.string())
     if shape == "document":
         texts = [None if c.document is None else to_text(c.document) for c in changes]
@@ -100,7 +100,7 @@ def rows(
 
 
 def _columns(ids: pa.Array[Any], changes: Sequence[Change]) -> tuple[list[pa.Field[Any]], list[pa.Array[Any]]]:
-    """A column for each field that a document has, or had: a sink of tables then knows that it is gone."""
+    """Return a column for each field that a document has or had, so that a sink of tables can clear removed fields."""
     documents = [change.document for change in changes]
     names = dict.fromkeys(name for change in changes for name in (*(change.document or ()), *change.gone))
     names.pop("_id", None)

@@ -1,4 +1,4 @@
-"""Following: the change stream's events as changes, and the position after them."""
+"""The follower: turns the change stream's events into changes, each with the position after it."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ from tailrace.errors import NotReady
 from tailrace.log.record import Op
 
 BEAT_MS = 900
-"""Milliseconds after which the follower gives an empty batch if nothing happened."""
+"""Milliseconds after which the follower yields empty changes if nothing happened."""
 COUNT_BITS = 31
-"""Bits for which operation of its second it was, in the number of a transaction; seconds have the rest until 2106."""
+"""Bits of a transaction's number for the operation within its second; the seconds fill the other bits until 2106."""
 _OPS = {"insert": Op.INSERT, "replace": Op.UPDATE, "update": Op.UPDATE, "delete": Op.DELETE}
 
 
 class Follower:
-    """Reads one change stream.  A collection that is not known is reported in `appeared`: if its copy is planned
-    then, the follower follows it, and else skips it until it is dropped."""
+    """Reads one change stream.  The follower reports an unknown collection in `appeared`.  If the pipeline then plans
+    its copy, the follower follows it, else it skips the collection until that is dropped."""
 
     def __init__(
         self,
@@ -47,7 +47,7 @@ class Follower:
         self._until, self._signs = NEVER, 0
 
     def changes(self) -> Generator[Changes]:
-        """Changes, for ever."""
+        """Yield the changes, for ever; raise `PositionLost` if the deployment no longer has the position."""
         verify(self._deployment, self._point)
         self._until = self._deployment.now()
         while True:
@@ -59,7 +59,7 @@ class Follower:
                 stream.close()
 
     def _read(self, stream: ChangeStream) -> Generator[Changes]:
-        """Until the stream must be opened again from where it is."""
+        """Yield the changes of one stream, until it must be opened again at the current position."""
         while True:
             batch = self._next(stream)
             if batch is None:
@@ -75,7 +75,7 @@ class Follower:
                 return
 
     def _next(self, stream: ChangeStream) -> StreamBatch | None:
-        """The next batch; None if the stream must be opened without pre-images."""
+        """Return the next batch; None if the stream must be opened again without pre-images."""
         from pymongo.errors import OperationFailure
 
         with self._deployment.guarded("following its changes"):
@@ -89,13 +89,15 @@ class Follower:
                         f"MongoDB at {self._deployment.where} has a change over 16 MB, which this version cannot send; "
                         "6.0.9 and newer can: upgrade the server"
                     ) from None
-        # The document before and the one after are too large together; the second is enough.
+        # The documents before and after the change are too large together, and the follower can do without the first.
         self._images, self._fragments = False, Fragments()
         return None
 
     def _said(self, *, caught_up: bool = False, **more: Any) -> Changes:
-        """What there is.  As long as more is known to come no position is given twice: a run that only catches up would
-        end there."""
+        """Return the gathered rows with the current position.
+
+        Until the follower has caught up, each position differs from the one before: a run that only catches up would
+        take an unchanged position for the end."""
         rows, position = self._gathered.take(), self._point.stored()
         at = self._gathered.committed_at if rows else 0
         if not caught_up:
@@ -132,20 +134,20 @@ class Follower:
         whole = event.get("fullDocument" if op != Op.DELETE else "fullDocumentBeforeChange")
         transaction, position = self._place(event)
         if whole is None and op != Op.DELETE:
-            return  # It is gone by now, and a change that comes later says so.
+            return  # The document is deleted by now, and the stream has that delete later.
         at, gone = _committed_at(event), _gone(event)
         change = Change(op, event["documentKey"]["_id"], whole, at, transaction, position, gone)
         self._gathered.add(namespace, change)
 
     def _place(self, event: dict[str, Any]) -> tuple[int, int]:
-        """Where an event stands among all: the moment of its transaction, and which of that transaction it is."""
+        """Return the moment of an event's transaction as one number, and the event's ordinal among its moment's."""
         moment = OperationTime(event["clusterTime"].time, event["clusterTime"].inc)
         ordinal = self._point.ordinal + 1 if moment == self._point.last else 0
         self._point = replace(self._point, last=moment, ordinal=ordinal)
         return moment.seconds << COUNT_BITS | moment.counter, ordinal
 
     def _appear(self, namespaces: Sequence[str]) -> Generator[Changes]:
-        """Have collections copied that are new here; what comes of them afterwards counts if they were."""
+        """Report new collections, which the pipeline copies; then follow those whose copy was planned."""
         if self._gathered:
             yield self._said()
         yield self._said(appeared=list(namespaces))
@@ -153,8 +155,9 @@ class Follower:
             (self._followed if name in self._planned else self._passed_over).add(name)
 
     def _drop(self, namespace: str, event: dict[str, Any]) -> Generator[Changes]:
-        """A dropped collection is empty, also in a sink that drops nothing.  Another one of its name is followed from
-        its first document on."""
+        """Yield a truncate and a drop of a collection; the truncate is for sinks that drop nothing.
+
+        A later collection of the same name is followed from its first document on."""
         self._passed_over.discard(namespace)
         if namespace in self._followed:
             self._gathered.command(namespace, TRUNCATE, _committed_at(event))
@@ -163,8 +166,9 @@ class Follower:
             yield self._said(ended=[namespace])
 
     def _rename(self, event: dict[str, Any]) -> Generator[Changes]:
-        """The old name is empty; the new one has documents of which no change tells: it is copied.  The position stays
-        before the event until that is done: a run that was cut off does all of it again."""
+        """Drop the old name, and have the new one copied, because no change has its documents.
+
+        The position stays before the event until the copy is done, so a run after a crash repeats all of it."""
         old, new = event["ns"], event["to"]
         yield from self._drop(f"{old['db']}.{old['coll']}", event)
         if not is_read(new["db"], new["coll"]):
@@ -179,12 +183,12 @@ class Follower:
 
 
 def _gone(event: dict[str, Any]) -> list[str]:
-    """Fields that an update removed, and, of a replacement, those of the document before it, where that is known."""
+    """Return the fields that an update removed, and all fields of the pre-image if the event has one."""
     removed = (event.get("updateDescription") or {}).get("removedFields", ())
     return [*(name for name in removed if "." not in name), *(event.get("fullDocumentBeforeChange") or ())]
 
 
 def _committed_at(event: dict[str, Any]) -> int:
-    """When a change was committed, in milliseconds since 1970; before 6.0 to the second."""
+    """Return when a change was committed, in milliseconds since 1970; servers before 6.0 say only the second."""
     wall = event.get("wallTime")
     return int(wall) if wall is not None else int(event["clusterTime"].time) * 1000

@@ -1,4 +1,4 @@
-"""Fragments: an event over 16 MB, which the server sends in several parts, put together again."""
+"""Fragments: joins the parts of an event over 16 MB, which the server splits."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 
 class Fragments:
-    """The parts of one event that have come so far."""
+    """The parts of one event that have arrived so far."""
 
     def __init__(self) -> None:
         self._held: dict[str, Any] = {}
@@ -15,7 +15,7 @@ class Fragments:
         return bool(self._held)
 
     def join(self, event: dict[str, Any]) -> dict[str, Any] | None:
-        """The whole event with its last fragment, or if it has but one; None before."""
+        """Add an event or a fragment; return the event once it is whole, else None."""
         part = event.pop("splitEvent", None)
         if part is None:
             return event

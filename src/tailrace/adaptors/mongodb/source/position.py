@@ -1,10 +1,11 @@
-"""The position of a follower: a place in the change stream, and whose it is.
+"""The position of a follower: a place in the change stream of one replica set.
 
-token     the resume token: after this event, or after this moment of the oplog; none yet: from `time` on
-time      the moment of the oplog that the position stands at, [seconds, count]
-set       the id of the replica set, "" where the user may not ask for it
-anchor    the token of the last change that was seen: if the oplog lacks it, this is not the oplog that was read
-ordinal   how many changes of the moment `last` were given
+token     the resume token, which names an event or a moment of the oplog; "" before the first: start at `time`
+time      the moment of the oplog at the position, [seconds, count]
+set       the id of the replica set; "" if the user may not ask for it
+anchor    the token of the last change that was read: an oplog without it is not the oplog that was read
+last      the moment of the last change of a document that was read
+ordinal   the number of that change among the changes of its moment, from 0 on
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from typing import Any
 from tailrace.adaptors.mongodb.deployment import NEVER, OperationTime
 
 TIMESTAMP = 0x82
-"""What a resume token's first value is: a timestamp."""
+"""The type of a resume token's first value: a timestamp."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +31,7 @@ class Point:
     ordinal: int = 0
 
     def stored(self) -> dict[str, Any]:
-        """As JSON holds it."""
+        """Return the position as JSON values, which the pipeline stores."""
         return {
             "token": self.token, "time": list(self.time), "set": self.set, "anchor": self.anchor,
             "last": list(self.last), "ordinal": self.ordinal,
@@ -38,7 +39,7 @@ class Point:
 
     @classmethod
     def read(cls, stored: dict[str, Any]) -> Point:
-        """From what is stored."""
+        """Make a point from what `stored` returned."""
         return cls(
             OperationTime(*stored["time"]), stored["set"], stored["token"], stored["anchor"],
             OperationTime(*stored["last"]), stored["ordinal"],
@@ -46,7 +47,7 @@ class Point:
 
 
 def time_of(token: str) -> OperationTime | None:
-    """The moment that a resume token stands at, which its first nine bytes have; None if it is of another form."""
+    """Return the moment in the first nine bytes of a resume token; None if the token has another form."""
     data = bytes.fromhex(token[:18])
     if len(data) < 9 or data[0] != TIMESTAMP:
         return None

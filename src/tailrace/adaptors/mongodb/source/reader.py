@@ -1,6 +1,7 @@
-"""The reader: collections of a replica set, copied in ranges of their ids and then followed by a change stream.
+"""The reader: copies collections of a replica set in ranges of their ids, then follows them through a change stream.
 
-What needs the driver is imported where it is used: an installation without it can still say what this adaptor is."""
+Modules that need the driver are imported where they are used, so that an installation without it can still list and
+describe this adaptor."""
 
 from __future__ import annotations
 
@@ -26,7 +27,7 @@ class MongoReader(Reader):
         self._settings, self.follows = settings, settings.follow
         self._changes: Generator[Changes] | None = None
         self._planned: set[str] = set()
-        """Collections that were planned to be copied: from then on they are the pipeline's."""
+        """Collections for which pieces were planned: from then on the pipeline follows them."""
 
     @cached_property
     def _deployment(self) -> Deployment:
@@ -36,7 +37,7 @@ class MongoReader(Reader):
         return f"MongoReader({self._settings!r})"
 
     def check(self) -> None:
-        """Version, password, a replica set, and the right to follow it."""
+        """Check version and password; for following also that it is a replica set, and the right to follow it."""
         self._deployment.check_version()
         if not self.follows:
             collections.listing(self._deployment)
@@ -51,11 +52,13 @@ class MongoReader(Reader):
             stream.close()
 
     def namespaces(self) -> list[Namespace]:
-        """Every collection; no views and no time series."""
+        """Return every collection, without views and time series."""
         return collections.listing(self._deployment)
 
     def begin(self, namespaces: Sequence[str]) -> Position:
-        """The newest operation of the oplog; nothing keeps the oplog from there but its own size."""
+        """Return the newest moment of the oplog; None if nothing is followed.
+
+        Nothing makes the server keep its oplog from there, except the oplog's own size."""
         if not self.follows:
             return None
         self._deployment.check_version()
@@ -63,7 +66,7 @@ class MongoReader(Reader):
         return Point(self._deployment.now(), self._deployment.identity() or "").stored()
 
     def pieces(self, namespace: str, rows: int) -> list[Piece]:
-        """Ranges of ids."""
+        """Cut a collection into ranges of its ids; raise `NotThere` if it is gone."""
         collections.check_there(self._deployment, namespace)
         self._planned.add(namespace)
         after = self._deployment.now() if self.follows else None
@@ -72,14 +75,14 @@ class MongoReader(Reader):
         return copying.pieces(self._deployment, namespace, rows, after)
 
     def copy(self, piece: Piece) -> Iterator[pa.RecordBatch]:
-        """The documents of a range; none of a collection that is gone."""
+        """Return the documents of a range as rows; a batch without rows if the collection is gone."""
         deployment = self._deployment
         from tailrace.adaptors.mongodb.source import copy as copying
 
         return copying.read(deployment, self._settings, piece)
 
     def follow(self, position: Position, namespaces: Sequence[str], split: str = "") -> Iterator[Changes]:
-        """The changes of these collections, and of collections that appear."""
+        """Return the changes of these collections, and of collections that appear and are then copied."""
         if position is None:
             raise BadSetting(
                 "the collections were copied without following (follow = false), so what has changed since is not "
@@ -92,7 +95,7 @@ class MongoReader(Reader):
         return self._changes
 
     def close(self) -> None:
-        """Stop following, and give up connections."""
+        """Stop following, and close the connections."""
         if self._changes is not None:
             self._changes.close()
         if "_deployment" in self.__dict__:

@@ -1,4 +1,4 @@
-"""Row batches: the events of a batch as rows, a batch of rows for each namespace, cut at every command."""
+"""Row batches: gathers the follower's changes as a batch of rows for each namespace, and cuts them at every command."""
 
 from __future__ import annotations
 
@@ -12,31 +12,31 @@ from tailrace.log.record import Mode
 
 
 class RowBatches:
-    """Rows on their way to the pipeline."""
+    """The changes that the follower has gathered and not yet yielded."""
 
     def __init__(self, shape: Literal["document", "columns"]) -> None:
         self._shape: Literal["document", "columns"] = shape
         self._open: dict[str, list[Change]] = {}
         self._sealed: list[pa.RecordBatch] = []
         self.committed_at = 0
-        """When the last of them was committed, in milliseconds."""
+        """When the last change was committed, in milliseconds since 1970."""
 
     def __bool__(self) -> bool:
         return bool(self._open or self._sealed)
 
     def add(self, namespace: str, change: Change) -> None:
-        """One more change."""
+        """Add a change of a document."""
         self._open.setdefault(namespace, []).append(change)
         self.committed_at = change.timestamp
 
     def command(self, namespace: str, name: str, timestamp: int) -> None:
-        """Something that concerns a whole namespace, after what was before it."""
+        """Add a command on a namespace, after all changes before it."""
         self._seal()
         self._sealed.append(command_rows(namespace, Command(name), timestamp))
         self.committed_at = timestamp
 
     def take(self) -> list[pa.RecordBatch]:
-        """All of them, and begin again."""
+        """Return all batches and forget them."""
         self._seal()
         taken, self._sealed = self._sealed, []
         return taken

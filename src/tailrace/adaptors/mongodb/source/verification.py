@@ -1,7 +1,7 @@
-"""Verification: whether a replica set is the one whose position is to be gone on from, and still has it.
+"""Verification: checks that a position belongs to this replica set, and that its oplog still has it.
 
-Without it another replica set, or one that was restored from a backup, would be followed from a moment that means
-nothing there, and what it changed before would be skipped in silence (docs/decisions/033-went-back-in-time.md)."""
+Without these checks the follower could follow another replica set, or one restored from a backup, from a moment that
+means nothing there, and silently skip its changes before that (docs/decisions/033-went-back-in-time.md)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tailrace.errors import PositionLost
 
 
 def verify(deployment: Deployment, point: Point) -> None:
-    """Raise `PositionLost` where a position is not one of this replica set."""
+    """Raise `PositionLost` if a position is not one of this replica set's oplog."""
     deployment.check_replicated()
     _check_identity(deployment, point)
     _check_time(deployment, point)
@@ -44,8 +44,10 @@ def _check_time(deployment: Deployment, point: Point) -> None:
 
 
 def _check_anchor(deployment: Deployment, point: Point) -> None:
-    """See that the oplog has the last change that was read.  The server checks that only if the stream begins there,
-    not at a later moment at which nothing happened."""
+    """Raise `PositionLost` if the oplog lacks the last change that was read.
+
+    The server itself checks that only for a stream that begins at a change, not for one that begins at a later moment
+    without a change."""
     from pymongo.errors import OperationFailure
 
     stream = ChangeStream(deployment, replace(point, token=point.anchor), images=False, rows=1)
@@ -54,5 +56,6 @@ def _check_anchor(deployment: Deployment, point: Point) -> None:
         try:
             stream.next(100)
         except OperationFailure as error:
-            if code_of(error) != HISTORY_LOST:  # older than the oplog, though the position is not: nothing to compare
+            # The anchor may be older than the oplog though the position is not: then there is nothing to compare.
+            if code_of(error) != HISTORY_LOST:
                 raise

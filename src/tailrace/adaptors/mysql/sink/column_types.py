@@ -1,9 +1,9 @@
-"""Types of columns: what MySQL calls the types of Arrow, and how their values are staged.
+"""Types of columns: the MySQL type for each Arrow type, and the text form in which values are staged.
 
-Everything is staged as text, which one cast for each type of column reads: the same in a staging table and within the
-answer.  Bytes are staged as hexadecimal digits.
+Tasks stage every value as text, in a staging table as well as in `Staged`, so one cast for each type of column reads
+both.  Bytes are staged as hexadecimal digits.
 
-    text, and what has no type here    longtext, as a key varchar(512); compared by their bytes
+    text, and types not listed here    longtext, as a key varchar(512); compared by their bytes
     bytes                              longblob, as a key varbinary(512)
     bool                               tinyint(1)
     decimal(p,s)                       the same up to decimal(65,30), else longtext
@@ -29,11 +29,11 @@ _KINDS = {
     "timestamp": "datetime(6)", "timestamptz": "datetime(6)", "json": "json",
 }  # fmt: skip
 LONGEST_KEY = 512
-"""Characters: an index has at most 3072 bytes."""
+"""The most characters of a key column: an index has at most 3072 bytes."""
 
 
 def staged(field: pa.Field[Any], array: pa.Array[Any]) -> tuple[StagedColumn, pa.Array[Any]]:
-    """A field's values as texts that can be staged."""
+    """Return the staged column of a field, with the types to try for it, and its values as texts."""
     kind, values = staged_form(array)
     declared = (field.metadata or {}).get(b"mysql", b"").decode()
     types = (*([declared] if declared else []), sql_type(field.type, kind))
@@ -41,7 +41,7 @@ def staged(field: pa.Field[Any], array: pa.Array[Any]) -> tuple[StagedColumn, pa
 
 
 def sql_type(type: pa.DataType, kind: str) -> str:
-    """The MySQL type for columns of an Arrow type."""
+    """Return the MySQL type for an Arrow type whose values are staged as `kind`."""
     if pa.types.is_dictionary(type):
         return sql_type(type.value_type, kind)
     if type in _INTS:
@@ -59,7 +59,7 @@ def _texts(kind: str, values: pa.Array[Any]) -> pa.Array[Any]:
         return pa.array([None if v is None else v.hex() for v in values.to_pylist()], pa.string())
     if kind == "bool":
         return values.cast(pa.int8()).cast(pa.string())
-    if kind == "float4":  # with all digits that it has as a double, which is what it is compared as
+    if kind == "float4":  # with the digits of a double, because the server compares a float as a double
         return values.cast(pa.float64()).cast(pa.string())
     if kind == "timestamptz":
         return values.cast(pa.timestamp("us")).cast(pa.string())
@@ -70,4 +70,4 @@ INDEXED_AS = {
     **dict.fromkeys(("tinytext", "text", "mediumtext", "longtext"), f"varchar({LONGEST_KEY})"),
     **dict.fromkeys(("tinyblob", "blob", "mediumblob", "longblob"), f"varbinary({LONGEST_KEY})"),
 }
-"""What a column of a key is where its type has no length."""
+"""The types of key columns in place of types without a length, which an index cannot have."""

@@ -1,4 +1,4 @@
-"""Connections of the sink: PyMySQL's in the form that adaptors.sql asks for."""
+"""Connections of the sink: PyMySQL's connections behind the interface that adaptors.sql expects."""
 
 from __future__ import annotations
 
@@ -12,19 +12,20 @@ from tailrace.adaptors.sql.connection import connected
 
 SESSION = (
     "SET NAMES utf8mb4 COLLATE utf8mb4_bin",
-    # Strict: what does not fit is an error.  Without NO_ZERO_DATE, for a source that has such dates.
+    # Strict: a value that does not fit is an error.  Without NO_ZERO_DATE, because a source may have zero dates.
     "SET SESSION sql_mode = 'STRICT_ALL_TABLES,NO_BACKSLASH_ESCAPES,ALLOW_INVALID_DATES,NO_AUTO_VALUE_ON_ZERO'",
-    # Rows of one transaction of the source arrive in another order, and what a key did there comes as rows of its own.
+    # A batch is merged in another order than the source's transactions, and the source sends the rows that its foreign
+    # keys changed as changes of their own.
     "SET SESSION foreign_key_checks = 0, default_storage_engine = 'InnoDB'",
 )
 
 
 class Refused(Exception):
-    """An error of the server about the data; has the driver's arguments."""
+    """An error of the server about the data, with the arguments of the driver's exception."""
 
 
 class SinkConnection:
-    """One connection.  Outside `transaction` every statement is a transaction of its own."""
+    """One connection of the sink.  Outside `transaction` every statement commits by itself."""
 
     def __init__(self, raw: Any) -> None:
         self.raw, self.flavor = raw, flavor_of(raw)
@@ -32,11 +33,11 @@ class SinkConnection:
 
     @property
     def closed(self) -> bool:
-        """Whether it was given up, or broke."""
+        """Whether the connection was closed or lost."""
         return not self.raw.open
 
     def execute(self, query: str, params: Any = None, /) -> Any:
-        """Carry out one statement; what the server says of the data is `Refused`."""
+        """Execute one statement and return its cursor; raise `Refused` for the server's errors about data."""
         cursor = self.raw.cursor()
         try:
             cursor.execute(query, params)
@@ -48,7 +49,9 @@ class SinkConnection:
 
     @contextlib.contextmanager
     def transaction(self, *, force_rollback: bool = False) -> Iterator[None]:
-        """Commits at the end of the block, or rolls back after an error; within another one it is a savepoint."""
+        """Commit at the end of the block, or roll back after an error or with `force_rollback`.
+
+        Within another transaction it is a savepoint."""
         point = f"tailrace_{self._depth}"
         self.execute(f"SAVEPOINT {point}" if self._depth else "START TRANSACTION")
         self._depth += 1
@@ -56,7 +59,7 @@ class SinkConnection:
             yield
         except BaseException:
             self._depth -= 1
-            # A deadlock has rolled back everything already; a broken connection cannot be asked.
+            # After a deadlock the server has rolled back already; on a broken connection ROLLBACK cannot be sent.
             with contextlib.suppress(driver().Error, OSError):
                 self.execute(f"ROLLBACK TO SAVEPOINT {point}" if self._depth else "ROLLBACK")
             raise
@@ -67,26 +70,27 @@ class SinkConnection:
             self.execute(f"RELEASE SAVEPOINT {point}" if self._depth else "COMMIT")
 
     def close(self) -> None:
-        """Give it up."""
+        """Close the connection in any state."""
         close(self.raw)
 
 
 class SinkDatabase:
-    """Where the tables are."""
+    """The database of the sink, from which the writer gets its connections."""
 
     def __init__(self, uri: str) -> None:
         self.database = Database(uri)
         self.where, self.name = self.database.where, self.database.name
 
     def open(self, **more: Any) -> SinkConnection:
-        """A connection that the caller closes."""
+        """Open a connection with the sink's session settings; the caller closes it."""
         raw = self.database.open(**more)
         try:
             with self.guarded("connecting"):
                 for sql in SESSION:
                     ask(raw, sql)
                 isolation = "transaction_isolation" if flavor_of(raw) == "mysql" else "tx_isolation"
-                if ask(raw, "SELECT @@global.binlog_format")[0][0] != "STATEMENT":  # which needs the other one
+                # With STATEMENT the server accepts InnoDB writes only at REPEATABLE READ.
+                if ask(raw, "SELECT @@global.binlog_format")[0][0] != "STATEMENT":
                     ask(raw, f"SET SESSION {isolation} = 'READ-COMMITTED'")
         except BaseException:
             close(raw)
@@ -94,12 +98,12 @@ class SinkDatabase:
         return SinkConnection(raw)
 
     def connect(self, doing: str = "asking") -> contextlib.AbstractContextManager[SinkConnection]:
-        """A connection for a block, whose errors are tailrace's."""
+        """Return a context manager that opens a connection for a block and raises tailrace's errors."""
         return connected(self, doing)
 
     @contextlib.contextmanager
     def guarded(self, doing: str, namespace: str = "") -> Iterator[None]:
-        """A block in which what the driver raises is raised as tailrace's errors."""
+        """Translate the driver's errors in a block into tailrace's."""
         with self.database.guarded(doing, namespace):
             try:
                 yield

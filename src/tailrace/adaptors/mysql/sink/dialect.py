@@ -1,4 +1,4 @@
-"""The SQL dialect of MySQL and MariaDB, as a sink needs it."""
+"""The SQL dialect of MySQL and MariaDB, for the sink."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ _FIND = """SELECT TABLE_SCHEMA, TABLE_NAME, CREATE_TIME, ENGINE FROM information
            WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s AND TABLE_TYPE = 'BASE TABLE'"""
 _BLAMED = re.compile(r"olumn [`']?(?:`?[^`'.]+`?\.){0,2}[`']?([^`'.]+)[`']")
 _BINARY = ("utf8mb4_0900_bin", "utf8mb4_nopad_bin", "utf8mb4_bin")
-"""Collations by which only equal texts are equal, the best first: the last one takes no heed of spaces at the end."""
+"""Collations that compare texts by their bytes, the best first: the last one ignores spaces at the end."""
 
 
 class MySQLDialect(Dialect):
@@ -62,56 +62,56 @@ class MySQLDialect(Dialect):
     # -- errors
     @property
     def errors(self) -> tuple[type[BaseException], ...]:
-        """All that PyMySQL raises."""
+        """All exceptions of PyMySQL, and `Refused`."""
         return (driver().Error, Refused)
 
     @property
     def refusals(self) -> tuple[type[BaseException], ...]:
-        """Values that do not fit, and constraints."""
+        """The errors about values that do not fit and about constraints."""
         return (Refused,)
 
     @property
     def unalterable(self) -> tuple[type[BaseException], ...]:
-        """An index or a foreign key needs the column, or the table belongs to another user."""
+        """The errors of an ALTER TABLE that the server refuses, for an index, a foreign key or a missing right."""
         return (driver().Error, Refused)
 
     def first_line(self, error: BaseException) -> str:
-        """What happened, without the driver's decorations."""
+        """Return the first line of the server's message, without the error's number."""
         return errors.text_of(error)
 
     def blamed_column(self, error: BaseException) -> str:
-        """The column that the server names."""
+        """Return the column that the server's message names; "" if it names none."""
         found = _BLAMED.search(errors.text_of(error))
         return found[1] if found and "(" not in found[1] else ""
 
     # -- names and values
     def quote(self, *parts: str) -> str:
-        """A name, its parts joined by dots."""
+        """Quote the parts of a name and join them by dots."""
         return names.quote(*parts)
 
     def staged(self, field: pa.Field[Any], array: pa.Array[Any]) -> tuple[StagedColumn, pa.Array[Any]]:
-        """A field's values in a form that can be staged."""
+        """Return the staged column of a field, and its values as texts."""
         return column_types.staged(field, array)
 
     def as_texts(self, array: pa.Array[Any]) -> list[str | None]:
-        """Staged values, which are texts."""
+        """Return staged values as a list; they are texts already."""
         texts: list[str | None] = array.to_pylist()
         return texts
 
     def widens(self, now: str, wanted: str) -> bool:
-        """See widening."""
+        """See `widening.widens`."""
         return widening.widens(now, wanted)
 
     def rounds(self, now: str, source: str) -> bool:
-        """See widening."""
+        """See `widening.rounds`."""
         return widening.rounds(now, source)
 
     def retype(self, column: str, type: str) -> str:
-        """The part of an ALTER TABLE that gives a column another type."""
+        """Return the part of an ALTER TABLE that gives a column another type."""
         return f"MODIFY COLUMN {names.quote(column)} {type}"
 
     def column_type(self, connection: Any, type: str, *, key: bool) -> str:
-        """A type as CREATE TABLE has it: an index needs a length, and texts are compared by their bytes."""
+        """Return a column's type for CREATE TABLE: with a length in a key, and with a binary collation for texts."""
         kind = type.split("(")[0].split(" ")[0]
         if key and kind in column_types.INDEXED_AS:
             type, kind = column_types.INDEXED_AS[kind], "varchar" if kind in _CHARACTERS else "varbinary"
@@ -121,7 +121,9 @@ class MySQLDialect(Dialect):
 
     # -- the catalog
     def find(self, connection: SqlConnection, schema: str, name: str) -> tuple[str, str, str] | None:
-        """A table's name and when it was made, or emptied by TRUNCATE."""
+        """Return a table's schema, name and CREATE_TIME, which TRUNCATE renews; None if the table is missing.
+
+        Raise `NotReady` if the table's engine has no transactions."""
         row = connection.execute(_FIND, [schema, name]).fetchone()
         if row and row[3] in _WITHOUT_TRANSACTIONS:
             raise NotReady(
@@ -131,13 +133,14 @@ class MySQLDialect(Dialect):
         return (row[0], row[1], str(row[2])) if row else None
 
     def columns(self, connection: SqlConnection, file: Any) -> dict[str, TargetColumn]:
-        """The columns of a table."""
+        """Return the columns of a table that `find` found."""
         found = connection.execute(_COLUMNS, list(file[:2])).fetchall()
         return {row[0]: _column(*row[1:]) for row in found}
 
     def has_unique(self, connection: SqlConnection, file: Any, keys: Sequence[str]) -> bool:
-        """Whether a table has one unique index, on exactly these columns: with another one ON DUPLICATE KEY would
-        change the row that has the same value there."""
+        """Return whether the table's only unique index is on exactly these columns.
+
+        With a second one ON DUPLICATE KEY UPDATE could change another row: the one with the same value there."""
         indexes: dict[str, list[tuple[str, Any, str]]] = {}
         for index, column, part, nullable in connection.execute(_UNIQUE, list(file[:2])).fetchall():
             indexes.setdefault(index, []).append((column, part, nullable))
@@ -150,7 +153,7 @@ class MySQLDialect(Dialect):
     def replaced_key(
         self, connection: SqlConnection, to: Target, keys: Sequence[str], filled: Collection[str]
     ) -> list[str]:
-        """What replaces a primary key of which no row fills all columns."""
+        """Return the parts of an ALTER TABLE that replace a primary key if rows no longer fill all of its columns."""
         found = [name for (name,) in connection.execute(_STALE, [to.schema, to.name]).fetchall()]
         if not (stale := [name for name in found if name not in filled]):
             return []
@@ -159,12 +162,12 @@ class MySQLDialect(Dialect):
         return ["DROP PRIMARY KEY", *nullable, f"ADD PRIMARY KEY ({key})"]
 
     def known_types(self, connection: Any, types: Sequence[str]) -> set[str]:
-        """Those of some types that the server has."""
+        """Return those of some types that the server knows."""
         known = _KNOWN | (_OF_MARIADB if connection.flavor == "mariadb" else set())
         return {type for type in types if type.split("(")[0].split(" ")[0] in known}
 
     def missing(self, connection: SqlConnection, tables: Sequence[tuple[str, str]]) -> set[tuple[str, str]]:
-        """Those of some tables that are not there."""
+        """Return those of some tables, by schema and name, that do not exist."""
         found: set[tuple[str, str]] = set()
         for at in range(0, len(tables), 500):
             some = tables[at : at + 500]
@@ -175,7 +178,7 @@ class MySQLDialect(Dialect):
 
     # -- tailrace's own tables
     def create_state(self, connection: SqlConnection, schema: str) -> None:
-        """Make the database and the tables of the state."""
+        """Create the database of the state and its tables `offsets` and `tables`, unless they exist."""
         text, made = "varchar(255) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin", "ENGINE = InnoDB"
         offsets = f"""CREATE TABLE IF NOT EXISTS {names.quote(schema, "offsets")} (
             pipeline {text}, writer {text}, epoch bigint NOT NULL, offsets longtext, claimed boolean NOT NULL,
@@ -187,13 +190,13 @@ class MySQLDialect(Dialect):
             connection.execute(sql)
 
     def staging_tables(self, connection: SqlConnection, schema: str) -> list[tuple[str, int]]:
-        """The staging tables, and the server's time."""
+        """Return the staging tables, each with the server's time in seconds since 1970."""
         sql = """SELECT TABLE_NAME, UNIX_TIMESTAMP() FROM information_schema.TABLES
                  WHERE TABLE_SCHEMA = %s AND TABLE_NAME REGEXP '^stage_[0-9a-f]+_[0-9a-f]{32}$'"""
         return [(table, int(now)) for table, now in connection.execute(sql, [schema]).fetchall()]
 
     def create_staging(self, schema: str, table: str, columns: Sequence[StagedColumn], *, wide: bool) -> str:
-        """A table of texts."""
+        """Return the statement that creates a staging table, whose value columns are texts."""
         kinds = [f"c{n} longtext" for n in range(len(columns))]
         inner = ", ".join(["n bigint PRIMARY KEY", "op tinyint", "unset text", *kinds])
         return (
@@ -202,19 +205,19 @@ class MySQLDialect(Dialect):
         )
 
     def insert_absent(self, table: str, values: int) -> str:
-        """A statement that inserts a row, unless its key is there."""
+        """Return the statement that inserts a row unless its key exists."""
         first = table[table.index("(") + 1 :].split(",")[0].strip()
         return f"INSERT INTO {table} VALUES ({_marks(values)}) ON DUPLICATE KEY UPDATE {first} = {first}"
 
     def replace_values(self, table: str, keys: Sequence[str], others: Sequence[str], rows: int) -> str:
-        """A statement that inserts rows, or replaces what is there under their keys."""
+        """Return the statement that inserts rows, or updates the rows that exist under their keys."""
         values = ", ".join(f"({_marks(len(keys) + len(others))})" for _ in range(rows))
         into = ", ".join(map(names.quote, (*keys, *others)))
         return self.upsert(f"INSERT INTO {table} ({into}) VALUES {values}", (), list(map(names.quote, others)))
 
     # -- merging
     def inline(self, columns: Mapping[str, Sequence[Any]], texts: int) -> Origin:
-        """A row of values for each."""
+        """Return staged rows as a subquery: a SELECT of parameters for each row, joined by UNION ALL."""
         rows = list(zip(*columns.values(), strict=True))
         first = "SELECT " + ", ".join(f"%s AS {name}" for name in columns)
         others = [f"SELECT {_marks(len(columns))}"] * (len(rows) - 1)
@@ -222,16 +225,20 @@ class MySQLDialect(Dialect):
         return Origin(f"({' UNION ALL '.join([first, *others])}) s", values)
 
     def value(self, staged: str, kind: str, of: TargetColumn) -> str:
-        """A staged value as it is stored: text that the column itself reads, so that what it cannot hold is an error.
-        A cast would be none in MariaDB, where it stands within a larger statement."""
+        """Return the expression that stores a staged value: mostly its text, which the column itself converts.
+
+        So the server refuses a value that the column cannot hold.  In MariaDB a CAST within a larger statement raises
+        no error."""
         if kind == "bytes":
             return f"UNHEX({staged})"
-        if of.kind in _CHARACTERS:  # a column of nulls has no character set
+        if of.kind in _CHARACTERS:  # a staged column that has only nulls has no character set
             return f"CONVERT({staged} USING utf8mb4) COLLATE {_utf8(of)}"
         return _STORED.get(of.kind, "{}").format(staged)
 
     def compared(self, staged: str, kind: str, of: TargetColumn) -> str:
-        """A staged value as one of the column's type: texts and numbers would be compared as doubles."""
+        """Return the expression that compares a staged value with a column's values: a cast to the column's type.
+
+        Without a cast the server would compare a text with a number as doubles."""
         cast = _CASTS.get(of.kind)
         if kind == "bytes" or cast is None:
             return self.value(staged, kind, of)
@@ -240,36 +247,40 @@ class MySQLDialect(Dialect):
         return made if is_number else f"CASE WHEN {staged} REGEXP '^-?[0-9]+$' THEN {made} END"
 
     def text_of(self, value: str, of: TargetColumn | None = None) -> str:
-        """A value as text, which is compared by its bytes."""
+        """Return the expression of a value as text, with a binary collation."""
         return f"CAST(CONCAT({value}) AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin"
 
     def is_unset(self, number: int) -> str:
-        """Whether a bit of the bitmap, which is staged as hexadecimal digits, is set."""
+        """Return the condition that a staged row leaves column `number` unchanged.
+
+        It tests the column's bit in the bitmap `unset`, which is staged as hexadecimal digits."""
         digits = f"SUBSTRING(s.unset, {number // 8 * 2 + 1}, 2)"
         return f"(CAST(CONV({digits}, 16, 10) AS UNSIGNED) >> {number % 8}) & 1 = 1"
 
     def insert(self, table: str, where: str, columns: Iterable[str], values: Iterable[str], condition: str) -> str:
-        """Inserts staged rows."""
+        """Return the statement that inserts staged rows."""
         return f"INSERT INTO {table} ({', '.join(columns)}) SELECT {', '.join(values)} FROM {where} WHERE {condition}"
 
     def upsert(self, insert: str, keys: Sequence[str], others: Sequence[str], absent: Sequence[str] = ()) -> str:
-        """An insert that also updates the row of its key."""
+        """Return an insert that updates the existing row of its key: it sets the others, and resets the absent ones."""
         sets = [f"{name} = VALUES({name})" for name in others or keys[:1]]
         sets += [f"{name} = DEFAULT({name})" for name in absent]
         return f"{insert} ON DUPLICATE KEY UPDATE {', '.join(sets)}"
 
     def update(self, table: str, where: str, sets: Mapping[str, str], condition: str) -> str:
-        """Sets columns of rows that staged ones meet."""
+        """Return the statement that sets columns of the rows that match staged ones."""
         assigned = ", ".join(f"t.{name} = {value}" for name, value in sets.items())
         return f"UPDATE {table} t, {where} SET {assigned} WHERE {condition}"
 
     def delete(self, table: str, where: str, condition: str) -> str:
-        """Deletes rows that staged ones meet."""
+        """Return the statement that deletes the rows that match staged ones."""
         return f"DELETE t FROM {table} t, {where} WHERE {condition}"
 
     def delete_equal(self, table: str, where: str, columns: Sequence[tuple[str, str]], condition: str) -> list[str]:
-        """No row has a number of its own here.  So all rows equal to some that go are deleted, and as many of them as
-        stay are inserted again.  Rows are compared as the columns hold them, by their bytes."""
+        """Return the statements that delete, from a table without a key, as many rows as are staged with equal values.
+
+        MySQL has no row ids to tell equal rows apart.  So the statements delete all rows that equal a staged one, and
+        insert the surplus again.  They compare rows as the columns hold them, by their bytes."""
         listed = ", ".join(name for name, _ in columns)
         gone, left = "tailrace_gone", "tailrace_left"
         mine, theirs = _signature("g", columns), _signature("t", columns)
@@ -288,10 +299,12 @@ class MySQLDialect(Dialect):
         ]
 
     def begin_merge(self, connection: SqlConnection) -> None:
-        """Nothing: the session checks no foreign keys."""
+        """Do nothing: the session checks no foreign keys."""
 
     def empty(self, connection: SqlConnection, table: str) -> None:
-        """DELETE: TRUNCATE would commit, and let go of the lock by which a newer run is kept out."""
+        """Delete all rows of a table, if it exists.
+
+        TRUNCATE would commit the transaction and so release the lock that keeps a newer run out."""
         try:
             connection.execute(f"DELETE FROM {table}")
         except driver().Error as error:
@@ -299,11 +312,11 @@ class MySQLDialect(Dialect):
                 raise
 
     def drop_tables(self, tables: Iterable[str]) -> str:
-        """The statement that removes tables, if they are there."""
+        """Return the statement that drops those of some tables that exist."""
         return f"DROP TABLE IF EXISTS {', '.join(tables)}"
 
     def probe(self, table: str) -> ProbeTable:
-        """A temporary table, which commits nothing."""
+        """Return a temporary table of the same columns: creating or dropping it does not commit the transaction."""
         name = "tailrace_probe"
         create = f"CREATE TEMPORARY TABLE {name} AS SELECT * FROM {table} LIMIT 0"
         return ProbeTable(name, create, f"DROP TEMPORARY TABLE {name}")
@@ -325,7 +338,7 @@ _CASTS = {
 
 _NUMBERS = {"bool", "int2", "int4", "int8", "float4", "float8"}
 _STORED = {"bit": "CAST({} AS UNSIGNED)", "year": "CAST({} AS SIGNED)"}
-"""Columns that read another value from a text than from a number."""
+"""Casts for the kinds of columns that would read a staged text as another value than the number in it."""
 
 
 def _utf8(of: TargetColumn) -> str:

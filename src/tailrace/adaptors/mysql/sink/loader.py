@@ -1,4 +1,4 @@
-"""The bulk load: staging tables filled by LOAD DATA LOCAL where the server allows it, else by INSERT of many rows."""
+"""The bulk loader: fills staging tables by LOAD DATA LOCAL where the server allows it, else by INSERT of many rows."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from tailrace.adaptors.sql.staged_rows import StagedRows, new_table
 from tailrace.adaptors.sql.state import SinkState
 
 INSERT_BYTES = 4 * 1024 * 1024
-"""About the most that one INSERT is sent with; a server takes at least this much unless its settings say less."""
+"""About the most that the loader sends in one INSERT; it sends less if max_allowed_packet is below twice as much."""
 
 
 class MySQLLoader:
-    """Makes and fills staging tables on one connection, which the stack closes."""
+    """Creates and fills staging tables over one connection, which the caller's exit stack closes."""
 
     def __init__(self, database: SinkDatabase, dialect: Dialect, state: SinkState, stack: ExitStack) -> None:
         self._database, self._dialect, self._schema = database, dialect, state.schema
@@ -34,7 +34,7 @@ class MySQLLoader:
         self._now, self._local, self._packet = int(now), bool(local), min(INSERT_BYTES, int(packet) // 2)
 
     def load(self, rows: StagedRows, data: pa.RecordBatch) -> StagedRows:
-        """Stage some rows in a table of their own."""
+        """Load rows into a new staging table, and return `rows` with that table's name."""
         table = new_table(self._now)
         with self._database.guarded(f"staging {rows.namespace}", rows.namespace):
             self._connection.execute(self._dialect.create_staging(self._schema, table, rows.columns, wide=rows.wide))
@@ -67,7 +67,7 @@ class MySQLLoader:
             self._connection.execute(into + ",".join(held))
 
     def commit(self) -> None:
-        """Each table is kept as soon as it is filled."""
+        """Do nothing: `load` commits each table once it is filled."""
 
 
 def _texts(array: pa.Array[Any]) -> pa.Array[Any]:
@@ -77,7 +77,7 @@ def _texts(array: pa.Array[Any]) -> pa.Array[Any]:
 
 
 def lines(data: pa.RecordBatch) -> list[str]:
-    """Rows as LOAD DATA reads them."""
+    """Return rows as the lines of a file for LOAD DATA."""
     columns = []
     for array in data.columns:
         text = _texts(array)
@@ -91,7 +91,7 @@ def lines(data: pa.RecordBatch) -> list[str]:
 
 
 def tuples(data: pa.RecordBatch) -> list[str]:
-    """Rows as INSERT has them, for a session with NO_BACKSLASH_ESCAPES."""
+    """Return rows as the VALUES of an INSERT, for a session with NO_BACKSLASH_ESCAPES."""
     columns = []
     for array in data.columns:
         text = _texts(array)

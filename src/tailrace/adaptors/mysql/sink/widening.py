@@ -1,4 +1,4 @@
-"""Widening: which types can become which others without losing anything of a value, and which lose it silently.
+"""Widening: the changes of a column's type that keep every value, and the types that silently round values.
 
 tinyint → smallint → mediumint → int → bigint, also unsigned     float → double
 varchar(n) → varchar(m) → text → mediumtext → longtext           the same of bytes
@@ -23,12 +23,12 @@ _LARGEST = {"varchar": "tinytext", "varbinary": "tinyblob"}
 
 
 def widens(now: str, wanted: str) -> bool:
-    """Whether a column of one type, as SQL writes it, can be given another that holds each of its values as it is."""
+    """Return whether type `wanted` holds every value of a column of type `now` unchanged; both as SQL writes them."""
     if now == wanted or not wanted:
         return False
     if (old := _integer(now)) and (new := _integer(wanted)):
         wider = new[0] > old[0]
-        return wider and (old[1] == new[1] or old[1])  # an unsigned one fits the next larger signed one
+        return wider and (old[1] == new[1] or old[1])  # the next larger signed type holds every unsigned value
     for ladder in _LADDERS:
         if wanted in ladder:
             begin = _LARGEST.get(now.split("(")[0], now)
@@ -45,7 +45,7 @@ def widens(now: str, wanted: str) -> bool:
 
 
 def rounds(now: str, source: str) -> bool:
-    """Whether a column of one type takes values of another, and drops a part of them without an error."""
+    """Return whether a column of type `now` takes values of type `source`, but silently drops a part of them."""
     if (now, source) == ("float", "double"):
         return True
     if _integer(now) and (source in ("float", "double") or _digits(source)):

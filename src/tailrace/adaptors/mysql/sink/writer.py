@@ -1,4 +1,4 @@
-"""The writer: tables of a MySQL or MariaDB database, kept equal to the source exactly once."""
+"""The writer: keeps tables of a MySQL or MariaDB database equal to the source, exactly once."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from tailrace.adaptors.sql.writer import SqlWriter
 
 
 class MySQLWriter(SqlWriter):
-    """Writes the tables of one database, or of those that namespaces name.  A batch and its offsets are one
-    transaction of the sink."""
+    """Writes the tables of one database, or of the databases that the namespaces name.  One transaction of the sink
+    merges a batch and stores its offsets."""
 
     dialect: ClassVar[Dialect] = MySQLDialect()
 
@@ -36,15 +36,15 @@ class MySQLWriter(SqlWriter):
 
     @cached_property
     def database(self) -> SinkDatabase:
-        """Where the tables are."""
+        """The sink's database."""
         return SinkDatabase(self._settings.uri)
 
     def check(self) -> None:
-        """Version, and the right to keep the state, whose tables are made here."""
+        """Check the server's version, and create the state's tables, which needs the right to do so."""
         with self.database.connect("checking") as connection:
             check_version(connection.raw, self.database.where)
             self._state.make(connection)
 
     def stage(self, rows: Iterable[pa.RecordBatch]) -> Staged:
-        """Into tables of the state, or, if they are few, into the answer itself."""
+        """Stage rows in staging tables in the state's database, or, if they are few, inside the returned `Staged`."""
         return staging.stage(self.dialect, rows, partial(MySQLLoader, self.database, self.dialect, self._state))

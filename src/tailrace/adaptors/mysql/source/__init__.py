@@ -1,7 +1,7 @@
-"""MySQL and MariaDB as a source: tables copied in pieces, then followed by the row binlog.
+"""MySQL and MariaDB as a source: the reader copies tables in pieces, then follows them through the row binlog.
 
-The binlog is decoded here.  The library mysql-replication makes null of zero dates and of an empty SET, gives JSON and
-TIME in forms that SELECT does not, and after a lost connection asks again for the log from where it first began.
+This package decodes the binlog itself.  The library mysql-replication turns zero dates and an empty SET into null,
+gives JSON and TIME in other forms than SELECT, and after a lost connection requests the log from its first start again.
 
 Used from outside: reader, position.
 Read in this order: reader, server, copy, snapshot, follower, log_stream, events, decoder, row_decoder, values,

@@ -1,6 +1,6 @@
-"""Alterations: what statements of the log do to the tables that are followed, in their place in it.
+"""Alterations: what the binlog's statements do to the followed tables, in log order.
 
-Nothing here talks to a server but `take_appeared`, which asks whether a new table is still there."""
+Only `take_appeared` talks to the server: it asks whether a new table still exists."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tailrace.adaptors.mysql.source.statements import Statement
 
 
 class Alterations:
-    """What is known of the tables that are followed, and what must be done about some."""
+    """Tracks the followed tables through the binlog's statements, and collects the tables that must be copied again."""
 
     def __init__(self, followed: set[str], point: Point, database: str, *, leave: bool) -> None:
         self.followed, self._database, self._leave = followed, database, leave
@@ -29,11 +29,11 @@ class Alterations:
 
     @property
     def pressing(self) -> bool:
-        """Whether something must be done before the log goes on."""
+        """Whether the follower must copy or report tables before it reads on."""
         return bool(self._appeared or self._altered or self._ended)
 
     def take(self, statement: Statement) -> list[tuple[str, Command]]:
-        """A statement; what it did to whole tables."""
+        """Take in a statement of the binlog; return the commands that it means for followed tables."""
         does = statement.does
         if does == "truncate":
             return self._truncate(statement.tables)
@@ -54,7 +54,7 @@ class Alterations:
         return []
 
     def _take_rows(self, statement: Statement) -> None:
-        """A statement that changed rows, or decided about some."""
+        """Take in a statement that changed rows without logging them, or that ended an XA transaction."""
         does = statement.does
         if does == "write":
             words = set(statement.tables)
@@ -102,7 +102,7 @@ class Alterations:
         return done
 
     def _arrive(self, name: str) -> None:
-        """There is a table of this name now, with rows that the log does not have under it."""
+        """Take in that a table now has this name, with rows that the binlog does not have under it."""
         if name in self.followed:
             self.dropped.discard(name)
             self._ended.pop(name, None)
@@ -130,25 +130,25 @@ class Alterations:
     # -- what must be done
     @property
     def waiting(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """Tables that are new, and that must be copied again over what is there."""
+        """The new tables, and the tables that must be copied again over the rows that sinks have."""
         return tuple(self._appeared), tuple(sorted(self._altered))
 
     def alter(self, tables: Iterable[str]) -> None:
-        """These must be copied again."""
+        """Note that the followed ones among these tables must be copied again, over the rows that sinks have."""
         self._altered |= set(tables) & self.followed
 
     def take_unsettled(self) -> set[str]:
-        """Tables that must be emptied and copied again."""
+        """Return and forget the tables that must be emptied and copied again."""
         found, self._unsettled = self._unsettled, set()
         return found
 
     def take_altered(self) -> set[str]:
-        """Tables that must be copied again, over what is there."""
+        """Return and forget the tables that must be copied again, over the rows that sinks have."""
         found, self._altered = self._altered, set()
         return found & self.followed
 
     def take_appeared(self, connection: Any) -> list[str]:
-        """Tables that are new, and still there."""
+        """Return and forget the new tables; of these only such as still exist."""
         if not self._appeared:
             return []
         found, self._appeared = list(self._appeared), {}
@@ -156,12 +156,12 @@ class Alterations:
         return [name for name in found if name in there]
 
     def take_ended(self) -> list[str]:
-        """Tables that were dropped, or have another name now."""
+        """Return and forget the tables that were dropped or renamed."""
         found, self._ended = list(self._ended), {}
         return found
 
     def settled(self, tables: Sequence[str]) -> None:
-        """These were copied from the beginning."""
+        """Note that these tables were emptied and copied: no copy is due, and no sink has values of dropped columns."""
         self._altered -= set(tables)
         for name in tables:
             self.lost.pop(name, None)

@@ -1,6 +1,7 @@
-"""Cascades: rows that a foreign key deletes or changes.  InnoDB does that by itself, and the binlog has nothing of it.
+"""Cascades: rows that a foreign key deletes or changes.  InnoDB does so below the binlog, which does not log them.
 
-A change of the table that is referred to may have changed the others.  Which ones is found in the catalog."""
+A change of a referenced table may have changed rows of the tables that refer to it; the catalog says which these are.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +20,7 @@ _RULES = """
 
 
 def cascades(connection: Any) -> dict[str, set[str]]:
-    """Of each table that is referred to, the tables that its changes may change, and those that theirs may."""
+    """Return, for each referenced table, all tables that its changes may change, directly or through others."""
     direct: dict[str, set[str]] = {}
     for schema, table, its_schema, its_table in ask(connection, _RULES):
         direct.setdefault(names.namespace(schema, table), set()).add(names.namespace(its_schema, its_table))
@@ -37,7 +38,7 @@ def _reached(direct: dict[str, set[str]], parent: str) -> set[str]:
 
 
 def check(connection: Any, where: str, namespaces: Sequence[str]) -> None:
-    """Refuse tables whose rows foreign keys change, until the setting `cascades` says what to do about them."""
+    """Raise `NotReady` if foreign keys change rows of one of these tables."""
     changed = _of(cascades(connection).values(), namespaces)
     if changed:
         raise NotReady(

@@ -1,4 +1,6 @@
-"""Character sets: the log has texts in the one of their column, and names it by a collation's number."""
+"""Character sets: decoders for the binlog's texts, which are in the character set of their column.
+
+The binlog names a column's character set by the number of its collation."""
 
 from __future__ import annotations
 
@@ -10,7 +12,7 @@ from tailrace.adaptors.mysql.database import ask
 from tailrace.errors import NotReady
 
 BINARY = 63
-"""The collation of bytes."""
+"""The number of the collation `binary`: the column holds bytes."""
 _WIDE = {
     "ucs2": "utf-16-be", "utf16": "utf-16-be", "utf16le": "utf-16-le", "utf32": "utf-32-be", "big5": "big5",
     "gbk": "gbk", "gb2312": "gb2312", "gb18030": "gb18030", "sjis": "shift_jis", "cp932": "cp932", "ujis": "euc_jp",
@@ -21,7 +23,7 @@ Decode = Callable[[bytes], Any]
 
 
 class Charsets:
-    """How the texts of each collation are decoded; asks the server for what each byte is in the smaller sets."""
+    """Decodes the texts of each collation; asks the server for collations, and for the characters of one-byte sets."""
 
     def __init__(self, connection: Any) -> None:
         self._connection = connection
@@ -30,7 +32,9 @@ class Charsets:
         self._widths: dict[str, int] = {}
 
     def decode(self, collation: int) -> Decode | None:
-        """What makes a text of a column's bytes; None if they are UTF-8 as they are."""
+        """Return the function that decodes a column's bytes; None if they are UTF-8.
+
+        Raise `NotReady` for a character set that tailrace does not know."""
         if collation == 0:
             return None
         name = self._name(collation)
@@ -39,7 +43,7 @@ class Charsets:
         return self._known[name]
 
     def width(self, collation: int) -> int:
-        """The most bytes that a character takes."""
+        """Return the most bytes that a character of this collation takes."""
         return self._widths.get(self._name(collation), 1)
 
     def _name(self, collation: int) -> str:
@@ -67,7 +71,7 @@ class Charsets:
         return lambda data: codecs.charmap_decode(data, "strict", table)[0]
 
     def _table(self, name: str) -> str:
-        """The characters of all 256 bytes, as the server has them."""
+        """Ask the server for the characters of all 256 bytes of a one-byte character set."""
         each = ", ".join(f"CONVERT(_{name} X'{byte:02x}' USING utf8mb4)" for byte in range(256))
         (characters,) = ask(self._connection, f"SELECT {each}")
         return "".join(str(character) or " " for character in characters)

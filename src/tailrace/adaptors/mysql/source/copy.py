@@ -1,8 +1,9 @@
-"""Copying: a table in pieces of neighbouring keys, each read by one SELECT, which is a snapshot of its own.
+"""Copying: cuts a table into pieces of neighbouring keys, and reads each piece by one SELECT with its own snapshot.
 
 InnoDB keeps rows in the order of the primary key, so a range of keys is a range of pages.  A key of one integer is cut
-by numbers, and a part that the server thinks too large is cut again; any other key is cut by walking its index.  A row
-that an update moves from one piece to another between their snapshots is in the log whole, after both.
+at evenly spaced numbers, and a piece that the server estimates as too large is cut again.  Any other key is cut by
+walking its index.  An update may move a row from one piece to another between their snapshots: then the binlog has the
+whole row after both.
 """
 
 from __future__ import annotations
@@ -25,11 +26,11 @@ from tailrace.log.record import Mode, Op
 BATCH_ROWS = 50_000
 MOST_PIECES = 10_000
 Bound = list[Any]
-"""The values of the key columns where a piece begins or ends; bytes as hexadecimal."""
+"""The values of the key columns where a piece begins or ends; texts and bytes as hexadecimal digits."""
 
 
 def pieces(connection: Any, table: Table, rows: int, size: int) -> list[Piece]:
-    """A table of about `rows` rows, in pieces of about `size`; an empty one is one piece."""
+    """Cut a table of about `rows` rows into pieces of about `size` rows; an empty table gives one piece."""
     if not table.cuttable or rows <= size:
         return [whole(table, rows)]
     count = min(MOST_PIECES, -(-rows // size))
@@ -40,7 +41,7 @@ def pieces(connection: Any, table: Table, rows: int, size: int) -> list[Piece]:
 
 
 def whole(table: Table, rows: int) -> Piece:
-    """A table as one piece, which is one snapshot."""
+    """Return a table as one piece, which is read in one snapshot."""
     return Piece(table.namespace, {"from": None, "to": None}, rows)
 
 
@@ -64,7 +65,7 @@ def _numbers(connection: Any, table: Table, count: int, size: int) -> list[Bound
 
 
 def _halved(connection: Any, table: Table, first: int, end: int, size: int, depth: int = 0) -> list[int]:
-    """Where to cut a range of numbers of which the server thinks that it has too many rows."""
+    """Return where to cut a range of numbers in which the server estimates too many rows."""
     if depth >= 12 or end - first <= size:
         return []
     key = names.quote(table.keys[0])
@@ -81,7 +82,7 @@ def _halved(connection: Any, table: Table, first: int, end: int, size: int, dept
 
 
 def _walk(connection: Any, table: Table, size: int) -> list[Bound]:
-    """Every so many keys, by the index alone."""
+    """Return every `size`-th key, read from the index alone."""
     keys = ", ".join(names.quote(key) for key in table.keys)
     columns = [column for key in table.keys for column in table.columns if column.name == key]
     edges: list[Bound] = []
@@ -96,7 +97,7 @@ def _walk(connection: Any, table: Table, size: int) -> list[Bound]:
 
 
 def _asked(columns: Sequence[Any]) -> str:
-    """Key columns as texts that `_written` writes back."""
+    """Return the expressions that read key columns as texts, which `_written` turns into literals."""
     out = []
     for column in columns:
         name = names.quote(column.name)
@@ -110,7 +111,7 @@ def _asked(columns: Sequence[Any]) -> str:
 
 
 def _compared(table: Table, bound: Bound, sign: str) -> str:
-    """The rows after a key, or from it on, or before it; written so that the server uses its index."""
+    """Return the condition for rows after, from or before a key, in a form for which the server uses the index."""
     kinds = {column.name: column.type.kind for column in table.columns}
     ors = []
     for n, key in enumerate(table.keys):
@@ -124,7 +125,7 @@ def _compared(table: Table, bound: Bound, sign: str) -> str:
 def _written(kind: str, value: Any) -> str:
     if kind in INTEGERS:
         return str(int(value))
-    if kind == "decimal":  # a text would be compared as a double
+    if kind == "decimal":  # the server would compare a quoted one as a double
         return str(value)
     if kind in ("char", "varchar"):
         return f"_utf8mb4 X'{value}'"
@@ -132,7 +133,7 @@ def _written(kind: str, value: Any) -> str:
 
 
 def select(table: Table, bounds: dict[str, Any]) -> str:
-    """The query that reads a part of a table."""
+    """Return the query that reads the rows between two bounds."""
     columns = ", ".join(column.expression for column in table.columns)
     parts = [_compared(table, bounds["from"], ">=")] if bounds.get("from") else []
     parts += [_compared(table, bounds["to"], "<")] if bounds.get("to") else []
@@ -143,7 +144,7 @@ def select(table: Table, bounds: dict[str, Any]) -> str:
 def stream(
     connection: Any, table: Table, bounds: dict[str, Any], size: int, *, zero_dates: bool = True
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of a part of a table; of none a batch without rows, which has the columns."""
+    """Read the rows between two bounds in batches; without rows yield one empty batch, which tells the columns."""
     _, answer = packets.query(connection, select(table, bounds))
     held: list[list[bytes | None]] = [[] for _ in table.columns]
     taken = count = 0

@@ -1,4 +1,4 @@
-"""Decoding: the log's events, transaction by transaction, into rows and into what statements do to tables."""
+"""The decoder: turns the binlog's events into the rows and statements of each transaction."""
 
 from __future__ import annotations
 
@@ -13,36 +13,36 @@ from tailrace.errors import NotReady
 
 _PASSED = {events.ROTATE, events.FORMAT, events.HEARTBEAT, *events.SILENT}
 MOST_TABLES = 20_000
-"""Descriptions of tables that are kept, so that each is understood once."""
+"""The most descriptions of tables that the decoder keeps, so that it seldom decodes one twice."""
 
 
 class Target(Protocol):
-    """Takes what the decoder reads of transactions."""
+    """Receives what the decoder reads: tables, statements, and the ends of transactions."""
 
     def describe(self, table: TableMap) -> Changed | None:
-        """A table as it is from now on; None if its changes are not wanted."""
+        """Take a table's description; return where to feed its rows events, or None if the table is not followed."""
 
     def statement(self, statement: Statement) -> None:
-        """A statement that may concern tables, after the rows before it."""
+        """Take a statement that may concern tables, once all rows before it are fed."""
 
     def prepared(self, xid: str, *, one_phase: bool) -> None:
-        """An XA transaction has ended, and is decided later, or with `one_phase` now."""
+        """Take the end of an XA transaction, which commits now if `one_phase`, else is decided later."""
 
     def undone(self) -> None:
-        """A transaction, or a part of it, was rolled back after some of it could not be."""
+        """Take a rollback of a transaction or of a part of it, which left changes of non-transactional tables."""
 
     def committed(self, begun: Begun) -> None:
-        """The transaction is complete."""
+        """Take the end of a transaction."""
 
 
 class Decoder:
-    """Feeds a target from events.  `between`: the last event ended a transaction."""
+    """Decodes events and passes tables, statements and ends of transactions to a target."""
 
     def __init__(self, target: Target, collected: Collected, flavor: str) -> None:
         self._target, self._collected, self._mariadb = target, collected, flavor == "mariadb"
         self._begun: Begun | None = None
         self._grouped = False
-        """Whether something must yet end the transaction, which else is one statement."""
+        """Whether an explicit end of the transaction follows; otherwise its first statement ends it."""
         self._xid = ""
         self._described: dict[bytes, Changed | None] = {}
         self._tables: dict[int, Changed | None] = {}
@@ -69,7 +69,7 @@ class Decoder:
         return self._begun is None
 
     def feed(self, data: bytes) -> None:
-        """One event."""
+        """Decode one event; raise `NotReady` for a kind that is unknown and may not be ignored."""
         do = self._do.get(data[4])
         if do is not None:
             do(data)
@@ -80,7 +80,7 @@ class Decoder:
             )
 
     def renew(self) -> None:
-        """Ask again what tables are."""
+        """Forget the descriptions of tables, so that the target is asked about each of them again."""
         self._described.clear()
 
     # -- transactions
@@ -147,7 +147,7 @@ class Decoder:
             self._commit()
 
     def _incident(self, data: bytes) -> None:
-        """The server could not log what it did.  In MySQL that is a transaction; MariaDB gives it no GTID."""
+        """Pass on that the server could not log a change.  MySQL makes this a transaction, MariaDB gives it no GTID."""
         self._target.statement(Statement("lost"))
         self._commit()
 
@@ -167,14 +167,14 @@ class Decoder:
             changed.feed(data)
 
     def _partial(self, data: bytes) -> None:
-        """With binlog_row_value_options = PARTIAL_JSON an update says only what changed within a document."""
+        """Mark the table as incomplete: a PARTIAL_JSON update logs only the changed parts of a JSON document."""
         changed = self._tables.get(events.table_number(data))
         if changed is not None and not self._collected.skips(changed.namespace, keyed=bool(changed.keys)):
             self._collected.incomplete.add(changed.namespace)
 
 
 def _xid_of(data: bytes) -> str:
-    """The name of an XA transaction as statements have it."""
+    """Return the name of an XA transaction in the form that statements use."""
     form, size, qualifier = (int.from_bytes(data[HEADER + 1 + n : HEADER + 5 + n], "little") for n in (0, 4, 8))
     at = HEADER + 13
     return f"X'{data[at : at + size].hex()}',X'{data[at + size : at + size + qualifier].hex()}',{form}"

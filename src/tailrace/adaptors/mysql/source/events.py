@@ -1,6 +1,6 @@
-"""Events: what the binlog's bytes say, apart from the rows themselves.
+"""Events: parses the binlog's events, except the rows in them.
 
-Every event has a header of 19 bytes: when (u32), kind (u8), server (u32), size (u32), end (u32), flags (u16).  See
+Every event has a header of 19 bytes: time (u32), kind (u8), server (u32), size (u32), end (u32), flags (u16).  See
 https://dev.mysql.com/doc/dev/mysql-server/latest/page_protocol_replication_binlog_event.html and
 https://mariadb.com/kb/en/replication-protocol/.
 """
@@ -22,7 +22,7 @@ from tailrace.errors import Damaged, NotReady
 
 HEADER = 19
 LOAD_HEADER = 13
-"""Bytes that a statement which loads a file has before its texts."""
+"""Extra bytes that the event of a LOAD DATA statement has before its texts."""
 QUERY, ROTATE, FORMAT, XID, LOAD_QUERY, TABLE_MAP, INCIDENT, HEARTBEAT = 2, 4, 15, 16, 18, 19, 26, 27
 GTID, ANONYMOUS_GTID, XA_PREPARE, PARTIAL_UPDATE, PAYLOAD, GTID_TAGGED = 33, 34, 38, 39, 40, 42
 MARIADB_GTID, QUERY_COMPRESSED = 162, 165
@@ -31,32 +31,32 @@ UPDATES = {24, 31, 39, 167, 170}
 DELETES = {25, 32, 168, 171}
 ROWS = INSERTS | UPDATES | DELETES
 COMPRESSED = {165, 166, 167, 168, 169, 170, 171}
-"""MariaDB's, with log_bin_compress."""
+"""Compressed events of MariaDB (log_bin_compress)."""
 SECOND = {30, 31, 32, 39, 169, 170, 171}
-"""Rows events of the second version, which have more in their header."""
+"""Rows events of version 2, whose header has extra data."""
 MAX_EVENT_BYTES = 1 << 30
-"""The most that a server sends in one packet (max_allowed_packet)."""
+"""The largest event that a server can send: the highest value of max_allowed_packet."""
 _MEND = "PURGE it, and copy the tables afresh"
 SILENT = {0, 1, 3, 5, 9, 11, 13, 14, 17, 28, 29, 35, 36, 37, 41, 160, 161, 163, 164}
-"""Kinds of events that change no table: of the log itself, of replication groups, and what statements refer to."""
+"""Kinds of events that change no table: about the log itself, replication groups, and variables of statements."""
 IGNORABLE = 0x80
-"""A flag of events that readers may pass over."""
+"""The flag of events that a reader may ignore if it does not know them."""
 STANDALONE, PREPARED, COMPLETED = 1, 64, 128
-"""Flags of MariaDB's GTID event: a statement by itself; an XA transaction that is prepared; one that is decided."""
+"""Flags of MariaDB's GTID event: a statement without BEGIN; an XA transaction is prepared; one is completed."""
 
 
 class Query(NamedTuple):
-    """A statement, and the database that was the session's."""
+    """A statement, and its session's current database."""
 
     schema: str
     sql: str
 
 
 class Begun(NamedTuple):
-    """A transaction begins; `flags` are MariaDB's.
+    """The beginning of a transaction; `flags` are those of MariaDB's GTID event.
 
-    `stamp`: when it was committed first, on whichever server, in microseconds (MySQL), or about when, in seconds; 0 if
-    that is not known."""
+    `stamp` says when the transaction was first committed, on any server: in microseconds since 1970 (MySQL), or about,
+    in seconds (MariaDB); 0 if unknown."""
 
     gtid: Gtid
     flags: int = 0
@@ -64,28 +64,31 @@ class Begun(NamedTuple):
 
 
 def read_gtid(data: bytes) -> Begun:
-    """Which transaction begins, from MySQL's event."""
+    """Read MySQL's GTID event, which begins a transaction."""
     source = str(uuid.UUID(bytes=data[HEADER + 1 : HEADER + 17]))
     (number,) = struct.unpack_from("<Q", data, HEADER + 17)
     return Begun(Gtid(source, number), stamp=_first_committed(data))
 
 
 def _first_committed(data: bytes) -> int:
-    """7 bytes that say when the transaction was committed here; a replica adds when it was on the first server."""
+    """Return when the transaction was first committed, from the 7-byte times of the GTID event.
+
+    The first time is this server's.  On a replica a second one follows, that of the server it was first committed on.
+    """
     at = HEADER + 42
     stamp = int.from_bytes(data[at : at + 7], "little")
     return int.from_bytes(data[at + 7 : at + 14], "little") if stamp >> 55 else stamp
 
 
 def read_mariadb_gtid(data: bytes) -> Begun:
-    """Which transaction begins, from MariaDB's event; the server is in the header."""
+    """Read MariaDB's GTID event, which begins a transaction; the server's number is in the header."""
     number, domain, flags = struct.unpack_from("<QIB", data, HEADER)
     (server,) = struct.unpack_from("<I", data, 5)
     return Begun(Gtid(f"{domain}-{server}", number), flags, int.from_bytes(data[:4], "little"))
 
 
 def read_query(data: bytes) -> Query:
-    """A statement.  Texts are in the session's character set, which is nearly always UTF-8."""
+    """Read a statement, decoded as UTF-8: its text is in the session's character set, which is nearly always UTF-8."""
     schema_size = data[HEADER + 8]
     (status_size,) = struct.unpack_from("<H", data, HEADER + 11)
     at = HEADER + 13 + status_size + (LOAD_HEADER if data[4] == LOAD_QUERY else 0)
@@ -97,7 +100,7 @@ def read_query(data: bytes) -> Query:
 
 
 def inflated(data: bytes) -> bytes:
-    """What MariaDB compressed: a byte that says how, the size, and the rest."""
+    """Decompress MariaDB's form: a byte for the method and the width of the size, the size, and the packed bytes."""
     if not data[0] & 0x80 or data[0] & 0x70:
         raise NotReady("the binlog is compressed in a way that is not known: SET GLOBAL log_bin_compress = OFF;")
     start = 1 + (data[0] & 0x07)
@@ -105,7 +108,7 @@ def inflated(data: bytes) -> bytes:
 
 
 def unpacked(data: bytes, size: int, what: str) -> bytes:
-    """What zlib packed, if it has the size that it should have; no more memory is taken than for that."""
+    """Decompress zlib data of a known size, with no more memory than that size; raise `Damaged` if it differs."""
     if size > MAX_EVENT_BYTES:
         raise Damaged(f"{what} that says it has {size:,} bytes, more than a server can send; {_MEND}")
     inflater = zlib.decompressobj()
@@ -121,8 +124,7 @@ def unpacked(data: bytes, size: int, what: str) -> bytes:
 
 
 def read_payload(data: bytes) -> Iterator[bytes]:
-    """The events in one that has a whole transaction compressed (MySQL, binlog_transaction_compression), each unpacked
-    when it is asked for."""
+    """Yield the events within the event of a compressed transaction (binlog_transaction_compression), one at a time."""
     at, size, kind, whole = HEADER, 0, 0, 0
     while True:
         field_kind, at = length(data, at)
@@ -159,7 +161,7 @@ def _events(plain: Any, left: int) -> Iterator[bytes]:
 
 
 class LoggedColumn(NamedTuple):
-    """A column as the log describes it: type byte, its metadata, and what binlog_row_metadata = FULL adds."""
+    """A column as the binlog describes it: type byte, type metadata, and the fields of binlog_row_metadata = FULL."""
 
     kind: int
     meta: int
@@ -167,12 +169,12 @@ class LoggedColumn(NamedTuple):
     unsigned: bool = False
     collation: int = 0
     values: tuple[bytes, ...] = ()
-    """Of an ENUM or SET, in the column's character set."""
+    """The values of an ENUM or SET, in the column's character set."""
 
 
 @dataclass(frozen=True, slots=True)
 class TableMap:
-    """A table as the rows events after this one have it."""
+    """The description of a table, which holds for the rows events that follow; `keys`: numbers of the key columns."""
 
     number: int
     schema: str
@@ -190,12 +192,12 @@ _META_WIDTH = {0: 0, 1: 0, 2: 0, 3: 0, 8: 0, 9: 0, 7: 0, 10: 0, 11: 0, 12: 0, 13
 
 
 def table_number(data: bytes) -> int:
-    """The number of the table that a table map or rows event is about."""
+    """Return the number of the table that a table map or a rows event is about."""
     return int.from_bytes(data[HEADER : HEADER + 6], "little")
 
 
 def read_table_map(data: bytes, *, geometry_has_charset: bool) -> TableMap:
-    """A table; MariaDB counts geometries among the columns with a character set."""
+    """Read a table map; MariaDB counts geometries among the columns with a character set, MySQL does not."""
     at = HEADER + 8
     schema, at = data[at + 1 : at + 1 + data[at]].decode(), at + 2 + data[at]
     name, at = data[at + 1 : at + 1 + data[at]].decode(), at + 2 + data[at]
@@ -235,7 +237,9 @@ def _metas(data: bytes, at: int, kinds: list[int]) -> list[int]:
 
 
 def _real(kind: int, meta: int) -> tuple[int, int]:
-    """STRING stands for ENUM and SET, too, and hides two bits of a long length in its type byte."""
+    """Return a column's real kind and metadata: STRING also stands for ENUM and SET.
+
+    For a length over 255 its type byte holds two bits of the length."""
     if kind != STRING:
         return kind, meta
     first, second = meta >> 8, meta & 0xFF
@@ -288,7 +292,7 @@ def _values(data: bytes, columns: list[int]) -> dict[int, tuple[bytes, ...]]:
 
 
 def _collations(more: dict[int, bytes], default: int, each: int, columns: list[int]) -> dict[int, int]:
-    """Either the most common one and the exceptions, or one for each column."""
+    """Return each column's collation: the event has the most common one with its exceptions, or one for each column."""
     if each in more:
         return dict(zip(columns, _numbers(more[each]), strict=False))
     if default not in more:

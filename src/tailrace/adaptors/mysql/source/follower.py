@@ -1,4 +1,4 @@
-"""Following: one connection that streams the binlog, one beside it that looks things up, and the changes they give."""
+"""The follower: streams the binlog over one connection, queries the catalog over a second one, and yields changes."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ from tailrace.adaptors.mysql.source.transaction import Changed, Collected
 from tailrace.errors import Unavailable
 
 BEAT = 1.0
-"""Seconds after which the follower gives an empty batch if nothing happened."""
+"""Seconds after which the follower yields changes, empty ones if nothing happened."""
 SILENCE = 60.0
-"""Seconds without any message of the server after which the follower gives the connection up."""
+"""Seconds without any message of the server after which the follower raises `Unavailable`."""
 _HINTS = """
     SELECT COLUMN_NAME, DATA_TYPE FROM information_schema.COLUMNS
     WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s AND DATA_TYPE IN ('uuid', 'inet4', 'inet6')
@@ -71,10 +71,10 @@ class Follower:
         self._last = point.last
         self._until: Executed = self._place
         self._arrived = False
-        """Whether it was said that all is given that there was in the beginning."""
+        """Whether the follower has yielded everything that the log had when following began (`caught_up`)."""
 
     def changes(self) -> Generator[Changes]:
-        """The changes, for ever."""
+        """Yield the changes, for ever; close both connections when the generator is closed."""
         pymysql = driver()
         try:
             with self._database.guarded("following"):
@@ -122,7 +122,7 @@ class Follower:
         return error
 
     def _know_copied(self, point: Point) -> None:
-        """Whatever was copied was copied before now."""
+        """Fix which transactions the copies may have seen, unless the point knows: all that have begun by now."""
         if point.copied is None:
             point = replace(point, copied=str(snapshot.begun(self._aside)))
         self._point = point
@@ -142,7 +142,7 @@ class Follower:
 
     # -- reading
     def _read(self) -> None:
-        """Take in events until there is something to say."""
+        """Decode events until a batch is full, something is due, or the time for a sign of life has come."""
         stream, decoder, most = self._stream, self._decoder, self._settings.batch_rows
         assert stream is not None
         read, feed = stream.read, decoder.feed
@@ -163,11 +163,11 @@ class Follower:
                 return
 
     def _pressing(self) -> bool:
-        """Whether what was read must be dealt with before the log goes on."""
+        """Whether tables must be copied or reported before the follower reads on."""
         return bool(self._collected.unsettled or self._collected.incomplete or self._alterations.pressing)
 
     def _due(self) -> float:
-        """In how many seconds something must be said."""
+        """Return in how many seconds the follower must yield; raise `Unavailable` if the server has been silent."""
         now = time.monotonic()
         if now - self._heard > SILENCE:
             raise Unavailable(f"MySQL at {self._database.where} has been silent for {SILENCE:.0f} s")
@@ -178,7 +178,7 @@ class Follower:
 
     # -- what the decoder says
     def describe(self, table: TableMap) -> Changed | None:
-        """A table of the log."""
+        """Return the collector of a table's changes, or None if the table is not followed; see `Target`."""
         namespace = names.namespace(table.schema, table.name)
         if namespace not in self._alterations.followed:
             return None
@@ -189,7 +189,7 @@ class Follower:
         return changed
 
     def statement(self, statement: Statement) -> None:
-        """A statement of the log."""
+        """Take in a statement: collect its commands, and the tables that it makes necessary to copy again."""
         self._collected.seal()
         if statement.does != "write":
             self._far_reaching = None
@@ -203,36 +203,36 @@ class Follower:
         self._decoder.renew()
 
     def _reaches_far(self, statement: Statement) -> bool:
-        """Whether a statement that stands in place of rows may have changed tables that it does not name."""
+        """Return whether a statement that was logged in place of rows may have changed tables that it does not name."""
         if self._far_reaching is None:
             self._far_reaching = side_effects.far_reaching(self._aside)
         return any(name.lower() in self._far_reaching for name in statement.tables)
 
     def _seen_by_no_cut(self, tables: Set[str]) -> set[str]:
-        """Without those that were copied again after what is being read happened."""
+        """Return the tables without those whose later copy has already seen the current transaction."""
         cuts, gtid = self._collected.cuts, self._collected.gtid
         return {name for name in tables if name not in cuts or not cuts[name].has(gtid)}
 
     def prepared(self, xid: str, *, one_phase: bool) -> None:
-        """An XA transaction: its rows are in the log before anything is decided."""
+        """Remember the tables of an XA transaction, whose rows the log has before anyone decides to commit it."""
         if one_phase:
             self._collected.unsettled |= self._seen_by_no_cut(self._collected.touched)
         else:
             self._alterations.prepared[xid] = tuple(sorted(self._collected.touched))
 
     def undone(self) -> None:
-        """Some of a transaction was undone, and some could not be."""
+        """Have the transaction's tables copied again: a rollback undid only a part of its changes."""
         self._collected.unsettled |= self._seen_by_no_cut(self._collected.touched)
 
     def committed(self, begun: Begun) -> None:
-        """A transaction is complete."""
+        """Move the place in the log past a transaction."""
         self._place.add(begun.gtid)
         self._last = (begun.gtid.source, begun.gtid.number, begun.stamp)
         self._collected.committed_at = self._collected.time
 
-    # -- giving
+    # -- yielding changes
     def _emit(self) -> Iterator[Changes]:
-        """What has been read, if it is whole transactions."""
+        """Yield what was read.  Within a transaction yield only a sign of life."""
         self._spoke = time.monotonic()
         if not self._decoder.between:
             yield self._sign()
@@ -249,7 +249,7 @@ class Follower:
         if appeared or altered:
             yield from self._copied(rows, committed_at, appeared, altered)
             rows = []
-        elif rows and ended:  # first what happened before they ended
+        elif rows and ended:  # the rows were changed before these tables ended
             yield self._sign(rows)
             rows = []
         if rows or ended or not (appeared or altered):
@@ -257,7 +257,7 @@ class Follower:
             yield Changes(rows, self._point.stored(), committed_at, caught_up=self._arrived, ended=ended)
 
     def _move(self) -> None:
-        """The position, once everything before it is collected."""
+        """Move the position to the place in the log up to which all changes are collected."""
         found = self._alterations
         found.alter(self._collected.incomplete)
         self._collected.incomplete = set()
@@ -277,7 +277,9 @@ class Follower:
     def _copied(
         self, rows: Sequence[pa.RecordBatch], committed_at: int, appeared: Sequence[str], altered: Sequence[str]
     ) -> Iterator[Changes]:
-        """Have tables copied, after the rows before that.  The position stays until they are."""
+        """Yield the collected rows, then have the pipeline copy tables.
+
+        Until it has, the stored position lists these tables, so that a restarted follower asks for the copies again."""
         if rows:
             yield self._sign(rows)
         yield from self._settle()
@@ -290,12 +292,14 @@ class Follower:
         }
         tables = mark(sorted(self._alterations.followed))
         self._know_copied(replace(self._point, tables=tables))
-        self._until = snapshot.logged(self._aside)  # what was copied is whole once the log is read so far
+        self._until = snapshot.logged(self._aside)  # a copy is consistent only once the log is read up to here
         self._arrived = False
         self._decoder.renew()
 
     def _settle(self) -> Iterator[Changes]:
-        """Wait until what was read of the log can be seen in the tables, too: a copy must not have older rows."""
+        """Wait until the tables show every transaction that was read: a copy must not have older rows.
+
+        Yield signs of life meanwhile; raise `Unavailable` after the setting `patience`."""
         deadline = time.monotonic() + self._settings.patience
         while not snapshot.visible(self._aside).covers(self._place):
             if time.monotonic() > deadline:
@@ -304,13 +308,15 @@ class Follower:
             time.sleep(0.01)
 
     def _sign(self, rows: Sequence[pa.RecordBatch] = ()) -> Changes:
-        """A sign of life, of which the position says that more is known to come: it is not twice the same."""
+        """Return changes whose position differs from every earlier one.
+
+        So a run that only catches up does not take the unchanged place in the log for its end."""
         self._signs += 1
         committed_at = self._collected.committed_at if rows else 0
         return Changes(rows, {**self._point.stored(), "more": self._signs}, committed_at)
 
     def _recopy(self, tables: Sequence[str]) -> Iterator[Changes]:
-        """Empty tables, and copy them in a snapshot that is known: see recopy."""
+        """Truncate tables, and copy each in one known snapshot: see `recopy`."""
         for name in tables:
             self._collected.command(name, Command(TRUNCATE))
         self._point = replace(self._point, recopy=tuple(tables))

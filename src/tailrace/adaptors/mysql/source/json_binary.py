@@ -1,9 +1,9 @@
-"""MySQL's binary JSON, as the binlog has it, and its text, as SELECT gives it.
+"""MySQL's binary JSON: decodes the form in the binlog to the text that SELECT gives.
 
     a byte of kind, then     small and large objects and arrays, literals, integers of 16 to 64 bits, doubles, texts,
                              and opaque values: another type's number, a length and that type's bytes
 
-Texts must be the same, character by character: of a table without a key the whole row is the id.
+The texts must be equal character by character, because the whole row is the id in a table without a key.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ DEEPEST = 200
 
 
 def json_text(data: bytes) -> str:
-    """The text of a document; of an empty one, which an invalid default leaves, null."""
+    """Return the text of a document; "null" for an empty one, which an invalid default leaves."""
     return _value(data[0], data, 1, 0) if data else "null"
 
 
@@ -51,7 +51,10 @@ def _value(kind: int, data: bytes, at: int, depth: int) -> str:
 
 
 def _container(data: bytes, at: int, depth: int, *, large: bool, keyed: bool) -> str:
-    """Count, size, for objects where each key is and how long, then a kind and a value or where it is for each."""
+    """Return the text of an object or array.
+
+    Its bytes have the count and the size; in objects an offset and a length for each key; then for each value its kind
+    and the value itself or its offset."""
     width, code = (4, "<I") if large else (2, "<H")
     (count,) = struct.unpack_from(code, data, at)
     first = at + 2 * width
@@ -76,7 +79,7 @@ def _container(data: bytes, at: int, depth: int, *, large: bool, keyed: bool) ->
 
 
 def _size(data: bytes, at: int) -> tuple[int, int]:
-    """A length of seven bits a byte."""
+    """Read a length of seven bits a byte; return it and the offset after it."""
     size = shift = 0
     while True:
         byte = data[at]
@@ -87,12 +90,12 @@ def _size(data: bytes, at: int) -> tuple[int, int]:
 
 
 def text_json(text: str) -> str:
-    """A text as MySQL quotes it: as JSON asks, and no more."""
+    """Quote a text as MySQL does, which escapes only what JSON requires."""
     return json.dumps(text, ensure_ascii=False)
 
 
 def double_text(number: float) -> str:
-    """A double as MySQL writes it: the shortest that is the same number, never without a point or an exponent."""
+    """Write a double as MySQL does: the shortest text that reads back as this number, with a point or an exponent."""
     text = repr(number)
     mantissa, _, exponent = text.partition("e")
     if exponent:

@@ -1,11 +1,11 @@
-"""Lineage: whether the server that answers still has the place in its log that a position names.
+"""Lineage: checks that a server has the transactions of a position, and the log after it.
 
-A server that was restored from a copy, or a replica that lagged when it was promoted, is behind what was read of the
-one before it; and one that has purged its log cannot say what came after the position.  Names of files and of servers
-are never compared: a server that has every transaction of the position, and the log after it, will do.
+A server that was restored from a backup, or a replica that lagged when it was promoted, may lack transactions that the
+pipeline has read.  A server that has purged its log no longer knows what came after the position.  Names of files and
+of servers are never compared: any server will do that has every transaction of the position and the log after it.
 
-One that was restored and has gone on since gives the same GTIDs to other transactions.  So the transaction that was
-read last is looked up in its log, and must have been committed first when the position says.
+A server that was restored and has since written more gives the same GTIDs to other transactions.  So `compare` looks up
+the transaction that was read last in the server's log: its time of commit must be the one in the position.
 """
 
 from __future__ import annotations
@@ -22,23 +22,25 @@ from tailrace.adaptors.mysql.source.position import Point
 from tailrace.errors import NotReady, PositionLost
 
 LOOK_SECONDS = 10.0
-"""For so long the transaction that was read last is looked for."""
+"""How long `compare` looks for the transaction that was read last."""
 MAX_BEATS = 3
-"""A server that has passed over what is known says so with a heartbeat; one that has nothing to send, every second."""
+"""Heartbeats after which `compare` gives up: an idle server sends one a second, after one for what it skipped."""
 REPLICAS_DIFFER = 60
-"""Seconds by which MariaDB's servers may differ about when a transaction was: by how long it took to be committed."""
+"""Seconds by which MariaDB's servers may differ about a transaction's time: as much as its commit may take."""
 AFRESH = "copy the tables afresh: give the pipeline another name, and empty its sinks"
 
 
 def identify(connection: Any) -> str:
-    """The server's own name for itself."""
+    """Return the server's UUID (MySQL), or its server id (MariaDB)."""
     if flavor_of(connection) == "mysql":
         return str(ask(connection, "SELECT @@global.server_uuid")[0][0])
     return str(ask(connection, "SELECT @@global.server_id")[0][0])
 
 
 def check(connection: Any, where: str, point: Point) -> str:
-    """Which server this is, if it has the position; `PositionLost` if it does not, or not what came after it."""
+    """Return the server's id; raise `PositionLost` if it lacks transactions of the position, or has purged later ones.
+
+    MariaDB reports a purged log only when the stream starts.  `NotReady`: the server is of the other flavor."""
     flavor = flavor_of(connection)
     if flavor != point.flavor:
         raise NotReady(f"MySQL at {where} is {flavor}, and the pipeline has read a {point.flavor}; {AFRESH}")
@@ -72,7 +74,7 @@ def compare(database: Database, point: Point) -> None:
 
 
 def _stamp_of(database: Database, point: Point, gtid: Gtid) -> int | None:
-    """When a transaction was committed first, by the log; None if the log does not have it, or not within reach."""
+    """Return when a transaction was first committed, by the server's log; None if it is not found there in time."""
     deadline, beats = time.monotonic() + LOOK_SECONDS, 0
     with closing(LogStream(database)) as stream:
         try:
@@ -84,7 +86,7 @@ def _stamp_of(database: Database, point: Point, gtid: Gtid) -> int | None:
                     return None
                 if data[4] in _READ and (begun := _READ[data[4]](data)).gtid == gtid:
                     return begun.stamp
-        except driver().Error:  # the log begins after it: what follows is there, which is looked at next
+        except driver().Error:  # the log begins after the transaction; the follower's own stream checks what follows
             return None
     return None
 
@@ -93,7 +95,7 @@ _READ = {events.GTID: events.read_gtid, events.MARIADB_GTID: events.read_mariadb
 
 
 def purged_error(where: str, why: str) -> PositionLost:
-    """The log after a position is gone."""
+    """Return the error for a position after which the server has purged its log."""
     return PositionLost(
         f"MySQL at {where} no longer has the binlog that the pipeline needs: {why}.  If another server still has it, "
         f"point the uri at that one; else {AFRESH}, and let the server keep its log for longer "

@@ -1,4 +1,4 @@
-"""The log stream: one connection over which the server sends its binlog from a place on, as replicas get it."""
+"""The log stream: a connection over which the server sends its binlog from a position on, as it does to replicas."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ from tailrace.errors import Damaged
 DUMP, DUMP_GTID = 0x12, 0x1E
 THROUGH_GTID = 0x04
 HEARTBEAT = 1.0
-"""Seconds after which the server says that it is there."""
+"""Seconds without events after which the server sends a heartbeat."""
 
 
 class LogStream:
-    """A stream of events, each as its bytes: a header of 19, then what the kind of event has."""
+    """A stream of the binlog's events as bytes: each has a header of 19 bytes, then the event's own data."""
 
     def __init__(self, database: Database) -> None:
         self._connection = database.open()
         self._packets: Packets | None = None
         self._summed = False
-        """Whether events have checksums, which each file of the log says at its beginning."""
+        """Whether events have checksums; each file of the binlog says so at its beginning."""
 
     def start(self, executed: Executed) -> None:
-        """Ask for every transaction that is not among these."""
-        number = secrets.randbelow(2**31) + 2**31 - 1  # of a replica; two with the same one end each other
+        """Request every transaction that is not in `executed`."""
+        number = secrets.randbelow(2**31) + 2**31 - 1  # a server id; of two replicas with one id the server ends one
         self._introduce()
         if isinstance(executed, GtidSet):
             encoded = executed.encoded()
@@ -45,7 +45,7 @@ class LogStream:
         self._packets = Packets(self._connection)
 
     def _introduce(self) -> None:
-        """What replicas tell the server before they ask: that they know checksums, a heartbeat, their number."""
+        """Send what replicas send before their request: support for checksums, the heartbeat's period, their UUID."""
         period = int(HEARTBEAT * 1_000_000_000)
         for prefix in ("master",) if flavor_of(self._connection) == "mariadb" else ("master", "source"):
             ask(self._connection, f"SET @{prefix}_binlog_checksum = @@global.binlog_checksum")
@@ -56,7 +56,9 @@ class LogStream:
         self._connection._write_bytes(struct.pack("<I", len(body) + 1) + bytes([command]) + body)
 
     def read(self, seconds: float) -> bytes | None:
-        """The next event; None if none comes within so many seconds.  Raises the driver's errors."""
+        """Return the next event, or None if none arrives within `seconds`; raise the driver's errors.
+
+        `Damaged`: its checksum is wrong.  `ConnectionError`: the server has ended the stream."""
         assert self._packets is not None
         packet = self._packets.read(seconds)
         if packet is None:
@@ -69,19 +71,19 @@ class LogStream:
         return self._checked(packet) if self._summed else packet[1:]
 
     def _checked(self, packet: bytes) -> bytes:
-        """An event without its checksum, which must be right."""
+        """Return an event without its checksum; raise `Damaged` if the checksum is wrong."""
         data = packet[1:-4]
         if zlib.crc32(data) != int.from_bytes(packet[-4:], "little") and packet[5] not in (FORMAT, ROTATE):
             raise Damaged("the binlog has an event whose checksum is wrong; PURGE it, and copy the tables afresh")
         return data
 
     def close(self) -> None:
-        """Give up the connection."""
+        """Close the connection."""
         close(self._connection)
 
 
 def can_stream(database: Database, executed: Executed) -> None:
-    """Raise what the server says if this user may not read its log."""
+    """Request the binlog and read one event, to raise the server's error if this user may not read it."""
     stream = LogStream(database)
     try:
         with database.guarded("asking for the binlog"):

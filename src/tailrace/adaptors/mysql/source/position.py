@@ -1,20 +1,21 @@
-"""Positions: which transactions of the binlog were read, and what must be remembered with them.
+"""Positions: the transactions of the binlog that were read, and what the follower must remember with them.
 
     flavor    "mysql" or "mariadb": how the GTIDs are written
     gtids     every transaction that was read
-    last      the transaction that was read last: its source, its number, and when it was committed first
-    server    the UUID of the server that it was read from; another one that has the GTIDs will do
-    copied    what a copy may have seen of tables without a key: a transaction among these may be in it already;
-              null: copies may still be under way
-    cuts      tables that the follower copied in one snapshot: what this had seen of them is skipped
-    recopy    tables whose copy by the follower was under way: it must begin again
-    tables    a mark of the tables that were followed: with other ones, some were copied since
-    keys      the key columns of each table that has some: with others, rows have other ids
-    appeared, altered    tables that must be copied before the log goes on
-    dropped   tables that were dropped: one of that name is another one
-    lost      columns that were dropped or renamed since their table was emptied: sinks may have values of them
-    prepared  XA transactions that were prepared and are not decided, with the tables they changed
-    more      the number of the last sign of life: more is known to come, so each position is unlike the one before
+    last      the transaction that was read last: its source, its number, and when it was first committed
+    server    the id of the server that the log was read from; another server that has the GTIDs will do
+    copied    transactions that the pipeline's copies may have seen: a table without a key that one of these changed
+              is copied again; null: copies may still be running
+    cuts      for each table that the follower copied itself: the transactions that its snapshot had seen, whose
+              changes of this table are skipped
+    recopy    tables that the follower was copying: a restarted follower copies them from the beginning
+    tables    a hash of the followed tables' names: if it differs, some tables were copied in between
+    keys      the key columns of each table that has a key: if they change, rows get other ids
+    appeared, altered    tables that the pipeline must copy before the follower reads on
+    dropped   tables that were dropped: a later table of that name is another table
+    lost      columns that were dropped or renamed since their table was emptied: sinks may still have their values
+    prepared  XA transactions that are prepared and not decided, each with the tables that it changed
+    more      a counter in signs of life, which makes each position differ from the one before: the log goes on
 
 See docs/decisions/030-copy-then-sync.md.
 """
@@ -30,13 +31,15 @@ from tailrace.adaptors.mysql.gtid import Executed, executed
 
 
 def mark(texts: Iterable[str]) -> str:
-    """A short text that other texts, or the same in another order, do not have."""
+    """Return a short hash of some texts and their order."""
     return hashlib.sha256("\0".join(texts).encode()).hexdigest()[:8]
 
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """A position, as the follower uses it.  `copied` "": nothing is left to remember of the copies; None: not known."""
+    """A position, as the follower uses it.
+
+    `copied` is "" once the log is read past all copies, and None if it is not known yet what the copies have seen."""
 
     flavor: str
     gtids: str
@@ -55,7 +58,7 @@ class Point:
     signs: int = 0
 
     def at(self, place: Executed) -> Point:
-        """Further on; what only concerns the log before it is forgotten."""
+        """Return this point moved to `place`, without the parts of `copied` and `cuts` that lie before it."""
         copied, cuts = self.copied, self.cuts
         if copied and place.covers(executed(self.flavor, copied)):
             copied = ""
@@ -64,7 +67,7 @@ class Point:
         return replace(self, gtids=str(place), copied=copied, cuts=cuts)
 
     def stored(self) -> dict[str, Any]:
-        """As the runner keeps it."""
+        """Return the position as JSON values, which the pipeline stores."""
         out: dict[str, Any] = {"flavor": self.flavor, "gtids": self.gtids}
         if self.copied != "":
             out["copied"] = self.copied
@@ -85,7 +88,7 @@ class Point:
 
     @classmethod
     def read(cls, stored: Mapping[str, Any]) -> Point:
-        """From what the runner kept."""
+        """Make a point from what `stored` returned."""
         return cls(
             stored["flavor"],
             stored["gtids"],

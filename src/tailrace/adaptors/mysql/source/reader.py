@@ -1,4 +1,4 @@
-"""The reader: tables of a MySQL or MariaDB database, copied in pieces and then followed by the row binlog."""
+"""The reader: copies tables of a MySQL or MariaDB database in pieces, then follows them through the row binlog."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tailrace.errors import BadSetting, NotThere, Unavailable
 
 _log = logging.getLogger("tailrace")
 CHANGED = "has changed"
-"""What the server says of a table that was altered while it was read."""
+"""Part of the server's message about a table that was altered while a query read it."""
 
 
 class MySQLReader(Reader):
@@ -34,9 +34,9 @@ class MySQLReader(Reader):
         self._follower: Follower | None = None
         self._changes: Generator[Changes] | None = None
         self._rows: dict[str, int] | None = None
-        """About how many rows tables have; None: not looked at yet."""
+        """The server's estimate of each table's number of rows; None before the tables are listed."""
         self._planned: set[str] = set()
-        """Tables that were planned to be copied: from then on they are the pipeline's, even if they are dropped."""
+        """Tables for which pieces were planned: from then on the pipeline follows them, even if they are dropped."""
 
     def __repr__(self) -> str:
         return f"MySQLReader({self._settings!r})"
@@ -46,7 +46,7 @@ class MySQLReader(Reader):
         return Database(self._settings.uri)
 
     def check(self) -> None:
-        """Version, binlog, its format, and the right to read it."""
+        """Check the server's version and, for following, its binlog settings and the right to read the binlog."""
         with self._database.connect("checking") as connection:
             check_version(connection, self._database.where)
             if not self.follows:
@@ -57,20 +57,20 @@ class MySQLReader(Reader):
                 _log.warning(warning)
 
     def check_namespaces(self, namespaces: Sequence[str]) -> None:
-        """Whether the log tells all that happens to these tables."""
+        """Raise `NotReady` if foreign keys change rows of these tables and `cascades` is "ask": no binlog has that."""
         if self.follows and self._settings.cascades == "ask":
             with self._database.connect("checking tables") as connection:
                 cascades.check(connection, self._database.where, namespaces)
 
     def namespaces(self) -> list[Namespace]:
-        """Every table outside the system's databases."""
+        """Return the tables of the database, or of all databases except the system's."""
         with self._database.connect("listing tables") as connection:
             found = catalog.tables(connection, self._database.name)
         self._rows = {listed.namespace: listed.rows for listed in found}
         return [Namespace(listed.namespace, listed.rows) for listed in found]
 
     def begin(self, namespaces: Sequence[str]) -> Position:
-        """What is executed by now, of which every copy from now on sees at least as much."""
+        """Return the transactions visible now, which every later snapshot sees; None if nothing is followed."""
         if not self.follows:
             return None
         with self._database.connect("beginning") as connection:
@@ -88,7 +88,7 @@ class MySQLReader(Reader):
             ).stored()
 
     def pieces(self, namespace: str, rows: int) -> list[Piece]:
-        """Ranges of the primary key; a table without one, or a copy that nothing follows, is one piece."""
+        """Cut a table into ranges of its primary key; without such a key, or without following, it is one piece."""
         with self._database.connect(f"planning the copy of {namespace}", namespace) as connection:
             table = catalog.table(connection, namespace, self._database.name)
             if self._rows is None or namespace not in self._rows:
@@ -101,7 +101,9 @@ class MySQLReader(Reader):
             return copying.pieces(connection, table, estimate, rows)
 
     def copy(self, piece: Piece) -> Iterator[pa.RecordBatch]:
-        """The rows of a range; none of a table that is gone."""
+        """Read the rows of a piece; yield nothing if the table is gone.
+
+        `Unavailable`: the table was altered while it was copied, so the pipeline reads the piece once more."""
         with self._database.connect(f"copying {piece.namespace}", piece.namespace) as connection:
             try:
                 table = catalog.table(connection, piece.namespace, self._database.name)
@@ -124,7 +126,7 @@ class MySQLReader(Reader):
                 return False
 
     def follow(self, position: Position, namespaces: Sequence[str], split: str = "") -> Iterator[Changes]:
-        """The changes of these tables, and of tables that appear."""
+        """Return the changes of these tables, and of tables that appear and are then copied."""
         if position is None:
             raise BadSetting(
                 "the tables were copied without following (follow = false), so what has changed since is not known; "
@@ -135,6 +137,6 @@ class MySQLReader(Reader):
         return self._changes
 
     def close(self) -> None:
-        """Stop following."""
+        """Stop following and close its connections."""
         if self._changes is not None:
             self._changes.close()

@@ -1,9 +1,9 @@
-"""Copying again: a table in one known snapshot, by the follower.
+"""Recopies: the follower copies a table once more, in one snapshot whose transactions it knows.
 
-Changes of a table with a key may be applied twice, over a copy that has them already.  Those of a table without one may
-not: two equal rows are two rows.  So if such a table changed between the beginning of its copy and the end, it is
-emptied and copied once more, and of what the log says later, what this copy's snapshot had seen is skipped.  So too if
-a statement changed which rows there are, or their ids, and the log does not say how.
+A change of a table with a key may be applied over a copy that has it already.  A change of a table without a key may
+not, because two equal rows are two rows.  So if such a table changes while the pipeline copies it, the follower empties
+it in the sinks and copies it once more.  Of the log that follows it skips the table's changes that this snapshot has
+seen.  It does the same after a statement that changed the table's rows or their ids without logging how.
 """
 
 from __future__ import annotations
@@ -22,8 +22,10 @@ from tailrace.errors import NotThere
 
 
 class Recopy:
-    """A new copy of a table, in a snapshot that has seen all of `place`.  `cut` and `keys` are known once `batches` has
-    ended; no cut: the table is gone."""
+    """A new copy of a table, in a snapshot that has seen all transactions of `place`.
+
+    Once `batches` has ended, `cut` has the transactions that the snapshot has seen, or None if the table is gone, and
+    `keys` the table's key columns."""
 
     def __init__(self, database: Database, settings: MySQLSource, namespace: str, place: Executed) -> None:
         self._database, self._settings, self._place = database, settings, place
@@ -32,7 +34,7 @@ class Recopy:
         self.keys: tuple[str, ...] = ()
 
     def batches(self) -> Generator[pa.RecordBatch]:
-        """The rows."""
+        """Yield the table's rows; nothing if the table is gone."""
         connection = self._database.open()
         try:
             with self._database.guarded(f"copying {self.namespace} again", self.namespace):
@@ -44,7 +46,7 @@ class Recopy:
         quoted = names.quote(*names.parts(self.namespace, self._database.name))
         try:
             self.cut = snapshot.cut(self._database, connection, quoted, self._place, self._settings.patience)
-            # Any look at the table within the transaction keeps it as it is until the end.
+            # A read within the transaction takes a metadata lock, which blocks ALTER TABLE until the transaction ends.
             ask(connection, f"SELECT 1 FROM {quoted} LIMIT 1")
             table = catalog.table(connection, self.namespace, self._database.name)
         except NotThere:

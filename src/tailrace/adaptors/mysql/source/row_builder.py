@@ -1,4 +1,4 @@
-"""Rows from the columns of a table, with or without dates that no calendar has."""
+"""The row builder: makes rows of a table's columns, and on request replaces dates that no calendar has."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def build_rows(
     zero_dates: bool = True,
     **more: Any,
 ) -> pa.RecordBatch:
-    """Rows as `typed_rows.build_rows` makes them; without `zero_dates` impossible dates become null, except in ids."""
+    """Make rows as `typed_rows.build_rows` does; without `zero_dates` impossible dates become null, except in ids."""
     if not zero_dates:
         arrays = [
             array if in_id(column.name, keys) else without_impossible(column.type, array)

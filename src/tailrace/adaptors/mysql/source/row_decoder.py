@@ -1,4 +1,4 @@
-"""Decoding: rows events into rows, with one reader for each column of a table."""
+"""The row decoder: turns rows events into rows, with one function for each column of a table."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _BYTES = {1: "tinyblob", 2: "blob", 3: "mediumblob", 4: "longblob"}
 
 
 class RowDecoder:
-    """Reads the rows of one table.  `hints` has what the catalog says of columns whose type the log does not tell."""
+    """Decodes the rows of one table.  `hints` has the catalog's types of columns whose type the binlog does not say."""
 
     def __init__(self, table: TableMap, charsets: Charsets, hints: Mapping[str, str]) -> None:
         self._charsets, self._hints = charsets, hints
@@ -39,10 +39,12 @@ class RowDecoder:
         self._reads = [read for _, read in made]
         self._count = len(made)
         self.partial = False
-        """Whether the last event had rows without some column."""
+        """Whether the last event's rows lack some columns."""
 
     def rows(self, data: bytes) -> Iterator[tuple[Row | None, Row | None]]:
-        """Each row before and after, as far as the event has both; a column that is not in it is `ABSENT`."""
+        """Yield each row: (before, after) for an update, else (the row, None).
+
+        A column that the event lacks is `ABSENT`."""
         kind, at = data[4], HEADER + 8
         if kind in SECOND:
             at += struct.unpack_from("<H", data, at)[0]
@@ -161,7 +163,7 @@ class RowDecoder:
 
 
 class _Absent:
-    """The one value that says that an image of a row lacks a column."""
+    """The type of `ABSENT`, the marker of a column that a logged row lacks."""
 
     def __repr__(self) -> str:
         return "ABSENT"

@@ -1,4 +1,4 @@
-"""The server's settings: what following needs of them, each with the command that sets it."""
+"""The server's settings: checks those that following needs, and names the command that sets each one."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ WANTED = {
     "binlog_row_value_options": ("",),
     "gtid_mode": ("ON",),
 }
-"""Settings and the values that will do; a server that does not know a setting need not have it."""
+"""Settings with the accepted values; a setting that the server does not know is not required."""
 GTID_MODE = (
     "SET PERSIST enforce_gtid_consistency = ON; SET PERSIST gtid_mode = OFF_PERMISSIVE; "
     "SET PERSIST gtid_mode = ON_PERMISSIVE; SET PERSIST gtid_mode = ON;"
@@ -25,13 +25,13 @@ DAY = 24 * 3600
 
 
 def variables(connection: Any) -> dict[str, str]:
-    """The settings that matter, as the server has them."""
+    """Return the server's values of the settings that matter."""
     names = ", ".join(f"'{name}'" for name in (*WANTED, "binlog_expire_logs_seconds", "expire_logs_days"))
     return dict(ask(connection, f"SHOW GLOBAL VARIABLES WHERE Variable_name IN ({names})"))
 
 
 def check(connection: Any, where: str) -> None:
-    """Raise `NotReady`, with the command that mends it, for the first setting that is not what following needs."""
+    """Raise `NotReady` for the first setting that keeps tailrace from following, with the command that corrects it."""
     found, flavor = variables(connection), flavor_of(connection)
     for name, values in WANTED.items():
         if name in found and found[name].upper() not in values:
@@ -55,7 +55,7 @@ def _command(name: str, values: tuple[str, ...], flavor: str) -> str:
 
 
 def warnings(connection: Any, where: str) -> Iterator[str]:
-    """What may become trouble: nothing but its retention keeps the log for a pipeline."""
+    """Yield a warning if the server keeps its binlog for less than a day; nothing else keeps it for a pipeline."""
     found = variables(connection)
     seconds = int(float(found.get("binlog_expire_logs_seconds") or 0))
     seconds = seconds or int(float(found.get("expire_logs_days") or 0) * DAY)

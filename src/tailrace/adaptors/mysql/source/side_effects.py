@@ -1,8 +1,8 @@
-"""Side effects: names by which a statement of the log may change tables that it does not name.
+"""Side effects: the names through which a logged statement may change tables that it does not name.
 
-With binlog_format = ROW statements have no rows to tell, and with STATEMENT, which a session may choose for itself, the
-log does not say what a trigger, a function or a foreign key did, nor of which table a view shows the rows.  The
-server's catalog does, as far as the user may see it."""
+A session may set binlog_format = STATEMENT for itself.  The binlog then has its statements in place of rows, and does
+not say what triggers, functions and foreign keys did, nor whose rows a view shows.  The server's catalog names these,
+as far as the user may see them."""
 
 from __future__ import annotations
 
@@ -21,5 +21,5 @@ _NAMES = f"""
 
 
 def far_reaching(connection: Any) -> frozenset[str]:
-    """The names of tables with triggers, of tables that others refer to, of functions and of views, in lower case."""
+    """Return the names of tables with triggers, of referenced tables, of functions and of views, in lower case."""
     return frozenset(name.lower() for (name,) in ask(connection, _NAMES))

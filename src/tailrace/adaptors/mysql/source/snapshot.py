@@ -1,13 +1,14 @@
-"""Snapshots: which transactions a reading sees.  No lock is taken that writers of other tables would wait for.
+"""Snapshots: the transactions that a snapshot of the tables sees.  Nothing here blocks writers of other tables.
 
-A server writes a transaction to its log first, then makes it visible, with a moment between.  So three sets differ:
+A server writes a transaction to its log first, and makes it visible a moment later.  So three sets differ:
 
-    visible     every snapshot taken from now on sees these: where following begins, before anything is copied
-    begun       these may be visible to a snapshot taken before now, and no others
-    cut         exactly what one snapshot sees
+    visible     the transactions that every snapshot from now on sees: following begins there, before the copy
+    begun       the only transactions that a snapshot taken before now may have seen
+    cut         exactly the transactions that one snapshot sees
 
-MySQL adds a GTID to `gtid_executed` after it is visible, and has it in `gtid_owned` from before it is in the log.
-MariaDB has it in `gtid_binlog_pos` once it is in the log; `binlog_snapshot_position` says what a snapshot sees.
+MySQL adds a GTID to `gtid_executed` after its transaction is visible, and has it in `gtid_owned` from before the
+transaction is in the log until then.  MariaDB adds it to `gtid_binlog_pos` once the transaction is in the log;
+`binlog_snapshot_position` says what a snapshot sees.
 """
 
 from __future__ import annotations
@@ -23,11 +24,11 @@ from tailrace.errors import Unavailable
 
 SNAPSHOT = "START TRANSACTION WITH CONSISTENT SNAPSHOT"
 TRIES = 50
-"""How often a moment is looked for in which nothing commits, before writers of a table are made to wait for one."""
+"""How often `cut` tries to take a snapshot while nothing commits, before it locks the table against its writers."""
 
 
 def visible(connection: Any) -> Executed:
-    """What every snapshot from now on sees."""
+    """Return the transactions that every snapshot from now on sees."""
     if flavor_of(connection) == "mysql":
         return GtidSet(_variable(connection, "gtid_executed"))
     ask(connection, SNAPSHOT)
@@ -37,22 +38,25 @@ def visible(connection: Any) -> Executed:
 
 
 def begun(connection: Any) -> Any:
-    """What some snapshot before now may have seen."""
+    """Return the transactions that a snapshot taken before now may have seen."""
     if flavor_of(connection) == "mariadb":
         return executed("mariadb", _variable(connection, "gtid_binlog_pos"))
-    # In this order: one that ends meanwhile is in both.
+    # `gtid_owned` first: a transaction that ends between the two queries is then in both answers, not in neither.
     owned = GtidSet(_without_owners(_variable(connection, "gtid_owned")))
     return owned.joined(GtidSet(_variable(connection, "gtid_executed")))
 
 
 def logged(connection: Any) -> Executed:
-    """What the log has, all of which a stream gives sooner or later."""
+    """Return the transactions that the server has logged, which a log stream will deliver."""
     name = "gtid_executed" if flavor_of(connection) == "mysql" else "gtid_binlog_pos"
     return executed(flavor_of(connection), _variable(connection, name))
 
 
 def cut(database: Database, connection: Any, table: str, place: Executed, patience: float) -> Executed:
-    """Begin a transaction that sees exactly what is given back, and all that was read of the log by now."""
+    """Begin a transaction on `connection`, and return exactly the transactions that it sees, which cover `place`.
+
+    Try without a lock first, then lock the table against writers for a moment.  Raise `Unavailable` after `patience`
+    seconds without success."""
     deadline = time.monotonic() + patience
     tries = 0
     while True:
@@ -79,7 +83,7 @@ def _quiet_cut(connection: Any) -> Executed | None:
 
 
 def _locked_cut(database: Database, connection: Any, table: str) -> Executed | None:
-    """While writers of this one table wait, which is as long as it takes to begin a transaction."""
+    """Begin the transaction while a second connection locks the table against its writers; None if it gets no lock."""
     beside = database.open()
     try:
         with database.guarded(f"locking {table} for a moment"):
@@ -110,7 +114,7 @@ def _variable(connection: Any, name: str) -> str:
 
 
 def _without_owners(text: str) -> str:
-    """A set in which each number is followed by the thread that owns it: uuid:5#12:6#13."""
+    """Remove from each number of a set the thread that owns it: uuid:5#12:6#13 becomes uuid:5:6."""
     parts = []
     for part in filter(None, text.replace("\n", "").split(",")):
         source, *numbers = part.strip().split(":")

@@ -1,7 +1,7 @@
-"""Statements: what those of the binlog do to tables.  They never carry rows.
+"""Statements: parses the binlog's statements, for what they do to tables.
 
-Only the beginning of a statement is understood, and of ALTER TABLE each clause.  What is not known is taken for
-something that changed rows: a table too many is copied again rather than one too few.
+The parser reads only the beginning of a statement, and each clause of an ALTER TABLE.  It takes a clause that it does
+not know for one that changed rows: better that one table too many is copied again than one too few.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ Does = Literal[
     "create", "drop", "truncate", "rename", "alter", "write", "lost", "commit", "rollback", "drop database", "other"
 ]
 Effect = Literal["none", "values", "rows"]
-"""What an alteration does to rows that are there: nothing that a sink would see, changes what they say, or which there
-are and by what id they are known."""
+"""What an alteration does to existing rows: "none": nothing that a sink would see; "values": it changes values;
+"rows": it changes which rows exist, or their ids."""
 _HARMLESS = {
     "algorithm", "lock", "comment", "engine", "auto_increment", "row_format", "disable", "enable", "order", "force",
     "stats_persistent", "stats_auto_recalc", "stats_sample_pages", "key_block_size", "max_rows", "min_rows",
@@ -40,7 +40,7 @@ class Words:
 
     def __init__(self, sql: str) -> None:
         self._found: list[tuple[str, bool]] = []
-        """Each with whether it can be a keyword."""
+        """Each word or sign, and whether it can be a keyword."""
         for token in _TOKEN.finditer(sql):
             if token["name"]:
                 self._found.append((token["name"][1:-1].replace("``", "`"), False))
@@ -52,20 +52,20 @@ class Words:
         return self._at < len(self._found)
 
     def peek(self) -> str:
-        """The next as a keyword; "" at the end, or where it is a name or text in quotes."""
+        """Return the next word in lower case without passing it; "" at the end, or if it is quoted."""
         if not self:
             return ""
         word, plain = self._found[self._at]
         return word.lower() if plain else ""
 
     def next(self) -> str:
-        """The next as it is written."""
+        """Return the next word as it is written, and pass it; "" at the end."""
         word = self._found[self._at][0] if self else ""
         self._at += 1
         return word
 
     def take(self, *keywords: str) -> bool:
-        """Whether these are next, and then pass over them."""
+        """Pass these keywords if they come next; return whether they did."""
         start = self._at
         for keyword in keywords:
             if self.peek() != keyword:
@@ -75,14 +75,14 @@ class Words:
         return True
 
     def table(self, schema: str) -> str:
-        """The namespace of the table that is named next."""
+        """Read a table's name and return its namespace; `schema` is that of a name without one."""
         first = _unquoted(self.next())
         if self.take("."):
             return names.namespace(first, _unquoted(self.next()))
         return names.namespace(schema, first)
 
     def clauses(self) -> Iterator[Words]:
-        """What is left, cut at the commas outside of brackets."""
+        """Yield the rest, cut at the commas outside of parentheses."""
         depth, held = 0, Words("")
         while self:
             token = self._found[self._at]
@@ -97,50 +97,50 @@ class Words:
             yield held
 
     def rest(self) -> list[str]:
-        """What is left, as it is written."""
+        """Return the words and signs of the rest, as they are written."""
         return [word for word, _ in self._found[self._at :]]
 
     def has(self, *keywords: str) -> bool:
-        """Whether one of these is anywhere in what is left."""
+        """Return whether the rest contains one of these keywords."""
         return any(plain and word.lower() in keywords for word, plain in self._found[self._at :])
 
 
 def _unquoted(name: str) -> str:
-    """With sql_mode = ANSI_QUOTES names are quoted like this."""
+    """Return a name without double quotes, which quote names under sql_mode = ANSI_QUOTES."""
     return name[1:-1].replace('""', '"') if len(name) > 1 and name[0] == name[-1] == '"' else name
 
 
 @dataclass(frozen=True, slots=True)
 class Statement:
-    """What a statement does, to which tables; `renamed` has the old and the new name of each."""
+    """What a statement does to which tables; `renamed` has the old and the new name of each renamed table."""
 
     does: Does
     tables: tuple[str, ...] = ()
     renamed: tuple[tuple[str, str], ...] = ()
     effect: Effect = "none"
     columns: tuple[str, ...] = ()
-    """Columns that an alteration drops or gives another name, in lower case; of a key they change every id."""
+    """Columns that an alteration drops or renames, in lower case; if one is of the key, all ids change."""
     added: tuple[str, ...] = ()
-    """Columns that it adds without values, in lower case: sinks may have those of a dropped one of the same name."""
+    """Columns that an alteration adds without values, in lower case: sinks may have values of a dropped namesake."""
     made: tuple[str, ...] = ()
-    """Tables that come of partitions, with their rows (MariaDB)."""
+    """Tables that are made from partitions, with their rows (MariaDB)."""
     gone: tuple[str, ...] = ()
-    """Tables that become partitions."""
+    """Tables that become partitions (MariaDB)."""
     reshaped: bool = False
-    """Whether rows have other columns: without a key, all of them are the id."""
+    """Whether columns were added or dropped: without a key the whole row is the id, so all ids change."""
     optional: bool = False
-    """CREATE TABLE IF NOT EXISTS, which is in the log though nothing was created."""
+    """Whether it is CREATE TABLE IF NOT EXISTS, which is in the log even if the table existed."""
     xid: str = ""
 
     def lowered(self) -> Statement:
-        """As a server with lower_case_table_names = 1 has the names."""
+        """Return the statement with table names in lower case, as a server with lower_case_table_names = 1 has them."""
         tables, made, gone = (tuple(map(str.lower, names)) for names in (self.tables, self.made, self.gone))
         renamed = tuple((old.lower(), new.lower()) for old, new in self.renamed)
         return replace(self, tables=tables, made=made, gone=gone, renamed=renamed)
 
 
 def read_statement(sql: str, schema: str) -> Statement:
-    """What a statement of the log does."""
+    """Parse a statement of the binlog; `schema` is its session's current database."""
     words = Words(sql)
     if words.take("set", "statement"):
         while words and not words.take("for"):
@@ -202,7 +202,7 @@ def _alter(words: Words, schema: str) -> Statement:
     if words.take("wait"):
         words.next()
     words.take("nowait")
-    found = Alteration(schema, "rows" if ignore else "none")  # with IGNORE (MariaDB) rows that are in the way go
+    found = Alteration(schema, "rows" if ignore else "none")  # IGNORE (MariaDB) deletes rows that violate a new key
     for clause in words.clauses():
         found.clause(clause)
     return Statement(
@@ -220,7 +220,7 @@ def _alter(words: Words, schema: str) -> Statement:
 
 @dataclass(slots=True)
 class Alteration:
-    """What the clauses of one ALTER TABLE do together."""
+    """Collects what the clauses of one ALTER TABLE do together."""
 
     schema: str
     effect: Effect = "none"
@@ -233,7 +233,7 @@ class Alteration:
     exchanged: list[str] = field(default_factory=list)
 
     def clause(self, words: Words) -> None:
-        """Take in what one clause of an ALTER TABLE statement does."""
+        """Take in one clause of an ALTER TABLE."""
         first = words.next().lower()
         known = _CLAUSES.get(first)
         if known is not None:
@@ -266,9 +266,9 @@ class Alteration:
         return None
 
     def _add_column(self, words: Words) -> None:
-        """One that may be null and has no value of its own is null in every row, which sinks know."""
+        """Take in a new column.  Without NOT NULL and DEFAULT it is null in every row, as sinks assume."""
         name = words.next().lower()
-        # With explicit_defaults_for_timestamp = OFF, of which the log does not tell, a TIMESTAMP fills itself.
+        # With explicit_defaults_for_timestamp = OFF, which the log does not show, a TIMESTAMP gets a value by itself.
         filled = words.has("timestamp") and not words.has("null")
         if filled or words.has("not", "default", "as", "generated", "auto_increment", "serial"):
             self._does("values")
@@ -279,7 +279,7 @@ class Alteration:
         if words.peek() in ("primary", "partition"):
             return self._does("rows")
         if words.peek() in _INDEXES:
-            # The primary key is an index by that name.
+            # DROP INDEX `PRIMARY` drops the primary key.
             return self._does("rows") if "primary" in map(str.lower, words.rest()) else None
         words.take("column")
         words.take("if", "exists")
@@ -301,17 +301,17 @@ class Alteration:
         self.renamed = words.table(self.schema)
 
     def _alter_column(self, words: Words) -> None:
-        """SET DEFAULT, DROP DEFAULT, an index that is hidden: none of it changes a row."""
+        """Do nothing: SET DEFAULT, DROP DEFAULT and an index's visibility change no row."""
 
     def _exchange(self, words: Words) -> None:
-        """A partition and a table change places."""
+        """Take in the exchange of a partition and a table."""
         while words and not words.take("table"):
             words.next()
         self.exchanged.append(words.table(self.schema))
         self._does("rows")
 
     def _convert(self, words: Words) -> None:
-        """To a character set; or a partition to a table, or a table to a partition."""
+        """Take in CONVERT: to a character set, a partition to a table, or a table to a partition."""
         if words.take("to"):
             return self._does("values")
         if words.take("table"):

@@ -1,4 +1,4 @@
-"""Transactions while they are read: their changes by table, until batches of rows are made of them."""
+"""The follower's buffer: the changes of transactions by table, until they become batches of rows."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ NOWHERE = Gtid("", 0)
 
 
 class Changed:
-    """The changes of one table under one description, in order."""
+    """The changes of one table in order, all under one description of its columns."""
 
     def __init__(self, collected: Collected, table: TableMap, decoder: RowDecoder) -> None:
         self.namespace = names.namespace(table.schema, table.name)
@@ -35,7 +35,7 @@ class Changed:
         self._stamps: list[int] = []
 
     def feed(self, data: bytes) -> None:
-        """A rows event of this table."""
+        """Add the rows of a rows event, unless a copy of the table has them or will have them."""
         collected = self._collected
         if collected.skips(self.namespace, keyed=bool(self.keys)):
             return
@@ -77,7 +77,7 @@ class Changed:
         collected.count += 1
 
     def build(self) -> pa.RecordBatch | None:
-        """All of them as rows, and begin again."""
+        """Return the changes as a batch of rows and forget them; None if there are none."""
         if not self.rows:
             return None
         texts = list(zip(*self.rows, strict=True))
@@ -98,33 +98,36 @@ class Changed:
 
 
 class Collected(ChangeBuffer[Changed]):
-    """What has been decoded and not been given away."""
+    """The changes that the follower has decoded and not yet yielded, and the tables that must be copied again."""
 
     def __init__(self, *, max_rows: int, max_bytes: int, zero_dates: bool, alive: Callable[[], None]) -> None:
         super().__init__(max_rows=max_rows, max_bytes=max_bytes, alive=alive)
         self.zero_dates = zero_dates
         self.gtid = NOWHERE
-        """The transaction that is being read."""
+        """The current transaction."""
         self.copied: Executed | None = None
-        """Transactions that copies may have seen."""
+        """Transactions that the pipeline's copies may have seen; None if none are left to compare with."""
         self.cuts: dict[str, Executed] = {}
+        """For each table that the follower copied: the transactions that its snapshot has seen."""
         self.unsettled: set[str] = set()
-        """Tables that must be emptied and copied again, by the follower."""
+        """Tables that the follower must empty and copy again."""
         self.incomplete: set[str] = set()
-        """Tables of which the log lacks fields: they must be copied again, over what is there."""
+        """Tables of which the log lacks fields: the pipeline must copy them again, over the rows that sinks have."""
         self.touched: set[str] = set()
-        """Tables that this transaction has changed."""
+        """Tables that the current transaction has changed."""
         self.cascades: dict[str, set[str]] = {}
-        """Of tables whose changes may change others by a foreign key, those that are followed."""
+        """For each table that others refer to: the followed tables that its changes may change by foreign keys."""
         self.undecided = False
-        """Whether it is an XA transaction, of which only the tables are kept."""
+        """Whether the current transaction is an XA transaction, of which only the names of its tables are kept."""
 
     def begin(self, gtid: Gtid, time: int) -> None:
-        """A transaction."""
+        """Begin a transaction; `time` is the time of its rows, in milliseconds since 1970."""
         self.gtid, self.time, self.touched, self.undecided = gtid, time, set(), False
 
     def skips(self, namespace: str, *, keyed: bool) -> bool:
-        """Whether changes of a table are in its copy, or will be when it is made again."""
+        """Return whether to skip changes of a table, because a copy has them or a later copy will.
+
+        A table without a key whose first copy may have them becomes unsettled."""
         self.touched.add(namespace)
         if self.undecided or namespace in self.unsettled:
             return True
@@ -137,7 +140,7 @@ class Collected(ChangeBuffer[Changed]):
         return True
 
     def cascaded(self, namespace: str) -> None:
-        """Rows of a table were changed or deleted that others refer to."""
+        """Mark the tables that refer to this one as unsettled: foreign keys may have changed their rows."""
         for name in self.cascades[namespace]:
             cut = self.cuts.get(name)
             if cut is None or not cut.has(self.gtid):

@@ -1,7 +1,7 @@
-"""Values: how each type's bytes in a rows event become a value, column by column.
+"""Values: functions that read the values of each column type from a rows event.
 
-A reader takes the event and where the value begins, and gives the value and where it ends.  What has a calendar or a
-decimal point becomes the text that SELECT would give, so that `types.typed` makes the same of both.
+Each takes the event and the offset of the value, and returns the value and the offset after it.  Dates, times and
+decimals become the text that SELECT would give, so that `types.typed` makes the same value of both.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from tailrace.errors import NotReady
 Read = Callable[[bytes, int], tuple[Any, int]]
 _EPOCH = datetime.datetime(1970, 1, 1)
 _DIGITS = (0, 1, 1, 2, 2, 3, 3, 4, 4, 4)
-"""How many bytes hold so many decimal digits."""
+"""The number of bytes that hold 0, 1, 2, … 9 decimal digits."""
 
 
 def fixed(code: str) -> Read:
-    """A number of the width that `struct` knows it by."""
+    """Return the function that reads a number with a format of `struct`."""
     unpack, width = struct.Struct(code).unpack_from, struct.calcsize(code)
 
     def read(data: bytes, at: int) -> tuple[Any, int]:
@@ -33,7 +33,7 @@ def fixed(code: str) -> Read:
 
 
 def integer(width: int, *, signed: bool) -> Read:
-    """A number of an odd width."""
+    """Return the function that reads an integer of a width that `struct` does not have."""
 
     def read(data: bytes, at: int) -> tuple[Any, int]:
         return int.from_bytes(data[at : at + width], "little", signed=signed), at + width
@@ -42,12 +42,12 @@ def integer(width: int, *, signed: bool) -> Read:
 
 
 def year(data: bytes, at: int) -> tuple[Any, int]:
-    """A year; 0 is 0000."""
+    """Read a YEAR; the byte 0 is the year 0000."""
     return (data[at] + 1900 if data[at] else 0), at + 1
 
 
 def blob(width: int, decode: Callable[[bytes], Any] | None) -> Read:
-    """Bytes after their length, perhaps decoded."""
+    """Return the function that reads bytes after a length of `width` bytes, and passes them to `decode` if given."""
 
     def read(data: bytes, at: int) -> tuple[Any, int]:
         start = at + width
@@ -58,17 +58,17 @@ def blob(width: int, decode: Callable[[bytes], Any] | None) -> Read:
 
 
 def padded(size: int) -> Callable[[bytes], bytes]:
-    """BINARY(n), whose last zeros the log leaves out."""
+    """Return the decoder of BINARY(n): it restores the zeros at the end, which the binlog leaves out."""
     return lambda value: value.ljust(size, b"\0")
 
 
 def json(width: int) -> Read:
-    """MySQL's binary JSON as the text that SELECT gives."""
+    """Return the function that reads binary JSON as the text that SELECT gives."""
     return blob(width, json_text)
 
 
 def enum(width: int, values: Sequence[str]) -> Read:
-    """One of some texts by its number; 0 is what was none of them."""
+    """Return the function that reads an ENUM as its text; number 0, an invalid value, is ""."""
     known = ["", *values]
 
     def read(data: bytes, at: int) -> tuple[Any, int]:
@@ -78,7 +78,7 @@ def enum(width: int, values: Sequence[str]) -> Read:
 
 
 def some_of(width: int, values: Sequence[str]) -> Read:
-    """Some of up to 64 texts by their bits, joined by commas."""
+    """Return the function that reads a SET as its texts, joined by commas."""
 
     def read(data: bytes, at: int) -> tuple[Any, int]:
         bits = int.from_bytes(data[at : at + width], "little")
@@ -88,7 +88,7 @@ def some_of(width: int, values: Sequence[str]) -> Read:
 
 
 def bit(meta: int) -> Read:
-    """BIT(n) as a number, BIT(1) as a truth."""
+    """Return the function that reads BIT(n) as a number, BIT(1) as a boolean."""
     width, alone = (meta >> 8) + bool(meta & 0xFF), meta == 1
 
     def read(data: bytes, at: int) -> tuple[Any, int]:
@@ -99,7 +99,9 @@ def bit(meta: int) -> Read:
 
 
 def decimal(precision: int, scale: int) -> Read:
-    """A decimal as text: groups of nine digits in four bytes, the first and last shorter; the first bit is the sign."""
+    """Return the function that reads a DECIMAL as text.
+
+    Its bytes hold nine digits in four; the first and the last group may be shorter.  The first bit is the sign."""
     whole, odd = divmod(precision - scale, 9)
     widths = [_DIGITS[odd]] * bool(odd) + [4] * whole
     part, rest = divmod(scale, 9)
@@ -128,13 +130,13 @@ def decimal(precision: int, scale: int) -> Read:
 
 
 def date(data: bytes, at: int) -> tuple[Any, int]:
-    """A date as text, also one that no calendar has."""
+    """Read a DATE as text, also one that no calendar has."""
     value = int.from_bytes(data[at : at + 3], "little")
     return f"{value >> 9:04d}-{value >> 5 & 15:02d}-{value & 31:02d}", at + 3
 
 
 def _fraction(digits: int) -> tuple[int, Callable[[int], str]]:
-    """How many bytes a fraction of a second has, and how a number of them is written."""
+    """Return the number of bytes of a fraction of a second, and the function that writes the fraction as text."""
     width = (digits + 1) // 2
     if not digits:
         return 0, lambda value: ""
@@ -143,7 +145,9 @@ def _fraction(digits: int) -> tuple[int, Callable[[int], str]]:
 
 
 def datetime2(digits: int) -> Read:
-    """DATETIME(n) as text: sign, year and month, day, hour, minute, second in 40 bits, then the fraction."""
+    """Return the function that reads DATETIME(n) as text.
+
+    Its bytes hold sign, year and month, day, hour, minute and second in 40 bits, then the fraction."""
     width, written = _fraction(digits)
 
     def read(data: bytes, at: int) -> tuple[Any, int]:
@@ -160,7 +164,7 @@ def datetime2(digits: int) -> Read:
 
 
 def timestamp2(digits: int) -> Read:
-    """TIMESTAMP(n) as text in UTC; 0 is the zero date."""
+    """Return the function that reads TIMESTAMP(n) as text in UTC; 0 is the zero date."""
     width, written = _fraction(digits)
 
     def read(data: bytes, at: int) -> tuple[Any, int]:
@@ -175,7 +179,9 @@ def timestamp2(digits: int) -> Read:
 
 
 def time2(digits: int) -> Read:
-    """TIME(n) as text: sign, hour, minute, second in 24 bits, then the fraction; less than zero is a complement."""
+    """Return the function that reads TIME(n) as text.
+
+    Its bytes hold sign, hour, minute and second in 24 bits, then the fraction; a negative time is a complement."""
     width, written = _fraction(digits)
     bits = 8 * width
     zero = 0x800000 << bits
@@ -192,12 +198,12 @@ def time2(digits: int) -> Read:
 
 
 def uuid_text(value: bytes) -> str:
-    """MariaDB's UUID, whose last zeros the log leaves out."""
+    """Decode MariaDB's UUID; restore the zeros at the end, which the binlog leaves out."""
     return str(uuid.UUID(bytes=value.ljust(16, b"\0")))
 
 
 def inet_text(size: int) -> Callable[[bytes], str]:
-    """MariaDB's INET4 and INET6, written as the C library does."""
+    """Return the decoder of MariaDB's INET4 (size 4) and INET6 (size 16); it writes addresses as the C library does."""
     family = socket.AF_INET if size == 4 else socket.AF_INET6
 
     def decode(value: bytes) -> str:
@@ -207,5 +213,5 @@ def inet_text(size: int) -> Callable[[bytes], str]:
 
 
 def unknown(kind: int, name: str) -> NotReady:
-    """What to say of a type that is not known."""
+    """Return the error for a column of an unknown type."""
     return NotReady(f"the binlog has the column {name!r} of type {kind}, which is not known; leave its table out")
