@@ -1,5 +1,5 @@
-"""Adaptors: the ends of a pipeline.  `contract` says what a pipeline asks of them, `registry` finds them by name; each
-system has a package of its own.
+"""Adaptors: the readers and writers of pipelines.  `contract` defines what a pipeline asks of them, `registry` finds
+them by name, and each system has a package of its own.
 
 Used from outside: contract, registry.
 Read in this order: contract, registry, stdout.

@@ -1,4 +1,4 @@
-"""The registry: which adaptors there are, and how one is made from its settings."""
+"""The registry: finds adaptors by name, and makes readers and writers from settings."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tailrace.errors import BadSetting
 
 S = TypeVar("S", bound=Settings)
 Given: TypeAlias = Mapping[str, Any] | Settings
-"""Settings as a file has them, or with every `${ENV}` substituted already."""
+"""Settings as a pipeline's file has them, or already checked and with every `${ENV}` substituted."""
 _ENV = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 
 
@@ -34,28 +34,30 @@ OURS = {
     "stdout": "tailrace.adaptors.stdout:STDOUT",
     "tailrace": "tailrace.adaptors.topic:TAILRACE",
 }
-"""Known without an installed package: a Spark worker elsewhere may have tailrace as a file only."""
+"""tailrace's own adaptors.  They are not looked up as entry points, because a Spark worker on another host may have
+tailrace only as a file and not as an installed package."""
 
 
 @cache
 def places() -> dict[str, str]:
-    """Where the adaptors are ("package.module:name"), by name: ours, and those of every installed package."""
+    """The place of each adaptor ("package.module:name"), by name: tailrace's own, and those of installed packages."""
     return {**{point.name: point.value for point in entry_points(group="tailrace.adaptors")}, **OURS}
 
 
 def adaptors() -> dict[str, Adaptor]:
-    """All adaptors that can be loaded, by name; `broken` says why others cannot."""
+    """All adaptors that can be loaded, by name.  `broken` says why the others cannot."""
     return {name: found for name in places() if isinstance(found := _tried(name), Adaptor)}
 
 
 def broken() -> dict[str, str]:
-    """Adaptors that cannot be loaded, and why: one of them does not take the others with it."""
+    """The adaptors that cannot be loaded, with the reason for each.  They do not keep others from loading."""
     return {name: str(found) for name in places() if isinstance(found := _tried(name), BadSetting)}
 
 
 def adaptor(name: str) -> Adaptor:
-    """The adaptor of this name, or at this place ("package.module:name"); a typo is answered with the nearest one."""
-    if "://" in name or "@" in name:  # and so perhaps with a password
+    """Load the adaptor of this name, or at this place ("package.module:name").  `BadSetting` if there is none; it
+    suggests the nearest name."""
+    if "://" in name or "@" in name:  # not shown, because it may have a password
         raise BadSetting(
             "an adaptor is named first, as 'postgres' is; where to find its data is a setting: uri=…, path=…"
         )
@@ -76,7 +78,7 @@ def _tried(name: str) -> Adaptor | BadSetting:
 def _at(place: str) -> Adaptor:
     try:
         found = EntryPoint("", place, "").load()
-    except Exception as error:  # whatever a package of another author may do when it is imported
+    except Exception as error:  # another author's package may raise anything when it is imported
         raise BadSetting(f"there is no adaptor at {place!r}: {type(error).__name__}: {error}") from None
     if not isinstance(found, Adaptor):
         raise BadSetting(f"what is at {place!r} is not an Adaptor")
@@ -84,19 +86,19 @@ def _at(place: str) -> Adaptor:
 
 
 def make_reader(name: str, given: Given) -> Reader:
-    """A reader, from the settings in a pipeline's file."""
+    """Make a reader from the settings in a pipeline's file."""
     made, found = reader_settings(name, given), adaptor(name)
     return found.reader(made)  # type: ignore[misc, call-arg]
 
 
 def make_writer(name: str, given: Given) -> Writer:
-    """A writer, from the settings in a pipeline's file."""
+    """Make a writer from the settings in a pipeline's file."""
     made, found = writer_settings(name, given), adaptor(name)
     return found.writer(made)  # type: ignore[misc, call-arg]
 
 
 def check_readable(name: str) -> type[Settings]:
-    """Refuse an adaptor that there is none of, or that has no reader; gives what its reader is made from."""
+    """The type of a reader's settings.  `BadSetting` if there is no such adaptor, or it has no reader."""
     found = adaptor(name)
     if found.reader is None or found.reader_settings is None:
         raise BadSetting(f"{name!r} cannot be read from; `tailrace about {name}` says what it can do")
@@ -104,7 +106,7 @@ def check_readable(name: str) -> type[Settings]:
 
 
 def check_writable(name: str) -> type[Settings]:
-    """Refuse an adaptor that there is none of, or that has no writer; gives what its writer is made from."""
+    """The type of a writer's settings.  `BadSetting` if there is no such adaptor, or it has no writer."""
     found = adaptor(name)
     if found.writer is None or found.writer_settings is None:
         raise BadSetting(f"{name!r} cannot be written to; `tailrace about {name}` says what it can do")
@@ -112,22 +114,25 @@ def check_writable(name: str) -> type[Settings]:
 
 
 def reader_settings(name: str, given: Given, folder: str = "") -> Settings:
-    """What a reader is made from, checked; for tasks, which have another environment and another working folder."""
+    """A reader's settings, checked and complete, so that tasks with another environment and working folder can use
+    them."""
     kind = check_readable(name)
     return given if isinstance(given, Settings) else settings(f"the source {name!r}", kind, given, folder)
 
 
 def writer_settings(name: str, given: Given, folder: str = "") -> Settings:
-    """What a writer is made from, checked; for tasks, which have another environment and another working folder."""
+    """A writer's settings, checked and complete, so that tasks with another environment and working folder can use
+    them."""
     kind = check_writable(name)
     return given if isinstance(given, Settings) else settings(f"the sink {name!r}", kind, given, folder)
 
 
 def settings(what: str, kind: type[S], given: Mapping[str, Any], folder: str = "") -> S:
-    """Settings from names and values, with `${ENV}` substituted; a typo, a wrong type or an unset one is refused.
+    """Make settings from names and values, with every `${ENV}` substituted.  `BadSetting` for an unknown name, a wrong
+    type, a missing setting, or a variable that is not set.
 
-    A relative path is taken from `folder`; without one it stays as it is.  Messages name the setting and never its
-    value, which may be a secret."""
+    A relative path is taken from `folder`; without one it stays relative.  Error messages name a setting and never show
+    its value, which may be a secret."""
     known = {f.encode_name for f in msgspec.structs.fields(kind)}
     for name in given:
         if name not in known:
@@ -148,7 +153,7 @@ def settings(what: str, kind: type[S], given: Mapping[str, Any], folder: str = "
 
 
 def located(value: Any, folder: str) -> Any:
-    """A path or a home's URL as every process understands it: a relative path is taken from a folder."""
+    """A path or a home's URL, valid in every process: a relative path is taken from `folder`."""
     if not isinstance(value, str) or not value or "://" in value:
         return value
     return os.path.abspath(os.path.join(folder, value))
@@ -156,7 +161,7 @@ def located(value: Any, folder: str) -> Any:
 
 @cache
 def _paths(kind: type[Settings]) -> tuple[str, ...]:
-    """The settings that are `Located`."""
+    """The names of the settings that are marked as paths (`PathMark`)."""
     hints = get_type_hints(kind, include_extras=True)
     marked = {name for name, hint in hints.items() if _is_path(getattr(hint, "__metadata__", ()))}
     return tuple(f.encode_name for f in msgspec.structs.fields(kind) if f.name in marked)
@@ -167,7 +172,8 @@ def _is_path(metadata: tuple[Any, ...]) -> bool:
 
 
 def substitute(what: str, name: str, value: Any) -> Any:
-    """A setting with every `${NAME}` replaced from the environment."""
+    """The value of a setting with every `${NAME}` replaced from the environment, in dictionaries, too.  `BadSetting` if
+    a variable is not set."""
     if isinstance(value, dict):
         return {key: substitute(what, f"{name}.{key}", one) for key, one in value.items()}
     if not isinstance(value, str):

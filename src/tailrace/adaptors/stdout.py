@@ -1,4 +1,4 @@
-"""The stdout adaptor: messages as text, for people and pipes."""
+"""The stdout adaptor: prints messages as JSON, for people and pipes."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class StdoutSink(Settings, frozen=True, kw_only=True, forbid_unknown_fields=True
 
 
 class StdoutWriter(Writer):
-    """Prints messages.  Tasks make the text, the driver prints it: a task has no terminal."""
+    """Prints messages.  Tasks make the text and the driver prints it, because a task has no terminal."""
 
     guarantee: ClassVar[Guarantee] = "at least once"
     commands: ClassVar[frozenset[str]] = frozenset({TRUNCATE, DROP, RENAME})
@@ -44,10 +44,10 @@ class StdoutWriter(Writer):
         self._spaces = 2 if settings.format == "pretty" else 0
 
     def check(self) -> None:
-        """Nothing can be wrong before it is printed."""
+        """Nothing to check before printing."""
 
     def stage(self, rows: Iterable[pa.RecordBatch]) -> Staged:
-        """The text of a share."""
+        """Make the text of a share's messages; the task's result carries it to the driver."""
         texts: list[str] = []
         counts: dict[str, int] = {}
         for batch in rows:
@@ -56,14 +56,14 @@ class StdoutWriter(Writer):
         return Staged(sum(counts.values()), texts, counts)
 
     def finish(self, staged: Sequence[Staged], who: Who, offsets: Mapping[str, Any]) -> None:
-        """Print it."""
+        """Print the text of all shares."""
         for share in staged:
             for text in share.detail:
                 sys.stdout.write(text + "\n")
         sys.stdout.flush()
 
     def command(self, namespace: str, command: Command, who: Who) -> None:
-        """Print that, too."""
+        """Print the command as a line of JSON."""
         told = {
             "op": "command",
             "namespace": namespace,
