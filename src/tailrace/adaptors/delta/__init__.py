@@ -1,4 +1,4 @@
-"""Delta tables as a sink, by the library deltalake: on disk and on S3, GCS or Azure, exactly once.
+"""Delta tables as a sink, through the library deltalake: on disk and on S3, GCS or Azure, exactly once.
 
 Read in this order: settings, writer, lake, table, ledger, store, errors.
 """

@@ -1,4 +1,4 @@
-"""Durable: what the library deltalake has committed on a disk, made to survive a cut of the power; it syncs nothing."""
+"""Durability: syncs what the library deltalake has written to a disk, because the library itself syncs nothing."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from tailrace.storage.local.files import REAL, sync_names
 
 
 def make_durable(store: DeltaStore, name: str, before: int, version: int) -> None:
-    """Sync the files that the commits after a version added, and then the commits."""
+    """For each commit after the version `before` sync the data files that it added, and then the commit's own file.
+    Nothing to do for a bucket."""
     if store.folder is None:
         return
     table = store.folder / name
@@ -21,7 +22,7 @@ def make_durable(store: DeltaStore, name: str, before: int, version: int) -> Non
         try:
             added = _added(commit)
         except FileNotFoundError:
-            continue  # others have put it into a checkpoint, and removed it
+            continue  # another process has removed it, after a checkpoint
         folders = {path.parent for path in (table / one for one in added) if _sync(path)}
         for folder in folders:
             sync_names(REAL, folder / ".")
@@ -35,7 +36,7 @@ def _added(commit: Path) -> list[str]:
 
 
 def _sync(path: Path) -> bool:
-    """Sync a file; False if it is gone, since a later commit needs it no more."""
+    """Sync a file.  False if it is gone: a later commit has replaced it."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError:

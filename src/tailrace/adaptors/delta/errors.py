@@ -1,4 +1,4 @@
-"""Errors of the library deltalake, translated into tailrace's, with what to do."""
+"""Errors of the library deltalake, as tailrace's errors, with advice."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ _MAX_ERROR_CHARACTERS = 400
 
 
 def said(error: BaseException) -> str:
-    """What the library says, on one line."""
+    """The text of the library's error, on one line and shortened."""
     text = _COLOURS.sub(" ", str(error)).strip()
     return text if len(text) <= _MAX_ERROR_CHARACTERS else f"{text[:_MAX_ERROR_CHARACTERS]}…"
 
 
 @contextmanager
 def explained(place: str) -> Iterator[None]:
-    """The library's errors as tailrace says them: what waiting may mend, and what not."""
+    """Raise the library's errors as tailrace's: `Raced`, `NotReady` or `Unavailable`."""
     from deltalake.exceptions import CommitFailedError, DeltaError, DeltaProtocolError, SchemaMismatchError
 
     try:
@@ -55,7 +55,7 @@ def explained(place: str) -> Iterator[None]:
 
 
 def failed(place: str, error: BaseException) -> TailraceError:
-    """Why something failed, and what to do."""
+    """tailrace's error for an error of the library, with advice."""
     text = said(error)
     if "NoSuchBucket" in text or "bucket does not exist" in text:
         return NotReady(f"{place}: there is no such bucket; make it, or name another path")

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 PROPERTIES = {"delta.checkpointInterval": "20"}
-"""Of new tables: each batch opens its tables from their last checkpoint on."""
+"""Properties of new tables.  Each batch opens its tables from their last checkpoint on, so checkpoints are frequent."""
 
 
 class DeltaLake:
@@ -32,7 +32,7 @@ class DeltaLake:
         self.store = DeltaStore(settings.path, settings.storage_options)
 
     def check(self) -> None:
-        """Write something and remove it again."""
+        """Write an object and remove it again.  Raises if that fails, or the path is a file or a Delta table itself."""
         try:
             import deltalake  # noqa: F401
         except ImportError as error:
@@ -53,11 +53,11 @@ class DeltaLake:
         return DeltaLedger(self.store, pipeline, writer)
 
     def place(self, namespace: str) -> str:
-        """Where a namespace's table is, or would be."""
+        """The path or URL of a namespace's table, whether it exists or not."""
         return f"{self.store.shown}/{folder_of(namespace)}"
 
     def find(self, namespace: str) -> DeltaLakeTable | None:
-        """The table of a namespace; `NotReady` if something else is in its place."""
+        """Open the table of a namespace; None if it does not exist."""
         try:
             from deltalake import DeltaTable
             from deltalake.exceptions import TableNotFoundError
@@ -72,7 +72,7 @@ class DeltaLake:
         return DeltaLakeTable(self.store, name, table, self._settings)
 
     def create(self, namespace: str, schema: pa.Schema) -> DeltaLakeTable:
-        """Make it, partitioned as the settings say."""
+        """Make the table of a namespace, partitioned as the settings say.  `NotReady` if its folder has other files."""
         from deltalake import DeltaTable, Schema
         from deltalake.exceptions import DeltaError
 
@@ -100,4 +100,4 @@ class DeltaLake:
         return DeltaLakeTable(self.store, name, table, self._settings)
 
     def close(self) -> None:
-        """Nothing is open between calls."""
+        """Nothing to close: no connection is open between calls."""

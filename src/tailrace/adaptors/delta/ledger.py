@@ -1,6 +1,6 @@
-"""The ledger of a writer: a Delta table without rows, `_tailrace/<pipeline>.<writer>`; a property of it has the state.
+"""The ledger of a writer: a Delta table without rows, `_tailrace/<pipeline>.<writer>`, with the state in a property.
 
-Of two changes of a table's properties at once Delta refuses one, as long as both began from the same version."""
+If two processes change a table's properties from the same version, Delta refuses one of the changes."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ if TYPE_CHECKING:
 
 PROPERTY = "tailrace.state"
 _KEPT = {"delta.checkpointInterval": "20", "delta.logRetentionDuration": "interval 1 hours"}
-"""Of the ledger's own log nothing but its end is ever needed."""
+"""Properties of the ledger's table.  Only the end of its log is ever needed."""
 
 
 class DeltaLedger(Ledger):
-    """One writer's."""
+    """The ledger of one writer, in a Delta table."""
 
     def __init__(self, store: DeltaStore, pipeline: str, writer: str) -> None:
         self._store, self._name = store, f"{OWN}/{ledger_of(pipeline, writer)}"
@@ -35,11 +35,11 @@ class DeltaLedger(Ledger):
 
     @property
     def id(self) -> str:
-        """The table's own."""
+        """The id of the ledger's table, which is made if there is none."""
         return str(self._loaded().metadata().id)
 
     def read(self) -> State:
-        """What is kept."""
+        """Read the state; an empty one if none is stored yet.  `Damaged` if it cannot be decoded."""
         with explained(self._store.shown):
             table = self._found()
             text = table.metadata().configuration.get(PROPERTY) if table is not None else None
@@ -50,10 +50,10 @@ class DeltaLedger(Ledger):
             raise Damaged(f"{where} is not what was written there: {error}", where=where) from None
 
     def swap(self, now: State) -> bool:
-        """Write a state, if the table is still as it was read."""
+        """Write a state if the table is still as it was read.  Returns False if it is not."""
         with explained(self._store.shown):
             if self._table is None and PROPERTY in self._loaded().metadata().configuration:
-                return False  # another run has made it, and begun
+                return False  # another run has made the ledger since it was read
             table = self._loaded()
             before = table.version()
             try:
@@ -61,7 +61,7 @@ class DeltaLedger(Ledger):
                     text = msgspec.json.encode(now).decode()
                     table.alter.set_table_properties({PROPERTY: text}, raise_if_not_exists=False)
             except (Raced, OSError) as error:
-                # A commit without an answer may have been made, and then its repetition is what was refused.
+                # The commit may have been made although its answer was lost; then Delta has refused its repetition.
                 self._table = None
                 if self.read().mark == now.mark:
                     return True
@@ -77,7 +77,7 @@ class DeltaLedger(Ledger):
             from deltalake.exceptions import TableNotFoundError
         except ImportError as error:
             raise missing(error) from None
-        self._table = None  # read from its start: an update would not notice that the folder is gone, or another
+        self._table = None  # opened again: an update would not notice that the folder is gone or was replaced
         try:
             self._table = DeltaTable(self._store.uri(self._name), storage_options=self._store.options)
         except TableNotFoundError:
@@ -85,7 +85,7 @@ class DeltaLedger(Ledger):
         return self._table
 
     def _loaded(self) -> DeltaTable:
-        """The table as it was read last; made if there is none."""
+        """The table as it was read last.  Makes it if there is none."""
         if self._table is not None:
             return self._table
         from deltalake import DeltaTable, Schema

@@ -1,4 +1,4 @@
-"""Settings of the delta adaptor: what a pipeline file says of its sink."""
+"""Settings of the delta adaptor: what a pipeline's file says about its sink."""
 
 from __future__ import annotations
 

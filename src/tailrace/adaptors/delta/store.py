@@ -1,4 +1,4 @@
-"""The store: a root on disk or in a bucket, with the options that the library deltalake takes."""
+"""The store: objects below a root on disk or in a bucket, with the options that the library deltalake takes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ WRITE_BYTES = 8 * 1024 * 1024
 
 
 class DeltaStore:
-    """Objects below a root.  What is on a disk is written by us: the library does not sync it."""
+    """Objects below a root.  On a disk this class writes and syncs the files itself: the library does not sync."""
 
     def __init__(self, root: str, options: Mapping[str, str]) -> None:
         self.root, self.options = root.rstrip("/"), dict(options)
@@ -25,18 +25,18 @@ class DeltaStore:
 
     @property
     def shown(self) -> str:
-        """As people call it, without anything secret."""
+        """The root for messages, without a query, which may have secrets."""
         return self.root.split("?")[0]
 
     def uri(self, name: str) -> str:
-        """Where something below the root is."""
+        """The path or URL of a name below the root."""
         return f"{self.root}/{name}"
 
     @property
     def _remote(self) -> Any:
         if self._handler is None:
             try:
-                # Not deltalake.fs: of what is written that gives pyarrow's buffers to Rust, which wants bytes.
+                # Not deltalake.fs: it hands what is written to Rust as pyarrow's buffers, and Rust wants bytes.
                 from deltalake._internal import DeltaFileSystemHandler
             except ImportError as error:
                 raise missing(error) from None
@@ -44,7 +44,7 @@ class DeltaStore:
         return self._handler
 
     def put(self, name: str, parts: Iterable[bytes]) -> None:
-        """Write an object."""
+        """Write an object; on a disk it is synced when this returns."""
         with explained(self.shown):
             if self.folder is not None:
                 _write(self.folder / name, parts)
@@ -56,7 +56,7 @@ class DeltaStore:
             stream.close()
 
     def read(self, name: str, start: int, length: int) -> bytes | None:
-        """A stretch of an object; None if the object is gone."""
+        """Read `length` bytes of an object from `start` on; None if the object is gone."""
         with explained(self.shown):
             try:
                 if self.folder is not None:
@@ -70,7 +70,7 @@ class DeltaStore:
                 return None
 
     def remove(self, name: str) -> None:
-        """Remove an object, if it is there."""
+        """Remove an object if it exists."""
         with explained(self.shown):
             try:
                 if self.folder is not None:
@@ -81,13 +81,13 @@ class DeltaStore:
                 pass
 
     def names(self, folder: str) -> list[str]:
-        """The objects and folders right below a folder, by their last names."""
+        """The names of the objects and folders directly in a folder, without the folder."""
         with explained(self.shown):
             if self.folder is not None:
                 there = self.folder / folder
                 return sorted(os.listdir(there)) if there.is_dir() else []
             found = [info.path.strip("/") for info in self._remote.get_file_info_selector(folder, True, False)]
-            # Some servers list the folder itself, too.
+            # Some servers also list the folder itself.
             return sorted(path.rpartition("/")[2] for path in found if path != folder)
 
 
@@ -104,5 +104,5 @@ def _write(path: Path, parts: Iterable[bytes]) -> None:
 
 
 def missing(error: ImportError) -> NotInstalled:
-    """The library is not there."""
+    """The error for a missing deltalake library."""
     return NotInstalled(f"the delta adaptor needs the library deltalake: pip install 'tailrace[delta]' ({error})")

@@ -1,7 +1,7 @@
 """One Delta table, and the commits that a writer makes to it.
 
-Each commit has a transaction id, `txn`, of the writer: its app id and the step.  Delta refuses a commit whose app id
-has another since the version that it began from, so a step is in a table once, however many processes bring it there.
+Each commit has a `txn` action with the writer's app id and the step.  Delta refuses a commit if another with the same
+app id came after the version that it began from, so a step is in a table once, however many processes commit it.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _log = logging.getLogger("tailrace")
 
 
 class DeltaLakeTable(LakeTable):
-    """A table by the library deltalake."""
+    """A table that the library deltalake reads and writes."""
 
     def __init__(self, store: DeltaStore, name: str, table: DeltaTable, settings: DeltaSink) -> None:
         self._store, self._name, self._table, self._settings = store, name, table, settings
@@ -40,31 +40,31 @@ class DeltaLakeTable(LakeTable):
 
     @property
     def id(self) -> str:
-        """The table's own."""
+        """The id in the table's metadata."""
         return str(self._table.metadata().id)
 
     @property
     def version(self) -> int:
-        """The version that was seen last."""
+        """The version that was read last."""
         return int(self._table.version())
 
     @property
     def schema(self) -> pa.Schema:
-        """Its columns."""
+        """The table's columns."""
         found = pa.schema(self._table.schema().to_arrow())
         return pa.schema([pa.field(field.name, field.type) for field in found])
 
     def refresh(self) -> None:
-        """See what others have committed."""
+        """Read what other programs have committed."""
         with explained(self.place):
             self._table.update_incremental()
 
     def step(self, app: str) -> int:
-        """The version of the writer's last transaction."""
+        """The version of the writer's last `txn` in the table; 0 if it has none."""
         return int(self._table.transaction_version(app) or 0)
 
     def grow(self, growth: Growth) -> None:
-        """New columns and fields are metadata.  For a wider type the whole table is written again, in one commit."""
+        """Add columns and fields by a commit of metadata.  For a wider type rewrite the whole table in one commit."""
         from deltalake import write_deltalake
 
         with explained(self.place):
@@ -78,7 +78,7 @@ class DeltaLakeTable(LakeTable):
             write_deltalake(self._table, rows, mode="overwrite", schema_mode="overwrite")
 
     def append(self, rows: Iterator[pa.RecordBatch], schema: pa.Schema, mark: Mark) -> None:
-        """Add rows, by one commit."""
+        """Add rows in one commit with this mark."""
         from deltalake import write_deltalake
 
         with explained(self.place):
@@ -86,7 +86,7 @@ class DeltaLakeTable(LakeTable):
             write_deltalake(self._table, reader, mode="append", commit_properties=self._commit(mark))
 
     def merge(self, rows: Merged, mark: Mark) -> None:
-        """By one commit; into a table without rows what is inserted is appended."""
+        """Insert, update and delete documents in one commit.  If the table has no rows, append the whole documents."""
         if self.is_empty():
             whole = pc.and_(pc.not_equal(rows.ops, int(Op.DELETE)), pc.is_null(rows.unset))
             kept = rows.columns.filter(whole)
@@ -118,13 +118,14 @@ class DeltaLakeTable(LakeTable):
         self._note(mark)
 
     def empty(self, mark: Mark) -> None:
-        """Delete all rows."""
+        """Delete all rows, and store this mark."""
         with explained(self.place):
             self._table.delete(commit_properties=self._commit(mark))
         self._note(mark)
 
     def _note(self, mark: Mark) -> None:
-        """What changes nothing makes no commit: then the step is noted by one of its own."""
+        """Store the step by an empty commit, unless the table has it.  The library makes no commit where nothing
+        changes, and so would not store it."""
         if self.step(mark.app) >= mark.step:
             return
         with explained(self.place):
@@ -140,18 +141,18 @@ class DeltaLakeTable(LakeTable):
         from deltalake import CommitProperties, Transaction
 
         about = json.dumps(mark.details, separators=(",", ":"))
-        # The library would otherwise try again by itself where that is not safe.
+        # Without the transaction the library would repeat a commit by itself where that is not safe.
         return CommitProperties(
             custom_metadata={"tailrace": about}, app_transactions=[Transaction(mark.app, mark.step)]
         )
 
     def is_empty(self) -> bool:
-        """Whether it has no rows."""
+        """Whether the table has no rows."""
         with explained(self.place):
             return not self._table.file_uris() or self._table.count() == 0
 
     def maintain(self, before: int) -> None:
-        """Compact and vacuum, if there was a commit since `before` whose number says so."""
+        """Compact and vacuum, each if the versions since `before` passed a multiple of its setting."""
         every, removal, now = self._settings.compact_every, self._settings.vacuum_every, self.version
         with explained(self.place):
             if every and before // every != now // every:
@@ -162,7 +163,7 @@ class DeltaLakeTable(LakeTable):
                 )
 
     def make_durable(self, before: int) -> None:
-        """Sync what is on a disk."""
+        """Sync the commits after the version `before`, and their files, if the table is on a disk."""
         make_durable(self._store, self._name, before, self.version)
 
 
@@ -171,7 +172,7 @@ def _quoted(name: str) -> str:
 
 
 def _in(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """Rows in all columns of a schema."""
+    """The batch in the columns and types of a schema; columns that it lacks are null."""
     arrays = [
         cast(batch.column(f.name), f.type) if f.name in batch.schema.names else pa.nulls(batch.num_rows, f.type)
         for f in schema
@@ -180,7 +181,8 @@ def _in(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
 
 
 def _source(rows: Merged, schema: pa.Schema) -> tuple[pa.Table, dict[str, str], dict[str, str]]:
-    """The source of a merge; the columns that set each of the table's, and that say where it stays as it was."""
+    """The source of a merge; for each of the table's columns the source's column that sets it; and for some the
+    source's column that says in which rows it stays as it is."""
     whole = pc.is_null(rows.unset)
     arrays: list[Any] = [rows.ops, whole]
     names = ["op", "whole"]
@@ -206,7 +208,7 @@ def _source(rows: Merged, schema: pa.Schema) -> tuple[pa.Table, dict[str, str], 
 
 
 def _same_id(rows: Merged) -> str:
-    """The condition of a merge; null is an id like any other."""
+    """The condition of a merge: the key's columns are equal, and null equals null."""
     names = rows.columns.schema.names
     parts = []
     for key in rows.keys:

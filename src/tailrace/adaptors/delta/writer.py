@@ -1,4 +1,4 @@
-"""The writer of Delta tables: what all lakes have in common, on a lake of these."""
+"""The writer of Delta tables: the writer of all lakes, on a lake of Delta tables."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The file adaptor: JSON lines, CSV and Parquet; read, followed as they grow, and written.
+"""The file adaptor: reads, follows and writes JSON lines, CSV and Parquet.
 
 Read in this order: settings, names.
 """

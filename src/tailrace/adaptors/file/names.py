@@ -1,9 +1,9 @@
-"""Names: namespaces as names of folders, and the folders of batches.
+"""Names: the folders of namespaces, and the folders of batches.
 
 <path>/<namespace>/batch-000000000012-<pipeline>.<writer>/part-….parquet
-<path>/<namespace>/batch-000000000012~truncated/              all before it is gone
-<path>/_tailrace/<pipeline>.<writer>.json                     what was finished last
-<path>/_tailrace/staging/<id>/<namespace>/part-….parquet      what is not finished yet
+<path>/<namespace>/batch-000000000012~truncated/              a truncate: earlier batches no longer count
+<path>/_tailrace/<pipeline>.<writer>.json                     the writer's state, with its last finished batch
+<path>/_tailrace/staging/<id>/<namespace>/part-….parquet      the staged part files of a share
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from pathlib import Path
 from urllib.parse import quote, unquote
 
 OWN = "_tailrace"
-"""The folder with what is not data; others that read the folder pass over names that begin so."""
+"""The folder for everything but data.  Programs that read the path skip names that begin with an underscore."""
 
 STAGING = f"{OWN}/staging"
 CHANGES = f"{OWN}/changes"
-"""Where batches are that wait to be merged into a state."""
+"""The folder with the batches that are still to be merged into a state."""
 
 TRUNCATED = "~truncated"
 _BATCH = re.compile(r"batch-(\d{12,})[-~]")
@@ -27,10 +27,10 @@ _LONGEST = 200
 
 
 class Folders:
-    """The folders of namespaces below a root: no two namespaces have the same one, whatever the file system.
+    """The folders of namespaces below a root.  Different namespaces have different folders on every file system.
 
-    Where it does not tell `Orders` from `orders`, capital letters are written as %XX.  A folder that an earlier version
-    made under its plain name stays the folder of its namespace."""
+    On a file system that takes `Orders` for `orders`, capital letters are written as %XX.  A folder that an earlier
+    version made under its plain name stays the folder of its namespace."""
 
     def __init__(self, root: Path) -> None:
         self._root = root
@@ -49,12 +49,12 @@ class Folders:
 
     @cached_property
     def _there(self) -> dict[str, str]:
-        """The folders that are there, by their names in small letters."""
+        """The names of the existing folders, by their names in small letters."""
         return {entry.name.lower(): entry.name for entry in self._root.iterdir()}
 
 
 def folder_name(namespace: str, capitals: bool = True) -> str:
-    """A namespace as the name of a folder; what a folder cannot be called is written as %XX."""
+    """The name of a namespace's folder; characters that a folder's name cannot have are written as %XX."""
     text = quote(namespace, safe=" !#$&'()+,;=@[]^{}", errors="surrogateescape")
     if not capitals:
         text = re.sub(r"%[0-9A-F]{2}|[A-Z]", lambda m: m[0] if len(m[0]) == 3 else f"%{ord(m[0]):02X}", text)
@@ -66,17 +66,17 @@ def folder_name(namespace: str, capitals: bool = True) -> str:
 
 
 def namespace_name(folder: str) -> str:
-    """The namespace that a folder is called after."""
+    """The namespace of a folder: the reverse of `folder_name`."""
     return unquote(folder, errors="surrogateescape")
 
 
 def batch_name(number: int, pipeline: str, writer: str) -> str:
-    """The folder of one batch; they are in order by name."""
+    """The name of a batch's folder.  Sorted by name, the folders are in the order of the batches."""
     return f"batch-{number:012d}-{pipeline}.{writer}"
 
 
 def batch_number(name: str) -> int:
-    """The number of a batch's folder; 0 for anything else."""
+    """The number in the name of a batch's folder; 0 for any other name."""
     match = _BATCH.match(name)
     return int(match[1]) if match else 0
 

@@ -1,4 +1,4 @@
-"""Settings of the file adaptor: what a pipeline file says of its source and sink."""
+"""Settings of the file adaptor: what a pipeline's file says about its source and its sink."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Format: TypeAlias = Literal["jsonl", "csv", "parquet"]
 
 
 class FileSource(Settings, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Files that are copied, and then followed as they grow and new ones come."""
+    """Files to copy, and then to follow as they grow and new ones come."""
 
     path: Annotated[Located, Meta(description="a file, a folder, or a pattern such as logs/*.jsonl")]
     format: Annotated[
@@ -37,7 +37,7 @@ class FileSource(Settings, frozen=True, kw_only=True, forbid_unknown_fields=True
 
 
 class FileSink(Settings, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A folder that batches of messages are written to, each seen whole or not at all."""
+    """A folder to which the sink writes batches of messages; a reader sees each batch whole or not at all."""
 
     path: Annotated[Located, Meta(description="the folder; all processes of a cluster must see it")]
     format: Annotated[Format, Meta(description="of the files")] = "parquet"

@@ -1,4 +1,4 @@
-"""Formats of the messages that brokers carry: what makes rows of them, and records of rows.
+"""Formats of the messages that brokers carry: decoders, which make rows of records, and encoders of rows as records.
 
 Used from outside: codec, decoder, outgoing, received, start.
 Read in this order: start, received, decoder, records, documents, codec, schema_registry,

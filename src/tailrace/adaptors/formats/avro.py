@@ -1,8 +1,8 @@
-"""Avro: values by a schema of a registry or of a file, decoded in memory that is bounded by the bytes that they have.
+"""Avro: decodes values by a schema of a registry or of a file, in memory that is bounded by the size of the bytes.
 
-fastavro has no bounds of its own.  An array of values that take no bytes may have any number of them: such a schema is
-refused.  Its compiled reader ends the process where a schema that contains itself is followed too deep: its reader in
-Python raises `RecursionError` there, and reads what has such a schema.
+fastavro sets no bounds.  If an array's values take no bytes, a few bytes can stand for any number of them, so this
+module refuses such a schema.  fastavro's compiled reader crashes the process when values of a recursive schema are
+nested too deep.  Its reader in Python raises `RecursionError` instead, so this module uses that for recursive schemas.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ import msgspec
 from tailrace.adaptors.formats.schema_registry import Reference, SchemaRegistry
 
 Read = Callable[[bytes], Any]
-"""Makes a value of bytes; whatever it raises, they are none."""
+"""Decodes a value.  Any exception means that the bytes are not a value of the schema."""
 
 
 def of_registry(registry: SchemaRegistry, id: int) -> Read:
-    """Reads values by a schema of a registry."""
+    """A decoder for the values of a registry's schema."""
     found, named = registry.by_id(id), dict[str, Any]()
     _load(registry, found.references, named)
     return reader(msgspec.json.decode(found.schema), named)
 
 
 def _load(registry: SchemaRegistry, references: list[Reference], named: dict[str, Any]) -> None:
-    """Know the schemas that one refers to, and those that these do."""
+    """Load the schemas of these references, and all that those refer to, into `named`."""
     import fastavro
 
     for one in references:
@@ -38,7 +38,8 @@ def _load(registry: SchemaRegistry, references: list[Reference], named: dict[str
 
 
 def reader(schema: Any, named: dict[str, Any]) -> Read:
-    """Reads values by a schema, which may refer to those that are `named`; `ValueError` if it sets no bounds."""
+    """A decoder for the values of a schema, which may refer to schemas in `named`.  `ValueError` if a few bytes could
+    stand for any number of values."""
     import fastavro
     from fastavro import _read_py
 
@@ -56,13 +57,13 @@ def reader(schema: Any, named: dict[str, Any]) -> Read:
 
 
 class _Shape:
-    """What values of a schema may need.  `inside`: the names of the records that a schema is part of."""
+    """Questions about a schema.  `inside` has the names of the records that enclose it."""
 
     def __init__(self, named: Mapping[str, Any]) -> None:
         self._named = named
 
     def contains_itself(self, schema: Any, inside: frozenset[str]) -> bool:
-        """Whether a record has values of its own kind in it; an array without bounds is refused on the way."""
+        """Whether a record contains itself.  `ValueError` for an array of values that take no bytes."""
         if isinstance(schema, str):
             return schema in inside or (schema in self._named and self.contains_itself(self._named[schema], inside))
         if isinstance(schema, list):
@@ -82,7 +83,7 @@ class _Shape:
         return isinstance(kind, (list, dict)) and self.contains_itself(kind, inside)
 
     def takes_no_bytes(self, schema: Any, inside: frozenset[str]) -> bool:
-        """Whether a value has no bytes at all."""
+        """Whether values of a schema are encoded in no bytes at all."""
         if isinstance(schema, str):
             known = schema in self._named and schema not in inside
             return schema == "null" or schema in inside or (known and self.takes_no_bytes(self._named[schema], inside))

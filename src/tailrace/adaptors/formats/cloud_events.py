@@ -1,8 +1,9 @@
-"""CloudEvents 1.0: the attributes of each event as fields, its data as JSON, under its source and id.
+"""CloudEvents 1.0: makes a document of each event, with its attributes as fields and its data as JSON; its source and
+its id are the key.
 
 structured    the value is the event as JSON: {"specversion": "1.0", "id": …, "source": …, "data": …}
-binary        headers ce_id, ce_source, ce_type, … have the attributes, the value is the data; over AMQP they are
-              called cloudEvents:id or cloudEvents_id
+binary        the headers ce_id, ce_source, ce_type, … have the attributes, and the value is the data; over AMQP the
+              headers are called cloudEvents:id or cloudEvents_id
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from tailrace.log.record import Op
 
 ID = ("source", "id")
 PREFIXES = ("ce_", "cloudEvents:", "cloudEvents_")
-"""Before the attributes' names in headers: Kafka's, and AMQP's two."""
+"""The prefixes of attributes' names in headers: the one for Kafka, and the two for AMQP."""
 REQUIRED = ("id", "source", "type", "specversion")
 _TYPES = pa.schema(
     [
@@ -48,7 +49,7 @@ class CloudEventsDecoder:
     """Makes a document of each event."""
 
     def rows(self, namespace: str, records: Sequence[Received], partitions: int) -> list[pa.RecordBatch]:
-        """One batch; a record without a value is no event, and passed."""
+        """Decode records as rows.  A record without a value is no event, and is skipped."""
         events = ((record, _event(record)) for record in records if record.value() is not None)
         rows = (Row(Op.INSERT, namespace, "", e, stamp_of(r), keys=ID) for r, e in events)
         return rows_of(rows, _TYPES, open=True)
@@ -80,7 +81,7 @@ def _structured(record: Received) -> dict[str, Any]:
 
 
 def _data(value: bytes) -> dict[str, Any]:
-    """The data of an event: as JSON where it is, else as bytes."""
+    """The field for an event's data: `data` if it is JSON, else `data_bytes`."""
     try:
         msgspec.json.decode(value)
         return {"data": value.decode()}

@@ -1,4 +1,4 @@
-"""Codecs: what values are before they are documents, JSON, Avro or Protobuf, by a schema registry or a local schema."""
+"""Codecs: decode values in JSON, Avro or Protobuf, by a schema registry or a local schema."""
 
 from __future__ import annotations
 
@@ -14,36 +14,36 @@ from tailrace.adaptors.formats.schema_registry import HEADER_BYTES, SchemaRegist
 from tailrace.errors import BadSetting, NotInstalled, OutOfMemory
 
 Read = Callable[[bytes], Any]
-"""Makes a value of bytes; whatever it raises, they are none."""
+"""Decodes a value.  Any exception means that the bytes are not a value of the schema."""
 PACKAGES = {"avro": "fastavro", "protobuf": "google.protobuf"}
 
 
 class CodecSettings(Protocol):
-    """What the settings say of values."""
+    """The settings of a source that concern values."""
 
     @property
     def encoding(self) -> str:
-        """json, avro or protobuf."""
+        """The encoding of values: json, avro or protobuf."""
 
     @property
     def registry(self) -> str | None:
-        """Where a registry is."""
+        """The URL of a schema registry."""
 
     @property
     def schema(self) -> str | None:
-        """A file with a schema."""
+        """The path of a file with a schema."""
 
     @property
     def message(self) -> str | None:
-        """Of Protobuf, which message of the schema values are."""
+        """The name of the values' message in a Protobuf schema."""
 
     @property
     def format(self) -> str:
-        """Of the documents."""
+        """The format of records; a codec needs "json"."""
 
 
 class Codec:
-    """Makes values of bytes."""
+    """Decodes values.  Asks a registry for each schema once."""
 
     def __init__(self, settings: CodecSettings) -> None:
         self._encoding = settings.encoding
@@ -53,17 +53,17 @@ class Codec:
         self._local = _local(settings) if settings.schema is not None else None
 
     def decoded(self, value: bytes) -> Any:
-        """A value; `ValueError` if the bytes are none."""
+        """Decode a value; `ValueError` if the bytes are not a value of the schema."""
         read, data = self._reading(value)
         try:
             return read(data)
         except MemoryError as error:
             raise OutOfMemory(f"there is not enough memory to decode a message of {len(data):,} bytes") from error
-        except Exception as error:  # whatever a decoder makes of foreign bytes
+        except Exception as error:  # decoders raise all sorts of errors for bytes that are no value
             raise ValueError(f"{type(error).__name__}: {error}" if str(error) else type(error).__name__) from None
 
     def is_framed(self, value: bytes) -> bool:
-        """Whether a value names its schema."""
+        """Whether a value begins with the id of its schema, and there is a registry to look it up."""
         return self._registry is not None and schema_id(value) is not None
 
     def _reading(self, value: bytes) -> tuple[Read, bytes]:
@@ -87,7 +87,7 @@ class Codec:
 
 
 def codec(settings: CodecSettings) -> Codec | None:
-    """What the settings ask for; None for plain JSON."""
+    """The codec for the settings; None for plain JSON.  `BadSetting` if they do not go together."""
     if settings.encoding == "json" and settings.registry is None and settings.schema is None:
         return None
     return Codec(settings)

@@ -1,4 +1,4 @@
-"""Types of Kafka Connect's schemas as Arrow types, and the values that JSON writes otherwise than Arrow reads them."""
+"""Types of Kafka Connect's schemas as Arrow types, and conversions of values that JSON represents in another form."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ _LOGICAL = {
 }  # fmt: skip
 _DECIMAL, _VARIABLE = "org.apache.kafka.connect.data.Decimal", "io.debezium.data.VariableScaleDecimal"
 MAX_DIGITS = 76
-"""Of Arrow's widest decimal."""
+"""The digits of Arrow's widest decimal."""
 
 
 @dataclass(frozen=True, slots=True)
 class RowTypes:
-    """The types of a row's fields, and what makes their values of what JSON has."""
+    """The types of a row's fields, and the conversions of their values from JSON."""
 
     like: pa.Schema | None = None
     conversions: Mapping[str, Callable[[Any], Any]] = field(default_factory=dict)
 
     def converted(self, row: dict[str, Any]) -> dict[str, Any]:
-        """A row with the values that its types want."""
+        """Convert the values of a row in place, and return the row."""
         for name, convert in self.conversions.items():
             if row.get(name) is not None:
                 row[name] = convert(row[name])
@@ -45,7 +45,7 @@ class RowTypes:
 
 
 def row_types(schema: Mapping[str, Any]) -> RowTypes:
-    """The types of the rows in an envelope, by its schema."""
+    """The types of the rows in an envelope, from the envelope's schema."""
     parts: list[dict[str, Any]] = schema.get("fields") or []
     after = next((part for part in parts if part.get("field") == "after"), dict[str, Any]())
     fields, conversions = [], {}
@@ -59,7 +59,7 @@ def row_types(schema: Mapping[str, Any]) -> RowTypes:
 
 
 def _type_of(one: Mapping[str, Any]) -> pa.DataType | None:
-    """The Arrow type of a field; None where its values tell."""
+    """The Arrow type of a field; None if it is to be inferred from the values."""
     if one.get("name") == _DECIMAL:
         told = one.get("parameters") or {}
         digits, scale = int(told.get("connect.decimal.precision", 38)), int(told.get("scale", 0))
@@ -80,7 +80,7 @@ def _conversion(one: Mapping[str, Any]) -> Callable[[Any], Any] | None:
 
 
 def _decimal(value: Any, scale: int) -> Decimal:
-    """A decimal: its digits as a big-endian number in base64; a converter may have made text or a number of it."""
+    """Decode a decimal, which JSON has as a big-endian number in base64, as text or as a number."""
     if isinstance(value, str):
         try:
             number = int.from_bytes(base64.b64decode(value, validate=True), "big", signed=True)

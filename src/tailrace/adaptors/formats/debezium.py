@@ -1,10 +1,10 @@
-"""Debezium's envelopes as a database's changes, written by its JSON converter with schemas or without.
+"""Debezium's envelopes: makes changes of those that its JSON converter writes, with schemas or without.
 
-    r, c, u    the row after the change            d    the row is gone; the record without a value after it is passed
-    t          truncate                            m    a message of the application: passed
+    r, c, u    the row after the change            d    a delete; the record without a value after it is skipped
+    t          truncate                            m    a message of the application: skipped
 
-The id is what the record's key has.  A value that Debezium's source did not send is left as it is.  With schemas,
-fields have the types that these name; see connect_types.
+The fields of the record's key are the id.  A change leaves a field as it is if Debezium's source did not send its
+value.  With schemas, fields have the types that the schemas name; see connect_types.
 """
 
 from __future__ import annotations
@@ -25,28 +25,29 @@ from tailrace.errors import NotReady
 from tailrace.log.record import Op
 
 UNAVAILABLE = frozenset({"__debezium_unavailable_value", "X19kZWJleml1bV91bmF2YWlsYWJsZV92YWx1ZQ=="})
-"""What stands for a value that was not sent, as text and as bytes."""
+"""The placeholder for a value that the source did not send, for text and for bytes (in base64)."""
 _OPS = {"c": Op.INSERT, "r": Op.INSERT, "u": Op.UPDATE, "d": Op.DELETE}
 _FLAT = 'format = "json" takes what ExtractNewRecordState has made of them'
 _PLAIN = RowTypes()
 
 
 class _WithSchema(msgspec.Struct):
-    """What the JSON converter writes with schemas.enable=true."""
+    """The value that the JSON converter writes with schemas.enable=true."""
 
     payload: msgspec.Raw
     schema: msgspec.Raw
 
 
 class DebeziumDecoder:
-    """Makes changes of envelopes."""
+    """Makes rows of envelopes."""
 
     def __init__(self, settings: FormatSettings) -> None:
         self._truncates = settings.truncates
         self._types: dict[bytes, RowTypes] = {}
 
     def rows(self, namespace: str, records: Sequence[Received], partitions: int) -> list[pa.RecordBatch]:
-        """Batches in the order of the records, cut where their types change and at every truncate."""
+        """Decode records as rows, in the order of the records.  Begins a new batch where the types change, and at every
+        truncate.  `NotReady` for a truncate in a topic of several partitions."""
         out: list[pa.RecordBatch] = []
         held: list[Row] = []
         types = _PLAIN
@@ -65,7 +66,7 @@ class DebeziumDecoder:
         return [*out, *rows_of(held, types.like)]
 
     def _unwrapped(self, record: Received) -> tuple[dict[str, Any], RowTypes]:
-        """The envelope, and the types of its rows if its schema is there."""
+        """The envelope of a record, and the types of its rows if it comes with a schema."""
         value = record.value() or b""
         try:
             whole = msgspec.json.decode(value, type=_WithSchema)
@@ -84,7 +85,7 @@ class DebeziumDecoder:
 
 
 def _change(namespace: str, record: Received, payload: dict[str, Any], types: RowTypes) -> Row | None:
-    """A change of a row; None for whatever else an envelope tells."""
+    """The row of a change; None for other operations."""
     op = _OPS.get(payload["op"])
     if op is None:
         return None
@@ -100,7 +101,7 @@ def _change(namespace: str, record: Received, payload: dict[str, Any], types: Ro
 
 
 def _document(record: Received, after: Any) -> dict[str, Any]:
-    """The row after a change; a document of MongoDB is text."""
+    """The document after a change.  For MongoDB it is JSON text within the envelope."""
     if isinstance(after, str):
         after = _decoded(record, after.encode())
     if not isinstance(after, dict):

@@ -1,4 +1,4 @@
-"""Decoders, by format: what makes rows of the records of a topic, or of the messages of a queue."""
+"""Decoders, by format: they make rows of the records of a topic or the messages of a queue."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from tailrace.adaptors.formats.records import BytesDecoder
 
 
 class Decoder(Protocol):
-    """Makes rows of records.  `BadInput` for one that is not in its format, naming where it is."""
+    """Makes rows of records.  `BadInput` names a record that is not in the format."""
 
     def rows(self, namespace: str, records: Sequence[Received], partitions: int) -> list[pa.RecordBatch]:
-        """The rows of some records of one topic, those of each partition in their order; it has so many."""
+        """Decode records of one topic as rows.  Those of each partition are in order; the topic has `partitions`."""
 
 
 def decoder(settings: FormatSettings, beside: str, codec: Codec | None = None) -> Decoder:
-    """What the settings ask for; `beside` is the field of a document for what is known of its record."""
+    """The decoder for the settings; `beside` is the name of the document's field for the record's metadata."""
     if settings.format == "bytes":
         return BytesDecoder()
     if settings.format == "debezium":

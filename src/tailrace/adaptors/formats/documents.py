@@ -1,4 +1,4 @@
-"""JSON documents: the fields of a record's value, under the id that its key is; without a value, their deletion."""
+"""JSON documents: makes a document of each record's value, with the record's key as its id; no value is a delete."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from tailrace.adaptors.rows.rows import rows_of
 from tailrace.log.record import Op
 
 VALUE = "value"
-"""The field for a value that is no JSON object."""
+"""The document's field for a value that is no JSON object."""
 PLACE = ("_partition", "_offset")
-"""The id of a record that has no key."""
+"""The fields of the id of a record without a key."""
 AS_BYTES = 'format = "bytes" takes every record as it is'
 
 
 class JsonDecoder:
-    """Makes a document of each record.  `beside` is the field for what is known of it, if the settings ask for that;
-    `codec` decodes what is not plain JSON."""
+    """Makes a document of each record.  `beside` is the field for the record's metadata, if the settings ask for it;
+    `codec` decodes values that are not plain JSON."""
 
     def __init__(self, settings: FormatSettings, beside: str, codec: Codec | None = None) -> None:
         self._codec = codec
@@ -33,7 +33,7 @@ class JsonDecoder:
         self._types = pa.schema([pa.field("data", pa.struct([pa.field(beside, pa.json_())]))])
 
     def rows(self, namespace: str, records: Sequence[Received], partitions: int) -> list[pa.RecordBatch]:
-        """Batches, one for each kind of key."""
+        """Decode records as rows, in a batch for each set of key fields."""
         return rows_of((self._row(namespace, record) for record in records), self._types, open=True)
 
     def _row(self, namespace: str, record: Received) -> Row:
@@ -49,7 +49,7 @@ class JsonDecoder:
         return Row(op, namespace, "", data, stamp_of(record), keys=own)
 
     def _key(self, record: Received) -> dict[str, Any]:
-        """The fields of the id; none if the record has no key."""
+        """The fields of the id, from the record's key; none if the record has no key."""
         key = record.key()
         if key is None:
             return {}
@@ -90,7 +90,7 @@ class JsonDecoder:
 
 
 class TextDecoder(JsonDecoder):
-    """Makes a document of each record whose value is text, in one field."""
+    """Makes a document of each record, with the value as text in one field."""
 
     def _value(self, record: Received) -> Any:
         try:
@@ -100,7 +100,7 @@ class TextDecoder(JsonDecoder):
 
 
 def parsed(record: Received) -> Any:
-    """A value as JSON; `BadInput` if it is not."""
+    """Decode a record's value as JSON; `BadInput` if it is not JSON."""
     try:
         return msgspec.json.decode(record.value() or b"")
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -108,7 +108,7 @@ def parsed(record: Received) -> Any:
 
 
 def json_object(text: bytes) -> dict[str, Any] | None:
-    """A JSON object; None if it is something else."""
+    """Decode a JSON object; None for anything else."""
     if not text.lstrip().startswith(b"{"):
         return None
     try:
@@ -125,7 +125,7 @@ def _metadata(record: Received) -> str:
 
 
 def _text(value: Any) -> Any:
-    """A header's value: text where it is, else base64 as JSON writes bytes."""
+    """A header's value as text if it is UTF-8, else as bytes, which JSON writes in base64."""
     try:
         return value.decode() if isinstance(value, bytes) else value
     except UnicodeDecodeError:

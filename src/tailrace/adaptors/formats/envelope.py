@@ -3,8 +3,8 @@
     key      {"id": 7}
     value    {"before": null, "after": {"id": 7, …}, "source": {…}, "op": "c", "ts_ms": 1700000000000}
 
-op is r for a copied row, c, u, or d, whose `before` has the fields of the id.  A record without a value follows each d,
-so that compaction removes the document.  A field that a change leaves as it is has Debezium's own word for that.
+op is r for a copied row, else c, u or d.  The `before` of a d has the fields of the id, and a record without a value
+follows it, so that compaction removes the document.  A field that a change leaves as it is has Debezium's placeholder.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from tailrace.adaptors.rows.rows import keys_of, messages_of
 from tailrace.log.record import Mode, Op
 
 UNAVAILABLE = "__debezium_unavailable_value"
-"""What Debezium writes in place of a value that its source did not send."""
+"""Debezium's placeholder for a value that its source did not send."""
 _OPS = {Op.INSERT: "c", Op.UPDATE: "u", Op.DELETE: "d"}
 
 
 def enveloped(batch: pa.RecordBatch, records: pa.RecordBatch, *, tombstones: bool) -> pa.RecordBatch:
-    """Records whose values are envelopes, if asked for with a tombstone after each delete."""
+    """The records with envelopes as values.  With `tombstones` a record without a value follows each delete."""
     names, has_key = [field.name for field in batch.schema.field("data").type], bool(keys_of(batch))
     keys: list[bytes | None] = []
     values: list[bytes | None] = []

@@ -1,11 +1,11 @@
-"""Outgoing records of rows: key, value, headers and timestamp, as Arrow batches.
+"""Outgoing records: key, value, headers and timestamp of each row, as Arrow batches.
 
-    json        key: the id; value: the document, null if it was deleted.  Records of a topic go out as they came
+    json        key: the id; value: the document, null for a delete.  Records of a topic go out as they came
     debezium    see envelope
 
-Headers say where each message stands in the commit log; in a place for several namespaces, which it belongs to.  A
-change that leaves fields as they are has a header `unset` with their names as JSON, also where no others are asked for:
-without it the record would look like the whole document.
+Headers have each message's partition and offset in the commit log and, where several namespaces share a topic, its
+namespace.  A change that leaves fields as they are has a header `unset` with their names as JSON, even if the settings
+ask for no headers: without it the record would look like a whole document.
 """
 
 from __future__ import annotations
@@ -27,26 +27,26 @@ _KEY = pa.field("key", pa.binary())
 
 
 class OutgoingSettings(Protocol):
-    """What the settings of a sink say of its records."""
+    """The settings of a sink that concern its records."""
 
     @property
     def format(self) -> str:
-        """json or debezium."""
+        """The format of values: json or debezium."""
 
     @property
     def key(self) -> str:
-        """The id as text, or its fields as json."""
+        """What a key is: the id as "text", or its fields as "json"."""
 
     @property
     def headers(self) -> bool:
-        """Whether headers say where each message stands."""
+        """Whether records have headers with the message's place in the commit log."""
 
 
 def outgoing(
     batch: pa.RecordBatch, settings: OutgoingSettings, *, shared: bool = False, tombstones: bool = True
 ) -> pa.RecordBatch:
-    """The records of rows of one namespace; `shared`: where they go, others do, too.  Without `tombstones` each row is
-    one record."""
+    """The records of rows of one namespace.  `shared` says that several namespaces go to the same place.  Without
+    `tombstones` each row is exactly one record."""
     records = records_from(batch, shared=shared).select(list(COLUMNS))
     if is_record(batch):
         return records
@@ -61,7 +61,7 @@ def outgoing(
 
 
 def _with_unset(batch: pa.RecordBatch, headers: pa.Array[Any]) -> pa.Array[Any]:
-    """The same headers, and of changes the names of the fields that they leave as they are."""
+    """The headers, with a header `unset` for changes that leave fields as they are."""
     left = left_as_they_are(batch)
     if left.null_count == len(left):
         return headers
@@ -74,7 +74,7 @@ def _with_unset(batch: pa.RecordBatch, headers: pa.Array[Any]) -> pa.Array[Any]:
 
 
 def json_keys(batch: pa.RecordBatch) -> pa.Array[Any]:
-    """Each id as a JSON object of its fields; null for rows without one."""
+    """The id of each row as a JSON object of its fields; null for rows without a key."""
     names = keys_of(batch)
     if not names:
         return pa.nulls(batch.num_rows, pa.binary())

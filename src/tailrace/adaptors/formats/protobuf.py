@@ -1,6 +1,7 @@
-"""Protobuf: values of messages, by the descriptor that a registry or a file has.
+"""Protobuf: decodes messages by the descriptor that a registry or a file has.
 
-Numbers stay numbers, enums are their names, timestamps moments; a field that is not set and can tell is null.
+Numbers stay numbers, enums become their names, and timestamps become datetimes.  A field with presence that is not set
+is null.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 
 
 def of_registry(registry: SchemaRegistry, id: int) -> Callable[[bytes], Any]:
-    """What reads values of a schema: which of its messages each is, it says itself."""
+    """A decoder for the values of a registry's schema.  Each value says which of the schema's messages it is."""
     from google.protobuf.descriptor_pool import DescriptorPool
 
     found, pool = registry.by_id(id, serialized=True), DescriptorPool()
@@ -36,7 +37,7 @@ def of_registry(registry: SchemaRegistry, id: int) -> Callable[[bytes], Any]:
 
 
 def of_file(content: bytes, message: str | None) -> Callable[[bytes], Any]:
-    """What reads values of one message of a FileDescriptorSet, as `protoc --include_imports -o` writes it."""
+    """A decoder for the values of one message of a FileDescriptorSet, as `protoc --include_imports -o` writes it."""
     from google.protobuf.descriptor_pb2 import FileDescriptorSet
     from google.protobuf.descriptor_pool import DescriptorPool
 
@@ -62,7 +63,7 @@ def _load(registry: SchemaRegistry, references: list[Reference], pool: Any, know
 
 
 def _added(pool: Any, descriptor: bytes, name: str) -> Any:
-    """A file, and of those that it imports Protobuf's own, in a pool."""
+    """Add a file to a pool, with those of Protobuf's own files that it imports, and return its descriptor."""
     from google.protobuf import (  # noqa: F401
         any_pb2,
         descriptor_pool,
@@ -85,7 +86,7 @@ def _added(pool: Any, descriptor: bytes, name: str) -> Any:
 
 
 def _indexes(data: bytes) -> tuple[list[int], int]:
-    """Which message it is, as a way through those nested in each other, and where the value begins."""
+    """The path of indexes to the value's message among nested messages, and the offset at which the value begins."""
     count, at = _zigzag(data, 0)
     if not 0 <= count <= 64:
         raise ValueError("it does not say which message it is")

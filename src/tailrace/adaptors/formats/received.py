@@ -1,4 +1,4 @@
-"""Received: what a broker gave, a record of a topic or a message of a queue; and what is said of a bad one."""
+"""Received records: the interface of a record of a topic or a message of a queue, and the error for a bad one."""
 
 from __future__ import annotations
 
@@ -8,74 +8,74 @@ from tailrace.errors import BadInput
 
 
 class Received(Protocol):
-    """A record, as Kafka's client has it."""
+    """A record, with the methods of the Kafka client's messages."""
 
     def key(self) -> bytes | None:
-        """What it is about; None if it does not say."""
+        """The key; None if the record has none."""
 
     def value(self) -> bytes | None:
-        """Its content; None: what it is about is gone."""
+        """The value; None if the record deletes what the key names."""
 
     def headers(self) -> list[tuple[str, Any]] | None:
-        """Names and values, bytes or None, in order."""
+        """The headers in order: names, and values as bytes or None."""
 
     def timestamp(self) -> tuple[int, int]:
-        """Of which kind its time is, and the milliseconds since 1970."""
+        """The kind of the record's time, and the time in milliseconds since 1970."""
 
     def topic(self) -> str | None:
-        """Where it was."""
+        """The topic or queue."""
 
     def partition(self) -> int | None:
-        """In which part of that."""
+        """The partition of the topic."""
 
     def offset(self) -> int | None:
-        """Its number there."""
+        """The offset in the partition."""
 
 
 @runtime_checkable
 class Described(Protocol):
-    """A record that says itself where it was."""
+    """A record with its own description of its place."""
 
     def place(self) -> str:
-        """As people call it."""
+        """The record's place, for error messages."""
 
 
 class FormatSettings(Protocol):
-    """What the settings of a source say of its format."""
+    """The settings of a source that concern its format."""
 
     @property
     def format(self) -> str:
-        """Its name."""
+        """The name of the format."""
 
     @property
     def keys(self) -> str:
-        """What an id is: auto, text, bytes."""
+        """How a key becomes an id: "auto", "text" or "bytes"."""
 
     @property
     def key_field(self) -> str:
-        """The field for a key that has none of its own."""
+        """The document's field for a key that is no JSON object."""
 
     @property
     def metadata(self) -> bool:
-        """Whether documents have a field for what is known of their record beside."""
+        """Whether documents have a field for their record's metadata."""
 
     @property
     def truncates(self) -> bool:
-        """Whether truncates are carried out."""
+        """Whether truncates become commands; otherwise they are skipped."""
 
 
 def stamp_of(record: Received) -> int:
-    """When a record was made, or appended, as the broker has it; 0 if it does not say."""
+    """When a record was made or appended, by the broker, in milliseconds since 1970; 0 if unknown."""
     return max(0, int(record.timestamp()[1]))
 
 
 def place_of(record: Received) -> str:
-    """Where a record is, as people call it."""
+    """The place of a record, for error messages."""
     if isinstance(record, Described):
         return record.place()
     return f"the record at offset {record.offset()} of partition {record.partition()} of the topic {record.topic()}"
 
 
 def bad(record: Received, why: str, what_next: str) -> BadInput:
-    """A record that is not in the format of the settings."""
+    """The error for a record that is not in the format of the settings."""
     return BadInput(f"{place_of(record)} {why}; {what_next}")

@@ -1,6 +1,7 @@
-"""Records as they are: key, value, headers and timestamp of each, under its partition and offset.
+"""Records as they are: makes a row of each, with key, value, headers and timestamp; partition and offset are the id.
 
-They have the columns of the records of tailrace's own topics, so they go to one, and to Kafka, as they were."""
+The rows have the columns of the records of tailrace's own topics, so a sink writes them unchanged to a topic or
+Kafka."""
 
 from __future__ import annotations
 
@@ -17,10 +18,10 @@ from tailrace.log.record import Mode, Op
 
 
 class BytesDecoder:
-    """Leaves records as they are."""
+    """Makes rows of records without decoding them."""
 
     def rows(self, namespace: str, records: Sequence[Received], partitions: int) -> list[pa.RecordBatch]:
-        """One batch."""
+        """All records as the rows of one batch."""
         stamps = pa.array([stamp_of(record) for record in records], pa.int64())
         arrays = [
             pa.array([record.partition() for record in records], pa.int32()),

@@ -1,4 +1,4 @@
-"""A schema registry: the schemas that values name by number, asked for once each, by the REST protocol of Confluent's.
+"""A schema registry: a client of Confluent's REST protocol, for the schemas whose ids values begin with.
 
 byte 0: 0       bytes 1 to 4: the schema's id, big-endian       then the value
 """
@@ -18,12 +18,12 @@ from tailrace.errors import BadSetting, NotReady, Unavailable
 
 ANSWER_SECONDS = 15.0
 MAX_BYTES = 16 * 1024 * 1024
-"""Of an answer."""
+"""The most bytes of an answer."""
 HEADER_BYTES = 5
 
 
 class Reference(msgspec.Struct):
-    """Another schema that one is made with."""
+    """A reference of a schema to another."""
 
     name: str
     subject: str
@@ -31,7 +31,7 @@ class Reference(msgspec.Struct):
 
 
 class Schema(msgspec.Struct):
-    """What the registry has under an id."""
+    """A schema as the registry gives it."""
 
     schema: str
     schemaType: str = "AVRO"
@@ -39,12 +39,12 @@ class Schema(msgspec.Struct):
 
 
 def schema_id(value: bytes) -> int | None:
-    """The id that a value begins with; None if it does not begin with one."""
+    """The schema's id with which a value begins; None if it does not begin with one."""
     return int.from_bytes(value[1:HEADER_BYTES], "big") if value[:1] == b"\0" and len(value) >= HEADER_BYTES else None
 
 
 class SchemaRegistry:
-    """One registry.  Neither its text nor its errors have the password."""
+    """One registry.  Neither `where` nor its errors show the password."""
 
     def __init__(self, url: str) -> None:
         try:
@@ -61,11 +61,11 @@ class SchemaRegistry:
             self._login = f"Basic {base64.b64encode(login.encode()).decode()}"
 
     def by_id(self, id: int, *, serialized: bool = False) -> Schema:
-        """The schema of an id; of Protobuf, if asked for, its descriptor in base64."""
+        """Ask for the schema with an id.  With `serialized` a Protobuf schema comes as its descriptor in base64."""
         return self._get(f"/schemas/ids/{id}", serialized)
 
     def referenced(self, one: Reference, *, serialized: bool = False) -> Schema:
-        """A schema that another refers to."""
+        """Ask for the schema of a reference."""
         return self._get(f"/subjects/{quote(one.subject, safe='')}/versions/{one.version}", serialized)
 
     def _get(self, path: str, serialized: bool) -> Schema:

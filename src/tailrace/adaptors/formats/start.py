@@ -1,4 +1,4 @@
-"""Start: where a log is read from at first: earliest, latest, or a time."""
+"""The setting `start`, which says where a log is first read from: earliest, latest, or a time."""
 
 from __future__ import annotations
 

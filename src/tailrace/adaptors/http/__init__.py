@@ -1,4 +1,4 @@
-"""Webhooks: messages posted to an endpoint, signed, in order for each document.
+"""Webhooks: posts messages to an endpoint, signed, in order for each document.
 
 Read in this order: settings, signature.
 """

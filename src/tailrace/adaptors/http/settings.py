@@ -1,4 +1,4 @@
-"""Settings of the http adaptor: what a pipeline file says of its sink."""
+"""Settings of the http adaptor: what a pipeline's file says about its sink."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tailrace.adaptors.contract import PathMark, Settings, secret
 
 
 class HttpSink(Settings, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """An endpoint that every message is posted to: at least once, in order for each document."""
+    """An endpoint to which the sink posts every message: at least once, in order for each document."""
 
     url: Annotated[
         str,

@@ -1,10 +1,10 @@
-"""Signatures of requests, as the specification Standard Webhooks has them.
+"""Signatures of requests, by the specification Standard Webhooks.
 
     webhook-id          the request's idempotency key
     webhook-timestamp   when this attempt was made, in seconds since 1970
     webhook-signature   v1,BASE64: HMAC-SHA256 of "id.timestamp.body"; one for each secret, with a space between
 
-A receiver refuses a timestamp far from its own clock, so an old request cannot be sent again."""
+A receiver refuses a timestamp far from its own clock, so nobody can replay an old request."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PREFIX = "whsec_"
 
 
 def keys_of(secret: str | None) -> tuple[bytes, ...]:
-    """The keys of a setting; none if it is not given."""
+    """The signing keys of the setting `secret`; none if it is not given."""
     return tuple(_key(one) for one in (secret or "").split())
 
 
@@ -33,7 +33,7 @@ def _key(text: str) -> bytes:
 
 
 def signed(keys: tuple[bytes, ...], id: str, timestamp: int, body: bytes) -> dict[str, str]:
-    """The headers of a request that say who sent it, and when."""
+    """The three webhook headers of a request; without keys no signature."""
     headers = {"webhook-id": id, "webhook-timestamp": str(timestamp)}
     if keys:
         content = f"{id}.{timestamp}.".encode() + body

@@ -1,5 +1,5 @@
-"""Kafka, as a source (one receiver for each group of partitions) and as a sink (transactions, exactly once to readers
-of committed records).
+"""Kafka, as a source (one receiver for each group of partitions) and as a sink (transactions: readers of committed
+records see every message exactly once).
 
 Read in this order: settings, cluster, errors, names.
 """

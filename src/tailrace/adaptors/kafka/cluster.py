@@ -1,4 +1,4 @@
-"""The cluster: brokers behind an address, the topics there are, their ids, and where their partitions begin and end."""
+"""The cluster: its clients, its topics with their ids, and the first and next offsets of their partitions."""
 
 from __future__ import annotations
 
@@ -18,16 +18,17 @@ if TYPE_CHECKING:
     from confluent_kafka.admin import AdminClient
 
 ANSWER_SECONDS = 15.0
-"""How long an answer is waited for; an election takes a few seconds."""
+"""How long a request waits for its answer.  The election of a partition's leader takes a few seconds."""
 
 NO_ID = "A" * 22
-"""A topic's id where brokers have none: zero.  Without ids nobody knows a topic that was made again."""
+"""The zero id, which brokers without topic ids give.  Only by its id can a topic that was deleted and made again be
+told from the one before it."""
 RETRY_PAUSE_SECONDS = 0.1
-"""Seconds before a question is asked again."""
+"""Seconds between two attempts of a request."""
 
 
 class TopicInfo(NamedTuple):
-    """A topic: its id, which no other ever has, and its partitions.  `operations`: what the user may do with it."""
+    """A topic: its id, which no other topic ever has, its partitions, and the operations that the user is allowed."""
 
     id: str
     partitions: tuple[int, ...]
@@ -35,7 +36,7 @@ class TopicInfo(NamedTuple):
 
 
 class Cluster:
-    """One cluster.  Connects when first asked; clients are made once for a process."""
+    """One cluster.  Connects with the first request, and keeps its admin client until `close`."""
 
     def __init__(self, settings: KafkaSettings) -> None:
         if importlib.util.find_spec("confluent_kafka") is None:
@@ -46,18 +47,18 @@ class Cluster:
 
     @property
     def where(self) -> str:
-        """The brokers, as people call them."""
+        """The brokers' addresses as the settings have them, for messages."""
         return self._settings.brokers
 
     def config(self, **more: Any) -> dict[str, Any]:
-        """What a client is made from."""
+        """The configuration of a client: connection and security from the settings, and the options given here."""
         given = self._settings
         config: dict[str, Any] = {
             "bootstrap.servers": given.brokers,
             "client.id": "tailrace",
             "security.protocol": given.security,
             "error_cb": self.reports,
-            "log_level": 0,  # what there is to say comes as an error
+            "log_level": 0,  # the client would log to stderr; its errors come through error_cb
             "allow.auto.create.topics": False,
         }
         if given.user is not None:
@@ -70,7 +71,7 @@ class Cluster:
 
     @cached_property
     def admin(self) -> AdminClient:
-        """The client for questions."""
+        """The admin client, which asks for topics and offsets and makes topics."""
         from confluent_kafka.admin import AdminClient
 
         config = self.config()
@@ -78,7 +79,8 @@ class Cluster:
         return self._made(AdminClient, config)
 
     def consumer(self, **more: Any) -> Consumer:
-        """A new consumer that is told where to read, and for which no offset is ever chosen by itself."""
+        """A new consumer.  The caller assigns partitions with offsets: the consumer commits none, and where an offset
+        is missing it reports an error and does not reset to another."""
         from confluent_kafka import Consumer
 
         config = {"group_id": "tailrace", **more}
@@ -91,7 +93,7 @@ class Cluster:
         )  # fmt: skip
 
     def producer(self, **more: Any) -> Producer:
-        """A new producer, which neither loses nor doubles nor reorders what it sends."""
+        """A new idempotent producer: its retries neither lose, duplicate nor reorder records."""
         from confluent_kafka import Producer
 
         config = self.config(enable_idempotence=True, partitioner="murmur2_random", **more)
@@ -108,7 +110,7 @@ class Cluster:
 
     @contextlib.contextmanager
     def guarded(self, doing: str, what: str = "") -> Iterator[None]:
-        """Raise the client's errors as tailrace's."""
+        """Raise the client's errors as tailrace's errors.  `doing` and `what` (a topic) go into the message."""
         from confluent_kafka import KafkaException
 
         self.reports.clear()
@@ -116,22 +118,22 @@ class Cluster:
             yield
         except KafkaException as error:
             if "admin" in self.__dict__:
-                self.admin.poll(0)  # has it tell what it knows
+                self.admin.poll(0)  # lets the client call error_cb with pending errors
             raise failed(error.args[0], self.where, doing, self.reports, what) from None
 
     def close(self) -> None:
-        """Give up connections."""
+        """Drop the admin client and its connections."""
         self.__dict__.pop("admin", None)
 
     # -- topics
     def topics(self) -> dict[str, tuple[int, ...]]:
-        """The partitions of every topic that this user may see."""
+        """The partitions of every topic that the user is allowed to see."""
         with self.guarded("asking for its topics"):
             found = self.admin.list_topics(timeout=ANSWER_SECONDS).topics
         return {name: tuple(sorted(one.partitions)) for name, one in sorted(found.items()) if one.error is None}
 
     def describe(self, topics: Iterable[str], *, operations: bool = False) -> dict[str, TopicInfo]:
-        """Those of some topics that are there."""
+        """The description of each of these topics that exists.  `NotReady` if the brokers have no topic ids."""
         from confluent_kafka import KafkaException, TopicCollection
 
         names = sorted(set(topics))
@@ -156,7 +158,7 @@ class Cluster:
         return found
 
     def create(self, topic: str, partitions: int, replication: int, config: Mapping[str, str] | None = None) -> None:
-        """Make a topic, unless it is there, and wait until brokers know of it."""
+        """Make a topic unless it exists, and wait until the brokers describe it."""
         from confluent_kafka import KafkaException
         from confluent_kafka.admin import NewTopic
 
@@ -174,25 +176,26 @@ class Cluster:
             time.sleep(RETRY_PAUSE_SECONDS)
 
     def ensure(self, topic: str, partitions: int, replication: int, config: Mapping[str, str]) -> None:
-        """Make a topic if it is missing; where it is there, no right to make any is needed."""
+        """Make a topic if it is missing.  If it exists, the user needs no right to make topics."""
         if topic not in self.describe([topic]):
             self.create(topic, partitions, replication, config)
 
     # -- offsets
     def first_offsets(self, partitions: Iterable[tuple[str, int]]) -> dict[tuple[str, int], int]:
-        """The first offset that each partition has."""
+        """The first offset that each partition still has."""
         from confluent_kafka.admin import OffsetSpec
 
         return self._offsets(dict.fromkeys(partitions, OffsetSpec.earliest()))
 
     def next_offsets(self, partitions: Iterable[tuple[str, int]]) -> dict[tuple[str, int], int]:
-        """The offset that the next record of each partition gets."""
+        """The offset that the next record of each partition will get."""
         from confluent_kafka.admin import OffsetSpec
 
         return self._offsets(dict.fromkeys(partitions, OffsetSpec.latest()))
 
     def offsets_at(self, partitions: Iterable[tuple[str, int]], milliseconds: int) -> dict[tuple[str, int], int]:
-        """The first offset of each partition whose record is of this moment or later; else its next."""
+        """For each partition the offset of its first record of this time or later, or its next offset if it has no such
+        record."""
         from confluent_kafka.admin import OffsetSpec
 
         some = list(partitions)
@@ -212,7 +215,7 @@ class Cluster:
                 with self.guarded("asking for offsets"):
                     answers = self.admin.list_offsets(specs, request_timeout=ANSWER_SECONDS)
                     return {(one.topic, one.partition): future.result().offset for one, future in answers.items()}
-            except Unavailable:  # a topic that is new has no leaders yet
+            except Unavailable:  # the partitions of a new topic have no leaders yet
                 if time.monotonic() > deadline:
                     raise
                 time.sleep(RETRY_PAUSE_SECONDS)

@@ -1,7 +1,8 @@
-"""What Kafka and its client say went wrong, as tailrace's errors.
+"""Errors of Kafka and its client, as tailrace's errors.
 
-`Unavailable` passes by itself: no connection, an election, a restart.  `NotReady` does not: a password, a right, a
-topic.  The client tells of a refused password only beside what it does (`Reports`), while the request itself times out.
+`Unavailable` is for what passes by itself: no connection, an election, a restart.  `NotReady` is for what somebody must
+mend: a password, a missing right, a missing topic.  The client reports a refused password only through its error
+callback (`Reports`), while the request itself times out.
 """
 
 from __future__ import annotations
@@ -22,32 +23,32 @@ RIGHTS = frozenset({
 })  # fmt: skip
 MISSING = frozenset({"UNKNOWN_TOPIC_OR_PART", "_UNKNOWN_TOPIC", "_UNKNOWN_PARTITION", "UNKNOWN_TOPIC_ID"})
 UNREADABLE = frozenset({"_AUTO_OFFSET_RESET", "OFFSET_OUT_OF_RANGE", "_LOG_TRUNCATION"})
-"""The log does not have the offset that was asked for."""
+"""The partition does not have the requested offset."""
 SETTINGS = frozenset({"_INVALID_ARG", "INVALID_CONFIG", "POLICY_VIOLATION", "INVALID_REPLICATION_FACTOR",
                       "UNSUPPORTED_VERSION", "_UNSUPPORTED_FEATURE", "INVALID_TRANSACTION_TIMEOUT",
                       "TOPIC_EXCEPTION", "INVALID_PARTITIONS"})  # fmt: skip
 FENCED = frozenset({"_FENCED", "PRODUCER_FENCED", "INVALID_PRODUCER_EPOCH", "INVALID_PRODUCER_ID_MAPPING"})
 UNREACHED = frozenset({"_TRANSPORT", "_TIMED_OUT", "_ALL_BROKERS_DOWN"})
 REFUSED = frozenset({"MSG_SIZE_TOO_LARGE", "INVALID_RECORD", "RECORD_LIST_TOO_LARGE", "INVALID_TIMESTAMP"})
-"""A broker will never take the record."""
+"""The broker refuses this record every time."""
 
 
 class Reports:
-    """What the client has told beside its answers, of late."""
+    """The last errors that the client gave to its error callback."""
 
     def __init__(self) -> None:
         self._told: deque[KafkaError] = deque(maxlen=16)
 
     def __call__(self, error: KafkaError) -> None:
-        """Keep one; the client calls it."""
+        """Keep an error.  The client calls this."""
         self._told.append(error)
 
     def clear(self) -> None:
-        """Forget them: a new attempt begins."""
+        """Forget all errors, because a new attempt begins."""
         self._told.clear()
 
     def worst(self) -> KafkaError | None:
-        """The one that says most: a refused password or certificate before a lost connection."""
+        """The most telling error, a refused password or certificate before a lost connection; None if there is none."""
         for names in (AUTHENTICATION, SECURITY, frozenset({"_RESOLVE"})):
             for error in self._told:
                 if error.name() in names:
@@ -56,7 +57,8 @@ class Reports:
 
 
 def failed(error: KafkaError, where: str, doing: str, reports: Reports, what: str = "") -> TailraceError:
-    """Why something failed; `what` is the topic it concerned."""
+    """tailrace's error for an error of the client, or for the reported error that caused it.  `doing` says what was
+    attempted, `what` with which topic."""
     told = reports.worst()
     if told is not None and (told.name() in AUTHENTICATION | SECURITY or error.name() in UNREACHED):
         error = told
@@ -75,14 +77,14 @@ def failed(error: KafkaError, where: str, doing: str, reports: Reports, what: st
 
 
 def _first_line(error: KafkaError) -> str:
-    """What happened, without the client's account of its attempts."""
+    """The first line of an error's text, without the client's account of its attempts."""
     text = str(error.str()).partition(" (after ")[0]
     lines = text.splitlines()
     return lines[0].strip().removeprefix("Broker: ").rstrip(".:") if lines else error.name()
 
 
 def _grant(name: str, what: str) -> str:
-    """The command that gives the right that is missing."""
+    """The command that grants the missing right."""
     command = "kafka-acls.sh --bootstrap-server … --add --allow-principal User:NAME"
     if name.startswith("TRANSACTIONAL"):
         which = "--transactional-id tailrace. --resource-pattern-type prefixed"

@@ -1,4 +1,4 @@
-"""Names of topics: of namespaces, and of tailrace's own."""
+"""Names of topics: those for namespaces, and those of tailrace's own topics."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from tailrace.errors import NotReady
 
 _TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
 INTERNAL = "__"
-"""What the names of topics begin with that are not data: Kafka's own, and tailrace's."""
+"""The prefix of topics that hold no data of users: Kafka's internal topics, and tailrace's own."""
 
 
 def namespaces_of(topics: Iterable[str], prefix: str) -> list[str]:
-    """The namespaces of topics: those that are data and have the prefix, without it."""
+    """The namespaces of these topics: the names of data topics that have the prefix, with the prefix removed."""
     found = [name for name in topics if name.startswith(prefix) and not name.startswith(INTERNAL)]
     return [name.removeprefix(prefix) for name in found if name != prefix]
 
 
 def topic_for(namespace: str, prefix: str) -> str:
-    """The topic of a namespace, which has its name; `NotReady` for a name that no topic can have."""
+    """The topic of a namespace: the prefix and the namespace's name.  `NotReady` if no topic can have that name."""
     name = f"{prefix}{namespace}"
     if _TOPIC.fullmatch(name) is None or name in (".", ".."):
         raise NotReady(
@@ -30,7 +30,7 @@ def topic_for(namespace: str, prefix: str) -> str:
 
 
 def own_topic(state: str, *names: str) -> str:
-    """One of tailrace's own topics; no two lists of names have the same."""
+    """The name of one of tailrace's own topics.  Different lists of names give different topics."""
     return ".".join([state, *(re.sub(r"[^A-Za-z0-9-]", _escaped, name) for name in names)])
 
 

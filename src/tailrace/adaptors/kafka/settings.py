@@ -1,4 +1,4 @@
-"""Settings of the kafka adaptor: what a pipeline file says of its source and sink."""
+"""Settings of the kafka adaptor: what a pipeline's file says about its source and its sink."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tailrace.adaptors.contract import PathMark, Settings, secret
 
 
 class KafkaSettings(Settings, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How a cluster is reached."""
+    """How to reach a cluster, and as which user."""
 
     brokers: Annotated[str, Meta(description="some of its brokers: host:9092,other:9092", min_length=1)]
     security: Annotated[
@@ -32,7 +32,7 @@ class KafkaSettings(Settings, frozen=True, kw_only=True, forbid_unknown_fields=T
 
 
 class KafkaSource(KafkaSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Topics that are followed from a place of choice.  A topic is a namespace."""
+    """Topics, each a namespace, followed from the start of the user's choice."""
 
     format: Annotated[
         Literal["json", "text", "bytes", "debezium", "cloudevents"],
@@ -109,7 +109,8 @@ class KafkaSource(KafkaSettings, frozen=True, kw_only=True, forbid_unknown_field
 
 
 class KafkaSink(KafkaSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Topics that every message is appended to, in transactions: exactly once to readers of committed records."""
+    """Topics to which the sink appends every message, in transactions: readers of committed records see each exactly
+    once."""
 
     topic: Annotated[
         str | None, Meta(description="the topic for all messages; if not given each namespace has one of its name")

@@ -1,9 +1,9 @@
-"""Column types: what carries a field's values in a lake table, and the values in that form.
+"""Column types: the type of a lake table's column that carries a field's values, and the conversion of the values.
 
-as they are     booleans, signed integers, floats, decimals of up to 38 digits, text, bytes, dates, …
+the same        booleans, signed integers, floats, decimals of up to 38 digits, text, bytes, dates, …
 wider           uint8 → int16, uint16 → int32, uint32 → int64, uint64 → decimal(20,0), float16 → float
 microseconds    timestamps, with a zone as UTC; one with more digits is refused, not cut
-text            decimals of more digits, times of day, durations, intervals, JSON, uuids; what has one of them inside
+text            decimals of more digits, times of day, durations, intervals, JSON, uuids; nested types that contain one
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def is_list(kind: pa.DataType) -> bool:
 
 
 def carrier(kind: pa.DataType) -> pa.DataType:
-    """The type that carries values of another; text for whatever has no type of its own."""
+    """The column type that carries values of this type; text if there is no other."""
     if pa.types.is_dictionary(kind):
         return carrier(kind.value_type)
     return _plain_carrier(kind) or _nested_carrier(kind) or pa.string()
@@ -66,7 +66,7 @@ def _plain_carrier(kind: pa.DataType) -> pa.DataType | None:
 
 
 def _nested_carrier(kind: pa.DataType) -> pa.DataType | None:
-    """None if something inside has no type of its own: then the whole value is JSON text."""
+    """The column type for a nested type; None if a type within it can only be text: the whole value is then JSON."""
     if is_list(kind):
         inner = _inner(kind.value_type)
         return None if inner is None else pa.list_(pa.field("element", inner))
@@ -84,7 +84,7 @@ def _inner(kind: pa.DataType) -> pa.DataType | None:
 
 
 def carried(column: pa.Array[Any]) -> pa.Array[Any]:
-    """Values in the type that carries them.  Arrow's error if one of them would lose something."""
+    """Convert values to the type that carries them.  Raises Arrow's error if a value would lose something."""
     if pa.types.is_dictionary(column.type):
         column = column.dictionary_decode()
     kind = carrier(column.type)
@@ -92,7 +92,7 @@ def carried(column: pa.Array[Any]) -> pa.Array[Any]:
 
 
 def cast(column: pa.Array[Any], kind: pa.DataType) -> pa.Array[Any]:
-    """Values in another type, none of them changed; Arrow's error if that cannot be."""
+    """Convert values to a type without loss.  Raises Arrow's error if that is impossible."""
     if column.type == kind:
         return column
     if is_text(kind) and not is_text(column.type):
@@ -103,7 +103,7 @@ def cast(column: pa.Array[Any], kind: pa.DataType) -> pa.Array[Any]:
 
 
 def text_of(column: pa.Array[Any]) -> pa.Array[Any]:
-    """Values as text: JSON for what has parts, base64 for bytes, ISO 8601 for moments and durations."""
+    """Values as text: nested ones as JSON, bytes as base64, times and durations as ISO 8601."""
     if pa.types.is_time(column.type):
         return column.cast(pa.string())
     if pa.types.is_duration(column.type):
@@ -120,7 +120,7 @@ def _duration(nanoseconds: int) -> str:
 
 
 def has_all(column: pa.Array[Any], kind: pa.DataType) -> bool:
-    """Whether every value of some rows has a place in a type."""
+    """Whether every value can be converted to a type without loss."""
     try:
         cast(column, kind)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError):
@@ -129,5 +129,5 @@ def has_all(column: pa.Array[Any], kind: pa.DataType) -> bool:
 
 
 def not_null(column: pa.Array[Any]) -> bool:
-    """Whether no value is missing."""
+    """Whether no value is null."""
     return bool(pc.all(pc.is_valid(column)).as_py())

@@ -1,14 +1,14 @@
-"""The ledger: what a writer has decided, in a table of tailrace's own, one for each writer.
+"""The ledger: the state of a writer, in a table of tailrace's own, one for each writer.
 
     epoch, offsets, claimed    which run may write, and how far it came: see sinks.fencing
-    number                     of the last batch or command
-    pending                    what that is to do to which tables: the rows that were staged, by namespace
-    tables                     what the writer has written: which table it was, at which version, whether it has rows
+    number                     the number of the last batch or command
+    pending                    the work of that batch or command, by namespace: staged rows, or the command
+    tables                     the tables that the writer has written: id, version, and whether they have rows
 
-A lake commits to one table at a time.  So a batch is finished by the one commit that writes the ledger, with its
-offsets and with what is pending.  Then each table gets its rows, in a commit that also says up to which step the writer
-is in it.  After a crash the next run carries out what is pending: a table that has a step already is passed over.  The
-ledger is changed only from the state that was read, so of two runs at once one is refused.
+A lake commits to one table at a time.  So the commit that finishes a batch is the one to the ledger, with the batch's
+offsets and its pending work.  Then the writer commits the rows to each table, and each commit has the number of its
+step.  After a crash the next run carries out the pending work, and skips the steps that a table has already.  The
+ledger changes only if it is still as it was read, so of two runs at once one is refused.
 """
 
 from __future__ import annotations
@@ -23,11 +23,12 @@ from tailrace.adaptors.lake.units import Unit
 from tailrace.adaptors.sinks.fencing import Fence
 
 STEPS_PER_BATCH = 1_000_000
-"""A writer's mark in a table is the number of the batch, times this, and the step of the batch."""
+"""A step's number in a table is the batch's number times this, plus the step within the batch."""
 
 
 class Work(msgspec.Struct, frozen=True):
-    """What is to be done to the table of one namespace: a command, or rows, in so many steps."""
+    """The pending work for the table of one namespace: a command, or the rows of units.  `steps` says how many commits
+    it takes."""
 
     units: tuple[Unit, ...] = ()
     steps: int = 1
@@ -35,7 +36,7 @@ class Work(msgspec.Struct, frozen=True):
 
 
 class WrittenTable(msgspec.Struct, frozen=True):
-    """A table that was written: which one it was, at least at which version, and whether it certainly has rows."""
+    """A table that the writer has written to: its id, a version that it had then, and whether it certainly has rows."""
 
     id: str
     version: int
@@ -43,7 +44,7 @@ class WrittenTable(msgspec.Struct, frozen=True):
 
 
 class State(msgspec.Struct, frozen=True):
-    """As the ledger has it."""
+    """The state that the ledger holds."""
 
     epoch: int = -1
     offsets: dict[str, Any] | None = None
@@ -56,11 +57,11 @@ class State(msgspec.Struct, frozen=True):
 
     @property
     def fence(self) -> Fence:
-        """Which runs may still change it."""
+        """The fence, which says which runs may still change the state."""
         return Fence(self.epoch, self.offsets, self.claimed)
 
     def changed(self, fence: Fence | None = None, **fields: Any) -> State:
-        """The next state, with a new mark: by it a writer knows its own write."""
+        """The next state, with a new mark, by which a writer recognizes its own write."""
         if fence is not None:
             offsets = None if fence.offsets is None else dict(fence.offsets)
             fields |= {"epoch": fence.epoch, "offsets": offsets, "claimed": fence.claimed}
@@ -68,17 +69,17 @@ class State(msgspec.Struct, frozen=True):
 
 
 class Ledger(ABC):
-    """Where one writer's state is."""
+    """The stored state of one writer."""
 
     @property
     @abstractmethod
     def id(self) -> str:
-        """What tells this ledger from one that is made again in its place."""
+        """The ledger's id, which differs from that of a ledger made again in its place."""
 
     @abstractmethod
     def read(self) -> State:
-        """What is kept; an empty state if there is none yet."""
+        """Read the state; an empty one if none is stored yet."""
 
     @abstractmethod
     def swap(self, now: State) -> bool:
-        """Write a state in place of the one that was read last; False if another has been written since."""
+        """Replace the state that was read last.  Returns False if another was written since, and changes nothing."""

@@ -3,7 +3,7 @@
     public.orders        public.orders
     a/b ~ %              a~2Fb~20~7E~20~25
 
-Not %XX: the library deltalake takes that for the character in some places and for itself in others."""
+The escape is not %XX, because the library deltalake decodes that in some places and not in others."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _MAX_NAME_BYTES = 200
 
 
 def folder_of(namespace: str) -> str:
-    """The folder of a namespace's table; no two have the same one."""
+    """The folder of a namespace's table.  Different namespaces have different folders."""
     text = _written(namespace)
     if text[:1] in ("_", ".", ""):
         text = f"~{ord(text[:1] or chr(0)):02X}{text[1:]}"

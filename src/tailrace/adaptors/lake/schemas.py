@@ -1,7 +1,8 @@
-"""Schemas: how a table's columns grow with what comes, and rows in the columns of a table.
+"""Schemas: how a table's columns grow with the rows that come, and the conversion of rows to a table's columns.
 
-A field that is new becomes a column.  A column whose values no longer fit gets a wider type, where that loses nothing:
-int → bigint → decimal, float → double, decimals with more digits, structs with more fields.  Anything else is refused.
+A new field becomes a column.  A column whose type no longer holds the values gets a wider type, where that loses
+nothing:  int → bigint → decimal, float → double, decimals with more digits, structs with more fields.  Anything else is
+refused.
 """
 
 from __future__ import annotations
@@ -23,22 +24,22 @@ _DIGITS = {pa.int8(): 3, pa.int16(): 5, pa.int32(): 10, pa.int64(): 19}
 
 @dataclass(frozen=True, slots=True)
 class Growth:
-    """What a table needs before it can take some columns."""
+    """The changes that a table needs before it can take rows of other columns."""
 
     schema: pa.Schema
-    """Its columns afterwards."""
+    """The table's columns after the changes."""
     added: tuple[str, ...] = ()
     widened: tuple[str, ...] = ()
-    """Columns that get another type, not only more fields: their values must be written again."""
+    """Columns that get another type, and not only more fields: the table's files must be written again."""
 
     @property
     def changes(self) -> bool:
-        """Whether anything is to be done."""
+        """Whether the table must change at all."""
         return bool(self.added or self.widened)
 
 
 def growth(place: str, now: pa.Schema, wanted: pa.Schema) -> Growth:
-    """What a table of some columns needs to take others; `NotReady` if there is no way."""
+    """How a table with the columns `now` must grow to take the columns `wanted`; `NotReady` if it cannot."""
     fields = list(now)
     added: list[str] = []
     widened: list[str] = []
@@ -70,9 +71,10 @@ def growth(place: str, now: pa.Schema, wanted: pa.Schema) -> Growth:
 
 
 def wider(old: pa.DataType, new: pa.DataType) -> pa.DataType | None:
-    """A type that has every value of both, the old one if it has; None if there is none.
+    """A type that holds the values of both types, the old type if it does; None if there is none.
 
-    Text in a column of another type stands for a value that was out of range: what it means, each value decides."""
+    A column keeps its type where only the values can tell whether they fit, such as text for a number out of range:
+    `conformed` then converts or refuses each value."""
     if old == new or is_text(old) or (is_text(new) and not _nested(old)):
         return old
     if old in _WHOLE and new in _WHOLE:
@@ -80,7 +82,7 @@ def wider(old: pa.DataType, new: pa.DataType) -> pa.DataType | None:
     if pa.types.is_floating(old) and pa.types.is_floating(new):
         return pa.float64() if pa.float64() in (old, new) else old
     if pa.types.is_floating(old) and new in _WHOLE:
-        return old  # each value decides
+        return old  # whether an integer fits exactly, `conformed` finds out
     if _exact(old) and _exact(new):
         return _decimal(old, new)
     if is_list(old) and is_list(new):
@@ -123,7 +125,7 @@ def _struct(old: pa.DataType, new: pa.DataType) -> pa.DataType | None:
 
 
 def _only_grown(old: pa.DataType, new: pa.DataType) -> bool:
-    """Whether a type has only more fields somewhere inside: old files need not be written again."""
+    """Whether the new type only has more fields at some depth, so that old files need not be written again."""
     if old == new:
         return True
     if is_list(old) and is_list(new):
@@ -137,9 +139,9 @@ def _only_grown(old: pa.DataType, new: pa.DataType) -> bool:
 
 
 def conformed(columns: pa.RecordBatch, schema: pa.Schema, namespace: str, keys: Sequence[str]) -> pa.RecordBatch:
-    """Rows in the types that a table's columns have; columns that they lack are not added.
+    """Convert rows to the types of the table's columns.  Columns that the rows lack are not added.
 
-    `Rejected` names the first row with a value that has no place there."""
+    `Rejected` names the first row with a value that its column cannot hold."""
     arrays = [
         _conformed(columns, n, schema.field(name).type, namespace, keys) for n, name in enumerate(columns.schema.names)
     ]
@@ -160,7 +162,7 @@ def _conformed(
 def rejected(
     columns: pa.RecordBatch, n: int, kind: pa.DataType, namespace: str, keys: Sequence[str], error: Exception
 ) -> Rejected:
-    """The first row whose value of a column has no place in a type."""
+    """The error that names the first row whose value of column `n` does not fit into a type."""
     column, name = columns.column(n), columns.schema.names[n]
 
     def attempt(first: int, end: int) -> Exception | None:

@@ -1,9 +1,9 @@
-"""Staging: what tasks put aside, in one object for each share, which no reader of a table looks at.
+"""Staging: tasks store the rows of a share in one object, which no reader of a table looks at.
 
-    _tailrace/staging/<seconds since 1970, hexadecimal>-<unique>      Arrow streams, one behind the other
+    _tailrace/staging/<seconds since 1970, hexadecimal>-<unique>      Arrow streams, one after the other
 
-A state's rows are folded, one for each document, in the form of `rows`; those of a change log have the table's columns
-already.  Either way their types are those that a lake table has.
+For keep = state the rows are folded, one for each document, in the form of `rows`.  For keep = changes they already
+have the table's columns.  Either way their types are those of a lake table.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ from tailrace.log.record import Mode
 
 _log = logging.getLogger("tailrace")
 ORPHANED_SECONDS = 24 * 3600
-"""After so long what was staged belongs to no batch, unless one is decided for and not in its tables yet."""
+"""After how long an object belongs to no batch any more, unless it is part of a writer's pending work."""
 _NAME = re.compile(r"([0-9a-f]+)-[0-9a-f]+")
 _PREFIX = "_"
 
 
 def stage(store: Store, rows: Iterable[pa.RecordBatch], *, state: bool, plain: bool) -> Staged:
-    """A task's share, in an object of its own."""
+    """Write a task's share into an object of its own; an empty share makes none."""
     counts: dict[str, int] = {}
     share = Share()
     name = f"{STAGING}/{int(time.time()):x}-{secrets.token_hex(8)}"
@@ -53,7 +53,8 @@ def stage(store: Store, rows: Iterable[pa.RecordBatch], *, state: bool, plain: b
 def formed_rows(
     rows: Iterable[pa.RecordBatch], *, state: bool, plain: bool
 ) -> Iterator[tuple[pa.RecordBatch, tuple[int, int]]]:
-    """Rows as they are staged, each batch with how many documents it leaves there and takes away."""
+    """Rows in the form in which they are staged.  Each batch comes with how many documents it puts and how many it
+    deletes."""
     if state:
         for folded in folded_batches(rows):
             if folded.keys:
@@ -96,7 +97,7 @@ def _logged(batch: pa.RecordBatch, plain: bool) -> pa.RecordBatch:
 
 
 def _carried(columns: pa.RecordBatch, namespace: str, keys: Sequence[str]) -> pa.RecordBatch:
-    """In the types of a lake table; `Rejected` names a row that has a value without a place there."""
+    """Convert columns to the types of a lake table.  `Rejected` names a row with a value that cannot be converted."""
     arrays = []
     for n, column in enumerate(columns.columns):
         try:
@@ -109,7 +110,7 @@ def _carried(columns: pa.RecordBatch, namespace: str, keys: Sequence[str]) -> pa
 def _streams(
     name: str, formed: Iterable[tuple[pa.RecordBatch, tuple[int, int]]], share: Share, *, state: bool
 ) -> Iterator[bytes]:
-    """Each batch as a stream; `share` gets where each is, and which columns there are."""
+    """Encode each batch as an Arrow stream, and enter its place and its columns into `share`."""
     at = 0
     for batch, (upserts, deletes) in formed:
         sink = pa.BufferOutputStream()
@@ -126,7 +127,7 @@ def _streams(
 
 
 def unit_rows(store: Store, units: Iterable[Unit]) -> Iterator[pa.RecordBatch]:
-    """What was staged, in its order; `Damaged` if it is gone."""
+    """Read the staged rows of units in order.  `Damaged` if an object is gone."""
     for unit in units:
         data = store.read(unit.object, unit.start, unit.length)
         if data is None:
@@ -140,7 +141,7 @@ def unit_rows(store: Store, units: Iterable[Unit]) -> Iterator[pa.RecordBatch]:
 
 
 def discard(store: Store, units: Iterable[Unit]) -> None:
-    """Remove what was staged; what cannot be removed now is an orphan later."""
+    """Remove the objects of units.  One that cannot be removed now is left to `tidy`."""
     for name in sorted({unit.object for unit in units}):
         try:
             store.remove(name)
@@ -149,7 +150,7 @@ def discard(store: Store, units: Iterable[Unit]) -> None:
 
 
 def tidy(store: Store, kept: Iterable[str]) -> None:
-    """Remove what tasks staged long ago, except what is decided for."""
+    """Remove the objects that are older than `ORPHANED_SECONDS` and not among `kept`."""
     before, needed = int(time.time()) - ORPHANED_SECONDS, set(kept)
     for last in store.names(STAGING):
         name, made = f"{STAGING}/{last}", _NAME.fullmatch(last)
@@ -158,6 +159,6 @@ def tidy(store: Store, kept: Iterable[str]) -> None:
 
 
 def command_row(schema: pa.Schema, command: str) -> pa.RecordBatch:
-    """What a source did to a whole namespace, as a row of its change log."""
+    """A row of a change log for a command, which concerns the whole namespace."""
     row = {name: command if name == _PREFIX + OP else None for name in schema.names}
     return pa.RecordBatch.from_pylist([row], schema)

@@ -1,4 +1,4 @@
-"""Stores: where a lake keeps what is not a table yet, objects below its own folder."""
+"""Stores: the objects of a lake, below its root, that are not tables."""
 
 from __future__ import annotations
 
@@ -6,21 +6,21 @@ from collections.abc import Iterable
 from typing import Protocol
 
 OWN = "_tailrace"
-"""The folder with what is not data; engines pass over names that begin so."""
+"""The folder for everything but data.  Engines skip names that begin with an underscore."""
 STAGING = f"{OWN}/staging"
 
 
 class Store(Protocol):
-    """Objects by their names below the lake's root.  What `put` has written is durable when it returns."""
+    """Objects, named by their paths below the lake's root."""
 
     def put(self, name: str, parts: Iterable[bytes]) -> None:
-        """Write an object."""
+        """Write an object.  It is durable when this returns."""
 
     def read(self, name: str, start: int, length: int) -> bytes | None:
-        """A stretch of an object; None if the object is gone."""
+        """Read `length` bytes of an object from `start` on; None if the object is gone."""
 
     def remove(self, name: str) -> None:
-        """Remove an object, if it is there."""
+        """Remove an object if it exists."""
 
     def names(self, folder: str) -> list[str]:
-        """The objects right below a folder, by their last names."""
+        """The names of the objects directly in a folder, without the folder."""

@@ -1,4 +1,4 @@
-"""Tables: what a lake sink asks of one table, whatever its format."""
+"""Tables: the interface of one table and of a lake, which each format implements."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from tailrace.adaptors.lake.stores import Store
 
 
 class Mark(NamedTuple):
-    """What a commit to a table says of the writer: who it is, and up to which step it is in the table with it."""
+    """What a commit to a table stores about the writer: the writer's id, the number of the step, and details for
+    people."""
 
     app: str
     step: int
@@ -28,43 +29,43 @@ class Merged(NamedTuple):
     columns: pa.RecordBatch
     ops: pa.Array[Any]
     unset: pa.Array[Any]
-    """As in `rows.unset`; null for whole documents."""
+    """Which fields a change leaves as they are, as in `rows.unset`; null for whole documents."""
     open: bool
-    """Of a whole document that is there already, columns that these rows do not have are set back, too."""
+    """Whether a whole document sets the columns that these rows lack to null in a row that exists."""
 
 
 class Raced(Exception):
-    """Another program has committed to the table, and this commit must be made again."""
+    """Another program has committed to the table since it was read, so this commit must be made again."""
 
 
 class LakeTable(ABC):
-    """One table.  Its changes are commits, which raise `Raced` if another came in between."""
+    """One table.  Each method that changes it commits, and raises `Raced` if another program has committed since."""
 
     place: str
-    """As people call it."""
+    """The table's path or URL, for messages."""
 
     @property
     @abstractmethod
     def id(self) -> str:
-        """What tells this table from one that is made again in its place."""
+        """The table's id, which differs from that of a table made again in its place."""
 
     @property
     @abstractmethod
     def version(self) -> int:
-        """A number that each commit raises."""
+        """The version that was read last; each commit raises it."""
 
     @property
     @abstractmethod
     def schema(self) -> pa.Schema:
-        """Its columns."""
+        """The table's columns."""
 
     @abstractmethod
     def refresh(self) -> None:
-        """See what others have committed."""
+        """Read what other programs have committed."""
 
     @abstractmethod
     def step(self, app: str) -> int:
-        """The last step of a writer that it has; 0 if none."""
+        """The number of a writer's last step in the table; 0 if it has none."""
 
     @abstractmethod
     def grow(self, growth: Growth) -> None:
@@ -72,27 +73,27 @@ class LakeTable(ABC):
 
     @abstractmethod
     def append(self, rows: Iterator[pa.RecordBatch], schema: pa.Schema, mark: Mark) -> None:
-        """Add rows."""
+        """Add rows in one commit with this mark."""
 
     @abstractmethod
     def merge(self, rows: Merged, mark: Mark) -> None:
-        """Insert, update and delete documents."""
+        """Insert, update and delete documents, and store this mark."""
 
     @abstractmethod
     def empty(self, mark: Mark) -> None:
-        """Delete all rows."""
+        """Delete all rows, and store this mark."""
 
     @abstractmethod
     def is_empty(self) -> bool:
-        """Whether it has no rows."""
+        """Whether the table has no rows."""
 
     @abstractmethod
     def maintain(self, before: int) -> None:
-        """Put small files together and remove old ones, if that is due since the version it had before."""
+        """Compact small files and remove old ones, if that has become due since the version `before`."""
 
     @abstractmethod
     def make_durable(self, before: int) -> None:
-        """Make what was committed since a version survive a cut of the machine's power."""
+        """Make the commits after the version `before` survive a power failure of the machine."""
 
 
 class Lake(Protocol):
@@ -100,22 +101,22 @@ class Lake(Protocol):
 
     @property
     def store(self) -> Store:
-        """Where what is not a table yet is put."""
+        """The store for objects that are not tables."""
 
     def check(self) -> None:
         """Raise a clear error for whatever would fail later."""
 
     def ledger(self, pipeline: str, writer: str) -> Ledger:
-        """A writer's ledger, made with its first state."""
+        """A writer's ledger.  The first state that is written makes it."""
 
     def place(self, namespace: str) -> str:
-        """Where a namespace's table is, or would be."""
+        """The path or URL of a namespace's table, whether it exists or not."""
 
     def find(self, namespace: str) -> LakeTable | None:
-        """The table of a namespace."""
+        """Open the table of a namespace; None if it does not exist."""
 
     def create(self, namespace: str, schema: pa.Schema) -> LakeTable:
-        """Make it."""
+        """Make the table of a namespace with these columns, and open it."""
 
     def close(self) -> None:
-        """Give up connections."""
+        """Close the connections."""

@@ -1,4 +1,4 @@
-"""Units: the rows of one namespace that a task staged, as a stretch of an object."""
+"""Units: batches of rows of one namespace that a task staged, each a range of bytes of an object."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pyarrow as pa
 
 
 class Unit(msgspec.Struct, frozen=True):
-    """An Arrow stream in an object; its rows, and how many of them leave a document there or take one away."""
+    """An Arrow stream at a range of an object, and how many rows it has, documents it puts and documents it deletes."""
 
     namespace: str
     object: str
@@ -22,7 +22,7 @@ class Unit(msgspec.Struct, frozen=True):
 
 @dataclass(slots=True)
 class Share:
-    """What one task staged: its units, and which columns each namespace has in them."""
+    """A task's staged share: its units, and the schemas that each namespace has in them."""
 
     units: list[Unit] = field(default_factory=list)
     schemas: dict[str, list[pa.Schema]] = field(default_factory=dict)

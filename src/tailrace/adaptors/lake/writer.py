@@ -1,4 +1,4 @@
-"""The writer of a lake sink: many tables in one batch, exactly once.  See ledger for why; a subclass gives the lake."""
+"""The writer of a lake sink: writes many tables in one batch, exactly once (see ledger).  A subclass opens the lake."""
 
 from __future__ import annotations
 
@@ -30,41 +30,41 @@ _log = logging.getLogger("tailrace")
 APPEND_SECONDS, MERGE_SECONDS = 10.0, 60.0
 """Seconds between two batches, unless the settings say otherwise."""
 MERGE_BYTES = 128 * 1024 * 1024
-"""About so much is merged into a table by one commit."""
+"""About how much one commit merges into a table."""
 KEPT_BYTES = 64 * 1024 * 1024
-"""Up to so much of a batch is kept in memory between its check and its commits; more is read again."""
+"""How much of a batch stays in memory between its check and its commits; the rest is read from staging twice."""
 ATTEMPTS = 20
 TIDY_SECONDS = 600.0
 
 
 class LakeSettings(Protocol):
-    """What every lake sink can be told."""
+    """The settings that every lake sink has."""
 
     @property
     def keep(self) -> str:
-        """state, changes"""
+        """What tables hold: "state" or "changes"."""
 
     @property
     def plain(self) -> bool:
-        """Only the documents."""
+        """Whether a change log has the documents alone, without columns for op, place and time."""
 
     @property
     def every(self) -> float | None:
-        """Seconds between two batches."""
+        """Seconds between two batches, at least; None for the default."""
 
     @property
     def alter(self) -> bool:
-        """Whether tables may get more columns."""
+        """Whether the writer may add columns to tables, and widen their types."""
 
 
 @dataclass(slots=True)
 class Prepared:
-    """What is to be done to one table, and is known to be possible."""
+    """Work for one table, whose rows were checked against the table's columns."""
 
     table: LakeTable
     work: Work
     batches: list[Merged] | list[pa.RecordBatch] | None = None
-    """The rows, if they are few."""
+    """The converted rows, if they are few enough to stay in memory."""
 
 
 class LakeWriter(Writer):
@@ -81,7 +81,7 @@ class LakeWriter(Writer):
         self._ledgers: dict[tuple[str, str], Ledger] = {}
         self._tidied = 0.0
         self._done = ""
-        """The mark of the state of which everything has reached its tables."""
+        """The mark of the last state whose pending work has reached its tables."""
 
     @cached_property
     def _lake(self) -> Lake:
@@ -89,30 +89,30 @@ class LakeWriter(Writer):
 
     @abstractmethod
     def _open(self) -> Lake:
-        """The lake of these settings; connects when first asked something."""
+        """Make the lake of the settings, which connects with its first request."""
 
     def check(self) -> None:
-        """See that one can read and write there.  Leaves nothing behind."""
+        """Raise if the lake cannot be read and written.  Leaves nothing behind."""
         if self._merges and self._settings.plain:
             raise BadInput("plain = true is for keep = 'changes': a state has the documents alone")
         self._lake.check()
 
     def leave_mark(self, who: str, mark: str) -> None:
-        """Below the path, in an object of this pipeline's writer."""
+        """Write the mark into an object below the path."""
         self._lake.store.remove(_shared(who))
         self._lake.store.put(_shared(who), [mark.encode()])
 
     def sees_mark(self, who: str, mark: str) -> bool:
-        """Whether it is below what this path is here."""
+        """Whether the path, as this process sees it, has the mark."""
         return self._lake.store.read(_shared(who), 0, len(mark.encode())) == mark.encode()
 
     # -- which run
     def restore(self, pipeline: str, writer: str) -> Mapping[str, Any] | None:
-        """What was finished last."""
+        """The epoch, and the offsets of the last batch that was finished; None before the first."""
         return self._ledger(pipeline, writer).read().fence.restored()
 
     def claim(self, who: Who) -> Mapping[str, Any] | None:
-        """The same, and no earlier run can finish anything from now on.  What is pending reaches its tables first."""
+        """As `restore`, and from then on no earlier run can finish a batch.  Also carries out the pending work."""
         ledger = self._ledger(who.pipeline, who.writer)
         while True:
             state = ledger.read()
@@ -128,7 +128,7 @@ class LakeWriter(Writer):
                 return state.fence.restored()
 
     def lost(self, who: Who) -> list[str]:
-        """Tables that others have dropped, made again, emptied, or put back to an earlier version."""
+        """The tables that another program has dropped, made again, emptied, or restored to an earlier version."""
         tables = self._ledger(who.pipeline, who.writer).read().tables
         return [f"the table {self._lake.place(name)}" for name, one in tables.items() if self._is_lost(name, one)]
 
@@ -137,7 +137,7 @@ class LakeWriter(Writer):
         return table is None or table.id != one.id or table.version < one.version or (one.filled and table.is_empty())
 
     def forget(self, who: Who) -> None:
-        """Forget which tables were written, and what is pending."""
+        """Forget which tables this writer has written to, and the pending work."""
         self._swap(self._ledger(who.pipeline, who.writer), lambda state: state.changed(tables={}, pending={}))
 
     def _ledger(self, pipeline: str, writer: str) -> Ledger:
@@ -146,7 +146,7 @@ class LakeWriter(Writer):
         return self._ledgers[pipeline, writer]
 
     def _swap(self, ledger: Ledger, change: Callable[[State], State]) -> State:
-        """Change the ledger, from whatever it is; `change` raises what is against it."""
+        """Replace the ledger's state by `change` of it, again if another process was faster.  `change` may raise."""
         while True:
             now = change(ledger.read())
             if ledger.swap(now):
@@ -154,15 +154,15 @@ class LakeWriter(Writer):
 
     # -- rows
     def stage(self, rows: Iterable[pa.RecordBatch]) -> Staged:
-        """Into an object that no reader of a table looks at."""
+        """Write a task's share into an object in the lake's staging folder."""
         return staging.stage(self._lake.store, rows, state=self._merges, plain=self._settings.plain)
 
     def discard(self, staged: Sequence[Staged]) -> None:
-        """Remove what was staged."""
+        """Remove the staged objects."""
         staging.discard(self._lake.store, [unit for share in _shares(staged) for unit in share.units])
 
     def try_out(self, rows: Sequence[pa.RecordBatch]) -> None:
-        """Give them the types of their tables, as far as these are there."""
+        """Convert these rows to the columns of their tables, where the tables exist, and write none."""
         for batch, _ in staging.formed_rows(rows, state=self._merges, plain=self._settings.plain):
             namespace = batch.schema.metadata[b"namespace"].decode()
             columns = columns_of(batch) if self._merges else batch
@@ -171,11 +171,11 @@ class LakeWriter(Writer):
                 conformed(columns, grown.schema, namespace, keys_of(batch))
 
     def finish(self, staged: Sequence[Staged], who: Who, offsets: Mapping[str, Any]) -> None:
-        """Decide for the batch and its offsets by one commit, then bring its rows into the tables."""
+        """Commit the batch and its offsets to the ledger, then commit its rows to the tables."""
         ledger = self._ledger(who.pipeline, who.writer)
         state = ledger.read()
         if not state.fence.is_repeat(who, offsets):
-            self._carry_out(state, ledger, who)  # before, if an answer was lost
+            self._carry_out(state, ledger, who)  # an earlier attempt may have stopped after its commit to the ledger
             prepared = self._prepared(_shares(staged), state, who)
             state = self._decided(ledger, prepared, state.number, who, offsets)
             self._carry_out(state, ledger, who, prepared)
@@ -202,7 +202,7 @@ class LakeWriter(Writer):
         return self._swap(ledger, change)
 
     def _prepared(self, shares: Sequence[Share], state: State, who: Who) -> dict[str, Prepared]:
-        """The tables, made or grown where needed; raises whatever would keep rows from them."""
+        """Make or grow the tables of a batch, and raise whatever would keep one of its rows from its table."""
         left, out = KEPT_BYTES, {}
         owners = {one.id: name for name, one in state.tables.items()}
         for namespace in dict.fromkeys(unit.namespace for share in shares for unit in share.units):
@@ -216,7 +216,7 @@ class LakeWriter(Writer):
         return out
 
     def _checked(self, table: LakeTable, units: tuple[Unit, ...], room: int) -> Prepared:
-        """Rows that have a place in their table; kept in memory if they are few."""
+        """Check that all rows fit into their table, count the steps, and keep the rows if they take up to `room`."""
         prepared, steps = Prepared(table, Work(units)), 0
         kept: list[Any] | None = [] if sum(unit.length for unit in units) <= room else None
         for batch in self._batches(prepared):
@@ -226,7 +226,7 @@ class LakeWriter(Writer):
         return Prepared(table, Work(units, steps if self._merges else min(steps, 1)), kept)
 
     def _target(self, namespace: str, schemas: Sequence[pa.Schema], before: WrittenTable | None, who: Who) -> LakeTable:
-        """The table of a namespace, with a column for each field of what was staged."""
+        """The table of a namespace, with a column for each staged field.  Raises if a table written before is gone."""
         table = self._lake.find(namespace)
         if before is not None and (table is None or table.id != before.id):
             raise missing_targets.gone(who, namespace, self._lake.place(namespace), "table")
@@ -253,7 +253,7 @@ class LakeWriter(Writer):
         return staging.unit_rows(self._lake.store, units)
 
     def _batches(self, prepared: Prepared) -> Iterator[Any]:
-        """The rows of a batch for one table: what each step of a merge takes, or what one append takes."""
+        """The rows for one table: for a merge one batch for each step, for an append all batches of its one step."""
         if prepared.batches is not None:
             yield from prepared.batches
             return
@@ -280,7 +280,7 @@ class LakeWriter(Writer):
         *,
         missed: bool = False,
     ) -> None:
-        """Bring what is pending into its tables, each once.  `missed`: a table that is gone is left to `lost`."""
+        """Carry out the pending work, each step once.  With `missed` a table that is gone raises nothing (see `lost`)."""
         if state.mark == self._done:
             return
         for namespace, work in state.pending.items():
@@ -299,7 +299,7 @@ class LakeWriter(Writer):
         self._done = state.mark
 
     def _bring(self, table: LakeTable, prepared: Prepared, state: State, ledger: Ledger, who: Who) -> bool:
-        """All steps of one table that it does not have yet; whether there were any."""
+        """Commit the steps that a table does not have yet.  Returns whether there were any."""
         app = f"tailrace/{who.pipeline}/{who.writer}/{ledger.id}"
         if not prepared.work.steps:
             return False
@@ -330,7 +330,7 @@ class LakeWriter(Writer):
         self._insist(table, lambda: None if table.step(mark.app) >= mark.step else commit())
 
     def _insist(self, table: LakeTable, commit: Callable[[], None]) -> None:
-        """Commit, again while other programs commit in between."""
+        """Call `commit`, and again when another program has committed in between; `Unavailable` after `ATTEMPTS`."""
         for attempt in range(ATTEMPTS):
             try:
                 return commit()
@@ -357,7 +357,8 @@ class LakeWriter(Writer):
 
     # -- commands
     def command(self, namespace: str, command: Command, who: Who) -> None:
-        """Decided as a batch is, so that a run that was followed cannot carry it out late."""
+        """Truncate a table, or log the truncate.  Goes through the ledger as a batch does: no old run can do it
+        late."""
         if command.name not in self.commands:
             raise BadInput(f"{namespace}: a lake table has no command {command.name!r}; there is: truncate")
         ledger = self._ledger(who.pipeline, who.writer)
@@ -379,7 +380,7 @@ class LakeWriter(Writer):
         self._carry_out(self._swap(ledger, change), ledger, who)
 
     def close(self) -> None:
-        """Give up connections."""
+        """Close the connections."""
         if "_lake" in self.__dict__:
             self._lake.close()
 
@@ -408,7 +409,7 @@ def _different(schemas: Iterable[pa.Schema]) -> list[pa.Schema]:
 
 
 def _completed(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """Rows with all columns of a table."""
+    """The batch with all columns of a table; those that it lacks are null."""
     arrays = [
         batch.column(f.name) if f.name in batch.schema.names else pa.nulls(batch.num_rows, f.type) for f in schema
     ]

@@ -1,4 +1,4 @@
-"""OpenSearch and Elasticsearch, as a source (a copy, shard by shard) and as a sink (bulk requests with versions).
+"""OpenSearch and Elasticsearch, as a source (copied shard by shard) and as a sink (bulk requests with versions).
 
 Read in this order: settings, cluster, errors, names.
 """

@@ -1,7 +1,7 @@
-"""The cluster: how it is asked, and what it says of its indexes.
+"""The cluster: requests to it, and questions about its indexes.
 
-The client's own retries are off, since a request without an answer may have been carried out; so are its warnings,
-which repeat what the server's own log says."""
+The client's own retries are off, because a request without an answer may have been carried out.  Its warnings are off,
+too: they repeat the server's log."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from tailrace.errors import BadSetting, NotInstalled, NotReady, NotThere, Unavai
 
 MIN_VERSIONS = {"opensearch": (1, 0), "elasticsearch": (7, 10)}
 MAX_NAMES_PER_REQUEST = 50
-"""So many indexes are asked for with one request: their names are in its URL."""
+"""How many indexes one request asks for: their names are in its URL."""
 
 
 class Index(NamedTuple):
-    """A concrete index behind a name."""
+    """A concrete index, to which a name or an alias leads."""
 
     name: str
     uuid: str
@@ -32,7 +32,7 @@ class Index(NamedTuple):
 
 
 class Cluster:
-    """One cluster, behind some of its nodes.  Connects when first asked."""
+    """One cluster, reached through some of its nodes.  Connects with the first request."""
 
     def __init__(self, settings: SearchSettings) -> None:
         if importlib.util.find_spec("opensearchpy") is None:
@@ -60,7 +60,7 @@ class Cluster:
 
     @property
     def where(self) -> str:
-        """Hosts and ports, as people call them; never a password."""
+        """The hosts and ports, for messages; never a password."""
         return ",".join(f"{host['host']}:{host['port']}" for host in self._hosts)
 
     @cached_property
@@ -68,7 +68,7 @@ class Cluster:
         from opensearchpy import OpenSearch, Urllib3HttpConnection
 
         class Quiet(Urllib3HttpConnection):  # type: ignore[misc, unused-ignore]
-            """Without a log of its own: every failure is an error of ours."""
+            """A connection that logs and warns nothing: every failure is raised as tailrace's error."""
 
             def _raise_warnings(self, *_: Any) -> None: ...
             def log_request_fail(self, *_: Any, **__: Any) -> None: ...
@@ -93,7 +93,7 @@ class Cluster:
     def ask(
         self, method: str, path: str, body: Any = None, *, doing: str, index: str = "", **params: Any
     ) -> dict[str, Any]:
-        """One request; a failed one as an error of ours."""
+        """Send one request and decode its JSON answer.  Raises tailrace's error for a failed request."""
         answer = self.raw(method, path, body, doing=doing, index=index, **params)
         try:
             return msgspec.json.decode(answer, type=dict[str, Any])
@@ -104,7 +104,7 @@ class Cluster:
             ) from None
 
     def raw(self, method: str, path: str, body: Any = None, *, doing: str, index: str = "", **params: Any) -> bytes:
-        """As `ask`, and the answer as it is."""
+        """As `ask`, but returns the answer's bytes."""
         from opensearchpy.exceptions import ConnectionError, OpenSearchException
 
         sent = body if body is None or isinstance(body, bytes) else msgspec.json.encode(body)
@@ -119,7 +119,7 @@ class Cluster:
         return bytes(answer.encode("utf-8", "surrogatepass"))
 
     def check_version(self) -> None:
-        """Refuse a server that is too old, or is another; this also checks the password."""
+        """Raise `NotReady` for a server that is too old or is neither product.  This also checks the password."""
         if self.version < MIN_VERSIONS[self.distribution]:
             shown = ".".join(map(str, self.version))
             raise NotReady(f"{self.distribution} at {self.where} is version {shown}; 1.0 (7.10) and newer can be used")
@@ -129,7 +129,7 @@ class Cluster:
         try:
             found = self.ask("GET", "/", doing="connecting")
         except NotReady:
-            # Elasticsearch for embedding has no page at its root.
+            # Elasticsearch embedded in another program does not answer at its root.
             found = {"version": self._node_version()}
         version = found.get("version")
         if not isinstance(version, dict) or "number" not in version:
@@ -142,18 +142,18 @@ class Cluster:
 
     @property
     def distribution(self) -> str:
-        """opensearch or elasticsearch."""
+        """The product: opensearch or elasticsearch."""
         return "opensearch" if self._about.get("distribution") == "opensearch" else "elasticsearch"
 
     @property
     def version(self) -> tuple[int, ...]:
-        """The version's first two numbers."""
+        """The first two numbers of the version."""
         parts = str(self._about["number"]).split(".")
         return tuple(int(part) for part in parts[:2] if part.isdigit())
 
     # -- indexes
     def indexes(self, name: str) -> list[Index]:
-        """The indexes behind a name or an alias; none if there are none."""
+        """The concrete indexes that a name or an alias stands for; none if it does not exist."""
         try:
             found = self.ask("GET", f"/{path(name)}", doing=f"looking for {name}", index=name, flat_settings="true")
         except NotThere:
@@ -164,7 +164,7 @@ class Cluster:
         ]
 
     def uuids(self, names: Iterable[str]) -> dict[str, str]:
-        """The id of each of these concrete indexes that is there."""
+        """The uuid of each of these concrete indexes that exists."""
         out, left = {}, sorted(set(names))
         for at in range(0, len(left), MAX_NAMES_PER_REQUEST):
             found = self.ask(
@@ -178,7 +178,7 @@ class Cluster:
         return out
 
     def cat(self, pattern: str) -> list[dict[str, str]]:
-        """The open indexes that are not hidden, and about how many documents each has."""
+        """The open indexes that match a pattern and are not hidden, with about how many documents each has."""
         raw = self.raw(
             "GET", f"/_cat/indices/{quote(pattern, safe='*')}", doing="looking for indexes", format="json",
             h="index,docs.count", expand_wildcards="open", s="index",
@@ -186,7 +186,7 @@ class Cluster:
         return msgspec.json.decode(raw, type=list[dict[str, Any]])
 
     def is_empty(self, name: str) -> bool:
-        """Whether an index has no documents, just written ones among them; also if it is not there."""
+        """Whether an index has no documents, or does not exist.  Refreshes it first, to see documents just written."""
         query = {"size": 1, "_source": False, "query": {"match_all": {}}}
         try:
             self.ask("POST", f"/{path(name)}/_refresh", doing=f"refreshing {name}", index=name)
@@ -195,16 +195,16 @@ class Cluster:
             return True
 
     def search(self, name: str, query: Mapping[str, Any], doing: str) -> dict[str, Any]:
-        """A search that all shards have answered."""
+        """Search, and raise unless all shards have answered."""
         at = f"/{path(name)}/_search" if name else "/_search"
         return self.ask("POST", at, dict(query), doing=doing, index=name, allow_partial_search_results="false")
 
     def close(self) -> None:
-        """Give up connections."""
+        """Close the connections."""
         if "_client" in self.__dict__:
             self.__dict__.pop("_client").close()
 
 
 def path(name: str) -> str:
-    """A name, or an id, as a part of a path."""
+    """A name or an id, percent-encoded for the path of a URL."""
     return quote(name, safe="")

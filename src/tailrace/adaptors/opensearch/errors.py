@@ -1,7 +1,8 @@
-"""What a cluster and its client say went wrong, as tailrace's errors.
+"""Errors of a cluster and its client, as tailrace's errors.
 
-`Unavailable`, `Throttled` and `TimedOut` pass by themselves: no connection, a full queue, a node that restarts.
-`NotReady` does not: a password, a right, a block, a certificate.  No message repeats a document or a password.
+`Unavailable`, `Throttled` and `TimedOut` are for what passes by itself: no connection, a full queue, a node that
+restarts.  `NotReady` is for what somebody must mend: a password, a missing right, a block, a certificate.  No message
+repeats a document or a password.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from typing import Any
 from tailrace.errors import Conflict, NotReady, NotThere, TailraceError, Throttled, TimedOut, TooLarge, Unavailable
 
 BUSY = frozenset({429, 502, 503, 504})
-"""Statuses of what is refused for now."""
+"""Statuses of requests that the cluster refuses only for now."""
 MAPPING = frozenset({
     "mapper_parsing_exception", "document_parsing_exception", "strict_dynamic_mapping_exception",
     "illegal_argument_exception", "parsing_exception",
@@ -21,8 +22,8 @@ BLOCKED = "cluster_block_exception"
 
 
 def reason_of(error: Any) -> tuple[str, str]:
-    """Type and reason of an error as the cluster tells it, on one line.  What caused one of a mapping is left out: it
-    repeats the value."""
+    """The type and the reason of an error that the cluster reports, on one line.  For an error of a mapping the cause
+    is left out: it repeats the value."""
     if not isinstance(error, Mapping):
         return "", _short(str(error))
     cause = error.get("caused_by")
@@ -34,12 +35,12 @@ def reason_of(error: Any) -> tuple[str, str]:
 
 
 def _short(text: str) -> str:
-    """Without the beginning of the document, which some reasons end in."""
+    """A shortened reason, without the preview of the field's value with which some reasons end."""
     return " ".join(text.partition("Preview of field's value")[0].split())[:400].rstrip(" .")
 
 
 def failed(error: Exception, where: str, doing: str, index: str = "") -> TailraceError:
-    """Why a request failed; `index` is what it concerned."""
+    """tailrace's error for an error of the client.  `doing` says what was attempted, `index` on which index."""
     from opensearchpy import exceptions as client
 
     what = f"OpenSearch at {where}, {doing}"
@@ -83,7 +84,7 @@ def _unreached(error: Any, what: str) -> TailraceError:
 
 
 def refused(status: int, kind: str, reason: str, what: str, index: str = "") -> TailraceError:
-    """What an answer with this status means."""
+    """tailrace's error for an answer with this status."""
     said = f"{what}: {kind or status}" + (f": {reason}" if reason else "")
     if status == 401:
         return NotReady(f"{what}: it does not accept user and password, or the API key, in the settings")
@@ -108,7 +109,8 @@ def refused(status: int, kind: str, reason: str, what: str, index: str = "") -> 
 
 
 def _blocked(said: str, reason: str, index: str) -> TailraceError:
-    """An index that takes no writes: by its settings, or since a disk is full, which ends by itself."""
+    """The error for an index that takes no writes: `Throttled` if a disk is full, which the cluster ends by itself once
+    there is room, `NotReady` if its settings block it."""
     if "flood-stage" in reason or "allow delete" in reason or "disk usage" in reason:
         return Throttled(f"{said}; the disk of a node is full: make room, and the cluster lifts the block")
     names = '"index.blocks.read_only": null, "index.blocks.write": null'

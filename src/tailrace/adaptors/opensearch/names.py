@@ -1,8 +1,8 @@
 """Names of indexes for namespaces.
 
-An index is in lower case and does not begin with '.', '_' or '-'.  Whatever of a namespace is not a small letter, a
-digit, '.', '_' or '-' is written as '~' and two digits for each byte, so no two namespaces have the same: public.Orders
-is public.~4frders.
+An index's name is in lower case and does not begin with '.', '_' or '-'.  Each byte of a namespace that is not a small
+letter, a digit, '.', '_' or '-' is written as '~' and two hexadecimal digits, so different namespaces have different
+names: public.Orders becomes public.~4frders.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from tailrace.errors import NotReady
 
 SLOT = "{namespace}"
 MAX_NAME_BYTES = 200
-"""Bytes; OpenSearch has 255 with what the template adds."""
+"""The most bytes of an escaped namespace: OpenSearch allows 255 together with what the template adds."""
 _OTHER = re.compile(rb"^[._-]|[^a-z0-9._-]")
 _INDEX = re.compile(r"[^\\/*?\"<>|\s,#:A-Z_.+-][^\\/*?\"<>|\s,#:A-Z]*")
 
 
 def escaped(namespace: str) -> str:
-    """A namespace as (a part of) the name of an index; one that gets too long ends in its hash."""
+    """A namespace, escaped for the name of an index.  One that would be too long is cut and ends in its hash."""
     raw = namespace.encode(errors="surrogateescape")
     text = _OTHER.sub(lambda match: f"~{match[0][0]:02x}".encode(), raw).decode() or "~"
     if len(text) <= MAX_NAME_BYTES:
@@ -29,7 +29,7 @@ def escaped(namespace: str) -> str:
 
 
 def index_name(template: str, namespace: str) -> str:
-    """The index of a namespace; `NotReady` for a template that makes a name that no index can have."""
+    """The name of a namespace's index; `NotReady` if no index can have the name that the template makes."""
     name = template.replace(SLOT, escaped(namespace))
     if _INDEX.fullmatch(name) is None or len(name.encode()) > 255:
         raise NotReady(

@@ -1,4 +1,4 @@
-"""Settings of the opensearch adaptor: what a pipeline file says of its source and sink."""
+"""Settings of the opensearch adaptor: what a pipeline's file says about its source and its sink."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tailrace.adaptors.contract.settings import BatchBytes
 
 
 class SearchSettings(Settings, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How a cluster is reached."""
+    """How to reach a cluster, and as which user."""
 
     uri: Annotated[
         str,
@@ -25,7 +25,7 @@ class SearchSettings(Settings, frozen=True, kw_only=True, forbid_unknown_fields=
 
 
 class SearchSource(SearchSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Indexes that are copied once, as they are at one moment.  An index is a namespace."""
+    """Indexes, each a namespace, which are copied once: each shard as it is at one moment."""
 
     prefix: Annotated[
         str, Meta(description="only indexes that begin with it are copied, and it is taken off to make the namespace")
@@ -45,7 +45,7 @@ class SearchSource(SearchSettings, frozen=True, kw_only=True, forbid_unknown_fie
 
 
 class SearchSink(SearchSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Indexes that are kept equal to the source: idempotent by id, and nothing older replaces anything newer."""
+    """Indexes that the sink keeps equal to the source: idempotent by id, and nothing older replaces anything newer."""
 
     index: Annotated[
         str,

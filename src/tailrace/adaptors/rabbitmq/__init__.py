@@ -1,4 +1,4 @@
-"""RabbitMQ, as a source (queues, at least once; streams, exactly once) and as a sink (confirmed, at least once).
+"""RabbitMQ, as a source (queues at least once, streams exactly once) and as a sink (with confirms, at least once).
 
 Read in this order: settings, broker, errors.
 """

@@ -1,4 +1,4 @@
-"""The broker: where it is, how it is connected to, and which queues and exchanges there are."""
+"""The broker: its address, connections to it, and questions about its queues."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ if TYPE_CHECKING:
     from pika.adapters.blocking_connection import BlockingChannel, BlockingConnection
 
 ANSWER_SECONDS = 15.0
-"""How long an answer is waited for."""
+"""How long a request waits for its answer."""
 PORTS = {"amqp": 5672, "amqps": 5671}
 
 
 class Broker:
-    """One virtual host of a broker.  Neither its text nor its errors have the password."""
+    """One virtual host of a broker.  Neither its `repr` nor its errors show the password."""
 
     def __init__(self, settings: RabbitSettings) -> None:
         if importlib.util.find_spec("pika") is None:
             raise NotInstalled("rabbitmq needs a package: pip install 'tailrace[rabbitmq]'")
         self._settings = settings
         self.scheme, self.address, self._password = _parsed(settings.uri)
-        for name in ("pika", "rstream"):  # what there is to say comes as an error
+        for name in ("pika", "rstream"):  # what these clients log also comes as an exception
             logging.getLogger(name).setLevel(logging.CRITICAL + 1)
 
     def __repr__(self) -> str:
@@ -38,11 +38,11 @@ class Broker:
 
     @property
     def password(self) -> str:
-        """Of the user."""
+        """The user's password."""
         return self._password
 
     def tls(self) -> ssl.SSLContext | None:
-        """How certificates are checked; None without TLS."""
+        """The TLS context, with the certificates of the settings; None for amqp://."""
         if self.scheme == "amqp":
             return None
         given = self._settings
@@ -55,7 +55,7 @@ class Broker:
         return context
 
     def parameters(self) -> Any:
-        """What a connection is made from."""
+        """pika's parameters for a connection."""
         import pika
 
         context = self.tls()
@@ -74,7 +74,8 @@ class Broker:
 
     @contextlib.contextmanager
     def guarded(self, doing: str, what: str = "") -> Iterator[None]:
-        """Raise the clients' errors as tailrace's."""
+        """Raise pika's errors and those of the network as tailrace's errors.  `what` is the command that makes what may
+        be missing."""
         from pika.exceptions import AMQPError
 
         try:
@@ -83,7 +84,7 @@ class Broker:
             raise failed(error, self.address, doing, what) from None
 
     def connect(self) -> BlockingConnection:
-        """A new connection, which its caller closes."""
+        """Make a new connection, which the caller closes."""
         import pika
 
         with self.guarded("connecting"):
@@ -91,7 +92,7 @@ class Broker:
 
     @contextlib.contextmanager
     def channel(self, doing: str, what: str = "") -> Iterator[BlockingChannel]:
-        """A channel of a connection of its own."""
+        """A channel on a new connection, which is closed at the end."""
         connection = self.connect()
         try:
             with self.guarded(doing, what):
@@ -100,7 +101,7 @@ class Broker:
             close(connection)
 
     def depth(self, queue: str) -> int | None:
-        """How many messages of a queue are ready; None if there is no such queue."""
+        """How many messages of a queue are ready to be delivered; None if there is no such queue."""
         from pika.exceptions import ChannelClosedByBroker
 
         with self.channel(f"asking for the queue {queue}") as channel:
@@ -112,7 +113,7 @@ class Broker:
                 raise
 
     def is_stream(self, queue: str) -> bool:
-        """Whether a queue that is there is a stream: only those can be read from an offset."""
+        """Whether an existing queue is a stream: only a stream can be read from an offset."""
         from pika.exceptions import ChannelClosedByBroker
 
         with self.channel(f"asking for the queue {queue}") as channel:
@@ -127,17 +128,17 @@ class Broker:
 
 
 def _ignore(*_: object) -> None:
-    """What comes of a stream that was only asked for is left unacknowledged, and stays."""
+    """Drop a message that `is_stream` was sent.  It is not acknowledged, and a stream keeps its messages anyway."""
 
 
 def declare(queue: str, kind: str = "") -> str:
-    """The command that makes a queue."""
+    """The command with which the user makes a queue, of a kind such as "stream"."""
     arguments = f""" arguments='{{"x-queue-type": "{kind}"}}'""" if kind else ""
     return f"rabbitmqadmin declare queue name={queue} durable=true{arguments}"
 
 
 def close(connection: Any) -> None:
-    """Give up a connection, also one that is broken; what was sent goes out first."""
+    """Close a connection once it has sent what it holds.  A broken one raises nothing."""
     from pika.exceptions import AMQPError
 
     with contextlib.suppress(AMQPError, OSError, ValueError):

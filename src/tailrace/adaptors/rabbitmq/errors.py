@@ -1,6 +1,7 @@
-"""What RabbitMQ and its clients say went wrong, as tailrace's errors.
+"""Errors of RabbitMQ and its clients, as tailrace's errors.
 
-`Unavailable` passes by itself: no connection, a restart.  `NotReady` does not: a password, a right, a queue, a vhost.
+`Unavailable` is for what passes by itself: no connection, a restart.  `NotReady` is for what somebody must mend: a
+password, a missing right, a missing queue or vhost.
 """
 
 from __future__ import annotations
@@ -13,11 +14,11 @@ from tailrace.errors import NotReady, TailraceError, Unavailable
 
 NOT_FOUND, LOCKED, PRECONDITION, REFUSED, NOT_ALLOWED = 404, 405, 406, 403, 530
 _CLOSED = re.compile(r"""\((\d{3})\) ["'](.*)["']""")
-"""How pika writes what a broker closed a connection with, where it keeps nothing but the text."""
+"""The code and text of the broker's close, in those of pika's errors that keep them only as text."""
 
 
 class Address:
-    """What an error says of the broker: where it is, and who connects."""
+    """The broker's host, port and vhost and the connecting user, as errors show them."""
 
     def __init__(self, host: str, port: int, vhost: str, user: str) -> None:
         self.vhost, self.user, self.host, self.port = vhost, user, host, port
@@ -27,12 +28,12 @@ class Address:
 
     @property
     def permissions(self) -> str:
-        """The command that gives all rights."""
+        """The command that grants the user all rights."""
         return f"rabbitmqctl set_permissions -p {self.vhost} {self.user} '.*' '.*' '.*'"
 
 
 def causes(error: BaseException) -> Iterator[BaseException]:
-    """An error and what it tells of: pika wraps some in others, as attributes or arguments."""
+    """An error and all errors within it: pika wraps errors in others, as attributes or arguments."""
     yield error
     inside = [getattr(error, "exception", None), *getattr(error, "exceptions", ()), *error.args]
     for one in [*inside, error.__cause__]:
@@ -41,7 +42,7 @@ def causes(error: BaseException) -> Iterator[BaseException]:
 
 
 def code_of(error: BaseException) -> int:
-    """The number that the broker closed a channel or a connection with; 0 if it did not."""
+    """The code with which the broker closed a channel or a connection; 0 if it closed none."""
     for one in causes(error):
         if code := getattr(one, "reply_code", 0):
             return int(code)
@@ -51,7 +52,7 @@ def code_of(error: BaseException) -> int:
 
 
 def text_of(error: BaseException) -> str:
-    """What happened, in one line."""
+    """What happened, in one line: the broker's words if there are any, else those of the innermost error."""
     for one in causes(error):
         closed = _CLOSED.search(str(one))
         if said := getattr(one, "reply_text", "") or (closed and closed[2]):
@@ -61,7 +62,8 @@ def text_of(error: BaseException) -> str:
 
 
 def failed(error: BaseException, address: Address, doing: str, what: str = "") -> TailraceError:
-    """Why something failed; `what` is the command that makes what may be missing."""
+    """tailrace's error for an error of a client.  `doing` says what was attempted, `what` is the command that makes
+    what may be missing."""
     code, text = code_of(error), text_of(error)
     said = f"{address}, {doing}: {text}"
     if is_login(error):
@@ -83,7 +85,7 @@ def failed(error: BaseException, address: Address, doing: str, what: str = "") -
 
 
 def is_login(error: BaseException) -> bool:
-    """Whether user or password were refused."""
+    """Whether the broker refused the user or the password."""
     names = {type(one).__name__ for one in causes(error)}
     return bool(names & {"ProbableAuthenticationError", "AuthenticationError", "AuthenticationFailure"}) or any(
         getattr(one, "reply_code", 0) == REFUSED and "Login was refused" in str(one) for one in causes(error)

@@ -1,4 +1,4 @@
-"""Settings of the rabbitmq adaptor: what a pipeline file says of its source and sink."""
+"""Settings of the rabbitmq adaptor: what a pipeline's file says about its source and its sink."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Names = tuple[str, ...]
 
 
 class RabbitSettings(Settings, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How a broker is reached."""
+    """How to reach a broker."""
 
     uri: Annotated[
         str, secret("where it is: amqp://user:password@host:5672/vhost, with TLS amqps://…:5671; no vhost: '/'")
@@ -29,7 +29,7 @@ class RabbitSettings(Settings, frozen=True, kw_only=True, forbid_unknown_fields=
 
 
 class RabbitSource(RabbitSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Queues, streams and super streams that are followed.  Each is a namespace."""
+    """Queues, streams and super streams to follow.  Each is a namespace."""
 
     queues: Annotated[Names, Meta(description="queues, classic or quorum, whose messages are taken out")] = ()
     streams: Annotated[Names, Meta(description="streams, which keep what is read")] = ()
@@ -86,7 +86,7 @@ class RabbitSource(RabbitSettings, frozen=True, kw_only=True, forbid_unknown_fie
 
 
 class RabbitSink(RabbitSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """An exchange that every message is published to, with confirms."""
+    """An exchange to which the sink publishes every message, with confirms."""
 
     exchange: Annotated[
         str,
@@ -113,5 +113,5 @@ class RabbitSink(RabbitSettings, frozen=True, kw_only=True, forbid_unknown_field
 
     @property
     def headers(self) -> bool:
-        """Each message has headers that say where it stands."""
+        """Always true: each message has headers with its partition and offset in the commit log."""
         return True

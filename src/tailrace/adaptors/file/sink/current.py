@@ -1,4 +1,4 @@
-"""Current: the documents that a folder of Parquet batches stands for, the newest state of each."""
+"""Current documents: reads the batches of a namespace's change log, and gives the newest state of each document."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from tailrace.errors import NotReady
 
 
 def current(path: str | Path, namespace: str) -> list[dict[str, Any]]:
-    """The documents of a namespace as they are now: inserted or updated last, and not deleted since.  Without a key two
-    equal documents are two."""
+    """The current documents of a namespace: the last state of each that was not deleted since.  Without a key two equal
+    documents count as two.  `NotReady` if the batches have the documents alone (plain = true)."""
     documents: dict[str, list[dict[str, Any]]] = {}
     for batch, keys in _batches(Path(path) / Folders(Path(path)).of(namespace)):
         op, unset = own_name(batch.schema, OP), own_name(batch.schema, UNSET)
@@ -46,7 +46,7 @@ def _apply(
 
 
 def _batches(folder: Path) -> Iterator[tuple[pa.RecordBatch, list[str]]]:
-    """Rows in the order they were written in, after the last truncate."""
+    """The rows after the last truncate, in the order of the log, each batch with the fields of its key."""
     names = sorted(entry.name for entry in folder.iterdir() if batch_number(entry.name) or TRUNCATED in entry.name)
     truncated = max((n for n, name in enumerate(names) if name.endswith(TRUNCATED)), default=-1)
     for name in names[truncated + 1 :]:

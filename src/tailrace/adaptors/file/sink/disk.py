@@ -1,4 +1,4 @@
-"""Disk: the few things a writer of files asks of the operating system, in one place so that tests can cut them off."""
+"""Disk: the operations on files and folders that the writer needs, in one class so that tests can interrupt them."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ NOT_ALLOWED = {errno.EACCES, errno.EPERM, errno.EROFS}
 
 
 class Disk:
-    """The real one.  Each step is durable when it returns."""
+    """The operating system's disk.  `make_folder`, `sync`, `replace` and `move` are durable when they return."""
 
     def make_folder(self, folder: Path) -> None:
-        """Make a folder and those above it."""
+        """Make a folder and the missing folders above it."""
         if not folder.is_dir():
             self.make_folder(folder.parent)
             folder.mkdir(exist_ok=True)
@@ -42,7 +42,7 @@ class Disk:
             os.close(descriptor)
 
     def replace(self, path: Path, data: bytes) -> None:
-        """Give a small file new bytes, all or none."""
+        """Replace a small file's bytes atomically."""
         new = path.with_name(f".{path.name}.new")
         with new.open("wb") as file:
             file.write(data)
@@ -52,18 +52,19 @@ class Disk:
         FILES.sync_folder(path.parent)
 
     def move(self, old: Path, new: Path) -> None:
-        """Give a file or folder another name, in a folder that is there."""
+        """Rename a file or folder.  The new parent folder must exist."""
         os.rename(old, new)
         FILES.sync_folder(new.parent)
         FILES.sync_folder(old.parent)
 
     def remove(self, path: Path) -> None:
-        """Remove a folder with all that is in it, if it is there."""
+        """Remove a folder with its contents if it exists.  Errors are ignored."""
         shutil.rmtree(path, ignore_errors=True)
 
     @contextmanager
     def locked(self, path: Path) -> Iterator[None]:
-        """Alone among all processes of this machine, by a lock that ends with its process."""
+        """Hold a lock among all processes of this machine, and wait for it.  The system releases the lock of a process
+        that dies."""
         descriptor = os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o666)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX)
@@ -76,7 +77,7 @@ REAL = Disk()
 
 
 def check_writable(folder: Path) -> None:
-    """Raise what keeps one from writing into a folder, or from making it, and leave nothing there."""
+    """Raise if a folder cannot be written into, or not be made.  Leaves nothing behind."""
     there = next(path for path in (folder, *folder.parents) if path.exists())
     with tempfile.TemporaryFile(dir=there) as probe:
         probe.write(b"?")
@@ -84,7 +85,7 @@ def check_writable(folder: Path) -> None:
 
 @contextmanager
 def explained(path: Path) -> Iterator[None]:
-    """The operating system's errors as tailrace says them: what waiting may mend, and what not."""
+    """Raise the operating system's errors as tailrace's: `Unavailable`, `NotReady`, or `Broken` for a failed disk."""
     try:
         yield
     except TailraceError:
@@ -95,7 +96,7 @@ def explained(path: Path) -> Iterator[None]:
         if error.errno in NO_DESCRIPTOR:
             raise short_of(error, str(path)) from error
         if isinstance(error, SyncFailed) or error.errno == errno.EIO:
-            # The system says so once: to try again would succeed without what it has dropped.
+            # The system reports this once and drops the bytes: another attempt would succeed without them.
             raise Broken(f"{path}: the disk failed ({error.strerror}); look at the disk, then run again") from error
         if error.errno in NOT_ALLOWED:
             raise NotReady(f"{error.filename or path}: {error.strerror}; give this user the right to it") from error

@@ -1,4 +1,4 @@
-"""Encoding: one part file of each format, written group by group."""
+"""Encoding: writers of part files in each format, which take rows group by group."""
 
 from __future__ import annotations
 
@@ -18,24 +18,24 @@ SUFFIX: Mapping[Format, str] = {"parquet": ".parquet", "jsonl": ".jsonl", "csv":
 
 
 class Encoder(Protocol):
-    """A part file that is being written."""
+    """An open part file."""
 
     def write(self, batch: pa.RecordBatch) -> None:
-        """One group of rows."""
+        """Write a group of rows."""
 
     def close(self) -> None:
-        """The end of the file."""
+        """Write the end of the file, and close it."""
 
 
 def prepared(batch: pa.RecordBatch, format: Format) -> pa.RecordBatch:
-    """A batch with types that the format has."""
+    """The batch with columns as text whose types the format lacks."""
     if format == "parquet":
         return without(batch, parquet_unfit)
     return without(batch, csv_unfit) if format == "csv" else batch
 
 
 def open_encoder(path: Path, schema: pa.Schema, settings: FileSink) -> Encoder:
-    """A new file for rows of a schema."""
+    """Create a part file for rows of a schema."""
     if settings.format == "parquet":
         return _Parquet(path, schema, settings.compression)
     return _Csv(path, schema) if settings.format == "csv" else _JsonLines(path)
@@ -75,7 +75,7 @@ class _JsonLines:
 
 
 def json_lines(batch: pa.RecordBatch) -> list[bytes]:
-    """Rows as lines of JSON; an unset field is left out, a null one is null."""
+    """Rows as lines of JSON, each with its line end.  An unset field is left out, and a null one is null."""
     column = own_name(batch.schema, UNSET)
     if b"own" not in batch.schema.metadata or column not in batch.schema.names:
         return [text + b"\n" for text in json_objects(batch)]

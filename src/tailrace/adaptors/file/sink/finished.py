@@ -1,11 +1,12 @@
-"""What a writer has finished in a folder: one small file, replaced as a whole, that decides everything.
+"""The state of a writer: one small file that it replaces atomically, and with which it decides on each batch.
 
     _tailrace/<pipeline>.<writer>.json       epoch, offsets, number, moves, claimed, keep
     _tailrace/<pipeline>.<writer>.folders    the names of the namespaces' folders that it has written into
 
-The parts of a batch are staged first.  Replacing this file, with the new offsets and with `moves`, the folders that are
-to get their final names, is the moment the batch is finished.  Then the writer moves them, each as a whole.  After a
-crash the next writer moves what was not moved yet.  So a batch is there once, and its offsets are known.
+Tasks stage the part files of a batch first.  The batch is finished at the moment when the writer replaces the file with
+one that has the new offsets and `moves`: the staged folders with their final names.  Then the writer moves these
+folders.  After a crash the next run moves those that were not moved yet.  So a batch is in the folder once, and its
+offsets are known.
 """
 
 from __future__ import annotations
@@ -23,8 +24,8 @@ from tailrace.errors import Damaged
 
 
 class Finished(msgspec.Struct, frozen=True):
-    """As it is kept.  `moves` are (from, to), relative to the writer's folder; `claimed`: the epoch has begun, and the
-    offsets are still those of the one before."""
+    """The content of the writer's file.  `moves` are (from, to), relative to the sink's folder.  `claimed` means that
+    the epoch has begun, and the offsets are still those of the run before."""
 
     epoch: int = 0
     offsets: dict[str, Any] = {}
@@ -35,18 +36,18 @@ class Finished(msgspec.Struct, frozen=True):
 
     @property
     def fence(self) -> Fence:
-        """Which runs may still change it."""
+        """The fence, which says which runs may still change the state."""
         never = not self.offsets and (self.claimed or not self.epoch)
         return Fence(self.epoch, None if never else self.offsets, self.claimed)
 
 
 def kept_in(root: Path, pipeline: str, writer: str) -> Path:
-    """The file of a writer."""
+    """The path of a writer's file."""
     return root / OWN / f"{pipeline}.{writer}.json"
 
 
 def read(path: Path) -> Finished | None:
-    """What is kept; None if nothing was ever finished."""
+    """Read a writer's file; None if there is none.  `Damaged` if it cannot be decoded."""
     try:
         return msgspec.json.decode(path.read_bytes(), type=Finished)
     except FileNotFoundError:
@@ -56,7 +57,7 @@ def read(path: Path) -> Finished | None:
 
 
 def roll_forward(root: Path, finished: Finished, disk: Disk) -> None:
-    """Move what was decided to be moved, and is still where it was staged."""
+    """Move the folders of the last finished batch that are still in staging."""
     for old, new in finished.moves:
         if (root / old).is_dir():
             disk.make_folder((root / new).parent)
@@ -64,7 +65,7 @@ def roll_forward(root: Path, finished: Finished, disk: Disk) -> None:
 
 
 def next_number(root: Path, finished: Finished | None) -> int:
-    """The number of the next batch; where nothing is kept, after the highest that is in the folder."""
+    """The number of the next batch; without a state it follows the highest number in the folder."""
     if finished is not None:
         return finished.number + 1
     return 1 + max((batch_number(found.name) for found in root.glob("*/batch-*")), default=0)
@@ -73,22 +74,23 @@ def next_number(root: Path, finished: Finished | None) -> int:
 def moves(
     staged: Mapping[str, str], number: int, pipeline: str, writer: str, below: str = ""
 ) -> tuple[tuple[str, str], ...]:
-    """Where staged folders (namespace's folder → where it is) go, in a folder below the writer's."""
+    """The moves of a batch.  `staged` has the staged folder of each namespace's folder; `below` is put before the final
+    names."""
     name = batch_name(number, pipeline, writer)
     return tuple((old, f"{below}{folder}/{name}") for folder, old in sorted(staged.items()))
 
 
 def note_folders(path: Path, finished: Finished, disk: Disk) -> None:
-    """Keep which namespaces' folders have been written into; `path` is the writer's file.
+    """Add the folders of the last batch to those that the writer has written into; `path` is the writer's file.
 
-    That is done once they are there, so none is missed that never was."""
+    Call it after the folders were moved: `lost` would otherwise report a folder that never existed."""
     known = folders(path)
     if more := {Path(new).parent.name for _, new in finished.moves} - known:
         disk.replace(path.with_suffix(".folders"), msgspec.json.encode(sorted(known | more)))
 
 
 def folders(path: Path) -> set[str]:
-    """The namespaces' folders that have been written into."""
+    """The names of the namespaces' folders that the writer has written into."""
     try:
         return msgspec.json.decode(path.with_suffix(".folders").read_bytes(), type=set[str])
     except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""Parts: the files that one task writes, by namespace, in a folder that no reader looks into yet."""
+"""Parts: the files that a task writes, by namespace, in a staging folder that readers skip."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from tailrace.adaptors.rows.rows import keys_of, namespace_of
 from tailrace.errors import NotReady
 
 GROUP_BYTES = 32 * 1024 * 1024
-"""About so much is written at a time: a row group of Parquet."""
+"""About how much is written at a time: a row group of Parquet."""
 
 
 @dataclass(slots=True)
 class Part:
-    """One file: rows that wait to be written, and the file once some were."""
+    """One part file: rows that wait to be written, and its encoder once some were."""
 
     path: Path
     schema: pa.Schema
@@ -31,7 +31,8 @@ class Part:
     encoder: Encoder | None = None
 
     def takes(self, schema: pa.Schema) -> bool:
-        """Whether rows of this schema can go here too; once written to, a file's schema is fixed."""
+        """Whether rows of this schema fit into the file; if so, its schema grows to hold them.  Once rows were written
+        its schema is fixed."""
         joined = joins(self.schema, schema)
         if joined is None or (self.encoder is not None and not joined.equals(self.schema)):
             return False
@@ -39,7 +40,7 @@ class Part:
         return True
 
     def flush(self, settings: FileSink) -> None:
-        """Write what waits."""
+        """Write the waiting rows as one group."""
         if not self.waiting:
             return
         if self.encoder is None:
@@ -50,7 +51,8 @@ class Part:
 
 
 class Parts:
-    """The part files of one share; `id` is in all their names, so that shares can be put together."""
+    """The part files of one share.  All names have the share's `id`, so that files of several shares can be put into
+    one folder."""
 
     def __init__(self, folder: Path, id: str, folders: Folders, settings: FileSink, disk: Disk) -> None:
         self._folder, self._id, self._folders, self._settings, self._disk = folder, id, folders, settings, disk
@@ -58,10 +60,10 @@ class Parts:
         self._count = 0
         self.rows: dict[str, int] = {}
         self.files: dict[str, int] = {}
-        """The files that are complete, from the share's folder, with their bytes."""
+        """The sizes of the complete files, by their paths in the share's folder."""
 
     def add(self, rows: Iterable[pa.RecordBatch]) -> None:
-        """All rows of a share, in order."""
+        """Write the rows of a share, in order."""
         for batch in rows:
             namespace = namespace_of(batch)
             states = self._settings.keep == "state"
@@ -89,7 +91,7 @@ class Parts:
             max(self._open.values(), key=lambda p: p.size).flush(self._settings)
 
     def _next(self, namespace: str, schema: pa.Schema) -> Part:
-        """The next file of a namespace.  Its rows come after those of the file before, so that is closed first."""
+        """Begin the next file of a namespace, and end the one before: its rows come first."""
         if namespace in self._open:
             self._end(namespace)
         folder = self._folder / self._folders.of(namespace)
@@ -108,7 +110,7 @@ class Parts:
             self.files[str(part.path.relative_to(self._folder))] = part.path.stat().st_size
 
     def close(self) -> dict[str, int]:
-        """Write the rest and make all of it durable; gives how many rows there are of each namespace."""
+        """Write the waiting rows and make all files durable.  Returns how many rows each namespace has."""
         folders = {part.path.parent for part in self._open.values()}
         for namespace in list(self._open):
             self._end(namespace)

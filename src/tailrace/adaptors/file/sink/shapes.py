@@ -1,12 +1,12 @@
-"""Shapes: rows as the columns of a file.
+"""Shapes: the columns of a file for rows.
 
-_op            insert, update or delete            _timestamp   when
-_partition     where in the commit log: its …      _offset      … partition, and its offset there
-_transaction   where in the source's own log: …    _position    … which transaction, which change of it
-…              the document's fields               _unset       the names of those the source did not send
+_op            insert, update or delete            _timestamp   when the change happened
+_partition     the commit log's partition          _offset      the offset in that partition
+_transaction   the source's transaction            _position    the number of the change in that transaction
+…              the document's fields               _unset       the names of fields that the source did not send
 
-A document may have a field with one of these names.  Then all of ours begin with one more underscore, or with as many
-as it takes; the file's metadata says with how many (`own`).
+If a document has a field with one of these names, all of tailrace's own columns begin with more underscores, as many as
+it takes.  The file's metadata has this prefix (`own`).
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ from tailrace.log.record import Op
 
 OP, TIMESTAMP, UNSET = "op", "timestamp", "unset"
 OWN = (OP, TIMESTAMP, *PLACE, UNSET)
-"""The columns of ours, as they are called after their prefix."""
+"""The names of tailrace's own columns, without their prefix."""
 _NAMES = pa.array([op.name.lower() for op in sorted(Op)])
 MOST_DIGITS = 38
 
 
 def shaped(batch: pa.RecordBatch, *, plain: bool) -> pa.RecordBatch:
-    """Rows as a file's columns; plain: the documents alone, and only those that were inserted or updated."""
+    """The columns of a file for rows.  With `plain` only the documents, and only of inserts and updates."""
     if plain:
         kept = pc.less_equal(ops_of(batch), pa.scalar(int(Op.UPDATE), pa.uint8()))
         return columns_of(batch.filter(kept)).replace_schema_metadata(batch.schema.metadata)
@@ -59,18 +59,18 @@ def _free_prefix(taken: Collection[str]) -> str:
 
 
 def own_name(schema: pa.Schema, name: str) -> str:
-    """What a column of ours is called in a file; files of earlier versions have one underscore."""
+    """The name of one of tailrace's own columns in a file.  Files of earlier versions have one underscore."""
     prefix = (schema.metadata or {}).get(b"own", b"_")
     return str(prefix.decode()) + name
 
 
 def own_columns(schema: pa.Schema) -> list[str]:
-    """The names of the columns of ours that a file has; one of an earlier version has fewer."""
+    """The names of tailrace's own columns that a file has; a file of an earlier version has fewer."""
     return [name for name in (own_name(schema, own) for own in OWN) if name in schema.names]
 
 
 def joins(first: pa.Schema, second: pa.Schema) -> pa.Schema | None:
-    """The schema of a file that can hold both, without changing a value; None if there is none."""
+    """The schema of a file that can hold rows of both schemas without changing a value; None if there is none."""
     if first.equals(second, check_metadata=True):
         return first
     unset = own_name(first, UNSET)
@@ -84,7 +84,7 @@ def joins(first: pa.Schema, second: pa.Schema) -> pa.Schema | None:
 
 
 def fitted(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """Cast a batch to a wider schema; columns that it lacks become nulls."""
+    """Cast a batch to a wider schema; columns that the batch lacks are null."""
     if batch.schema.equals(schema):
         return batch
     arrays = [
@@ -95,7 +95,7 @@ def fitted(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
 
 
 def without(batch: pa.RecordBatch, unfit: Any) -> pa.RecordBatch:
-    """A batch with the columns of unfit types written as text."""
+    """The batch with the columns for whose types `unfit` is true as text."""
     if not any(unfit(field.type) for field in batch.schema):
         return batch
     arrays, fields = [], []
@@ -109,7 +109,7 @@ def without(batch: pa.RecordBatch, unfit: Any) -> pa.RecordBatch:
 
 
 def as_text(column: pa.Array[Any]) -> pa.Array[Any]:
-    """Values as text: JSON for what has parts, base64 for bytes, ISO 8601 for intervals."""
+    """Values as text: nested ones as JSON, bytes as base64, intervals as ISO 8601."""
     if isinstance(column.type, pa.JsonType):
         return column.storage.cast(pa.string())
     return pa.array([None if value is None else _text(value) for value in column.to_pylist()], pa.string())
@@ -126,8 +126,8 @@ def _text(value: Any) -> str:
 
 
 def parquet_unfit(kind: pa.DataType) -> bool:
-    """What Parquet has no place for, or what others cannot read: of numbers with more than 38 digits DuckDB makes
-    floats, and Spark and Polars refuse the file."""
+    """Whether Parquet lacks a type, or other programs cannot read it: DuckDB makes floats of decimals with more than 38
+    digits, and Spark and Polars refuse the file."""
     if pa.types.is_decimal(kind):
         return bool(kind.precision > MOST_DIGITS)
     if pa.types.is_struct(kind):
@@ -138,7 +138,7 @@ def parquet_unfit(kind: pa.DataType) -> bool:
 
 
 def csv_unfit(kind: pa.DataType) -> bool:
-    """What a line of text has no place for."""
+    """Whether CSV lacks a type."""
     return bool(
         pa.types.is_nested(kind)
         or pa.types.is_binary(kind)

@@ -1,13 +1,13 @@
-"""The state of a namespace: one Parquet file with its current rows, replaced as a whole.
+"""The state of a namespace: one Parquet file with its current rows, which each merge replaces atomically.
 
     <path>/<namespace>/state.parquet                                    the rows; its metadata: keys, owner, through
     <path>/_tailrace/changes/<pipeline>.<writer>/<namespace>/batch-…    finished batches that are not merged yet
-    <path>/_tailrace/changes/<pipeline>.<writer>/<namespace>/merged     empty: there has been a state
+    <path>/_tailrace/changes/<pipeline>.<writer>/<namespace>/merged     an empty file: a state has been written
 
-A batch is finished among the changes, as without a state.  Merging reads the state and the batches after `through`,
-writes the new state elsewhere, with the name of the last of them as `through`, and renames it into its place.  So a
-reader sees one file that is whole, old or new, and a batch is in it once: a merge that is cut off before the rename is
-done again; after the rename the next merge finds no batch after `through`, and only removes the old ones.
+A batch is finished in the folder of changes, in the same way as with keep = changes.  A merge reads the state and the
+batches after `through`, writes the new state into staging, with the name of the last batch as `through`, and renames it
+into place.  So a reader sees one whole file, old or new, and each batch is in it once: a merge that stops before the
+rename is done again; a merge after the rename finds no batch after `through`, and only removes the old ones.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ ROWS_PER_BATCH = 65_536
 
 
 def is_lost(root: Path, changes: Path) -> bool:
-    """Whether there has been a state of a namespace, and it is gone."""
+    """Whether a namespace's state was written once and is gone."""
     return (changes / MERGED).exists() and not (root / changes.name / STATE).exists()
 
 
 @dataclass(slots=True)
 class _Part:
-    """The changes of one file."""
+    """The changes in one part file."""
 
     columns: pa.Table
     ops: pa.ChunkedArray[Any]
@@ -49,14 +49,14 @@ class _Part:
 
 
 class StateMerge:
-    """Merges what is pending of one namespace's folder."""
+    """Merges the finished batches of one namespace into its state."""
 
     def __init__(self, root: Path, changes: Path, compression: str, disk: Disk) -> None:
         self._root, self._changes, self._compression, self._disk = root, changes, compression, disk
         self._state, self._owner = root / changes.name / STATE, changes.parent.name
 
     def run(self) -> bool:
-        """Merge, if anything is pending; whether there was."""
+        """Merge the pending batches.  Returns whether there were any.  `NotReady` if the state is gone."""
         if is_lost(self._root, self._changes):
             raise NotReady(
                 f"{self._state} is gone, and with it all rows that were delivered; `tailrace offset delete` has "
@@ -102,7 +102,7 @@ class StateMerge:
         if old is not None:
             schemas = [_readable(_no_rows(old.schema_arrow)).schema.remove_metadata(), *schemas]
         keys = parts[-1].keys if parts else self._keys(old)
-        if not schemas and self._state.exists():  # truncated, and nothing since
+        if not schemas and self._state.exists():  # a truncate, and no batch after it
             with pq.ParquetFile(self._state) as before:
                 empty = _readable(_no_rows(before.schema_arrow))
                 schemas, keys = [empty.schema.remove_metadata()], self._keys(before)
@@ -132,7 +132,7 @@ class StateMerge:
 
 
 class _Merged:
-    """Rows of an old state and changes after it, as the rows of the new one."""
+    """The rows of the new state, from those of the old state and the changes after it."""
 
     def __init__(self, schema: pa.Schema, keys: list[str], parts: list[_Part]) -> None:
         self._schema, self._keys = schema, keys
@@ -148,7 +148,7 @@ class _Merged:
         return pa.concat_arrays(some) if some else pa.array([], pa.binary())
 
     def write(self, old: pq.ParquetFile | None, writer: pq.ParquetWriter) -> None:
-        """The rows of the old state that did not change, then those that did or are new."""
+        """Write the unchanged rows of the old state, and then the changed and the new rows."""
         held: dict[bytes, dict[str, Any]] = {}
         for batch in old.iter_batches(ROWS_PER_BATCH) if old is not None else ():
             rows = fitted(without(batch.replace_schema_metadata(None), parquet_unfit), self._schema)
@@ -170,7 +170,7 @@ class _Merged:
             writer.write_batch(rows.replace_schema_metadata(self._schema.metadata))
 
     def _last(self) -> pa.Array[Any]:
-        """The places of the last rows of documents that are there, and whose last change was whole."""
+        """The indexes of the last rows of documents that exist and had only whole changes."""
         if not len(self._ids):
             return pa.array([], pa.int64())
         table = pa.table({"id": self._ids, "at": pa.arange(0, len(self._ids))})
@@ -183,7 +183,7 @@ class _Merged:
         return pa.array(sorted(kept), pa.int64())
 
     def _overlaid(self, held: dict[bytes, dict[str, Any]]) -> list[dict[str, Any]]:
-        """Documents of which a change left fields unset: those are as they were."""
+        """Documents with partial changes, each applied to the row in `held`.  Unset fields keep their values."""
         for n, id in enumerate(self._ids.to_pylist()) if self._partial else ():
             if id not in self._partial:
                 continue
@@ -203,7 +203,7 @@ def _no_rows(schema: pa.Schema) -> pa.Table:
 
 
 def _readable(table: pa.Table) -> pa.Table:
-    """What an earlier version wrote, with the types that this one writes."""
+    """A table that an earlier version wrote, in the types that this version writes."""
     if not any(parquet_unfit(kind) for kind in table.schema.types):
         return table
     batches = table.to_batches() or [pa.RecordBatch.from_pylist([], table.schema)]

@@ -1,4 +1,4 @@
-"""Writing: batches of messages into a folder, each seen whole or not at all, and once."""
+"""The writer: writes batches of messages into a folder; readers see each batch whole or not at all, and once."""
 
 from __future__ import annotations
 
@@ -43,12 +43,12 @@ class FileWriter(Writer):
         every = (MERGE_SECONDS if self._merges else BATCH_SECONDS) if settings.every is None else settings.every
         self.every, self._merge_every = (0.0, every) if self._merges else (every, 0.0)
         self._due: set[str] = set()
-        """Folders of namespaces whose state is to be merged."""
+        """Folders of the namespaces whose state is still to be merged."""
         self._who: Who | None = None
         self._merged = 0.0
 
     def check(self) -> None:
-        """See that one can write into the folder, or make it.  Leaves nothing behind."""
+        """Raise if the folder cannot be written into, or not be made.  Leaves nothing behind."""
         if "://" in self._settings.path:
             raise NotReady(
                 f"{self._settings.path.split('?')[0]!r} is no folder of this machine; mount it, and say where"
@@ -64,13 +64,13 @@ class FileWriter(Writer):
             self._clean()
 
     def leave_mark(self, who: str, mark: str) -> None:
-        """In the folder, in a file of this pipeline's writer."""
+        """Write the mark into a file in the folder."""
         with explained(self._root):
             self._disk.make_folder(self._root / OWN)
             self._disk.replace(self._shared(who), mark.encode())
 
     def sees_mark(self, who: str, mark: str) -> bool:
-        """Whether it is in the folder that has this path here."""
+        """Whether the folder, as this machine sees it, has the mark."""
         path = self._shared(who)
         with explained(self._root):
             return path.is_file() and path.read_bytes() == mark.encode()
@@ -79,7 +79,7 @@ class FileWriter(Writer):
         return self._root / OWN / f"{who}.shared"
 
     def _clean(self) -> None:
-        """Remove what tasks staged long ago, except what was decided for and not moved yet."""
+        """Remove folders that tasks staged long ago, except those of finished batches that were not moved yet."""
         kept = [finishing.read(path) for path in (self._root / OWN).glob("*.json")]
         decided = {Path(old).parent.name for one in kept if one is not None for old, _ in one.moves}
         for entry in (self._root / STAGING).glob("*"):
@@ -87,7 +87,8 @@ class FileWriter(Writer):
                 self._disk.remove(entry)
 
     def restore(self, pipeline: str, writer: str) -> Mapping[str, Any] | None:
-        """What was finished last; a batch that was cut off in the middle of being shown is shown first."""
+        """The epoch, and the offsets of the last finished batch; None before the first.  Moves that batch's folders if
+        a crash has kept the writer from it."""
         with explained(self._root):
             kept = finishing.read(finishing.kept_in(self._root, pipeline, writer))
             if kept is None:
@@ -97,7 +98,7 @@ class FileWriter(Writer):
         return kept.fence.restored()
 
     def claim(self, who: Who) -> Mapping[str, Any] | None:
-        """The same, and no earlier run can finish anything from now on."""
+        """As `restore`, and from then on no earlier run can finish a batch."""
         path = finishing.kept_in(self._root, who.pipeline, who.writer)
         with explained(self._root):
             self._disk.make_folder(path.parent)
@@ -119,21 +120,21 @@ class FileWriter(Writer):
         return kept
 
     def lost(self, who: Who) -> list[str]:
-        """Folders of namespaces that are not there any more, or have no batch left."""
+        """The folders that this writer has written into and that are gone, or have no batch or state any more."""
         with explained(self._root):
             written = finishing.folders(finishing.kept_in(self._root, who.pipeline, who.writer))
             gone = [name for name in sorted(written) if self._is_lost(self._batches(who) / name)]
         return [f"the folder {self._root / name}" for name in gone]
 
     def _batches(self, who: Who) -> Path:
-        """The folder in which each namespace has one with its batches."""
+        """The folder that has a folder with batches for each namespace."""
         return self._root / CHANGES / f"{who.pipeline}.{who.writer}" if self._merges else self._root
 
     def _is_lost(self, folder: Path) -> bool:
         return is_lost(self._root, folder) if self._merges else not _has_batches(folder)
 
     def forget(self, who: Who) -> None:
-        """Forget which folders were written into."""
+        """Forget which folders this writer has written into."""
         path = finishing.kept_in(self._root, who.pipeline, who.writer)
         with explained(self._root):
             for folder in finishing.folders(path) if self._merges else ():
@@ -142,13 +143,13 @@ class FileWriter(Writer):
             path.with_suffix(".folders").unlink(missing_ok=True)
 
     def _merge(self, who: Who) -> None:
-        """Merge what is pending into the states; the writer's lock is held."""
+        """Merge the pending batches into the states.  The caller holds the writer's lock."""
         for folder in sorted(self._due):
             StateMerge(self._root, self._batches(who) / folder, self._settings.compression, self._disk).run()
         self._due, self._merged = set(), time.monotonic()
 
     def close(self) -> None:
-        """Merge what is pending; a later run does it, if this one cannot."""
+        """Merge the pending batches into the states.  If that fails, it logs a warning and the next run merges them."""
         if not self._due or self._who is None:
             return
         path = finishing.kept_in(self._root, self._who.pipeline, self._who.writer)
@@ -159,12 +160,12 @@ class FileWriter(Writer):
             _log.warning("the states in %s are not merged yet, the next run does it: %s", self._root, error)
 
     def stage(self, rows: Iterable[pa.RecordBatch]) -> Staged:
-        """Write a share's part files where no reader looks yet."""
+        """Write a share's part files into a staging folder, and make them durable."""
         id = secrets.token_hex(8)
         folder = f"{STAGING}/{id}"
         parts = Parts(self._root / folder, id, self._folders, self._settings, self._disk)
         with explained(self._root):
-            self._disk.make_folder(self._root / STAGING)  # first: by it one sees whether the disk tells capital letters
+            self._disk.make_folder(self._root / STAGING)  # first: Folders looks for it to see capital letters
             try:
                 parts.add(rows)
                 counts = parts.close()
@@ -174,7 +175,8 @@ class FileWriter(Writer):
         return Staged(sum(counts.values()), folder, counts, parts.files)
 
     def finish(self, staged: Sequence[Staged], who: Who, offsets: Mapping[str, Any]) -> None:
-        """Decide for the batch and its offsets by one replaced file, then show it."""
+        """Finish the batch: replace the writer's file by one with the offsets and the moves, and then move the folders.
+        With keep = state also merge, when that is due."""
         path = finishing.kept_in(self._root, who.pipeline, who.writer)
         with explained(self._root):
             self._disk.make_folder(path.parent)
@@ -204,13 +206,13 @@ class FileWriter(Writer):
         try:
             finishing.roll_forward(self._root, now, self._disk)
             finishing.note_folders(path, now, self._disk)
-        except OSError as error:  # decided all the same
+        except OSError as error:  # the batch is finished all the same
             _log.warning("a batch in %s is shown later, with the next or after a restart: %s", self._root, error)
             return
         self.discard(staged)
 
     def _check_staged(self, staged: Sequence[Staged]) -> None:
-        """Look for every file that tasks say they staged: a batch that is not there must not count as delivered."""
+        """Raise `NotReady` unless every file that the tasks staged exists with its size."""
         for share in staged:
             for name, size in share.files.items():
                 path = self._root / share.detail / name
@@ -224,7 +226,8 @@ class FileWriter(Writer):
                     )
 
     def _gathered(self, staged: Sequence[Staged]) -> dict[str, str]:
-        """All shares' parts of a namespace in one staged folder: by the namespace's folder, where that is."""
+        """Put the part files of all shares of a namespace into one staged folder.  Returns the staged folder of each
+        namespace's folder."""
         out: dict[str, str] = {}
         for share in staged:
             for folder in sorted({self._folders.of(namespace) for namespace in share.namespaces}):
@@ -240,13 +243,13 @@ class FileWriter(Writer):
             self._disk.move(part, into / part.name)
 
     def discard(self, staged: Sequence[Staged]) -> None:
-        """Remove what is left of staged shares."""
+        """Remove the staging folders of shares."""
         for share in staged:
             if share.detail:
                 self._disk.remove(self._root / share.detail)
 
     def command(self, namespace: str, command: Command, who: Who) -> None:
-        """A truncate is a mark: an empty folder, by its name after all batches so far and before those to come."""
+        """Mark a truncate by an empty folder, whose name sorts after all batches so far and before those to come."""
         folder = self._batches(who) / self._folders.of(namespace)
         path = finishing.kept_in(self._root, who.pipeline, who.writer)
         with explained(self._root):
@@ -254,7 +257,7 @@ class FileWriter(Writer):
             with self._disk.locked(path.with_suffix(".lock")):
                 if (kept := finishing.read(path)) is not None:
                     kept.fence.admit(who)
-                    finishing.roll_forward(self._root, kept, self._disk)  # what is shown later would come after it
+                    finishing.roll_forward(self._root, kept, self._disk)  # moved later it would come after the mark
                     finishing.note_folders(path, kept, self._disk)
                 last = kept.number if self._merges and kept is not None else last_number(folder)
                 self._disk.make_folder(folder / f"batch-{last:012d}{TRUNCATED}")

@@ -1,4 +1,4 @@
-"""Arrow streams that others wrote, message by message: what a message says it needs is looked at before it is read."""
+"""Arrow streams from untrusted sources: checks how much memory each message needs before Arrow decodes it."""
 
 from __future__ import annotations
 
@@ -15,11 +15,12 @@ from tailrace.log.format.arrow_message import about, body_length
 
 METADATA_BYTES = 16 * 1024 * 1024
 MOST_ROWS = 1 << 20
-"""More rows than this take at least a bit each: a column of nulls has none, and could have any number."""
+"""A message with more rows than this must have at least one bit for each.  A column of nulls has no bytes, and could
+say that it has any number of rows."""
 
 
 def arrow_batches(stream: IO[bytes], name: str, memory: int = MEMORY_BYTES) -> Iterator[pa.RecordBatch]:
-    """The batches of a stream, in small pieces; `BadInput` if it is damaged, or if a message needs too much memory."""
+    """The batches of a stream, in small pieces.  `BadInput` if it is damaged or a message needs more than `memory`."""
     checked = Messages(stream, name, memory)
     try:
         for batch in pa.ipc.open_stream(pa.PythonFile(checked, mode="r")):
@@ -34,21 +35,21 @@ def arrow_batches(stream: IO[bytes], name: str, memory: int = MEMORY_BYTES) -> I
 
 
 class Messages(io.RawIOBase):
-    """A file of the messages of a stream, each looked at before it is read."""
+    """A file for Arrow to read, which checks each message of a stream before it gives its bytes."""
 
     def __init__(self, stream: IO[bytes], name: str, memory: int) -> None:
         self._stream, self._name, self._memory = stream, name, memory
         self._dictionaries = 0
         self._message = memoryview(b"")
         self.refused: BadInput | None = None
-        """Why no more is read."""
+        """The error of a refused message; None while all were good."""
 
     def readable(self) -> bool:
-        """It is."""
+        """Always true."""
         return True
 
     def read(self, size: int | None = -1, /) -> bytes:
-        """The next bytes, at most to the end of a message."""
+        """The next bytes; fewer than `size` only at the end of the stream."""
         if not self._message:
             self._message = memoryview(self._next())
         size = len(self._message) if size is None or size < 0 else size

@@ -1,7 +1,7 @@
-"""Bounded memory: batches of a file that may not be trusted, in pieces that stay small when they are written out.
+"""Bounded memory: cuts batches of an untrusted file into pieces that stay small when each row gets its own value.
 
-A dictionary, or several views of the same bytes, makes a batch of some kilobytes one of gigabytes as soon as each row
-has its own value.
+Rows may share their values through a dictionary, or through views of the same bytes.  A batch of some kilobytes then
+becomes one of gigabytes as soon as each row has a value of its own ("written out").
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 PIECE_BYTES = 8 * 1024 * 1024
-"""Rows that need more, written out, are given in several pieces, unless it is one row."""
+"""The most bytes of a piece, written out, unless it is a single row."""
 
 MEMORY_BYTES = 256 * 1024 * 1024
-"""What one row of a file, or one message of a stream, may need to be decoded."""
+"""The most memory that one row of a file, or one message of a stream, may need to be decoded."""
 
 
 def pieces(batch: pa.RecordBatch, most: int = PIECE_BYTES) -> Iterator[pa.RecordBatch]:
-    """A batch in pieces of at most so many bytes each, written out, or of one row."""
+    """Cut a batch into pieces of at most `most` bytes, written out, or of one row."""
     if batch.num_rows <= 1 or sum(map(written_out, batch.columns)) <= most:
         yield batch
         return
@@ -30,7 +30,7 @@ def pieces(batch: pa.RecordBatch, most: int = PIECE_BYTES) -> Iterator[pa.Record
 
 
 def written_out(column: pa.Array[Any]) -> int:
-    """The bytes of a column in which each row has its own value; at least a byte a row."""
+    """The bytes of a column when each row has its own value; at least a byte for each row."""
     kind = column.type
     if isinstance(column, pa.ExtensionArray):
         return written_out(column.storage)
@@ -55,13 +55,13 @@ def _with_dictionary(column: Any) -> int:
 
 
 def _entries(column: Any) -> pa.Array[Any]:
-    """The keys and values of a slice of maps."""
+    """The keys and values of a column of maps, which may be a slice."""
     first, last = column.offsets[0].as_py(), column.offsets[-1].as_py()
     return pa.StructArray.from_arrays([column.keys, column.items], ["key", "value"]).slice(first, last - first)
 
 
 def _may_share(kind: pa.DataType) -> bool:
-    """Whether several rows can have the same bytes for their value."""
+    """Whether several rows of this type can share the bytes of their values."""
     plain = pa.types.is_primitive(kind) or pa.types.is_null(kind) or pa.types.is_decimal(kind)
     texts = (pa.types.is_binary, pa.types.is_string, pa.types.is_large_binary, pa.types.is_large_string)
     return not (plain or pa.types.is_fixed_size_binary(kind) or any(is_kind(kind) for is_kind in texts))

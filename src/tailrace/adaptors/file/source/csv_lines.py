@@ -1,6 +1,6 @@
-"""CSV as a source: lines of values; an error names its line.
+"""CSV as a source: makes rows of lines; an error names the line.
 
-All values are text, unless `types` says otherwise; an empty one without quotes is null.
+All values are text unless `types` says otherwise.  An empty value without quotes is null.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ from tailrace.errors import BadInput, BadSetting
 from tailrace.log.record import Mode, Op
 
 MARK = b"\xef\xbb\xbf"
-"""What some programs put before UTF-8."""
+"""The byte order mark that some programs put before UTF-8."""
 
 
 def delimiter(path: Path, format: Format, settings: FileSource) -> str | None:
-    """What is between two values of CSV: as set, or a tab in a .tsv; None in other formats."""
+    """The character between two values: the setting, or a tab in a .tsv file.  None for formats other than CSV."""
     if format != "csv":
         return None
     return "\t" if settings.delimiter == "," and path.suffix == ".tsv" else settings.delimiter
 
 
 def csv_names(path: Path, settings: FileSource) -> list[str]:
-    """The names of the columns: as set, or as in the first line."""
+    """The names of the columns, from the settings or the first line.  `BadSetting` if a key or a type names another."""
     names = list(settings.columns)
     if not names:
         with path.open("rb") as file:
@@ -49,7 +49,7 @@ def csv_names(path: Path, settings: FileSource) -> list[str]:
 
 
 def csv_types(names: list[str], settings: FileSource) -> dict[str, pa.DataType]:
-    """What each column holds."""
+    """The type of each column."""
     types = dict.fromkeys(names, pa.string())
     for name, alias in settings.types.items():
         try:
@@ -62,7 +62,7 @@ def csv_types(names: list[str], settings: FileSource) -> dict[str, pa.DataType]:
 def csv_rows(
     path: Path, at: int, data: bytes, namespace: str, settings: FileSource, mode: Mode, now: int
 ) -> list[pa.RecordBatch]:
-    """Whole lines as rows."""
+    """The rows of whole lines, which begin at the file's byte `at`.  Skips the line with the names."""
     names = csv_names(path, settings)
     if at == 0 and not settings.columns:
         at = next(row_ends(data, None), len(data))
@@ -77,7 +77,7 @@ def csv_rows(
 
 
 class _Text:
-    """Some lines of a file, and where in it they are."""
+    """Lines of a file, and the byte at which they begin."""
 
     def __init__(self, path: Path, at: int, data: bytes, delimiter: str) -> None:
         self._path, self._at, self._data, self._delimiter = path, at, data, delimiter
@@ -110,7 +110,7 @@ class _Text:
         return "skip"
 
     def _explained(self, types: Mapping[str, pa.DataType], error: Exception) -> BadInput:
-        """Find the value that is not of its type."""
+        """The error for lines that do not parse: it names the first value that is not of its column's type."""
         try:
             texts = self._parsed(dict.fromkeys(types, pa.string()))
         except pa.ArrowInvalid:
@@ -124,7 +124,7 @@ class _Text:
         return BadInput(f"{self._line(0)} or after it: {error}")
 
     def _line(self, row: int) -> str:
-        """The file and the line that a row is on; empty lines are no rows."""
+        """The file and the line number of a row, for messages.  Empty lines are no rows."""
         starts = [0, *row_ends(self._data, self._delimiter)]
         rows = [a for a, b in zip(starts, [*starts[1:], len(self._data)], strict=True) if self._data[a:b].strip()]
         return f"{self._path}, line {line_number(self._path, self._at + rows[min(row, len(rows) - 1)])}"

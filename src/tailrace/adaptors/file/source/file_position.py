@@ -2,16 +2,17 @@
 
     position = {name: [namespace, format, copied, read, length, check, end]}
 
-`copied`: so much was there when the copy began, and belongs to it; `read`: so much has been read by now, copy included.
-Both are bytes of text files and row groups of Parquet.  `length` and `check` tell a file from another of the same name:
-for text the crc32 of its first bytes, at most 1,024 of those read; for Parquet its size and the crc32 of its end.
-`end` is the crc32 of the last bytes of text read, at most 64; -1: not known.
+`copied` is how much the file had when the copy began, which belongs to the copy; `read` is how much has been read by
+now, with the copy.  Both count bytes of a text file and row groups of a Parquet file.  `length` and `check` tell the
+file from another of the same name: for text the crc32 of its first bytes, at most 1,024 of those read; for Parquet its
+size and the crc32 of its end.  `end` is the crc32 of the last bytes read of a text file, at most 64; -1 if unknown.
 
-    it has grown             it is read on from where it was
-    it was renamed           it is read on under its new name, and what has its old name now is a new file
-    it begins otherwise, or is too short to tell     it is a new file, as rotation leaves one: read from its start
-    it begins the same, but lacks what was read      it was restored from an older copy, or edited: refused
-    it is gone               it is forgotten
+    the file has grown                                     it is read on from where it was
+    the file was renamed                                   it is read on under its new name; a file with the old name is
+                                                           a new file
+    it begins otherwise, or too little of it was read      it is a new file, such as rotation makes: read from its start
+    it begins the same, but lacks what was read            it was restored from an older copy, or edited: refused
+    the file is gone                                       it is forgotten
 """
 
 from __future__ import annotations
@@ -44,11 +45,11 @@ class FileProgress:
     end: int = -1
 
     def stored(self) -> list[Any]:
-        """As it is kept in a position."""
+        """The progress as a position has it."""
         return [self.namespace, self.format, self.copied, self.read, self.length, self.check, self.end]
 
     def at(self, path: Path, read: int) -> FileProgress:
-        """The same, read up to here."""
+        """The progress after the file was read up to `read`, with the checks of the file as it is now."""
         if self.format == "parquet":
             length, check = footer(path)
         elif self.length == HEAD:
@@ -60,31 +61,31 @@ class FileProgress:
 
 
 def known_files_of(position: Mapping[str, Any] | None) -> dict[str, FileProgress]:
-    """The files that a position knows."""
+    """The progress of the files of a position, by name."""
     return {name: FileProgress(*stored) for name, stored in (position or {}).items()}
 
 
 def position_of(known_files: Mapping[str, FileProgress]) -> dict[str, Any]:
-    """A position that knows some files."""
+    """The position with these files."""
     return {name: progress.stored() for name, progress in known_files.items()}
 
 
 def head(path: Path, length: int) -> int:
-    """The check of a text file's first bytes; -1 if it has fewer."""
+    """The crc32 of a text file's first bytes; -1 if it has fewer."""
     with path.open("rb") as file:
         data = file.read(length)
     return zlib.crc32(data) if len(data) == length else -1
 
 
 def ending(path: Path, read: int) -> int:
-    """The check of the last bytes of a text file that were read."""
+    """The crc32 of the last bytes of a text file before the offset `read`."""
     with path.open("rb") as file:
         file.seek(max(0, read - END))
         return zlib.crc32(file.read(min(END, read)))
 
 
 def footer(path: Path) -> tuple[int, int]:
-    """A Parquet file's size and the check of its end."""
+    """The size of a Parquet file, and the crc32 of its end."""
     size = path.stat().st_size
     with path.open("rb") as file:
         file.seek(max(0, size - HEAD))
@@ -92,7 +93,7 @@ def footer(path: Path) -> tuple[int, int]:
 
 
 def is_same(path: Path, progress: FileProgress) -> bool:
-    """Whether this is the file that was read so far."""
+    """Whether a path has the file that was read so far."""
     try:
         if progress.format == "parquet":
             return not progress.read or footer(path) == (progress.length, progress.check)
@@ -102,12 +103,12 @@ def is_same(path: Path, progress: FileProgress) -> bool:
 
 
 def _has_read(path: Path, progress: FileProgress) -> bool:
-    """Whether all that was read is still there."""
+    """Whether a text file still has what was read, as far as its size and the last bytes tell."""
     return path.stat().st_size >= progress.read and progress.end in (-1, ending(path, progress.read))
 
 
 def is_older(path: Path, progress: FileProgress) -> bool:
-    """Whether a text file begins as it did, and lacks what was read of it: from an older copy, or edited."""
+    """Whether a text file begins as before but lacks what was read: it was restored from an older copy, or edited."""
     try:
         whole = progress.format != "parquet" and progress.length == HEAD and head(path, HEAD) == progress.check
         return whole and not _has_read(path, progress)
@@ -118,7 +119,8 @@ def is_older(path: Path, progress: FileProgress) -> bool:
 def settled(
     place: FilesPlace, known_files: Mapping[str, FileProgress], files: Iterable[FoundFile]
 ) -> dict[str, FileProgress]:
-    """The known_files of the files that are there now: of those known, by the names they now have, and of new ones."""
+    """The progress of the files that exist now: of known ones under their present names, and of new ones.
+    `PositionLost` if a file lacks what was read of it."""
     present = {found.name: found for found in files}
     out = {name: progress for name, progress in known_files.items() if is_same(place.path(name), progress)}
     for name, progress in known_files.items():
@@ -141,7 +143,7 @@ def settled(
 
 
 def _renamed(place: FilesPlace, name: str, progress: FileProgress, taken: set[str]) -> str | None:
-    """The name that a file now has, beside its old one; a file of which nothing was read need not be found."""
+    """The new name of a renamed file in the same folder; None if there is none, or nothing was read of the file."""
     path = place.path(name)
     if not progress.length or not path.parent.is_dir():
         return None

@@ -1,4 +1,4 @@
-"""Following files: what has come since, file by file, each step with the position after it."""
+"""The follower of files: gives what has come since a position, file by file, each step with the position after it."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ from tailrace.errors import BadInput
 from tailrace.log.record import Mode
 
 PATIENCE = 30.0
-"""Seconds that a Parquet file may stay as it is without its end."""
+"""How many seconds an incomplete Parquet file may go without growing."""
 
 SETTLED = 60.0
-"""Seconds after its last change from which on a last line of CSV counts as whole without its end."""
+"""How many seconds after a file's last change a last line of CSV without its end counts as whole."""
 
 _log = logging.getLogger("tailrace")
 Step = tuple[list[pa.RecordBatch], int]
-"""Some rows, and how far the file has been read with them."""
+"""Rows, and how far the file is read with them."""
 
 
 class FileFollower:
-    """Follows the files of a place.  `wanted` are the namespaces to follow; others add to it as new ones come."""
+    """Follows the files of a place.  `wanted` are the namespaces to follow; the reader adds new ones."""
 
     def __init__(
         self, place: FilesPlace, known_files: dict[str, FileProgress], wanted: set[str], now: Callable[[], float]
@@ -40,7 +40,7 @@ class FileFollower:
         self._waiting: dict[Path, tuple[int, float]] = {}
 
     def run(self, sleep: Callable[[float], None]) -> Iterator[Changes]:
-        """Changes for ever; an empty one when nothing has come."""
+        """The files' changes, without end; one without rows after each look at the files."""
         while True:
             if self._place.settings.follow:
                 yield from self._look()
@@ -68,7 +68,7 @@ class FileFollower:
 
     # -- text
     def _lines(self, path: Path, progress: FileProgress) -> Iterator[Step]:
-        """Whole lines, and a last one without its end if it is whole all the same."""
+        """The rows of whole lines, and of a last line without its end if it counts as whole."""
         size = path.stat().st_size
         if size <= progress.read:
             return
@@ -84,12 +84,13 @@ class FileFollower:
                 _log.warning("%s: the last line has no end, and waits for it; is it complete? follow = false", path)
 
     def _is_whole(self, path: Path, data: bytes, delimiter: str | None) -> bool:
-        """Whether a last line without its end is whole: a JSON object is; in CSV, once the file has settled."""
+        """Whether a last line without its end counts as whole: a JSON object at once, a line of CSV once the file has
+        not changed for a while."""
         return is_object(data) if delimiter is None else self._now() - path.stat().st_mtime > SETTLED
 
     # -- Parquet
     def _groups(self, path: Path, progress: FileProgress) -> Iterator[Step]:
-        """A new file, once it is whole, one row group at a time."""
+        """The rows of a file once it is complete, one row group at a time."""
         if not progress.read and not parquet.is_whole(path):
             self._wait(path)
             return
@@ -107,7 +108,8 @@ class FileFollower:
 
 
 def past_end(path: Path, read: int) -> int:
-    """Where the next line begins: past the end of the last one, if that was read before it had its end."""
+    """The offset of the next line: after the end of the last line, if that was read without its end.  `BadInput` if
+    that line has grown since."""
     if not read:
         return 0
     with path.open("rb") as file:

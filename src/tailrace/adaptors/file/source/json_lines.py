@@ -1,4 +1,4 @@
-"""JSON lines as a source: one object each; an error names its line."""
+"""JSON lines as a source: makes rows of lines with one object each; an error names the line."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from tailrace.log.record import Mode, Op
 _json = msgspec.json.Decoder()
 _object = msgspec.json.Decoder(dict[str, Any])
 SAMPLE = 16 * 1024
-"""Bytes from whose lines the types of all are guessed."""
+"""How many bytes of lines `alike_columns` takes the types of all lines from."""
 
 
 def json_rows(
     path: Path, at: int, data: bytes, namespace: str, settings: FileSource, mode: Mode, now: int
 ) -> list[pa.RecordBatch]:
-    """Lines of JSON, one object each; empty lines mean nothing."""
+    """The rows of whole lines, which begin at the file's byte `at`.  Skips empty lines."""
     try:
         return _rows(path, at, data, namespace, settings, mode, now)
     except MemoryError:
@@ -52,8 +52,8 @@ def _rows(
 
 
 def alike_columns(data: bytes, keys: Sequence[str]) -> pa.RecordBatch | None:
-    """Lines that all have the same fields with values of the same types, read by Arrow, many times faster; None where
-    that is not so.  Arrow cannot tell null from unset, so where there is either the slow way decides."""
+    """Decode lines by Arrow, which is many times faster.  None unless all lines have the same fields with values of the
+    same types, none of them null: Arrow cannot tell null from unset."""
     sample = data[: data.rfind(b"\n", 0, SAMPLE) + 1]
     try:
         schema = pa.Table.from_pylist(_object.decode_lines(sample)).schema
@@ -100,7 +100,7 @@ def _refuse(path: Path, at: int, data: bytes, place: int, settings: FileSource) 
 
 
 def is_object(data: bytes) -> bool:
-    """Whether a line without its end is a whole JSON object all the same."""
+    """Whether a line is a whole JSON object."""
     try:
         _object.decode(data)
     except (msgspec.DecodeError, RecursionError):

@@ -1,6 +1,6 @@
-"""Lines: whole rows of a growing text file, by their byte offsets.
+"""Lines: finds whole rows of a growing text file by their byte offsets.
 
-A row ends with its line.  In CSV a value in quotes may have ends of lines in it.
+A row ends with its line, but in CSV a value in quotes may contain line ends.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from tailrace.errors import BadInput
 
 BLOCK = 4 * 1024 * 1024
 LONGEST = 64 * 1024 * 1024
-"""Bytes that a row may have; decoded it can need some twenty times as many."""
+"""The most bytes of a row.  Decoded, it can need some twenty times as many."""
 
 
 def row_ends(data: bytes, delimiter: str | None) -> Iterator[int]:
-    """The end of each whole row in some bytes that begin with one; with a delimiter it is CSV."""
+    """The end of each whole row in bytes that begin with a row.  With a delimiter they are CSV."""
     if delimiter is None or b'"' not in data:
         at = 0
         while at := data.find(b"\n", at) + 1:
@@ -33,15 +33,15 @@ def row_ends(data: bytes, delimiter: str | None) -> Iterator[int]:
 
 @cache
 def _row(delimiter: str) -> re.Pattern[bytes]:
-    """A whole row: values, in quotes or not, with delimiters between them, and the end of the line.  A quote in the
-    middle of a value is a character like any other."""
+    """The pattern of a whole row: values, in quotes or not, with delimiters between them, and the line end.  A quote in
+    the middle of a value is an ordinary character."""
     between = re.escape(delimiter).encode()
     value = rb'(?>"[^"]*+(?:""[^"]*+)*+"[^D\n]*+|[^"D\n][^D\n]*+|)'.replace(b"D", between)
     return re.compile(value + rb"(?:" + between + value + rb")*+\n")
 
 
 def last_end(data: bytes, delimiter: str | None) -> int:
-    """The end of the last whole row in some bytes that begin with one; 0 if there is none."""
+    """The end of the last whole row in bytes that begin with a row; 0 if there is none."""
     if delimiter is None or b'"' not in data:
         return data.rfind(b"\n") + 1
     return max(row_ends(data, delimiter), default=0)
@@ -50,12 +50,13 @@ def last_end(data: bytes, delimiter: str | None) -> int:
 def blocks(
     path: Path, start: int, end: int, *, delimiter: str | None, rest: bool = False
 ) -> Iterator[tuple[int, bytes]]:
-    """The whole rows between two offsets: (offset, bytes) again and again.  With `rest` the last may have no end."""
+    """The whole rows between two offsets, as blocks of (offset, bytes).  With `rest` the last block may have a row
+    without its end."""
     with path.open("rb") as file:
         file.seek(start)
         at, data = start, b""
         while at + len(data) < end:
-            # twice as much each time a row is not whole yet: it is searched and copied twice at most, however long
+            # Twice as much each time a row is not whole yet: so its bytes are searched and copied twice at most.
             more = file.read(min(max(BLOCK, len(data)), end - at - len(data)))
             data += more
             cut = last_end(data, delimiter)
@@ -71,12 +72,12 @@ def blocks(
 
 
 def too_long(path: Path, at: int) -> BadInput:
-    """The error for a row that has more bytes than one may have."""
+    """The error for a row with more bytes than `LONGEST`."""
     return BadInput(f"{path}: a row of more than {LONGEST >> 20} MiB at byte {at}; is this the right format?")
 
 
 def whole(path: Path, *, delimiter: str | None) -> int:
-    """The offset after the last whole row."""
+    """The offset after the last whole row of a file."""
     size = path.stat().st_size
     if delimiter is None:
         return _last_newline(path, size)
@@ -100,7 +101,7 @@ def _last_newline(path: Path, size: int) -> int:
 
 
 def cuts(path: Path, end: int, size: int, *, delimiter: str | None) -> list[tuple[int, int]]:
-    """Ranges of about `size` bytes that begin and end with whole rows, up to an offset."""
+    """Cut the bytes before `end` into ranges of whole rows with about `size` bytes each."""
     if delimiter is not None:
         return _row_cuts(path, end, size, delimiter)
     out, at = [], 0
@@ -123,7 +124,7 @@ def _row_cuts(path: Path, end: int, size: int, delimiter: str) -> list[tuple[int
 
 
 def _line_end(path: Path, file: BinaryIO, near: int, end: int) -> int:
-    """The first end of a line from a place on; the whole line is never in memory."""
+    """The first line end from an offset on.  Never holds the whole line in memory."""
     at = near - 1
     file.seek(at)
     while at < end and (data := file.read(BLOCK)):
@@ -135,7 +136,7 @@ def _line_end(path: Path, file: BinaryIO, near: int, end: int) -> int:
 
 
 def line_number(path: Path, offset: int) -> int:
-    """The number of the line that begins at an offset, as an editor counts them."""
+    """The number of the line that begins at an offset; the first line is 1."""
     count, left = 1, offset
     with path.open("rb") as file:
         while left and (data := file.read(min(BLOCK, left))):

@@ -1,4 +1,4 @@
-"""Listing: which files there are, of what format, and to which namespace they belong."""
+"""Listing: finds the files of a source, with the format and the namespace of each."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ FORMATS: dict[str, Format] = {
 
 @dataclass(frozen=True, slots=True)
 class FoundFile:
-    """A file: its path from the root, the namespace it belongs to, and its format."""
+    """A file: its path from the root, its namespace and its format."""
 
     name: str
     namespace: str
@@ -27,7 +27,7 @@ class FoundFile:
 
 @dataclass(frozen=True, slots=True)
 class FilesPlace:
-    """Where a source's files are: a root folder, and which files below it."""
+    """A root folder, and a pattern for a source's files below it."""
 
     root: Path
     pattern: str
@@ -35,7 +35,7 @@ class FilesPlace:
 
     @classmethod
     def of(cls, settings: FileSource) -> FilesPlace:
-        """The place that a path, a folder or a pattern stands for."""
+        """The place for the setting `path`, which is a file, a folder or a pattern."""
         path = Path(settings.path).absolute()
         if any(mark in settings.path for mark in "*?["):
             fixed = Path(
@@ -47,7 +47,7 @@ class FilesPlace:
         return cls(path.parent, path.name.replace("[", "[[]"), settings)
 
     def check(self) -> None:
-        """Refuse a place with nothing to read."""
+        """Raise `NotReady` if the folder or a named file is missing, or a file cannot be read."""
         if not self.root.is_dir():
             raise NotReady(f"there is no folder {self.root}")
         if "**" not in self.pattern and not any(self.root.glob(self.pattern)):
@@ -57,7 +57,7 @@ class FilesPlace:
                 raise NotReady(f"{self.root / found.name} cannot be read; give this user the right to it")
 
     def files(self) -> Iterator[FoundFile]:
-        """The files that are there now, in order by name."""
+        """The files that exist now, in order by name.  Skips names that begin with '.' or '_'."""
         if not self.root.is_dir():
             raise Unavailable(f"the folder {self.root} is not there")
         for path in sorted(self.root.glob(self.pattern)):
@@ -68,7 +68,7 @@ class FilesPlace:
                     yield found
 
     def found(self, name: str) -> FoundFile | None:
-        """A file by its path from the root; None where its name does not say what it is."""
+        """The file with this path from the root; None if neither the settings nor its name give a format."""
         path = Path(name)
         format = self.settings.format or FORMATS.get(path.suffix.lower())
         if format is None and self.pattern == path.name:
@@ -80,7 +80,7 @@ class FilesPlace:
         return FoundFile(name, self.settings.as_namespace or _namespace(path), format)
 
     def path(self, name: str) -> Path:
-        """A file by its path from the root."""
+        """The absolute path of a file."""
         return self.root / name
 
 

@@ -1,4 +1,4 @@
-"""Parquet files as a source: read by row groups, and only once they are whole."""
+"""Parquet files as a source: makes rows of row groups, once the file is complete."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ BATCH_ROWS = 65536
 BUFFER_BYTES = 1024 * 1024
 
 _VIEWS: dict[Any, pa.DataType] = {pa.string_view(): pa.string(), pa.binary_view(): pa.binary()}
-"""Arrow cannot make these of a dictionary."""
+"""Types that Arrow cannot cast a dictionary to, and the types to cast it to instead."""
 
 
 def is_whole(path: Path) -> bool:
-    """Whether a file has its end, which its writer writes last."""
+    """Whether a file has its footer, which its writer writes last."""
     try:
         pq.read_metadata(path)
     except (pa.ArrowInvalid, OSError):
@@ -33,7 +33,7 @@ def is_whole(path: Path) -> bool:
 
 
 def groups(path: Path) -> int:
-    """How many row groups a file has."""
+    """How many row groups a file has.  `BadInput` if it is not complete."""
     try:
         return int(pq.read_metadata(path).num_row_groups)
     except (pa.ArrowInvalid, OSError) as error:
@@ -41,7 +41,7 @@ def groups(path: Path) -> int:
 
 
 def cuts(path: Path, end: int, rows: int) -> list[tuple[int, int, int | None]]:
-    """Runs of row groups with about so many rows: (first, after the last, rows)."""
+    """Cut the row groups before `end` into runs with about this many rows: (first, after the last, rows)."""
     metadata = pq.read_metadata(path)
     out: list[tuple[int, int, int | None]] = []
     first = count = 0
@@ -56,7 +56,7 @@ def cuts(path: Path, end: int, rows: int) -> list[tuple[int, int, int | None]]:
 def rows(
     path: Path, start: int, end: int, namespace: str, settings: FileSource, mode: Mode, now: int
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of some row groups."""
+    """The rows of the row groups from `start` to before `end`.  `BadSetting` if the file lacks a key."""
     if start >= end:
         return
     with path.open("rb") as file:
@@ -71,9 +71,10 @@ def rows(
 def parquet_batches(
     file: IO[bytes], name: str, rows: int, groups: Iterable[int] | None = None, memory: int = MEMORY_BYTES
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of some row groups (None: all), at most so many at a time, and fewer where they would need more memory.
+    """The rows of these row groups, or of all, at most `rows` at a time, and fewer if they would need more than
+    `memory`.
 
-    `BadInput` if the file is damaged, or if a single row may need more memory than this."""
+    `BadInput` if the file is damaged, or if a single row may need more than `memory`."""
     try:
         plain = pq.ParquetFile(file)
         for n in range(plain.num_row_groups) if groups is None else groups:
@@ -90,7 +91,7 @@ def parquet_batches(
 
 
 def _fitting(columns: Sequence[Column], rows: int, memory: int, name: str) -> int:
-    """How many rows can be decoded at a time."""
+    """How many rows can be decoded at a time within `memory`."""
     while (needs := sum(column.needs(rows) for column in columns)) > memory:
         if rows == 1:
             largest = max(columns, key=lambda column: column.needs(1))
@@ -103,7 +104,7 @@ def _fitting(columns: Sequence[Column], rows: int, memory: int, name: str) -> in
 
 
 def _written_out(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """The same with a value of its own for each row."""
+    """The batch with dictionaries written out, so that each row has its own value."""
     columns = [
         column if column.type == field.type else column.cast(_VIEWS.get(field.type, field.type))
         for column, field in zip(batch.columns, schema, strict=True)

@@ -1,7 +1,7 @@
-"""Parquet pages: how much memory the rows of a row group need, by the headers of their pages.
+"""Parquet pages: computes from the headers of pages how much memory the rows of a row group need.
 
-A page is decompressed whole, so its header, which Arrow follows, is read before Arrow is let at it; what the file's
-end says of sizes need not be true.  A header is a Thrift struct in the compact protocol:
+Arrow decompresses a page whole, by the sizes in the page's header; the sizes in the file's footer may be false.  So
+this module reads the headers before Arrow reads the pages.  A header is a Thrift struct in the compact protocol:
 
     PageHeader   1 type (2: dictionary)   2 bytes uncompressed   3 bytes compressed   5 / 7 / 8 header of its type
     header of a type   1 values   (8 only) 3 rows
@@ -18,27 +18,28 @@ from typing import IO, Any, NamedTuple
 from tailrace.errors import BadInput
 
 HEADER_BYTES = (4096, 1 << 20)
-"""How much is read for a header, and for one with long statistics."""
+"""How many bytes are read for a header, and for one that is longer because of its statistics."""
 LEVEL_BYTES = 16
-"""Memory for a value of a list, be it null: where its list begins, how deep it is."""
+"""Memory for the levels and offsets of each value in a list, also of a null."""
 MOST_TIMES = 200
-"""How many times as large as what is stored a long column of lists may be: which rows its pages hold is not known."""
+"""How many times its stored size a column of lists may have, uncompressed, for its rows to count as evenly spread over
+its pages."""
 
 
 class Page(NamedTuple):
-    """What a page's header says."""
+    """The content of a page's header."""
 
     is_dictionary: bool
     uncompressed: int
     compressed: int
     values: int
     rows: int | None
-    """None: not said."""
+    """None if the header does not say."""
 
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column of a row group: its pages, the bytes of a value of fixed length, whether it holds lists."""
+    """A column of a row group: its pages, the width of a value of fixed length, and whether it holds lists."""
 
     path: str
     pages: tuple[Page, ...]
@@ -46,15 +47,15 @@ class Column:
     lists: bool
     rows: int
     spreads: bool = False
-    """Whether Arrow writes its dictionary out: of JSON, say, it gives no other form."""
+    """Whether Arrow always writes the column's dictionary out, as it does for JSON."""
 
     @property
     def dictionary(self) -> int:
-        """The bytes of its dictionary; 0: it has none."""
+        """The bytes of the column's dictionary; 0 if it has none."""
         return max((page.uncompressed for page in self.pages if page.is_dictionary), default=0)
 
     def needs(self, rows: int) -> int:
-        """The most bytes that so many rows one after the other need, before dictionaries are written out."""
+        """The most bytes that any run of this many rows needs, before dictionaries are written out."""
         data = [page for page in self.pages if not page.is_dictionary]
         if not self.lists:
             sizes, counts = [page.uncompressed for page in data], [page.values for page in data]
@@ -64,14 +65,14 @@ class Column:
         ends, before = list(accumulate(counts)), [0, *accumulate(sizes)]
         most = 0
         for n, end in enumerate(ends):
-            # the rows may begin with the last of this page
+            # The run may begin with the last row of this page.
             last = min(bisect_left(ends, end - 1 + rows), len(ends) - 1)
             most = max(most, before[last + 1] - before[n])
         return most + self.dictionary + rows * (self.width + (self.dictionary if self.spreads else 0))
 
     def _list_rows(self, data: list[Page], size: int) -> list[int]:
-        """The rows of each page.  Where headers do not say, they are taken for evenly spread, unless that cannot be:
-        then one row may need it all."""
+        """The rows of each page.  If the headers do not say, assume that rows are spread evenly over values.  If the
+        column is suspiciously large, assume that all rows end in the last page, so that one row may need all pages."""
         if all(page.rows is not None for page in data):
             return [page.rows or 0 for page in data]
         stored, values = sum(page.compressed for page in data), max(1, sum(page.values for page in data))
@@ -81,7 +82,7 @@ class Column:
 
 
 def columns_of(file: IO[bytes], schema: Any, group: Any, name: str) -> list[Column]:
-    """The columns of a row group, by the headers of their pages."""
+    """The columns of a row group, with the headers of all their pages."""
     out = []
     for n in range(group.num_columns):
         chunk, kind = group.column(n), schema.column(n)
@@ -119,13 +120,13 @@ def _header(file: IO[bytes], at: int) -> tuple[dict[int, Any], int]:
 
 
 class _Compact:
-    """Thrift's compact protocol: numbers and structs are read, all else is passed over."""
+    """A reader of Thrift's compact protocol, which decodes numbers and structs and skips everything else."""
 
     def __init__(self, data: bytes) -> None:
         self._data, self.at = data, 0
 
     def struct(self, depth: int = 0) -> dict[int, Any]:
-        """A struct's fields, by their numbers."""
+        """Read a struct: its fields by their numbers."""
         if depth > 8:
             raise ValueError("too deep")
         out: dict[int, Any] = {}

@@ -1,4 +1,4 @@
-"""Reading: files are copied in pieces, and then followed as they grow and new ones come."""
+"""The reader: copies files in pieces, and then follows them as they grow and new ones come."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ SAMPLE = 65536
 
 
 class FileReader(Reader):
-    """Reads JSON lines, CSV and Parquet.  The position fixed by `begin` says what belongs to the copy: all that is
-    there then.  Whatever comes later, new files too, is followed; so each row is read once."""
+    """Reads JSON lines, CSV and Parquet.  The position from `begin` fixes what belongs to the copy: everything that
+    exists then.  The reader follows whatever comes later, new files too, so it reads each row once."""
 
     follows = True
     finite = True
@@ -44,25 +44,25 @@ class FileReader(Reader):
         self._planned: set[str] = set()
 
     def check(self) -> None:
-        """See that there are files, and that they can be read."""
+        """Raise if the folder or a named file is missing, or a file cannot be read."""
         self._place.check()
 
     def namespaces(self) -> list[Namespace]:
-        """Every namespace that a file belongs to, with about how many rows it has."""
+        """The namespaces of all files, with about how many rows each has."""
         rows: dict[str, int] = {}
         for found in self._place.files():
             rows[found.namespace] = rows.get(found.namespace, 0) + self._count(found)
         return [Namespace(name, count) for name, count in rows.items()]
 
     def begin(self, namespaces: Sequence[str]) -> Position:
-        """All that is there now belongs to the copy."""
+        """The position with the present extent of each file, which belongs to the copy."""
         self._begun = {
             found.name: self._measured(found) for found in self._place.files() if found.namespace in namespaces
         }
         return position_of(self._begun)
 
     def begun(self, position: Position) -> None:
-        """What belongs to the copy, as an earlier run has fixed it."""
+        """Take what belongs to the copy from a position that `begin` fixed, in this run or an earlier one."""
         self._begun = known_files_of(position)
 
     def _measured(self, found: FoundFile) -> FileProgress:
@@ -76,7 +76,7 @@ class FileReader(Reader):
         return FileProgress(found.namespace, found.format, copied=end).at(path, end)
 
     def pieces(self, namespace: str, rows: int) -> list[Piece]:
-        """Row groups of Parquet, ranges of bytes of others."""
+        """Cut the files of a namespace into row groups of Parquet and ranges of bytes of text."""
         self._planned.add(namespace)
         known_files = self._begun
         if known_files is None:
@@ -97,7 +97,7 @@ class FileReader(Reader):
         return [Piece(progress.namespace, [name, *progress.stored(), a, b], count) for a, b, count in ranges]
 
     def _located(self, name: str, progress: FileProgress) -> Path:
-        """Where a file is now; it may have been renamed since."""
+        """The present path of a file, which may have been renamed.  `PositionLost` if it was changed or is gone."""
         if is_same(self._place.path(name), progress):
             return self._place.path(name)
         for other, moved in settled(self._place, {name: progress}, ()).items():
@@ -110,7 +110,7 @@ class FileReader(Reader):
         )
 
     def copy(self, piece: Piece) -> Iterator[pa.RecordBatch]:
-        """The rows of one piece."""
+        """The rows of a piece."""
         if piece.bounds is None:
             return
         name, *stored, start, end = piece.bounds
@@ -125,7 +125,7 @@ class FileReader(Reader):
             yield from decode(path, at, data, piece.namespace, self._settings, Mode.COPY, now)
 
     def follow(self, position: Position, namespaces: Sequence[str], split: str = "") -> Iterator[Changes]:
-        """What comes after a position: lines at the end of files, and new files."""
+        """The changes after a position: lines at the ends of files, and new files."""
         self._planned.update(namespaces)
         self._begun = known_files_of(position)
         return FileFollower(self._place, known_files_of(position), self._planned, self._now).run(self._sleep)
@@ -138,7 +138,7 @@ class FileReader(Reader):
 
 
 def _row_bytes(path: Path) -> float:
-    """About how many bytes a row has."""
+    """About how many bytes a row of a text file has."""
     with path.open("rb") as file:
         sample = file.read(SAMPLE)
     return max(1.0, len(sample) / max(1, sample.count(b"\n")))

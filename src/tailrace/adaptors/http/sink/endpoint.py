@@ -1,11 +1,13 @@
-"""The endpoint: one request, and what its answer means.
+"""The endpoint: sends requests, and decides by the answer.
 
-    2xx                         taken
-    408, 425, 429, 5xx          tried again, after what Retry-After says; so is a request without an answer
-    the statuses of `setup`     about the endpoint: `NotReady`.  A redirect, too: it could lead a signature elsewhere
-    any other                   the message is refused: `Rejected`
+    2xx                         the receiver has taken the message
+    408, 425, 429, 5xx          sent again, after the time in Retry-After; so is a request without an answer
+    the statuses of `setup`     the endpoint's settings are wrong: `NotReady`.  So for a redirect, which could take a
+                                signature elsewhere
+    any other                   the receiver refuses the message: `Rejected`
 
-urllib3 is there with boto3, keeps connections open, and neither retries nor redirects unless it is asked to.
+The client is urllib3, which boto3 needs anyway, and which keeps connections open and has no retries or redirects unless
+they are turned on.
 """
 
 from __future__ import annotations
@@ -31,14 +33,14 @@ from tailrace.errors import BadSetting, NotReady, Rejected, StorageError, Thrott
 RETRIED_STATUSES = frozenset({408, 425, 429})
 FIRST_PAUSE_SECONDS, MAX_PAUSE_SECONDS = 0.2, 15.0
 MAX_ANSWER_BYTES = 64 * 1024
-"""So many bytes of an answer are read; a longer one ends the connection."""
+"""How many bytes of an answer are read.  A longer answer ends the connection."""
 SLOT = "{namespace}"
 MIN_SECRET_CHARACTERS = 6
-"""Characters; what is shorter is in every text."""
+"""The least length of a secret that is hidden in an answer's text: a shorter one may be in any text by chance."""
 
 
 class Endpoint:
-    """Where messages are posted.  Several threads may post at a time."""
+    """The endpoint of the settings.  Several threads may post at a time."""
 
     def __init__(
         self,
@@ -58,7 +60,7 @@ class Endpoint:
             raise BadSetting("url: not as https://host/path; a user and a password go into authorization = …") from None
         self._secure = parts.scheme == "https"
         self.where = f"{parts.scheme}://{self._to[0]}:{self._to[1]}"
-        """Host and port, as people call it: the path may hold a token."""
+        """Scheme, host and port, for messages; without the path, which may hold a token."""
         self._pool: urllib3.PoolManager | None = None
 
     @property
@@ -75,7 +77,8 @@ class Endpoint:
             raise NotReady(f"ca: {self._settings.ca} cannot be read as certificates: {error}") from None
 
     def check(self) -> None:
-        """Connect, and send nothing: whatever is sent would be an event."""
+        """Connect, and for https check the certificate.  Sends no request, because the receiver would take any for an
+        event."""
         try:
             with socket.create_connection(self._to, self._settings.timeout) as plain:
                 if self._secure:
@@ -86,7 +89,10 @@ class Endpoint:
 
     # -- posting
     def post(self, namespace: str, id: str, key: str, body: bytes, stopped: Callable[[], bool]) -> None:
-        """Until it is taken; `id` is the message that is to blame if it is refused, "" if there are several."""
+        """Post a body, and try again for `patience` seconds or until `stopped`.  Returns when the receiver has taken
+        it.
+
+        `id` is the message that `Rejected` names, "" for a body of several messages."""
         deadline, pause = time.monotonic() + self._settings.patience, FIRST_PAUSE_SECONDS
         while True:
             try:
@@ -114,7 +120,7 @@ class Endpoint:
         except (HTTPError, OSError, ValueError) as error:
             raise self._unreached(error) from None
         said, whole = b"", False
-        with suppress(HTTPError, OSError):  # the status says it all
+        with suppress(HTTPError, OSError):  # the status is enough
             said = answer.read(MAX_ANSWER_BYTES)
             whole = not answer.read(1)
         if not whole:
@@ -137,7 +143,7 @@ class Endpoint:
         raise Rejected(f"{namespace}: {what}; it refuses {shown}", namespace=namespace, id=id)
 
     def _without_secrets(self, text: str) -> str:
-        """What a receiver says, which may repeat what it was sent."""
+        """The text of an answer without the settings' secrets, which a receiver may repeat."""
         settings = self._settings
         for one in (settings.url, settings.secret, settings.authorization, *settings.headers.values()):
             text = text.replace(one, "***") if one and len(one) >= MIN_SECRET_CHARACTERS else text
@@ -164,14 +170,14 @@ class Endpoint:
         return TimedOut(f"{what}: sent, and the connection ended without an answer ({type(error).__name__})")
 
     def close(self) -> None:
-        """Give up connections."""
+        """Close the connections."""
         if self._pool is not None:
             self._pool.clear()
             self._pool = None
 
 
 class Later(Throttled):
-    """The receiver is busy, or broken for now; `after` seconds it may be asked again."""
+    """The receiver is busy, or fails for now.  It may be asked again after `after` seconds."""
 
     def __init__(self, message: str, after: float) -> None:
         super().__init__(message)
@@ -179,7 +185,7 @@ class Later(Throttled):
 
 
 def _after(text: str | None, now: float) -> float:
-    """What Retry-After says, in seconds: a number, or a moment."""
+    """The seconds to wait by the header Retry-After, which has a number or a date; 0 if it has neither."""
     if not text:
         return 0.0
     with suppress(ValueError):

@@ -1,10 +1,10 @@
-"""Messages as they are posted: JSON objects, with a key by which a receiver knows a repeat.
+"""Messages in the form in which they are posted: JSON objects, with a key by which a receiver recognizes a repeat.
 
     {"key": "3-17", "op": "update", "namespace": "public.orders", "id": "7", "timestamp": 1700000000000,
      "mode": "sync", "data": {…}}
 
 `key` is the message's partition and offset in the pipeline's commit log.  A change that leaves fields as they are has
-`"whole": false`, and in `removed` the fields that it takes away, as JSON Pointers.
+`"whole": false`, and in `removed` the fields that it removes, as JSON Pointers.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ UNIT_BYTES = 4 * 1024 * 1024
 
 
 class Post(NamedTuple):
-    """One message, ready to be sent."""
+    """A message that is ready to be posted."""
 
     lane: int
-    """A hash of its document: what has the same is sent one after the other."""
+    """A hash of the document's id.  Messages with the same lane are posted one after the other."""
     key: str
     namespace: str
     id: str
@@ -42,18 +42,18 @@ _pack, _unpack = msgspec.msgpack.Encoder().encode, msgspec.msgpack.Decoder(list[
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """Messages, packed; it goes from a task to the driver."""
+    """Messages, packed for the way from a task to the driver."""
 
     data: bytes
     size: int
 
     def posts(self) -> list[Post]:
-        """Them, in their order."""
+        """Unpack the messages, in order."""
         return _unpack(pa.decompress(self.data, self.size, "lz4", asbytes=True))
 
 
 def units(rows: Iterable[pa.RecordBatch]) -> Iterator[Unit]:
-    """Rows in the order of the log → messages in their order."""
+    """Make units of rows, which come in the order of the log.  The messages keep that order."""
     held: list[Post] = []
     size = 0
     for batch in rows:
@@ -73,7 +73,7 @@ def _unit(held: list[Post]) -> Unit:
 
 
 def posts(batch: pa.RecordBatch) -> Iterator[Post]:
-    """The messages of some rows."""
+    """The messages of a batch of rows."""
     if not batch.num_rows:
         return
     lanes = [crc32(key) for key in batch.column("key").to_pylist()]
@@ -87,7 +87,7 @@ def posts(batch: pa.RecordBatch) -> Iterator[Post]:
 
 def _data(batch: pa.RecordBatch) -> list[bytes]:
     columns = columns_of(batch)
-    if columns.schema.names == [""]:  # of rows without columns
+    if columns.schema.names == [""]:  # columns_of gives this for rows without columns
         return [b"{}"] * batch.num_rows
     left = unset_names(unset_of(batch), columns.schema.names).to_pylist() if "unset" in batch.schema.names else None
     return json_objects(columns, left)

@@ -1,8 +1,8 @@
-"""The writer: messages posted to an endpoint, several requests at a time.
+"""The writer: posts messages to an endpoint, several requests at a time.
 
-Messages are dealt to lanes by their documents.  A lane sends one request after the other, so the changes of a document
-arrive in order.  What the endpoint has taken of a batch that then fails is remembered until that batch is finished, so
-that the same process does not send it again; another one does, under the same keys.
+The writer distributes messages over lanes by their documents.  A lane posts one request after the other, so the changes
+of a document arrive in order.  If a batch fails, the writer remembers which of its messages the endpoint has taken, and
+does not post them again.  Another process does post them again, with the same keys.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class HttpWriter(Writer):
     def __init__(self, settings: HttpSink) -> None:
         self._settings = settings
         self._taken: set[str] = set()
-        """Keys that the endpoint has taken of a batch that is not finished yet."""
+        """The keys of the messages that the endpoint has taken of a batch that is not finished yet."""
 
     def __repr__(self) -> str:
         return f"HttpWriter({self._settings!r})"
@@ -43,21 +43,21 @@ class HttpWriter(Writer):
         return Endpoint(self._settings)
 
     def check(self) -> None:
-        """Host, port and certificate."""
+        """Connect to the endpoint, and check its certificate.  Sends nothing."""
         self._endpoint.check()
 
     def forget(self, who: Who) -> None:
-        """What was taken is to be sent again."""
+        """Forget which messages the endpoint has taken, so that they are posted again."""
         self._taken.clear()
 
     def stage(self, rows: Iterable[pa.RecordBatch]) -> Staged:
-        """Bodies, in the answer itself."""
+        """Make the messages of a share; the task's result carries them to the driver."""
         counts: dict[str, int] = {}
         made = list(units(counted(rows, counts)))
         return Staged(sum(counts.values()), made, counts)
 
     def finish(self, staged: Sequence[Staged], who: Who, offsets: Mapping[str, object]) -> None:
-        """Post everything."""
+        """Post all messages.  Returns when the endpoint has taken every one."""
         lanes: list[list[Post]] = [[] for _ in range(self._settings.requests)]
         for share in staged:
             for unit in share.detail or ():
@@ -67,7 +67,7 @@ class HttpWriter(Writer):
         with ThreadPoolExecutor(max(1, len(busy)), "tailrace-http") as pool:
             sending = [pool.submit(self._send, lane, quote(f"{who.pipeline}/{who.writer}"), stop) for lane in busy]
             errors = [error for one in sending if (error := one.exception()) is not None]
-        if errors:  # what a message or the settings have caused says more than a lane that could not go on
+        if errors:  # an error of a message or of the settings says more than a lane that could not reach the endpoint
             raise min(errors, key=lambda error: isinstance(error, StorageError))
         self._taken.clear()
 
@@ -90,7 +90,7 @@ class HttpWriter(Writer):
             raise
 
     def _parts(self, lane: Sequence[Post]) -> Iterator[list[Post]]:
-        """What one request holds: messages of one namespace, in their order."""
+        """Cut a lane into the parts that one request holds: messages of one namespace, in order."""
         part: list[Post] = []
         size = 0
         for post in lane:
@@ -104,8 +104,8 @@ class HttpWriter(Writer):
             yield part
 
     def _request(self, name: str, part: Sequence[Post]) -> tuple[str, bytes]:
-        """The idempotency key and the body.  Of several messages both depend on which they are: cut otherwise after a
-        crash they are another request, and each message has its own key."""
+        """The idempotency key and the body of a request.  For several messages the key is a hash of the body: after a
+        crash they may be cut into other requests.  A receiver then recognizes each message by its own key."""
         if self._settings.batch_rows == 1:
             body = part[0].body
             return f"{name}/{part[0].key or _digest(body)}", body
@@ -113,7 +113,7 @@ class HttpWriter(Writer):
         return f"{name}/{_digest(body)}", body
 
     def close(self) -> None:
-        """Give up connections."""
+        """Close the connections."""
         if "_endpoint" in self.__dict__:
             self._endpoint.close()
 

@@ -1,4 +1,4 @@
-"""Kafka as a sink: every message a record, each batch a transaction together with its offsets.
+"""Kafka as a sink: every message is a record, and one transaction holds a batch and its offsets.
 
 Used from outside: writer.
 Read in this order: writer, encoding, stage, transactions, state.

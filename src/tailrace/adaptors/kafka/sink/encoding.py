@@ -1,4 +1,4 @@
-"""Records of rows, by topic; what they look like is in formats.outgoing."""
+"""Encoding of rows as records, by topic; formats.outgoing says what the records look like."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tailrace.adaptors.rows.rows import namespace_of
 
 
 def encoded(rows: Iterable[pa.RecordBatch], settings: KafkaSink) -> Iterator[tuple[str, str, pa.RecordBatch]]:
-    """For each batch of rows its topic, its namespace and its records; none of a batch without rows."""
+    """For each batch of rows its topic, its namespace and its records; a batch without rows gives no records."""
     for batch in rows:
         namespace = namespace_of(batch)
         topic = topic_for(settings.topic, "") if settings.topic else topic_for(namespace, settings.prefix)

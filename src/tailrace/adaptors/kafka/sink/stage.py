@@ -1,8 +1,8 @@
-"""Staging: what tasks hand to `finish`, inside their answer if it is little, else in a topic of tailrace's own.
+"""Staging: tasks hand their records to `finish`, in their result if it is small, else in a topic of tailrace's own.
 
-    <state>.staged    value: an Arrow stream of records; removed by its retention of a few hours
+    <state>.staged    value: an Arrow stream of records; the topic's retention removes it after a few hours
 
-A share is cut into parts, each one record there.  The parts of a task go to one partition, one after the other.
+A task cuts its share into parts and sends each as one record.  It sends all of them to one partition, in order.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from tailrace.adaptors.sinks.folding import counted
 from tailrace.errors import Unavailable
 
 INLINE_BYTES = 256 * 1024
-"""Up to so much of a share is in the answer itself."""
+"""The most bytes of a share that the task's result carries."""
 PART_BYTES = 512 * 1024
-"""About so much is one part; a row that is larger is a part of its own."""
+"""About the size of a part.  A larger row is a part of its own."""
 MAX_PART_BYTES = 128 * 1024 * 1024
 PARTITIONS = 8
 CONFIG = {
@@ -38,7 +38,7 @@ CONFIG = {
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Records of one topic: `data` has them, or the record at an offset of a partition of the staging topic."""
+    """Records for one topic.  They are in `data`, or in the staging topic's record at `partition` and `offset`."""
 
     topic: str
     rows: int
@@ -49,19 +49,20 @@ class Part:
 
 @dataclass(slots=True)
 class Share:
-    """What a task has staged: parts in their order, and the namespaces of each topic."""
+    """The parts that a task staged, in order, and the namespaces of each topic."""
 
     parts: list[Part] = field(default_factory=list)
     topics: dict[str, list[str]] = field(default_factory=dict)
 
 
 def staging_topic(settings: KafkaSink) -> str:
-    """The topic that parts are in."""
+    """The name of the staging topic."""
     return own_topic(settings.state, "staged")
 
 
 def stage(cluster: Callable[[], Cluster], settings: KafkaSink, rows: Iterable[pa.RecordBatch]) -> Staged:
-    """A task's share, ready to be finished."""
+    """Stage a task's share: encode its rows, and send what is too large for the task's result to the staging topic.
+    Returns when the brokers have stored every part."""
     counts: dict[str, int] = {}
     share, outside = Share(), _Outside(cluster, settings)
     room = INLINE_BYTES
@@ -75,13 +76,13 @@ def stage(cluster: Callable[[], Cluster], settings: KafkaSink, rows: Iterable[pa
                 room -= len(data)
                 share.parts.append(Part(topic, some.num_rows, data))
             else:
-                room = 0  # the parts of a topic stay in their order either way; this keeps the answer small
+                room = 0  # not needed for the order: it keeps the result small
                 share.parts.append(outside.put(topic, some.num_rows, data))
     return Staged(sum(counts.values()), outside.settled(share), counts)
 
 
 def _cut(records: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    """Slices of about a part's size."""
+    """Cut records into slices of about a part's size."""
     if not records.num_rows:
         return
     many = max(1, -(-records.nbytes // PART_BYTES))
@@ -91,7 +92,7 @@ def _cut(records: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
 
 
 def _halved(some: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    """Rows differ in size: what is still far too large is cut again."""
+    """Cut a slice again while it is far too large, because rows differ in size."""
     if some.num_rows > 1 and some.nbytes > 2 * PART_BYTES:
         middle = some.num_rows // 2
         yield from _halved(some.slice(0, middle))
@@ -108,7 +109,7 @@ def _written(records: pa.RecordBatch) -> bytes:
 
 
 class _Outside:
-    """Puts parts into the staging topic."""
+    """Sends parts to the staging topic, which it makes if it is missing."""
 
     def __init__(self, cluster: Callable[[], Cluster], settings: KafkaSink) -> None:
         self._make, self._settings = cluster, settings
@@ -118,7 +119,7 @@ class _Outside:
         self._error: Any = None
 
     def put(self, topic: str, rows: int, data: bytes) -> Part:
-        """Send a part; where it is comes with its answer."""
+        """Send a part without waiting for its answer.  Its offset is a placeholder until `settled`."""
         cluster, name = self._make(), staging_topic(self._settings)
         if self._producer is None:
             cluster.ensure(name, PARTITIONS, self._settings.replication, CONFIG)
@@ -146,7 +147,7 @@ class _Outside:
         return told
 
     def settled(self, share: Share) -> Share:
-        """The share once all its parts are there."""
+        """Wait until the brokers have stored all parts, and return the share with their offsets."""
         if self._producer is None:
             return share
         cluster = self._make()
@@ -168,7 +169,8 @@ class _Outside:
 
 
 def records_of(cluster: Cluster, settings: KafkaSink, parts: Sequence[Part]) -> Iterator[tuple[str, pa.RecordBatch]]:
-    """The records of parts in their order, with their topics; `Unavailable` if what was staged is gone."""
+    """The records of parts in order, each batch with its topic.  `Unavailable` if a part is gone from the staging
+    topic: the batch must then be staged again."""
     reading: _Reading | None = None
     try:
         for part in parts:
@@ -184,7 +186,7 @@ def records_of(cluster: Cluster, settings: KafkaSink, parts: Sequence[Part]) -> 
 
 
 class _Reading:
-    """Reads staged parts one after the other."""
+    """Reads parts from the staging topic, one after the other."""
 
     def __init__(self, cluster: Cluster, settings: KafkaSink) -> None:
         self._cluster, self._topic = cluster, staging_topic(settings)
@@ -195,7 +197,7 @@ class _Reading:
         self._at: tuple[int, int] | None = None
 
     def part(self, part: Part) -> bytes:
-        """The bytes of one."""
+        """The bytes of a part."""
         from confluent_kafka import TopicPartition
 
         if self._at is None or self._at[0] != part.partition or self._at[1] > part.offset:

@@ -1,9 +1,10 @@
-"""The state that a sink keeps for a writer, in a compacted topic of its own with one partition.
+"""The state that a sink keeps for a writer, in a compacted topic with one partition.
 
     <state>.offsets.<pipeline>.<writer>    key "offsets": {epoch, offsets, claimed}
-                                           key "topic:<name>": {id, namespaces}, a topic that it has written to
+                                           key "topic:<name>": {id, namespaces}, a topic that the writer has written to
 
-A topic for each writer: a reader of committed records waits for open transactions, and must wait for no other's.
+Each writer has a topic of its own: a reader of committed records waits for open transactions, and must not have to wait
+for those of other writers.
 """
 
 from __future__ import annotations
@@ -30,13 +31,13 @@ CONFIG = {
     "min.cleanable.dirty.ratio": "0.1",
     "max.message.bytes": str(16 * 1024 * 1024),
 }
-"""So that little is left to be read, however many batches there were."""
+"""Compacts often, so that a reader of the state has little to read, however many batches there were."""
 Records = Mapping[bytes, bytes | None]
 
 
 @dataclass(frozen=True, slots=True)
 class WrittenTopic:
-    """A topic that a writer has written to: its id, and whose messages are in it."""
+    """A topic that a writer has written to: its id, and the namespaces whose messages it holds."""
 
     id: str
     namespaces: tuple[str, ...]
@@ -44,17 +45,17 @@ class WrittenTopic:
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """What is kept for a writer."""
+    """The state of a writer: its fence, and the topics that it has written to."""
 
     fence: Fence = field(default_factory=Fence)
     topics: Mapping[str, WrittenTopic] = field(default_factory=dict)
 
     def after(self, fence: Fence, topics: Mapping[str, WrittenTopic]) -> State:
-        """With another fence, and more topics."""
+        """The state with another fence, and with these topics added."""
         return State(fence, {**self.topics, **topics})
 
     def records(self, before: State) -> dict[bytes, bytes | None]:
-        """What must be written to have it, where `before` is there."""
+        """The records that turn the stored state `before` into this one."""
         gone = {TOPIC + name.encode(): None for name in before.topics if name not in self.topics}
         new = {
             TOPIC + name.encode(): msgspec.json.encode({"id": one.id, "namespaces": one.namespaces})
@@ -66,7 +67,7 @@ class State:
 
     @classmethod
     def read(cls, records: Records) -> State:
-        """From what is there."""
+        """Decode the state from the topic's records, the last of each key."""
         told = records.get(OFFSETS)
         kept = msgspec.json.decode(told) if told is not None else None
         fence = Fence() if kept is None else Fence(kept["epoch"], kept["offsets"], kept["claimed"])
@@ -79,7 +80,7 @@ class State:
 
 
 def state_topic(settings: KafkaSink, pipeline: str, writer: str) -> str:
-    """The topic that a writer's state is in; `NotReady` if its name would be too long."""
+    """The name of the topic with a writer's state.  `NotReady` if it would be too long."""
     name = own_topic(settings.state, "offsets", pipeline, writer)
     if len(name) > 249:
         raise NotReady(
@@ -89,15 +90,15 @@ def state_topic(settings: KafkaSink, pipeline: str, writer: str) -> str:
 
 
 def load(cluster: Cluster, topic: str) -> State:
-    """What is committed now."""
+    """Read the committed state of a writer; an empty state if the topic does not exist."""
     return State.read(dict(_committed(cluster, topic)))
 
 
 def _committed(cluster: Cluster, topic: str) -> Iterator[tuple[bytes, bytes | None]]:
     """The committed records of a topic's one partition, to its end.
 
-    A transaction is committed some time before its records can be read; one that is still open, of a run that goes on
-    or has just died, is waited for, and then left out."""
+    The records of a transaction can be read some time after it was committed, so this waits for open transactions, for
+    at most `ANSWER_SECONDS`.  It leaves out one that is open even then, of a run that goes on or has just died."""
     if topic not in cluster.describe([topic]):
         return
     from confluent_kafka import TopicPartition

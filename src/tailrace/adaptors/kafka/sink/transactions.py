@@ -1,8 +1,9 @@
-"""Transactions: one producer for a writer, known to the brokers by its transactional id.
+"""Transactions: one producer for a writer, which the brokers know by its transactional id.
 
-Whoever begins (`init_transactions`) shuts out every producer of the same id that began before, and ends what these left
-open.  What the state's topic has after that is the truth, and stays so until another begins: then the next transaction
-fails as fenced, and nothing of it is seen.  So the state need not be read again for each batch.
+When a producer calls `init_transactions`, the brokers fence every earlier producer of the same id and end the
+transactions that those left open.  The producer then reads the writer's state once.  The state cannot change until
+another producer calls `init_transactions`; the next transaction then fails as fenced, and no reader of committed
+records sees any of it.  So the state need not be read again for each batch.
 """
 
 from __future__ import annotations
@@ -22,17 +23,17 @@ from tailrace.adaptors.kafka.sink.state import CONFIG, State, load, state_topic
 from tailrace.errors import Conflict, Rejected
 
 MAX_RECORD_BYTES = 128 * 1024 * 1024
-"""The client's own limit; the topic has the one that counts."""
+"""The client's own limit, set high: the limit that counts is the topic's."""
 QUEUED_KILOBYTES = 64 * 1024
 _MOMENT = pa.int64()
 
 
 class Overtaken(Conflict):
-    """Another producer of the same transactional id has begun; nothing of this transaction is there."""
+    """Another producer of the same transactional id has begun, so this transaction was not committed."""
 
 
 class Transactions:
-    """The transactions of one writer, from `open` until another process begins."""
+    """The transactions of one writer, from `open` until another process opens them."""
 
     def __init__(self, cluster: Cluster, settings: KafkaSink, pipeline: str, writer: str) -> None:
         self._cluster, self._settings = cluster, settings
@@ -43,7 +44,7 @@ class Transactions:
         self.state = State()
 
     def open(self) -> None:
-        """Begin, and know the state."""
+        """Make the producer, which fences all earlier ones of this writer, and read the writer's state."""
         self._cluster.ensure(self._topic, 1, self._settings.replication, CONFIG)
         self._producer = self._cluster.producer(
             transactional_id=self._id,
@@ -58,9 +59,9 @@ class Transactions:
         self.state = load(self._cluster, self._topic)
 
     def commit(self, records: Iterable[tuple[str, pa.RecordBatch]], state: State) -> None:
-        """Append records, and have this state from now on: both, or neither.
+        """Append records and store a new state in one transaction.
 
-        `Overtaken` if another has begun, `Rejected` for a record that the brokers never take."""
+        `Overtaken` if another producer of this writer has begun, `Rejected` for a record that the brokers refuse."""
         self._refused = None
         with self._faults():
             self._producer.begin_transaction()
@@ -96,7 +97,7 @@ class Transactions:
             self._refused = error, message.topic(), message.key()
 
     def _end(self) -> None:
-        """Commit; again while only the answer is missing."""
+        """Commit the transaction, and try again while the error is retriable, such as a missing answer."""
         from confluent_kafka import KafkaException
 
         deadline = time.monotonic() + self._settings.transaction_seconds
@@ -110,7 +111,7 @@ class Transactions:
 
     @contextlib.contextmanager
     def _faults(self) -> Iterator[None]:
-        """Give up a transaction that failed, and say why it did."""
+        """Abort a transaction that fails, and raise tailrace's error for its cause."""
         from confluent_kafka import KafkaException
 
         self._cluster.reports.clear()
@@ -131,7 +132,7 @@ class Transactions:
             raise
 
     def _abort(self) -> None:
-        """Nothing of the transaction counts.  One that cannot be aborted now is by the next to begin."""
+        """Abort the transaction.  If that fails, the next producer's `init_transactions` aborts it."""
         from confluent_kafka import KafkaException
 
         with contextlib.suppress(KafkaException, SystemError):
@@ -147,19 +148,19 @@ class Transactions:
         )
 
     def close(self) -> None:
-        """Give up the producer."""
+        """Drop the producer and all that it has queued."""
         from confluent_kafka import KafkaException
 
         if self._producer is not None:
-            with contextlib.suppress(KafkaException, SystemError):  # of a producer that was shut out
+            with contextlib.suppress(KafkaException, SystemError):  # a fenced producer raises these
                 self._producer.purge()
                 self._producer.flush(1.0)
             self._producer = None
 
 
 def _error_of(raised: BaseException) -> Any:
-    """What went wrong.  A producer that was shut out raises that while it calls back, which Python calls another
-    error."""
+    """The client's error behind an exception.  A fenced producer raises it inside a callback, so Python hands it on as
+    the cause or context of a SystemError."""
     from confluent_kafka import KafkaException
 
     found: BaseException | None = raised

@@ -1,7 +1,7 @@
-"""The writer: every message a record of a topic, each batch one transaction that also has the offsets.
+"""The writer: makes each message a record of a topic, and commits a batch and its offsets in one transaction.
 
-A reader of committed records (`isolation.level=read_committed`) sees every message once.  One of uncommitted records
-may see those of batches that failed as well."""
+A consumer with `isolation.level=read_committed` sees every message exactly once.  A consumer of uncommitted records may
+also see the messages of batches that failed."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tailrace.errors import Fenced
 
 T = TypeVar("T")
 MAX_BATCH_ATTEMPTS = 3
-"""How often a batch is begun again after another process of the same run, or of one that ends, has begun one."""
+"""How often a batch is tried before the writer gives up because another process keeps opening its transactions."""
 
 
 class KafkaWriter(Writer):
@@ -43,13 +43,13 @@ class KafkaWriter(Writer):
         return Cluster(self._settings)
 
     def check(self) -> None:
-        """The address, the password, and the topic if there is one for all."""
+        """Connect, and raise if the settings name one topic for all messages that is missing and not to be made."""
         there = self._cluster.topics()
         if (topic := self._settings.topic) is not None and not self._settings.create and topic not in there:
             raise self._not_made(topic, topic)
 
     def try_out(self, rows: Sequence[pa.RecordBatch]) -> None:
-        """Make records of them, and look for their topics."""
+        """Encode these rows as records, and raise if one of their topics is missing and not to be made."""
         wanted = {topic: namespace for topic, namespace, _ in encoded(rows, self._settings)}
         there = self._cluster.describe(wanted)
         for topic, namespace in wanted.items():
@@ -58,11 +58,11 @@ class KafkaWriter(Writer):
 
     # -- offsets
     def restore(self, pipeline: str, writer: str) -> Mapping[str, Any] | None:
-        """Epoch and offsets of the last batch that was committed."""
+        """The stored epoch, and the offsets of the last batch that was committed; None before the first."""
         return load(self._cluster, state_topic(self._settings, pipeline, writer)).fence.restored()
 
     def claim(self, who: Who) -> Mapping[str, Any] | None:
-        """As `restore`; and earlier epochs can commit nothing any more."""
+        """As `restore`, and from then on no earlier epoch can commit."""
         self._leave()
 
         def claimed(transactions: Transactions) -> Mapping[str, Any] | None:
@@ -74,7 +74,8 @@ class KafkaWriter(Writer):
         return self._in_turn(who, claimed)
 
     def _in_turn(self, who: Who, do: Callable[[Transactions], T]) -> T:
-        """Do something in a transaction; again if another process has begun one meanwhile, and this run may go on."""
+        """Call `do` with the writer's open transactions.  If another process has opened them since, open them again and
+        repeat; `Fenced` after `MAX_BATCH_ATTEMPTS`, or from `do` if a newer run has claimed the sink."""
         for _ in range(MAX_BATCH_ATTEMPTS):
             if self._transactions is None:
                 transactions = Transactions(self._cluster, self._settings, who.pipeline, who.writer)
@@ -99,7 +100,7 @@ class KafkaWriter(Writer):
             transactions.close()
 
     def lost(self, who: Who) -> list[str]:
-        """Topics that were deleted, made again or not."""
+        """The topics that this writer has written to and that were deleted since, whether made again or not."""
         written = load(self._cluster, state_topic(self._settings, who.pipeline, who.writer)).topics
         there = self._cluster.describe(written)
         return [
@@ -109,7 +110,7 @@ class KafkaWriter(Writer):
         ]
 
     def forget(self, who: Who) -> None:
-        """Forget which topics were written to."""
+        """Forget which topics this writer has written to."""
 
         def forgotten(transactions: Transactions) -> None:
             if transactions.state.topics:
@@ -120,11 +121,11 @@ class KafkaWriter(Writer):
 
     # -- rows
     def stage(self, rows: Iterable[pa.RecordBatch]) -> Staged:
-        """Into the answer itself, or into a topic of tailrace's own."""
+        """Stage a task's share in its result, and what is too large for that in the staging topic."""
         return stage(lambda: self._cluster, self._settings, rows)
 
     def finish(self, staged: Sequence[Staged], who: Who, offsets: Mapping[str, Any]) -> None:
-        """Append what was staged, and keep the offsets, in one transaction.  Again, it changes nothing."""
+        """Append the staged records and store the offsets in one transaction.  A repeated call changes nothing."""
         shares = [share.detail for share in staged if isinstance(share.detail, Share)]
 
         def finished(transactions: Transactions) -> None:
@@ -139,7 +140,8 @@ class KafkaWriter(Writer):
         self._in_turn(who, finished)
 
     def _topics(self, shares: Sequence[Share], state: State, who: Who) -> dict[str, WrittenTopic]:
-        """The topics of a batch, made where they are missing and may be."""
+        """The topics of a batch with their ids and namespaces.  Makes missing topics if the settings allow it; raises
+        if a topic that the writer has written to is gone or was made again."""
         wanted: dict[str, list[str]] = {}
         for share in shares:
             for topic, namespaces in share.topics.items():
@@ -169,7 +171,7 @@ class KafkaWriter(Writer):
         return missing_targets.not_made(namespace, "topic", order)
 
     def close(self) -> None:
-        """Give up connections."""
+        """Close the producer and the connections."""
         self._leave()
         if "_cluster" in self.__dict__:
             self._cluster.close()

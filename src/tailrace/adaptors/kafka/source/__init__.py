@@ -1,4 +1,4 @@
-"""Kafka as a source: its partitions in groups, each followed by a receiver of its own.
+"""Kafka as a source: groups of partitions, each followed by a receiver of its own.
 
 Used from outside: reader.
 Read in this order: reader, position, follower, consumption.

@@ -1,4 +1,4 @@
-"""Consumption: the client that fetches some partitions, and what becomes of its errors."""
+"""Consumption: the client that fetches a group's partitions, and tailrace's errors for the client's."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("tailrace")
 BEAT_SECONDS = 0.9
-"""After so long something is said even if nothing came."""
+"""How long `next` waits for a first record; then it returns without any."""
 GATHER_SECONDS = 0.02
-"""So long what comes after a first record is gathered with it."""
+"""How long `next` gathers more records after a first one."""
 MAX_RECORDS_PER_POLL = 500
 QUEUED_KILOBYTES = 16 * 1024
-"""What the client fetches ahead."""
+"""How much the client fetches ahead."""
 AFRESH = (
     "What was between is lost to the pipeline, which never goes on behind a gap by itself. Give it another name, and "
     "it begins afresh, from where start says; a longer retention.ms of the topic keeps more"
@@ -30,7 +30,8 @@ AFRESH = (
 
 
 class Consumed(NamedTuple):
-    """What came: records, the partitions that are read to their end with the next offset, topics that are missing."""
+    """What one `next` has fetched: records; the partitions that were read to their end, with their next offsets; and
+    topics that the brokers do not have."""
 
     records: list[Message]
     ends: dict[tuple[str, int], int]
@@ -38,7 +39,7 @@ class Consumed(NamedTuple):
 
 
 class Consumption:
-    """Fetches partitions from where it is told to.  No offset is ever chosen by the client itself."""
+    """Fetches the assigned partitions from the assigned offsets.  The client never chooses an offset itself."""
 
     def __init__(self, cluster: Cluster, settings: KafkaSource) -> None:
         self._cluster, self._settings = cluster, settings
@@ -51,7 +52,7 @@ class Consumption:
         self._assigned: set[tuple[str, int]] = set()
 
     def assign(self, offsets: Mapping[tuple[str, int], tuple[int, int]]) -> None:
-        """Fetch these as well, each from an offset, which was read under a leader epoch."""
+        """Fetch more partitions, each from its (offset, leader epoch); an epoch of -1 is not sent."""
         from confluent_kafka import TopicPartition
 
         if offsets:
@@ -64,7 +65,7 @@ class Consumption:
             self._assigned |= offsets.keys()
 
     def leave(self, topics: Iterable[str]) -> None:
-        """Fetch these topics no more."""
+        """Stop fetching these topics."""
         from confluent_kafka import TopicPartition
 
         gone = {one for one in self._assigned if one[0] in set(topics)}
@@ -74,7 +75,7 @@ class Consumption:
             self._assigned -= gone
 
     def next(self) -> Consumed:
-        """What has come, after a while perhaps nothing."""
+        """Fetch for up to about a second.  `PositionLost` if a partition no longer has the next offset."""
         consumed = Consumed([], {}, set())
         self._cluster.reports.clear()
         first, size = self._consumer.poll(BEAT_SECONDS), 0
@@ -120,7 +121,8 @@ class Consumption:
             raise failed(told, self._cluster.where, "reading topics", self._cluster.reports)
 
     def show(self, offsets: Mapping[tuple[str, int], int]) -> None:
-        """Commit offsets in the group of the settings.  Nothing depends on them, so an error is only noted."""
+        """Commit offsets for the consumer group of the settings, without waiting.  Nothing depends on them, so an error
+        is only logged."""
         from confluent_kafka import KafkaException, TopicPartition
 
         try:
@@ -131,5 +133,5 @@ class Consumption:
             _log.info("offsets of the group %s were not stored: %s", self._settings.group, error.args[0].str())
 
     def close(self) -> None:
-        """Give up the connections."""
+        """Close the consumer and its connections."""
         self._consumer.close()

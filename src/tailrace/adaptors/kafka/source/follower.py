@@ -1,7 +1,7 @@
-"""Following a group of partitions: its records as changes, and the position after them.
+"""The follower of a group of partitions: makes changes of its records, with the position after them.
 
-Every batch is checked against the ids of its topics, after it was fetched: a client goes on at the same offset in a
-topic that was deleted and made again, as if nothing had happened.
+It compares the ids of a batch's topics after it has fetched the batch: when a topic was deleted and made again, the
+client goes on at the same offset in the new one, without an error.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("tailrace")
 METADATA = "_kafka"
-"""The field of a document for what is known of its record beside, if the settings ask for that."""
+"""The document's field for the record's partition, offset, timestamp and headers, if the settings ask for it."""
 
 
 class Follower:
-    """Follows one group.  `namespaces` has those of the pipeline, and gets those that appear and are taken."""
+    """Follows one group.  `namespaces` are the pipeline's; the pipeline adds those that appear and match."""
 
     def __init__(
         self, cluster: Cluster, settings: KafkaSource, position: GroupPosition, group: Group, namespaces: Sequence[str]
@@ -48,7 +48,7 @@ class Follower:
         self._signs, self._shown = 0, dict[tuple[str, int], int]()
 
     def changes(self) -> Generator[Changes]:
-        """Changes, for ever."""
+        """The group's changes from the position on, without end; about once a second when nothing happens."""
         self._consumption = Consumption(self._cluster, self._settings)
         try:
             yield from self._found(self._verified(self._position.topics))
@@ -73,7 +73,7 @@ class Follower:
         yield from self._found(missing)
 
     def _own(self, records: list[Message]) -> list[Message]:
-        """Without what was fetched before a topic was left."""
+        """The records of followed topics, without those that the client fetched before a topic was left."""
         return [record for record in records if record.topic() in self._position.topics]
 
     # -- records
@@ -96,8 +96,8 @@ class Follower:
             known.next[q] = (at, known.next[q][1] if epoch is None else epoch)
 
     def _said(self, rows: Sequence[pa.RecordBatch] = (), latest: int = 0, **more: Any) -> Changes:
-        """What there is.  As long as more is known to come no position is given twice: a run that only catches up would
-        end there."""
+        """Changes with the present position.  Until every partition was read to its end no position is given twice: a
+        run that only catches up would end there."""
         position, caught_up = self._position.stored(), self._caught_up()
         if not caught_up:
             self._signs += 1
@@ -105,13 +105,14 @@ class Follower:
         return Changes(rows, position, max(0, latest), caught_up=caught_up and not rows, **more)
 
     def _caught_up(self) -> bool:
-        """Whether every partition was once read to its end."""
+        """Whether the follower has read every partition to its end once."""
         followed = {name: topic.next for name, topic in self._position.topics.items() if name not in self._gone}
         return all((name, q) in self._read_to_end for name, some in followed.items() for q in some)
 
     # -- topics
     def _verified(self, topics: Iterable[str]) -> list[str]:
-        """Refuse topics that are not the ones that were read; gives those that are not there."""
+        """Return those of the topics that do not exist.  `PositionLost` if a topic was deleted and made again, so that
+        its id is another."""
         known = {name: self._position.topics[name].id for name in topics if name in self._position.topics}
         found = self._cluster.describe(known)
         for name, topic in found.items():
@@ -123,7 +124,8 @@ class Follower:
         return [name for name in known if name not in found]
 
     def _found(self, missing: Sequence[str]) -> Generator[Changes]:
-        """Topics that are not there any more.  Their position is kept: one of the same name is another."""
+        """Stop following topics that were deleted.  Their positions stay, so that a new topic of the same name is known
+        to be another one."""
         new = [name for name in missing if name not in self._gone]
         if not new:
             return
@@ -135,7 +137,7 @@ class Follower:
         yield self._said(ended=[name.removeprefix(self._settings.prefix) for name in new])
 
     def _discover(self) -> Generator[Changes]:
-        """Take in topics and partitions that are new."""
+        """Look for new topics, for new partitions, and for topics that were deleted or are back."""
         there, prefix = self._cluster.topics(), self._settings.prefix
         self._widths = {name: len(partitions) for name, partitions in there.items()}
         data = namespaces_of(there, prefix)
@@ -150,12 +152,12 @@ class Follower:
         self._take_in({topic: there[topic] for topic in followed if topic not in self._gone})
 
     def _return_to(self, topics: Collection[str]) -> None:
-        """Follow topics again that are there after all: a broker may come to know of one later than another."""
+        """Follow topics again that exist after all: one broker may know of a topic later than another."""
         self._gone.difference_update(topics)
         self._assign(topics)
 
     def _take_in(self, topics: Mapping[str, Sequence[int]]) -> None:
-        """Follow partitions that are new in this group, from their first record."""
+        """Follow the new partitions of these topics that belong to this group, from their first records."""
         new = [
             (name, q)
             for name, q in partitions_of(self._group, topics)
@@ -188,7 +190,7 @@ class Follower:
         self._consumption.assign({one: at for one, at in some.items() if one in chosen})
 
     def show(self, position: GroupPosition) -> None:
-        """Commit what has moved since it was last shown."""
+        """Commit the offsets that have changed since the last call, for the consumer group of the settings."""
         now = {(name, q): at for name, topic in position.topics.items() for q, (at, _) in topic.next.items()}
         moved = {one: at for one, at in now.items() if self._shown.get(one) != at}
         if moved and self._consumption is not None:

@@ -1,7 +1,7 @@
-"""The reader: topics of a cluster, followed from where the pipeline's settings say.
+"""The reader: follows the topics of a cluster from the start that the settings name.
 
-There is no copy: the log is all there is.  What needs the client is imported where it is used: an installation without
-it can still say what this adaptor is."""
+There is no copy, because a topic has nothing but its log.  This package imports the Kafka client only inside functions:
+an installation without it can still describe the adaptor."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tailrace.errors import NotReady
 
 
 class KafkaReader(Reader):
-    """Reads the topics of a cluster.  Those that begin with two underscores, which are not data, are left out."""
+    """Reads the topics of a cluster, without those that begin with two underscores, which hold no data of users."""
 
     follows = True
 
@@ -37,13 +37,13 @@ class KafkaReader(Reader):
         return f"KafkaReader({self._settings!r})"
 
     def check(self) -> None:
-        """The address, the password, the start, and the schema."""
+        """Connect, and check the schema and the start."""
         codec(self._settings)
         moment(self._settings.start)
         self._cluster.topics()
 
     def check_namespaces(self, namespaces: Sequence[str]) -> None:
-        """The right to read these."""
+        """Raise `NotReady` if the user is not allowed to read one of these topics."""
         found = self._cluster.describe(map(self._topic, namespaces), operations=True)
         for name, topic in found.items():
             if topic.operations and not topic.operations & {"READ", "ALL"}:
@@ -57,11 +57,11 @@ class KafkaReader(Reader):
         return f"{self._settings.prefix}{namespace}"
 
     def namespaces(self) -> list[Namespace]:
-        """Every topic with the prefix, under its name without it."""
+        """Every topic that has the prefix, as a namespace without the prefix."""
         return [Namespace(name) for name in namespaces_of(self._cluster.topics(), self._settings.prefix)]
 
     def begin(self, namespaces: Sequence[str]) -> Position:
-        """An offset of every partition; nothing keeps the topics from there but their own retention."""
+        """The first offset to read of every partition.  Only the topics' own retention keeps the records from there."""
         found = self._cluster.describe(map(self._topic, namespaces))
         partitions = [(name, q) for name, topic in found.items() for q in topic.partitions]
         at = moment(self._settings.start)
@@ -74,11 +74,11 @@ class KafkaReader(Reader):
         return grouped({name: topic.id for name, topic in found.items()}, offsets, self._settings.receivers)
 
     def splits(self, position: Position) -> Sequence[str]:
-        """The groups that the pipeline began with, whatever the settings say now."""
+        """The groups that the pipeline began with, even if the setting `receivers` was changed since."""
         return list(position["splits"])
 
     def follow(self, position: Position, namespaces: Sequence[str], split: str = "") -> Iterator[Changes]:
-        """The records of a group, and of topics and partitions that come into it."""
+        """The records of a group's partitions, also of those that are added to its topics and of new topics."""
         self._follower = Follower(
             self._cluster, self._settings, GroupPosition.read(position), Group.read(split), namespaces
         )
@@ -86,12 +86,12 @@ class KafkaReader(Reader):
         return self._changes
 
     def acknowledge(self, position: Position) -> None:
-        """Show how far this is, in the group of the settings."""
+        """Commit the position's offsets for the consumer group of the settings, if there is one."""
         if self._follower is not None and self._settings.group is not None:
             self._follower.show(GroupPosition.read(position))
 
     def close(self) -> None:
-        """Stop following, and give up connections."""
+        """Stop following, and close the connections."""
         if self._changes is not None:
             self._changes.close()
         if "_cluster" in self.__dict__:

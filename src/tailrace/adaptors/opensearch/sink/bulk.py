@@ -1,9 +1,10 @@
 """Bulk requests: operations with external versions, several requests at a time.
 
-A version is the writer's turn and, in its low bits, the step of that turn.  OpenSearch refuses a version that is not
-higher than the document's own (409): nothing older ever replaces anything newer, deletes included as long as the index
-remembers them.  A step has no document twice, so whatever is refused has been written by another, or by a request whose
-answer was lost: either way it is written again at a higher turn.
+A version is the writer's turn and, in its low bits, the step of that turn.  OpenSearch refuses an operation whose
+version is not higher than the document's own (409), so nothing older ever replaces anything newer.  That holds for
+deletes, too, as long as the index remembers them.  A step has no document twice.  So if an operation is refused,
+another program has written the document, or a request of this writer whose answer was lost; the writer then writes it
+again at a higher turn.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from tailrace.adaptors.opensearch.sink.operations import Change, Unit
 from tailrace.errors import NotThere, Rejected, TailraceError, Throttled, TimedOut, TooLarge
 
 TURN_BITS = 16
-"""The low bits of a version: the step."""
+"""How many low bits of a version hold the step."""
 MAX_TURN = 2 ** (62 - TURN_BITS)
 REQUEST_BYTES, REQUEST_OPERATIONS = 8 * 1024 * 1024, 5000
 FIRST_PAUSE, LONGEST_PAUSE = 0.05, 5.0
@@ -34,7 +35,7 @@ _encode = msgspec.json.encode
 
 
 class Operation(NamedTuple):
-    """One line or two of a bulk request."""
+    """A put or, without a document, a delete: one operation of a bulk request."""
 
     unit: Unit
     id: str
@@ -43,7 +44,8 @@ class Operation(NamedTuple):
 
 
 class Overtaken(TailraceError):
-    """Documents have higher versions than this turn's; `turn` is above them all, `left` what is still to be written."""
+    """Documents have versions as high as this turn's or higher.  `turn` is the highest turn among them, `left` has the
+    operations that were refused."""
 
     def __init__(self, turn: int, left: Sequence[Operation]) -> None:
         super().__init__(f"documents have versions up to the turn {turn}")
@@ -51,15 +53,16 @@ class Overtaken(TailraceError):
 
 
 class Bulk:
-    """Writes operations."""
+    """Sends operations as bulk requests."""
 
     def __init__(self, cluster: Cluster, settings: SearchSink, sleep: Callable[[float], None] = time.sleep) -> None:
         self._cluster, self._settings, self._sleep = cluster, settings, sleep
 
     def write(self, operations: Iterator[Operation], version: int, admitted: Callable[[], None]) -> None:
-        """All of them, with this version; `admitted` raises once another run has begun.
+        """Carry out all operations with this version, and wait for the answers.  Before each round of requests it calls
+        `admitted`, which raises if a newer run has begun.
 
-        `Overtaken` if documents have higher versions, `Rejected` for one that the index refuses."""
+        `Overtaken` if documents have versions that are not lower, `Rejected` if the index refuses a document."""
         higher, left = 0, list[Operation]()
         with ThreadPoolExecutor(self._settings.requests, "tailrace-opensearch") as pool:
             parts = _parts(operations)
@@ -71,7 +74,8 @@ class Bulk:
             raise Overtaken(higher, left)
 
     def _insist(self, part: Sequence[Operation], version: int) -> tuple[int, list[Operation]]:
-        """One request, again for what a busy cluster refuses; gives what has a higher version, and which."""
+        """Send one request, and again the operations that a busy cluster refuses, for the setting `patience`.  Returns
+        the highest turn that it met, and the operations refused for their version."""
         deadline, pause = time.monotonic() + self._settings.patience, FIRST_PAUSE
         higher, overtaken, left = 0, list[Operation](), list(part)
         while True:
@@ -126,7 +130,8 @@ class Bulk:
     def _sorted(
         self, part: Sequence[Operation], items: Sequence[dict[str, Any]], turn: int
     ) -> tuple[list[Operation], int, list[Operation], TailraceError | None]:
-        """What is to be sent again, the highest turn of what is not, and why."""
+        """Sort the answers: the operations to send again; the highest turn met; the operations refused for their
+        version; and why some must be sent again, None if none must."""
         again, beyond, higher, busy = list[Operation](), list[Operation](), 0, None
         for one, item in zip(part, items, strict=True):
             ((_, said),) = item.items()
@@ -159,7 +164,8 @@ class Bulk:
 
     # -- changes of single fields
     def whole(self, unit: Unit, changed: Sequence[tuple[str, str | None, list[Change]]]) -> Iterator[Operation]:
-        """Changes made whole, from the documents as they are; nothing of one that is not there."""
+        """Read the documents and merge the changes into them: operations with whole documents.  A change of a document
+        that does not exist gives none."""
         for at in range(0, len(changed), FOUND_AT_ONCE):
             some = changed[at : at + FOUND_AT_ONCE]
             docs = [{"_id": id, **({"routing": routing} if routing else {})} for id, routing, _ in some]
@@ -188,7 +194,7 @@ class Bulk:
 
 
 def _mends(unit: Unit, kind: str) -> str:
-    """What to do about a mapping that does not fit."""
+    """Advice for an error of a mapping; "" for other errors."""
     if kind not in MAPPING:
         return ""
     return (
@@ -198,7 +204,7 @@ def _mends(unit: Unit, kind: str) -> str:
 
 
 def version_of(turn: int, step: int) -> int:
-    """The version of what a step of a turn writes."""
+    """The version of all that a step of a turn writes."""
     return turn << TURN_BITS | step
 
 
@@ -214,7 +220,7 @@ def _lines(one: Operation, version: int) -> Iterator[bytes]:
 
 
 def _parts(operations: Iterator[Operation]) -> Iterator[list[Operation]]:
-    """As much at a time as one request has."""
+    """Cut operations into the parts that one request holds."""
     part: list[Operation] = []
     size = 0
     for one in operations:

@@ -1,7 +1,7 @@
-"""Documents on their way into an index: ids, and the JSON of each row.
+"""Documents for an index: the id and the JSON of each row.
 
-id       the text of the key; its bytes in hexadecimal; of several fields a JSON array: ["eu",7] is ["eu","7"]
-values   as JSON text has them everywhere (rows.json_text); a map is an object
+id       the key's text; for bytes their hexadecimal digits; for several fields a JSON array of these: ["eu","7"]
+values   as rows.json_text writes them everywhere; a map is an object
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from tailrace.errors import NotReady, Rejected
 from tailrace.log.record import Op
 
 LONGEST_ID = 512
-"""Bytes of an id, by OpenSearch's own limit; one that is longer fails the whole request."""
+"""OpenSearch's limit for the bytes of an id.  A longer id would fail the whole request."""
 Fields = dict[str, msgspec.Raw]
-"""A document whose values stay as they are."""
+"""A document whose values are undecoded JSON."""
 _ESCAPED = re.compile(ESCAPE + b"(.)", re.DOTALL)
 _PLAIN = {b"S": SEPARATOR, ESCAPE: ESCAPE}
 _decode = msgspec.json.Decoder(Fields).decode
@@ -44,7 +44,8 @@ def ids(batch: pa.RecordBatch) -> list[str]:
 
 
 def _place_id(namespace: str, op: int, place: Any) -> str:
-    """A row without a key has its place in the commit log as its id: written again, it is the same document."""
+    """The id of a row without a key: its place in the commit log, so that a repeat writes the same document.
+    `NotReady` for anything but an insert."""
     if op != Op.INSERT or place.offset is None:
         raise NotReady(
             f"{namespace} has no key, so nothing says which document of an index one of its changes is about; give its "
@@ -81,11 +82,11 @@ def _part(part: bytes, is_binary: bool) -> str | None:
 
 
 def sources(batch: pa.RecordBatch) -> list[bytes]:
-    """The document of each row as JSON on one line, without the fields that it does not have."""
+    """The document of each row as JSON on one line, without the fields that the row leaves unset."""
     columns = columns_of(batch)
     names = columns.schema.names
     left = unset_names(unset_of(batch), names).to_pylist() if "unset" in batch.schema.names else None
-    if names == [""]:  # of rows without columns
+    if names == [""]:  # columns_of gives this for rows without columns
         return [b"{}"] * batch.num_rows
     whole = next((n for n, one in enumerate(columns.schema) if _is_document(one)), None)
     if whole is not None:
@@ -93,17 +94,17 @@ def sources(batch: pa.RecordBatch) -> list[bytes]:
     else:
         arrays = [_plain(column) for column in columns.columns]
         made = json_objects(pa.RecordBatch.from_arrays(arrays, names=names), left)
-    # A source's own JSON may have line ends between its values; a bulk request has them between documents.
+    # A source's own JSON may have line ends between values, but in a bulk request a line end ends the document.
     return [one.replace(b"\n", b" ").replace(b"\r", b" ") if b"\n" in one or b"\r" in one else one for one in made]
 
 
 def _is_document(field: pa.Field[Any]) -> bool:
-    """Whether a field has the whole document of an index that was copied."""
+    """Whether a field holds the whole document, as SearchReader copies it from an index."""
     return (field.metadata or {}).get(b"opensearch") == b"document" and isinstance(field.type, pa.JsonType)
 
 
 def _plain(column: pa.Array[Any]) -> pa.Array[Any]:
-    """A column that JSON text can be made of."""
+    """The column in a type of which JSON text can be made."""
     kind = column.type
     if pa.types.is_dictionary(kind):
         return _plain(column.dictionary_decode())
@@ -121,7 +122,7 @@ def _has_map(kind: pa.DataType) -> bool:
 
 
 def _objects(value: Any, kind: pa.DataType) -> Any:
-    """A value with objects for maps, however deep."""
+    """The value with its maps as objects, at every depth."""
     if value is None:
         return None
     if pa.types.is_map(kind):
@@ -135,12 +136,12 @@ def _objects(value: Any, kind: pa.DataType) -> Any:
 
 # -- changes
 def fields_of(source: bytes) -> Fields:
-    """The fields of a document, their values as they are."""
+    """The fields of a document, their values undecoded."""
     return _decode(source)
 
 
 def merged(source: bytes, fields: Fields, removed: Sequence[str]) -> bytes:
-    """A document with some fields set, and some taken away, nested ones too, as JSON Pointers."""
+    """The document with these fields set and others removed; `removed` has JSON Pointers, so also to nested fields."""
     document = fields_of(source) | fields
     for pointer in removed:
         _remove(document, names_of(pointer))
@@ -158,5 +159,5 @@ def _remove(document: Fields, names: Sequence[str]) -> None:
 
 
 def without(source: bytes, removed: Iterator[str] | Sequence[str]) -> bytes:
-    """A document without some of its fields."""
+    """The document without the fields that these JSON Pointers name."""
     return merged(source, {}, list(removed))

@@ -8,9 +8,9 @@ timestamp, date                   date
 time, interval, UUID              keyword
 text                              text, with a keyword beside it; a field of the key: keyword
 bytes                             binary
-list                              what its items have: every field may have several values
-struct                            an object of these
-JSON, map                         none: as they come
+list                              the mapping of its items: every field may have several values
+struct                            an object with the mappings of its fields
+JSON, map                         none: the cluster decides
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _SIMPLE: tuple[tuple[Callable[[pa.DataType], bool], str], ...] = (
 
 
 def mapping_of(fields: Sequence[pa.Field[Any]], keys: Sequence[str]) -> dict[str, Any]:
-    """The properties that the fields of documents are to have; none for those that come as they come."""
+    """The properties for these fields, without fields whose mapping the cluster decides."""
     if any((field.metadata or {}).get(b"opensearch") == b"document" for field in fields):
         return {}
     found = {field.name: _of(field, field.name in keys) for field in fields if field.name != "_id"}
@@ -71,14 +71,14 @@ def _of(field: pa.Field[Any], is_key: bool = False) -> dict[str, Any]:
 
 
 def _is_numeric(field: pa.Field[Any]) -> bool:
-    """Numbers that a source sends as text, since no type of Arrow holds them all."""
+    """Whether the field has numbers that its source sends as text, because no Arrow type holds them all."""
     metadata = field.metadata or {}
     named = metadata.get(b"pg", b"")
     return (named.startswith(b"numeric") and not named.endswith(b"[]")) or metadata.get(b"dynamodb") == b"N"
 
 
 def missing(wanted: Mapping[str, Any], there: Mapping[str, Any]) -> dict[str, Any]:
-    """The properties of `wanted` for which an index has none; those that it has stay as they are."""
+    """The properties of `wanted` that the index lacks.  A field that the index maps otherwise is not among them."""
     out = {}
     for name, one in wanted.items():
         found = _found(there, name)
@@ -92,7 +92,7 @@ def missing(wanted: Mapping[str, Any], there: Mapping[str, Any]) -> dict[str, An
 
 
 def _found(there: Mapping[str, Any], name: str) -> Mapping[str, Any] | None:
-    """What an index has for a field; one with dots in its name lies in objects there."""
+    """The index's property for a field, or None.  A field with dots in its name is nested in objects there."""
     if name in there:
         found: Mapping[str, Any] = there[name]
         return found

@@ -1,10 +1,10 @@
-"""Operations: what is to be done to the documents of one namespace, gathered in a task and sent to `finish`.
+"""Operations on the documents of one namespace, which a task gathers and sends to `finish`.
 
-    [id, routing, document]     put this whole document in place of whatever is there
-    [id, routing, nil]          delete it
-    [id, routing, [[fields, removed] …]]     set some fields of it, and take some away, if it is there
+    [id, routing, document]                  put this whole document in place of an existing one
+    [id, routing, nil]                       delete the document
+    [id, routing, [[fields, removed] …]]     set these fields of the document and remove those, if it exists
 
-Many for the same id come down to one.
+Several rows of one id give one operation.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from tailrace.errors import BadInput, NotReady
 from tailrace.log.record import Op
 
 UNIT_BYTES = 4 * 1024 * 1024
-"""About so much is one unit."""
+"""About the size of a unit, uncompressed."""
 Change = tuple[dict[str, bytes], list[str]]
 Document = bytes | list[Change] | None
 _pack, _unpack = (
@@ -38,7 +38,7 @@ _pack, _unpack = (
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """Operations of one namespace, packed; it goes from a task to the driver."""
+    """Operations of one namespace, packed for the way from a task to the driver."""
 
     namespace: str
     index: str
@@ -50,7 +50,7 @@ class Unit:
     size: int = 0
 
     def operations(self) -> list[tuple[str, str | None, Document]]:
-        """Them, one by one."""
+        """Unpack the operations: id, routing and document of each."""
         if not self.data:
             return []
         return _unpack(pa.decompress(self.data, self.size, "lz4", asbytes=True))
@@ -58,7 +58,7 @@ class Unit:
 
 @dataclass(slots=True)
 class _Gathered:
-    """What a namespace has until it is a unit."""
+    """The operations of a namespace that are not yet in a unit."""
 
     namespace: str
     settings: SearchSink
@@ -67,7 +67,7 @@ class _Gathered:
     size: int = 0
 
     def add(self, batch: pa.RecordBatch) -> None:
-        """Rows, after those before."""
+        """Add the operations of a batch; of an id the latest operation replaces, or merges with, the one before."""
         self.mapping |= mapping_of(list(batch.schema.field("data").type), keys_of(batch))
         if not batch.num_rows:
             return
@@ -89,7 +89,7 @@ class _Gathered:
             self.size += len(id) + 64
 
     def _made(self, id: str, source: bytes, removed: list[str], *, is_whole: bool) -> Document:
-        """What the operation for an id is, after this row."""
+        """The operation for an id after this row: a change is merged into the operation before it."""
         if is_whole:
             return documents.without(source, removed) if removed else source
         fields = documents.fields_of(source)
@@ -110,7 +110,7 @@ class _Gathered:
         return [str(value) for value in batch.column("data").field(name).to_pylist()]
 
     def unit(self) -> Unit:
-        """All of it, packed."""
+        """Pack the operations as a unit."""
         made = [(id, *rest) for id, rest in self.last.items()]
         kinds = [type(document) for _, _, document in made]
         data = _pack(made)
@@ -127,7 +127,8 @@ class _Gathered:
 
 
 def units(rows: Iterable[pa.RecordBatch], settings: SearchSink) -> Iterator[Unit]:
-    """Rows in the order of the log → units, which must be carried out in their order where they name the same id."""
+    """Make units of rows, which come in the order of the log.  Units that name the same id must be carried out in the
+    order given."""
     held: dict[str, _Gathered] = {}
     for batch in rows:
         name = namespace_of(batch)

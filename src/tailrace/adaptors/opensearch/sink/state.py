@@ -1,10 +1,11 @@
 """The state that a sink keeps for its pipelines, in an index of its own.
 
-    ["pipeline","writer"]                epoch, offsets (JSON), claimed, turn
+    ["pipeline","writer"]                epoch, offsets (JSON), claimed, turn, mark
     ["pipeline","writer","namespace"]    name, concrete, uuid, filled: the index that a namespace is written to
 
-A writer's document is changed only as it was read (if_seq_no), so of two runs one goes on.  `filled`: the last batch
-left documents in the index, so that one that is empty was emptied by others.
+A run replaces the writer's document only if nobody has changed it since the run read it (if_seq_no), so of two runs
+only one goes on.  `filled` means that the last batch left documents in the index: if it is empty now, another program
+has emptied it.
 """
 
 from __future__ import annotations
@@ -36,14 +37,14 @@ _json = msgspec.json
 
 
 class Kept(NamedTuple):
-    """What is kept for a writer, and where it stood when it was read."""
+    """The state of a writer, and the version of its document when it was read."""
 
     fence: Fence = Fence()
     turn: int = 0
     mark: str = ""
-    """Which attempt wrote it."""
+    """A random text of the attempt that wrote the document."""
     place: tuple[int, int] | None = None
-    """Sequence number and primary term; None: there is nothing yet."""
+    """The document's sequence number and primary term; None if there is no document yet."""
 
 
 class Written(NamedTuple):
@@ -56,20 +57,20 @@ class Written(NamedTuple):
 
 
 def _key(*names: str) -> str:
-    """The id of a document of the state; a long one is a hash, since ids have up to 512 bytes."""
+    """The id of a document of the state.  A long one is a hash, because an id has at most 512 bytes."""
     text = _json.encode(names)
     return text.decode() if len(text) <= 500 else hashlib.sha256(text).hexdigest()
 
 
 class State:
-    """What is kept for one writer."""
+    """The stored state of one writer."""
 
     def __init__(self, cluster: Cluster, index: str, pipeline: str, writer: str) -> None:
         self._cluster, self._index, self._names = cluster, index, (pipeline, writer)
         self._at = f"/{path(index)}/_doc/{path(_key(*self._names))}"
 
     def read(self) -> Kept:
-        """What is there now, also if no search sees it yet."""
+        """Read the writer's document, even if no search sees it yet."""
         try:
             found = self._cluster.ask("GET", self._at, doing="reading offsets", index=self._index, realtime="true")
         except NotThere:
@@ -80,7 +81,8 @@ class State:
         return Kept(fence, int(one["turn"]), str(one["mark"]), (found["_seq_no"], found["_primary_term"]))
 
     def store(self, before: Kept, fence: Fence, turn: int, mark: str) -> Kept:
-        """Keep this in place of what was read; `Conflict` if another run was faster, `mark` tells it from ours."""
+        """Replace the document that was read as `before`.  `Conflict` if another run has changed it since; by `mark`
+        the writer recognizes its own write whose answer was lost."""
         names = dict(zip(("pipeline", "writer"), self._names, strict=True))
         offsets = None if fence.offsets is None else _json.encode(fence.offsets).decode()
         body = {**names, "epoch": fence.epoch, "offsets": offsets, "claimed": fence.claimed, "turn": turn, "mark": mark}
@@ -93,7 +95,7 @@ class State:
             return Kept(fence, turn, mark, (done["_seq_no"], done["_primary_term"]))
         except (Conflict, TimedOut):
             now = self.read()
-            if now.mark == mark:  # a write without an answer may have happened
+            if now.mark == mark:  # the write happened, only its answer was lost
                 return now
             raise
 
@@ -118,7 +120,7 @@ class State:
             body["search_after"] = hits[-1]["sort"]
 
     def keep(self, written: Mapping[str, Written | None]) -> None:
-        """Keep these from now on; None: no longer."""
+        """Store the indexes of these namespaces; None removes one."""
         if not written:
             return
         lines = []
@@ -138,18 +140,18 @@ class State:
                     raise NotReady(f"the index {self._index} does not take tailrace's documents: {one.get('error')}")
 
     def forget(self) -> None:
-        """Forget which indexes were written to."""
+        """Remove the indexes of all namespaces from the state."""
         self.keep(dict.fromkeys(self.indexes()))
 
 
 def open_state(cluster: Cluster, index: str) -> None:
-    """Make the index of the state if it is missing."""
+    """Make the state's index if it is missing."""
     if not cluster.indexes(index):
         create(cluster, index, {"settings": SETTINGS, "mappings": MAPPINGS})
 
 
 def create(cluster: Cluster, index: str, body: Mapping[str, Any]) -> None:
-    """Make an index, unless another process was faster."""
+    """Make an index, unless it exists."""
     try:
         cluster.ask("PUT", f"/{path(index)}", dict(body), doing=f"making the index {index}", index=index)
     except NotReady as error:

@@ -1,4 +1,4 @@
-"""Target indexes: the index that each namespace is written to, made and given mappings where the settings say so."""
+"""Target indexes: finds the index of each namespace, and makes it or adds mappings where the settings allow it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tailrace.errors import NotReady
 
 
 def moved(who: Who, namespace: str, before: str, now: str) -> NotReady:
-    """The settings name another index than the one that a namespace was written to."""
+    """The error for settings that name another index than the one that a namespace was written to."""
     return NotReady(
         f"{namespace} was written to the index {before}, and index = … now says {now}, which would get only what comes "
         f"from now on. `tailrace offset delete {who.pipeline} {who.writer} --why …` has everything delivered into it"
@@ -35,14 +35,14 @@ class TargetIndexes:
     def __init__(self, cluster: Cluster, settings: SearchSink) -> None:
         self._cluster, self._settings = cluster, settings
         self._ready: dict[str, dict[str, Any]] = {}
-        """Mappings that were looked at already, by namespace."""
+        """By namespace the mappings that were compared with the index already."""
 
     def name(self, namespace: str) -> str:
-        """What the index of a namespace is called, or its alias."""
+        """The name of a namespace's index or alias."""
         return index_name(self._settings.index, namespace)
 
     def found(self, namespace: str) -> Index | None:
-        """The one index behind that name; None if there is none."""
+        """The index of a namespace; None if there is none.  `NotReady` if the name stands for several indexes."""
         name = self.name(namespace)
         found = self._cluster.indexes(name)
         if len(found) > 1 or any(one.name.startswith(".ds-") for one in found):
@@ -53,7 +53,8 @@ class TargetIndexes:
         return found[0] if found else None
 
     def prepare(self, units: Iterable[Unit], who: Who, known: Mapping[str, Written]) -> dict[str, Written]:
-        """Which indexes are written once these are; all of them are there then."""
+        """Prepare the indexes for these units, and return the indexes of all namespaces, with `filled` as it will be
+        after the batch.  Makes missing indexes if the settings allow it, and adds mappings."""
         now = dict(known)
         owners = {one.concrete: name for name, one in known.items()}
         for unit in units:
@@ -71,7 +72,7 @@ class TargetIndexes:
         return now
 
     def _is_new(self, unit: Unit) -> bool:
-        """Whether these mappings were not looked at yet."""
+        """Whether the unit has mappings that were not yet compared with the index."""
         known = self._ready.get(unit.namespace)
         return known is None or any(known.get(name) != one for name, one in unit.mapping.items())
 
@@ -108,7 +109,7 @@ class TargetIndexes:
         return self._settings.mappings == "types"
 
     def check(self, index: Index) -> None:
-        """Refuse an index that takes no writes, or would lose some that it has acknowledged."""
+        """Raise `NotReady` for an index that takes no writes, may lose acknowledged ones, or keeps no _source."""
         for block in BLOCKS:
             if str(index.settings.get(block, "false")) == "true":
                 order = f'PUT /{index.name}/_settings {{"{block}": null}}'
@@ -139,10 +140,10 @@ class TargetIndexes:
             )
 
     def check_there(self, written: Mapping[str, Written], namespaces: Iterable[str], who: Who) -> None:
-        """Raise if an index is not the one that these were written to.
+        """Raise if the index of one of these namespaces is not the one that was prepared.
 
-        OpenSearch makes an index of its own when it is written to one that is missing: after the write the ids tell
-        whether that has happened."""
+        A write to a missing index makes OpenSearch create one.  So the writer calls this after a write: another uuid
+        shows that this has happened."""
         asked = {name: written[name] for name in namespaces}
         uuids = self._cluster.uuids(one.concrete for one in asked.values())
         for namespace, one in asked.items():
@@ -151,7 +152,7 @@ class TargetIndexes:
                 raise missing_targets.gone(who, namespace, one.concrete, "index")
 
     def is_lost(self, one: Written) -> bool:
-        """Whether what was written is not there any more."""
+        """Whether an index that was written to has been dropped, made again or emptied."""
         found = self._cluster.indexes(one.name)
         if not found:
             return True

@@ -1,10 +1,10 @@
-"""The writer: indexes kept equal to the source, by bulk requests with external versions.
+"""The writer: keeps indexes equal to the source, by bulk requests with external versions.
 
-Each attempt to finish a batch takes the writer's turn: a number that only rises, kept in the cluster and taken only by
-the newest run.  The turn is the version of everything that the attempt writes.  (The offset in the commit log is no
-version: when the log grows a key may go on in a new partition at offset 0, and the log of a pipeline that is made again
-begins at 0, too.)  A turn is raised above whatever versions it meets, so a document that another program has written is
-replaced, and never left as it is in silence.
+Each attempt to finish a batch takes the writer's next turn: a number that only rises, which the cluster stores and only
+the newest run can take.  The turn gives the version of everything that the attempt writes.  (The offset in the commit
+log cannot be the version: when the log gets more partitions a key may go on in a new one at offset 0, and the log of a
+pipeline that is made again begins at 0, too.)  If a document has a higher version, the writer takes a turn above it and
+writes again, so that it always replaces a document that another program has written.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from tailrace.errors import BadInput, Conflict, Fenced, NotReady, NotThere, Reje
 
 MAX_STEPS = 1 << TURN_BITS
 EMPTIED_AT_ONCE = 100_000
-"""So many documents are deleted by one request of a truncate, which must be answered in time."""
+"""How many documents one request of a truncate deletes: it must be answered in time."""
 
 
 class SearchWriter(Writer):
@@ -43,7 +43,7 @@ class SearchWriter(Writer):
     def __init__(self, settings: SearchSink) -> None:
         self._settings = settings
         self._written: dict[str, Written] | None = None
-        """The indexes that this writer has written to, as the state has them; None: not read yet."""
+        """The state's indexes that this writer has written to; None while they must be read first."""
         self._opened = False
 
     def __repr__(self) -> str:
@@ -68,7 +68,8 @@ class SearchWriter(Writer):
         return State(self._cluster, self._settings.state, who[0], who[1])
 
     def check(self) -> None:
-        """Version, password, the ingest pipeline, and the index for the offsets."""
+        """Connect, check the version, the index names and the ingest pipeline, and make the state's index if it is
+        missing."""
         self._cluster.check_version()
         self._places.name("namespace")
         if self._settings.ingest:
@@ -82,11 +83,11 @@ class SearchWriter(Writer):
 
     # -- offsets
     def restore(self, pipeline: str, writer: str) -> Mapping[str, Any] | None:
-        """Epoch and offsets of the last batch that was finished."""
+        """The stored epoch, and the offsets of the last batch that was finished; None before the first."""
         return self._state((pipeline, writer)).read().fence.restored()
 
     def claim(self, who: Who) -> Mapping[str, Any] | None:
-        """As `restore`; and earlier epochs can finish nothing any more."""
+        """As `restore`, and from then on no earlier epoch can finish a batch."""
         self._written = None
         state = self._state(who)
         while True:
@@ -94,34 +95,34 @@ class SearchWriter(Writer):
             claimed = kept.fence.claim(who)
             if claimed is None:
                 return kept.fence.restored()
-            with suppress(Conflict):  # of two that begin at once the newer one goes on
+            with suppress(Conflict):  # two runs begin at once: after reading again, the older one gets `Fenced`
                 state.store(kept, claimed, kept.turn, secrets.token_hex(8))
                 return kept.fence.restored()
 
     def lost(self, who: Who) -> list[str]:
-        """Indexes that were dropped, made again or emptied by others."""
+        """The indexes of this writer that another program has dropped, made again or emptied."""
         written = self._state(who).indexes().values()
         return [f"the index {one.name}" for one in written if self._places.is_lost(one)]
 
     def forget(self, who: Who) -> None:
-        """Forget which indexes were written."""
+        """Forget which indexes this writer has written to."""
         self._written = None
         self._state(who).forget()
 
     # -- rows
     def stage(self, rows: Iterable[pa.RecordBatch]) -> Staged:
-        """Into the answer itself."""
+        """Make the operations of a share; the task's result carries them to the driver."""
         counts: dict[str, int] = {}
         made = list(units(counted(rows, counts), self._settings))
         return Staged(sum(counts.values()), made, counts)
 
     def try_out(self, rows: Sequence[pa.RecordBatch]) -> None:
-        """Make operations of them, without carrying any out."""
+        """Make the operations of these rows, which raises what cannot be written, and carry none out."""
         for _ in units(rows, self._settings):
             pass
 
     def finish(self, staged: Sequence[Staged], who: Who, offsets: Mapping[str, Any]) -> None:
-        """Write, and then store the offsets.  Again, it changes nothing."""
+        """Write the staged operations, and then store the offsets.  A call with stored offsets changes nothing."""
         state = self._state(who)
         kept = state.read()
         if kept.fence.is_repeat(who, offsets):
@@ -130,7 +131,7 @@ class SearchWriter(Writer):
         known = self._known(state)
         now = self._places.prepare(made, who, known)
         self._written = None
-        # Until the batch is stored, an index that is empty may be so for good reason.
+        # Until the offsets are stored, an empty index may only mean that the batch was not written yet.
         unsure = {name: one._replace(filled=False) for name, one in now.items() if known.get(name) != one}
         state.keep({name: one for name, one in unsure.items() if known.get(name) != one})
         kept = self._apply(state, kept, made, who)
@@ -145,7 +146,7 @@ class SearchWriter(Writer):
         return self._written
 
     def _apply(self, state: State, kept: Kept, made: Sequence[Unit], who: Who) -> Kept:
-        """All operations at a turn of their own, in steps: changes must see what is before them."""
+        """Write all units at a new turn, in steps: a change must read the document with all earlier operations."""
         kept = self._turn(state, kept, who, kept.turn + 1)
         step = 0
         for some in _steps(made):
@@ -158,13 +159,14 @@ class SearchWriter(Writer):
         return kept
 
     def _whole(self, unit: Unit) -> Iterator[Operation]:
-        """The operations of a unit that changes fields of documents, which are read as they are now."""
+        """The operations of a unit with changes, each merged into the document that the index has now."""
         yield from _operations([unit])
         changed = [(id, routing, what) for id, routing, what in unit.operations() if isinstance(what, list)]
         yield from self._bulk.whole(unit, changed)
 
     def _write(self, state: State, kept: Kept, step: int, operations: Iterator[Operation], who: Who) -> Kept:
-        """Write, at a higher turn what has a higher version already."""
+        """Write operations.  Take a higher turn for those whose documents have a higher version, and write these again.
+        Returns the state with the last turn taken."""
 
         def admitted() -> None:
             state.read().fence.admit(who)
@@ -186,14 +188,14 @@ class SearchWriter(Writer):
                 operations = iter(over.left)
 
     def _turn(self, state: State, kept: Kept, who: Who, turn: int) -> Kept:
-        """Take a turn; `Fenced` if another run has begun."""
+        """Take a turn: store it for this run.  `Fenced` if a newer run has begun."""
         kept.fence.admit(who)
         fence = kept.fence if kept.fence.epoch == who.epoch else Fence(who.epoch, kept.fence.offsets, claimed=True)
         return _stored(state, kept, fence, turn, who)
 
     # -- commands
     def command(self, namespace: str, command: Command, who: Who) -> None:
-        """Delete all documents; of a drop, the index."""
+        """Delete all documents of the namespace's index for a truncate, and the index itself for a drop."""
         if command.name not in self.commands:
             raise BadInput(f"{namespace}: OpenSearch has no command {command.name!r}; there are: truncate, drop")
         state = self._state(who)
@@ -223,13 +225,13 @@ class SearchWriter(Writer):
             self._cluster.ask("POST", f"/{path(index)}/_delete_by_query", every, doing=doing, index=index, **how)
 
     def close(self) -> None:
-        """Give up connections."""
+        """Close the connections."""
         if "_cluster" in self.__dict__:
             self._cluster.close()
 
 
 def _stored(state: State, kept: Kept, fence: Fence, turn: int, who: Who) -> Kept:
-    """Keep this from now on; `Fenced` if another has been faster."""
+    """Store the state; `Fenced` if another process has changed it since it was read."""
     try:
         return state.store(kept, fence, turn, secrets.token_hex(8))
     except Conflict:
@@ -240,7 +242,7 @@ def _stored(state: State, kept: Kept, fence: Fence, turn: int, who: Who) -> Kept
 
 
 def _steps(made: Sequence[Unit]) -> Iterator[list[Unit]]:
-    """Units that can be written at the same time; one that changes fields of documents alone."""
+    """Group units into steps: those that can be written at the same time, and each one with changes alone."""
     held: list[Unit] = []
     for unit in made:
         if unit.changes:
@@ -255,7 +257,7 @@ def _steps(made: Sequence[Unit]) -> Iterator[list[Unit]]:
 
 
 def _operations(step: Sequence[Unit]) -> Iterator[Operation]:
-    """Whole documents and deletes; of a document that several units name only the last."""
+    """The puts and deletes of a step; if several units name a document, only the last unit's operation."""
     last: dict[tuple[str, str], int] = {}
     many = Counter(unit.namespace for unit in step)
     for n, unit in enumerate(step):

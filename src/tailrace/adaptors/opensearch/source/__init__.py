@@ -1,4 +1,4 @@
-"""OpenSearch as a source: each shard of an index is copied as it is at one moment.
+"""OpenSearch as a source: a copy of each shard of an index as it is at one moment.
 
 Used from outside: reader.
 Read in this order: reader, shard_copy.

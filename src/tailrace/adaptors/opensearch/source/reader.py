@@ -1,4 +1,4 @@
-"""The reader: indexes that are copied once, shard by shard.  There is no log of changes that could be followed."""
+"""The reader: copies indexes once, shard by shard.  OpenSearch has no log of changes that could be followed."""
 
 from __future__ import annotations
 
@@ -39,11 +39,11 @@ class SearchReader(Reader):
         return Cluster(self._settings)
 
     def check(self) -> None:
-        """Version and password."""
+        """Connect, and check the version."""
         self._cluster.check_version()
 
     def namespaces(self) -> list[Namespace]:
-        """The open indexes that are neither hidden nor the cluster's own."""
+        """The open indexes with the prefix that are neither hidden nor the cluster's own, without the prefix."""
         prefix = self._settings.prefix
         found = self._cluster.cat(f"{prefix}*")
         return [
@@ -53,7 +53,7 @@ class SearchReader(Reader):
         ]
 
     def check_namespaces(self, namespaces: Sequence[str]) -> None:
-        """Raise for an index that is not there."""
+        """Raise `NotThere` if one of these is not exactly one index."""
         for name in namespaces:
             self._shards(name)
 
@@ -64,11 +64,11 @@ class SearchReader(Reader):
         return int(found[0].settings["index.number_of_shards"])
 
     def pieces(self, namespace: str, rows: int) -> list[Piece]:
-        """A shard each."""
+        """One piece for each shard."""
         return [Piece(namespace, shard) for shard in range(self._shards(namespace))]
 
     def copy(self, piece: Piece) -> Iterator[pa.RecordBatch]:
-        """The documents of a shard; where there are none, a batch without rows."""
+        """The documents of a shard; a batch without rows if it has none."""
         shard = ShardCopy(self._cluster, self._settings, self._settings.prefix + piece.namespace, int(piece.bounds))
         make = _documents if self._settings.shape == "document" else _columns
         empty = True
@@ -80,13 +80,13 @@ class SearchReader(Reader):
             yield from _documents(piece.namespace, [])
 
     def close(self) -> None:
-        """Give up connections."""
+        """Close the connections."""
         if "_cluster" in self.__dict__:
             self._cluster.close()
 
 
 def _documents(namespace: str, hits: Sequence[Hit]) -> list[pa.RecordBatch]:
-    """Ids, and the documents as they are."""
+    """Rows with two columns: the id, and the whole document as JSON."""
     ids = pa.array([hit.id for hit in hits], pa.string())
     texts = pa.array([bytes(hit.source).decode() for hit in hits], pa.json_())
     columns = pa.RecordBatch.from_arrays([ids, texts], schema=_DOCUMENTS)
@@ -94,7 +94,7 @@ def _documents(namespace: str, hits: Sequence[Hit]) -> list[pa.RecordBatch]:
 
 
 def _columns(namespace: str, hits: Sequence[Hit]) -> list[pa.RecordBatch]:
-    """A column for each field of the first level, typed as its values are."""
+    """Rows with a column for each field of the first level, typed as its values are."""
     messages = []
     for hit in hits:
         document: dict[str, Any] = msgspec.json.decode(hit.source)

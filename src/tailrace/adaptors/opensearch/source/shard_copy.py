@@ -1,7 +1,7 @@
-"""Copying a shard: a point in time of it alone, read page by page after the last document of the page before.
+"""The copy of a shard: opens a point in time for the shard alone, and reads it page by page.
 
-A piece is a shard, since every document is in exactly one, whenever it is read: slices of an index are the same only
-within one point in time, and that of a copy that goes on after a crash is another.
+A piece is a shard, because every document is in exactly one shard, whenever it is read.  Slices of an index are the
+same only within one point in time, and a copy that goes on after a crash has another.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from tailrace.adaptors.opensearch.settings import SearchSource
 from tailrace.errors import NotReady, NotThere, TailraceError, Unavailable
 
 FIRST_PAGE = 100
-"""Documents of the first page, from whose size those of the next follows."""
+"""How many documents the first page has.  The bytes of each page decide how many the next has."""
 
 
 class Hit(msgspec.Struct, rename={"id": "_id", "source": "_source"}):
-    """A document, as it is there."""
+    """A document in a page of a search."""
 
     id: str
     sort: list[msgspec.Raw]
     source: msgspec.Raw = msgspec.Raw()
-    """Nothing where the index does not keep it."""
+    """Empty if the index keeps no _source."""
 
 
 class _Hits(msgspec.Struct):
@@ -42,14 +42,14 @@ _decode = msgspec.json.Decoder(_Page).decode
 
 
 class ShardCopy:
-    """One shard of an index, as it is now."""
+    """Reads one shard of an index as it is when `pages` begins."""
 
     def __init__(self, cluster: Cluster, settings: SearchSource, index: str, shard: int) -> None:
         self._cluster, self._settings = cluster, settings
         self._index, self._shard = index, shard
 
     def pages(self) -> Iterator[list[Hit]]:
-        """All its documents."""
+        """All documents of the shard, a page at a time.  `Unavailable` if the cluster has dropped the point in time."""
         with contextlib.closing(self._open()) as opened:
             yield from opened
 
@@ -70,7 +70,7 @@ class ShardCopy:
                 bytes_each = max(1, sum(len(bytes(hit.source)) for hit in hits) // len(hits))
                 size = max(1, min(self._settings.batch_rows, self._settings.batch_bytes // bytes_each))
         finally:
-            with contextlib.suppress(TailraceError):  # it ends by itself
+            with contextlib.suppress(TailraceError):  # the point in time expires by itself
                 self._end(moment)
 
     @property

@@ -1,4 +1,4 @@
-"""RabbitMQ as a sink: every message is published, mandatory and confirmed; at least once.
+"""RabbitMQ as a sink: it publishes every message as mandatory and with a confirm, at least once.
 
 Used from outside: writer.
 Read in this order: writer, template, messages, publication.

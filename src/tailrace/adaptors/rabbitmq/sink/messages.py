@@ -1,11 +1,12 @@
-"""Messages of rows: where each goes, its headers, its properties and its body.
+"""Messages of rows: the exchange, routing key, headers, properties and body of each.
 
-    headers       namespace, op; partition and offset, its place in the commit log, by which a consumer knows a repeat;
-                  transaction and position where the source has them; key, the id; timestamp_in_ms; unset, the fields
-                  that a change leaves as they are, as JSON
-    message_id    <name>:<namespace>:<partition>-<offset>, and -n for the nth more that a function made of one
+    headers       namespace, op; partition and offset, the place in the commit log, by which a consumer recognizes a
+                  repeat; transaction and position where the source has them; key, the id; timestamp_in_ms; unset, the
+                  fields that a change leaves as they are, as JSON
+    message_id    <name>:<namespace>:<partition>-<offset>; a function may make several messages of one, and those after
+                  the first end in -1, -2 and so on
 
-A message that was deleted has the body null.  Records of topics and messages of brokers go out as they came.
+A delete has the body null.  Records of topics and messages of brokers keep the body that they came with.
 """
 
 from __future__ import annotations
@@ -25,13 +26,13 @@ from tailrace.adaptors.rows.rows import messages_of
 from tailrace.errors import Rejected
 
 MAX_HEADER_BYTES = 64 * 1024
-"""All headers of a message are in one frame, of 128 KiB by default."""
+"""The most bytes of headers: all headers of a message are in one frame, of 128 KiB by default."""
 NULL = b"null"
 
 
 @dataclass(slots=True)
 class Outgoing:
-    """One message on its way."""
+    """A message to publish."""
 
     exchange: str
     routing_key: str
@@ -45,7 +46,7 @@ class Outgoing:
 
 
 class Messages:
-    """Makes messages of rows."""
+    """Makes the messages of a share of rows."""
 
     def __init__(self, settings: RabbitSink) -> None:
         self._settings = settings
@@ -56,7 +57,7 @@ class Messages:
         self._places: dict[tuple[Any, ...], int] = {}
 
     def of(self, rows: Iterable[pa.RecordBatch]) -> Iterator[Outgoing]:
-        """The messages of a share, in order."""
+        """The messages of these rows, in order.  `Rejected` for a row of which no message can be made."""
         for batch in rows:
             records = outgoing(batch, self._settings, tombstones=False)
             columns = [records.column(name).to_pylist() for name in ("key", "value", "headers")]
@@ -99,7 +100,7 @@ class Messages:
         )
 
     def _id(self, message: Message) -> str:
-        """The same whenever the message is sent again; of one share no two are equal."""
+        """The message id: the same whenever the message is sent again, and different for each message of a share."""
         place = (message.namespace, message.place.partition, message.place.offset)
         nth = self._places[place] = self._places.get(place, -1) + 1
         where = f"{message.place.partition}-{message.place.offset}"
@@ -107,7 +108,7 @@ class Messages:
 
 
 def _text(value: bytes | None) -> Any:
-    """Text where it is; the client writes bytes as such."""
+    """The value as text if it is UTF-8, else as bytes, which the client writes as they are."""
     try:
         return value.decode() if value is not None else None
     except UnicodeDecodeError:

@@ -1,7 +1,8 @@
-"""A publication: messages are sent in their order, each is confirmed by the broker, none is unroutable in silence.
+"""A publication: sends messages in order, and fails unless the broker routes and confirms every one.
 
-The client's blocking connection waits for each confirm by itself, and a queue fsyncs before it; here up to a window of
-messages is on its way.  All happens in the caller's thread, in the callbacks of the connection's own loop.
+pika's blocking connection waits for the confirm of each message before it sends the next, and a queue fsyncs before
+each confirm.  A publication instead keeps up to a window of messages unconfirmed.  All of it runs in the caller's
+thread, in the callbacks of the connection's own loop.
 """
 
 from __future__ import annotations
@@ -19,16 +20,17 @@ from tailrace.adaptors.rabbitmq.sink.messages import Outgoing
 from tailrace.errors import NotReady, Rejected, TailraceError, Unavailable
 
 WINDOW_BYTES = 32 * 1024 * 1024
-"""So much is on its way at most, but always one message."""
+"""The most bytes of unconfirmed messages; a single message may be larger."""
 CONFIRM_SECONDS = 60.0
-"""So long nothing is confirmed before the broker is given up."""
+"""How long the broker may confirm nothing before the publication fails."""
 CLOSE_SECONDS = 5.0
 WATCH_SECONDS = 0.5
 _SIZE = re.compile(r"message size (\d+)")
 
 
 class Publication:
-    """Publishes once; `fixed` says whether all messages of a namespace go the same way."""
+    """Publishes messages once.  `fixed` says whether all messages of a namespace have the same exchange and routing
+    key:  if not, a message without a queue is `Rejected` alone."""
 
     def __init__(self, broker: Broker, settings: RabbitSink, messages: Iterator[Outgoing], *, fixed: bool) -> None:
         self._broker, self._settings, self._messages, self._fixed = broker, settings, messages, fixed
@@ -42,7 +44,7 @@ class Publication:
         self._error: BaseException | None = None
 
     def run(self) -> None:
-        """Returns once all are confirmed; raises what was in the way of any."""
+        """Publish all messages.  Returns when the broker has confirmed every one; raises if it has not taken one."""
         import pika
 
         self._connection = pika.SelectConnection(
@@ -74,7 +76,7 @@ class Publication:
         channel.confirm_delivery(self._confirmed, callback=lambda _: self._send())
 
     def _lost(self, _: Any, error: BaseException | str) -> None:
-        """The connection has ended, or was never made."""
+        """Stop the loop, because the connection has ended or could not be made."""
         if not self._over:
             given = error if isinstance(error, BaseException) else ConnectionError(error)
             self._error = failed(given, self._broker.address, "publishing")
@@ -85,24 +87,24 @@ class Publication:
             self._end(self._refused(error))
 
     def _end(self, error: BaseException | None = None) -> None:
-        """Close, and return once that is done, or takes too long."""
+        """Begin to close the connection.  The loop stops once the broker has answered, or after a while without."""
         self._over, self._error = True, error
         if self._connection.is_open:
             self._connection.close()
-            # A broker that blocks publishers reads nothing from them, and so never answers.
+            # A broker that blocks publishers does not read from them, and so never answers.
             self._connection.ioloop.call_later(CLOSE_SECONDS if self._blocked is None else 0, self._abort)
         else:
             self._connection.ioloop.stop()
 
     def _abort(self) -> None:
-        """Drop a connection whose end the broker has not confirmed; `_lost` comes of it."""
+        """Drop a connection whose close the broker has not answered; the client then calls `_lost`."""
         transport = self._connection._transport
         if transport is not None:
             transport.abort()
 
     # -- messages
     def _send(self) -> None:
-        """Send as many as the window has room for."""
+        """Send as many messages as the window has room for.  End the publication once all are confirmed."""
         import pika
 
         try:
@@ -125,7 +127,7 @@ class Publication:
                 self._channel.basic_publish(
                     message.exchange, message.routing_key, message.body, properties, mandatory=True
                 )
-        except Exception as error:  # of the rows, or of their encoding
+        except Exception as error:  # the iterator of messages runs functions and encodes rows: anything may come
             self._end(error)
         if self._all_sent and not self._waiting and not self._over:
             self._end()
@@ -136,7 +138,7 @@ class Publication:
         return len(self._waiting) < self._settings.window and self._size < WINDOW_BYTES
 
     def _confirmed(self, frame: Any) -> None:
-        """The broker has taken some, or refuses to."""
+        """The broker has confirmed messages, or has refused them."""
         method, self._since = frame.method, time.monotonic()
         tags = (
             [tag for tag in self._waiting if tag <= method.delivery_tag] if method.multiple else [method.delivery_tag]
@@ -159,7 +161,7 @@ class Publication:
             self._send()
 
     def _returned(self, _: Any, method: Any, properties: Any, body: bytes) -> None:
-        """One that no queue takes; its confirm comes after it."""
+        """The broker has returned a message that it could not route.  The message's confirm follows."""
         found = next((one for one in self._waiting.values() if one.message_id == properties.message_id), None)
         if found is not None and self._unroutable is None:
             self._unroutable = found, method.reply_text
@@ -180,7 +182,7 @@ class Publication:
         return Rejected(said, namespace=message.namespace, id=message.id)
 
     def _refused(self, error: BaseException) -> TailraceError:
-        """Why the broker closed the channel."""
+        """The error for a channel that the broker has closed: `Rejected` where one message is the cause."""
         first = next(iter(self._waiting.values()), None)
         if code_of(error) == PRECONDITION and (size := _SIZE.search(str(error))):
             large = next((one for one in self._waiting.values() if len(one.body) == int(size[1])), first)
@@ -207,7 +209,7 @@ class Publication:
         self._send()
 
     def _watch(self) -> None:
-        """Give up a broker that says nothing any more."""
+        """End the publication if the broker has blocked it, or confirmed nothing, for too long."""
         if self._over:
             return
         for blocked, seconds, error in self._limits():

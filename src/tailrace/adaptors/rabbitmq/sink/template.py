@@ -1,4 +1,4 @@
-"""Templates of exchanges and routing keys: {namespace}, {op}, {id} and {data.FIELD} stand for what a message has."""
+"""Templates of exchanges and routing keys: {namespace}, {op}, {id} and {data.FIELD} stand for parts of a message."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from tailrace.errors import BadSetting, Rejected
 _PART = re.compile(r"\{([^{}]*)\}")
 _KNOWN = ("namespace", "op", "id")
 MAX_BYTES = 255
-"""What AMQP has for a name."""
+"""AMQP's limit for a name."""
 
 
 class Template:
-    """A text with places in it."""
+    """A text with placeholders.  `BadSetting` for an unknown one."""
 
     def __init__(self, setting: str, text: str) -> None:
         self.setting, self.text = setting, text
@@ -25,16 +25,16 @@ class Template:
 
     @property
     def is_fixed(self) -> bool:
-        """Whether it is the same for all messages."""
+        """Whether the text is the same for all messages."""
         return not self.names
 
     @property
     def by_row(self) -> bool:
-        """Whether it differs from row to row of a namespace."""
+        """Whether the text may differ between the rows of one namespace."""
         return any(name not in ("namespace", "op") for name in self.names)
 
     def of(self, message: Message) -> str:
-        """The text for one message; `Rejected` if it lacks a field, or the text is too long."""
+        """The text for a message; `Rejected` if the message lacks a field, or the text is too long."""
         text = _PART.sub(lambda match: self._value(match[1], message), self.text)
         if len(text.encode()) > MAX_BYTES:
             raise _rejected(message, f"{self.setting} would be longer than {MAX_BYTES} bytes")

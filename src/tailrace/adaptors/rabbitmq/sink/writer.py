@@ -1,7 +1,7 @@
-"""The writer: tasks publish their share, and a batch counts once the broker has confirmed all of it.
+"""The writer: tasks publish their shares, and a batch is finished when the broker has confirmed all of its messages.
 
-RabbitMQ has no place for offsets, and a confirm can be lost on its way: then messages come again, with the same
-message_id and the same partition and offset in their headers."""
+RabbitMQ has no place for offsets, and a confirm can be lost on its way.  The pipeline then publishes messages again,
+with the same message_id and the same partition and offset in their headers."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class RabbitWriter(Writer):
 
     def __init__(self, settings: RabbitSink) -> None:
         self._settings = settings
-        self._messages()  # so that a template that cannot be is said at once
+        self._messages()  # raises for a bad template
 
     def __repr__(self) -> str:
         return f"RabbitWriter({self._settings!r})"
@@ -41,7 +41,7 @@ class RabbitWriter(Writer):
         return Messages(self._settings)
 
     def check(self) -> None:
-        """The address, the password, and the exchange or the queue if it is one for all."""
+        """Connect, and raise if the settings name one exchange or one queue for all messages that does not exist."""
         messages = self._messages()
         exchange = self._settings.exchange if messages.exchange.is_fixed else ""
         what = f"rabbitmqadmin declare exchange name={exchange} type=topic durable=true"
@@ -57,12 +57,12 @@ class RabbitWriter(Writer):
             raise NotReady(f"{self._broker.address} has no queue {queue!r}; {declare(queue)}")
 
     def try_out(self, rows: Sequence[pa.RecordBatch]) -> None:
-        """Make messages of them."""
+        """Make the messages of these rows, which raises what publishing would raise, and publish none."""
         for _ in self._messages().of(rows):
             pass
 
     def stage(self, rows: Iterable[pa.RecordBatch]) -> Staged:
-        """Publish, and wait for the confirms."""
+        """Publish a share, and wait until the broker has confirmed all of it."""
         counts: dict[str, int] = {}
         messages = self._messages()
         first, rest = _peeked(messages.of(counted(rows, counts)))
@@ -72,7 +72,7 @@ class RabbitWriter(Writer):
         return Staged(sum(counts.values()), None, counts)
 
     def finish(self, staged: Sequence[Staged], who: Who, offsets: Mapping[str, Any]) -> None:
-        """All of it is confirmed already."""
+        """Nothing to do: the broker has confirmed all messages while they were staged."""
 
 
 def _peeked(messages: Iterator[Outgoing]) -> tuple[Outgoing | None, Iterator[Outgoing]]:

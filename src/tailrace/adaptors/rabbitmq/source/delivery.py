@@ -1,4 +1,4 @@
-"""A delivery: a message of a queue or a stream, as formats read it."""
+"""A delivery: a message of a queue or a stream, in the form that `formats` decodes."""
 
 from __future__ import annotations
 
@@ -9,17 +9,18 @@ from typing import Any
 from tailrace.adaptors.rows.json_text import finite, to_json
 
 KEYLESS = ("message_id", "none")
-"""Where no key says that what a message is about was there before: an empty one deletes nothing."""
+"""Settings of `key` under which an empty message deletes nothing: a message id names the message, not a document that
+was there before."""
 NOTHING = (b"", b"null")
 MAX_TIMESTAMP_IN_SECONDS = 100_000_000_000
-"""In the year 5138; as milliseconds in 1973."""
+"""A larger timestamp property is in milliseconds: as seconds it would be after the year 5138."""
 LAST_MILLISECOND = 253_402_300_799_999
-"""Of the year 9999."""
+"""The last millisecond of the year 9999."""
 
 
 @dataclass(slots=True)
 class Delivery:
-    """A message.  `number` is its offset in a stream; of a queue, the how many-th this pipeline has taken."""
+    """A message.  `number` is its offset in a stream; in a queue, how many messages the pipeline took before it."""
 
     body: bytes
     number: int
@@ -33,41 +34,41 @@ class Delivery:
     read: Callable[[Delivery], tuple[bytes | None, bytes | None]] = field(default=lambda one: (None, one.body))
 
     def key(self) -> bytes | None:
-        """What it is about, as the settings say."""
+        """The key that the settings choose; None if the message has none."""
         return self.read(self)[0]
 
     def value(self) -> bytes | None:
-        """Its body; None if it says that what it is about is gone."""
+        """The body; None if an empty or null body deletes the document that the key names."""
         return self.read(self)[1]
 
     def headers(self) -> list[tuple[str, Any]]:
-        """Its headers, each value as bytes."""
+        """The headers, each value as bytes."""
         return [(name, _bytes(value)) for name, value in self.headers_]
 
     def timestamp(self) -> tuple[int, int]:
-        """When it was made, if it says so."""
+        """A time type, always 0, and when the message was made in milliseconds since 1970; 0 if it does not say."""
         return (0, self.milliseconds)
 
     def topic(self) -> str:
-        """The queue or stream."""
+        """The queue or stream, as messages call it."""
         return self.where
 
     def partition(self) -> int:
-        """Which partition of a super stream; else 0."""
+        """The number of the partition in its super stream, else 0."""
         return self.part
 
     def offset(self) -> int:
-        """Its number."""
+        """The message's number."""
         return self.number
 
     def place(self) -> str:
-        """Where it is, as people call it."""
+        """The message's number, id and queue or stream, for error messages."""
         told = f" with the message id {self.message_id!r}" if self.message_id else ""
         return f"message {self.number}{told} of {self.where}"
 
 
 def reading(key: str, format: str) -> Callable[[Delivery], tuple[bytes | None, bytes | None]]:
-    """What finds the key and the value of a message, by the settings."""
+    """A function that finds a message's key and value, by the settings `key` and `format`."""
     header = key.removeprefix("header:") if key.startswith("header:") else None
 
     def read(one: Delivery) -> tuple[bytes | None, bytes | None]:
@@ -84,9 +85,10 @@ def reading(key: str, format: str) -> Callable[[Delivery], tuple[bytes | None, b
 
 
 def milliseconds(headers: Mapping[str, Any], seconds: int | None) -> int:
-    """When a message was made: by the header that the broker and others set, or by its property.
+    """When a message was made, by its header timestamp_in_ms or else by its timestamp property; 0 if unknown.
 
-    That is seconds; clients that put milliseconds there are understood, and a time that no calendar has is none."""
+    The property is in seconds, but some clients put milliseconds there.  A time after the year 9999 counts as
+    unknown."""
     found = headers.get("timestamp_in_ms")
     if not isinstance(found, int) or found <= 0:
         found = (seconds or 0) if (seconds or 0) > MAX_TIMESTAMP_IN_SECONDS else (seconds or 0) * 1000

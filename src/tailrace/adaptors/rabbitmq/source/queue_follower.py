@@ -1,12 +1,13 @@
-"""Following a queue: its messages as changes, acknowledged to the broker once the commit log has them.
+"""The follower of a queue: makes changes of its messages, and acknowledges them once the commit log has them.
 
-    delivered  →  given, with a position that knows it  →  stored  →  acknowledged
+    delivered by the broker  →  given to the pipeline, with a position that has its mark  →  stored  →  acknowledged
 
-What was stored and not acknowledged comes again, and is known by its mark (see recent) if it has a message id.  A
-repeat is acknowledged only when the position that knows it is stored, too: else a crash in between would lose it.
+After a crash the broker delivers again what was stored and not acknowledged.  The follower recognizes such a repeat by
+its mark (see seen_ids) if it has a message id.  It acknowledges a repeat only when the position that has its mark is
+stored, too: otherwise a crash in between would lose the message.
 
-AMQP tells of a queue that is deleted, but not of one that is purged.  So its depth is asked for at times: where this is
-the only consumer, it can only sink by what was delivered.
+AMQP notifies a consumer when its queue is deleted, but not when it is purged.  So the follower asks for the queue's
+depth every few seconds: if it is the only consumer, the depth can only fall by what was delivered to it.
 """
 
 from __future__ import annotations
@@ -28,19 +29,20 @@ from tailrace.adaptors.rabbitmq.source.seen_ids import SeenIds, mark_of
 
 _log = logging.getLogger("tailrace")
 BEAT_SECONDS = 0.9
-"""After so long something is said even if nothing came."""
+"""How long a step waits for a message; then it gives changes without rows."""
 HURRY_SECONDS = 0.02
-"""So long is waited while messages are not acknowledged yet: until they are, no more may come."""
+"""How long a step waits while messages are unacknowledged: the broker may deliver no more until they are
+acknowledged."""
 GATHER_SECONDS = 0.02
-"""So long what comes after a first message is gathered with it."""
+"""How long a step gathers more messages after a first one."""
 LOOK_SECONDS = 2.0
-"""Between two looks at the queue."""
+"""Seconds between two questions for the queue's depth."""
 METADATA = "_rabbitmq"
-"""The field of a document for what is known of its message beside, if the settings ask for that."""
+"""The document's field for the message's offset, timestamp and headers, if the settings ask for it."""
 
 
 class QueueFollower:
-    """Follows one queue.  Called from one thread."""
+    """Follows one queue.  Only one thread may call it."""
 
     def __init__(self, broker: Broker, settings: RabbitSource, queue: str, stored: Mapping[str, Any] | None) -> None:
         self._broker, self._settings, self._queue = broker, settings, queue
@@ -48,18 +50,18 @@ class QueueFollower:
         self._decoder = decoder(settings, METADATA)
         self._read = reading(settings.key, settings.format)
         self._unacknowledged: deque[tuple[int, int]] = deque()
-        """How many messages were taken, and the broker's tag of the last of them."""
+        """For each delivery how many messages had been taken with it, and the broker's delivery tag."""
         self._connection: Any = None
         self._channel: Any = None
         self._arrived: deque[tuple[Any, Any, bytes]] = deque()
         self._cancelled = self._absent = False
         self._delivered = self._signs = 0
         self._looks: list[tuple[int, int]] = []
-        """How many messages were ready at the last two looks, and how many had been delivered."""
+        """For the last two looks how many messages were ready, and how many had been delivered to this consumer."""
         self._to_catch_up: int | None = None
 
     def changes(self) -> Generator[Changes]:
-        """Changes, for ever."""
+        """The queue's messages as changes, without end; about once a second when nothing comes."""
         try:
             while True:
                 if self._connection is None:
@@ -72,7 +74,7 @@ class QueueFollower:
 
     # -- the connection
     def _begin(self) -> Generator[Changes]:
-        """Consume; while there is no queue, say so."""
+        """Connect and consume.  While the queue does not exist, wait for it, and report that once."""
         while self._broker.depth(self._queue) is None:
             yield from self._missing()
             time.sleep(BEAT_SECONDS)
@@ -101,7 +103,7 @@ class QueueFollower:
 
     # -- messages
     def _step(self) -> Changes:
-        """What has come, after a while perhaps nothing."""
+        """Wait a moment for messages, and give those that came as changes."""
         with self._broker.guarded(f"consuming {self._queue}"):
             self._wait()
             if time.monotonic() >= self._looked + LOOK_SECONDS and not self._cancelled:
@@ -112,7 +114,7 @@ class QueueFollower:
         return self._said(rows, latest)
 
     def _wait(self) -> None:
-        """Let the client work until there is something."""
+        """Run the client until a first message has come and others with it, or for a while if none comes."""
         patience = HURRY_SECONDS if self._unacknowledged else BEAT_SECONDS
         deadline = time.monotonic() + patience
         while not self._arrived and not self._cancelled and (left := deadline - time.monotonic()) > 0:
@@ -124,7 +126,7 @@ class QueueFollower:
             self._connection.process_data_events(left)
 
     def _gathered(self) -> list[Delivery | None]:
-        """The messages of a batch; None for one that was taken before."""
+        """The messages of a batch; None in place of a repeat."""
         out: list[Delivery | None] = []
         size = 0
         while self._arrived and len(out) < self._settings.batch_rows and size < self._settings.batch_bytes:
@@ -146,8 +148,8 @@ class QueueFollower:
         )  # fmt: skip
 
     def _said(self, rows: Sequence[Any], latest: int = 0) -> Changes:
-        """What there is.  As long as more is known to come no position is given twice: a run that only catches up
-        would end there."""
+        """Changes with the present position.  Until the follower has caught up no position is given twice: a run that
+        only catches up would end there."""
         position, caught_up = self._recent.stored(), self._caught_up()
         if not caught_up:
             self._signs += 1
@@ -155,13 +157,14 @@ class QueueFollower:
         return Changes(rows, position, latest, caught_up=caught_up and not rows)
 
     def _caught_up(self) -> bool:
-        """Whether all was delivered that was ready when following began, or is not there any more."""
+        """Whether the broker has delivered as many messages as were ready when consuming began, or the queue is now
+        empty."""
         if self._arrived or self._to_catch_up is None:
             return False
         return self._delivered >= self._to_catch_up or (bool(self._looks) and self._looks[-1][0] == 0)
 
     def acknowledge(self, position: Mapping[str, Any]) -> None:
-        """Tell the broker of all that is stored."""
+        """Acknowledge to the broker every message that the stored position covers."""
         last = None
         while self._unacknowledged and self._unacknowledged[0][0] <= position["n"]:
             last = self._unacknowledged.popleft()[1]
@@ -171,7 +174,7 @@ class QueueFollower:
 
     # -- the queue
     def _look_at(self) -> None:
-        """Look how many messages the queue holds; report it if another client has removed some."""
+        """Ask how many messages the queue holds, and log a warning if some went that were not delivered here."""
         from pika.exceptions import ChannelClosedByBroker
 
         self._looked = time.monotonic()
@@ -188,7 +191,7 @@ class QueueFollower:
             return
         if len(self._looks) == 2:
             (earlier, delivered), (later, _) = self._looks
-            # What was on its way at the later look has arrived by now.
+            # Messages that the broker had sent but not delivered at the later look have arrived by now.
             missing = earlier - later - (self._delivered - delivered)
             if missing > 0:
                 _log.warning(
@@ -198,8 +201,9 @@ class QueueFollower:
         self._looks = [*self._looks[-1:], now]
 
     def _gone(self) -> Generator[Changes]:
-        """The queue was deleted, or this consumer of it was cancelled."""
-        while self._arrived:  # they are gone at the broker, and would never come again
+        """Give what has arrived and drop the connection, because the queue was deleted or the broker cancelled this
+        consumer."""
+        while self._arrived:  # a deleted queue never delivers these again
             yield self._step()
         self._drop()
         self._cancelled = False
@@ -220,6 +224,6 @@ class QueueFollower:
             brokers.close(connection)
 
     def close(self) -> None:
-        """Give up the connection; what was acknowledged goes out first."""
+        """Close the connection, after it has sent the acknowledgements."""
         self._drop()
         self._arrived.clear()

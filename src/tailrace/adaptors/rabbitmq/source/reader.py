@@ -1,7 +1,8 @@
-"""The reader: queues, streams and super streams of a virtual host, each a namespace.
+"""The reader: follows the queues, streams and super streams of a virtual host, each a namespace.
 
 A split is a queue, a stream, or a partition of a super stream: "queue/NAME", "stream/NAME", "super/NAME/STREAM", the
-names percent-encoded.  There is no copy: what waits is all there is.  The clients are imported where they are used."""
+names percent-encoded.  There is no copy, because a broker has nothing but messages.  This package imports the clients
+only inside functions: an installation without them can still describe the adaptor."""
 
 from __future__ import annotations
 
@@ -26,7 +27,7 @@ STREAM_PORTS = {"amqp": 5552, "amqps": 5551}
 
 
 class RabbitReader(Reader):
-    """Reads what the settings name, of one virtual host."""
+    """Reads the queues and streams of one virtual host that the settings name."""
 
     follows = True
 
@@ -62,7 +63,8 @@ class RabbitReader(Reader):
 
     # -- what is there
     def check(self) -> None:
-        """The address, the password, the start; that each queue and stream is there, and is one."""
+        """Connect, check the start, and raise if a queue, stream or super stream is missing, or a queue is named as a
+        stream or a stream as a queue."""
         moment(self._settings.start)
         self._broker.connect().close()
         for queue in self._settings.queues:
@@ -92,13 +94,14 @@ class RabbitReader(Reader):
         return found
 
     def namespaces(self) -> list[Namespace]:
-        """What the settings name."""
+        """The queues, streams and super streams that the settings name."""
         given = self._settings
         return [Namespace(name) for name in (*given.queues, *given.streams, *given.super_streams)]
 
     # -- following
     def begin(self, namespaces: Sequence[str]) -> Position:
-        """Of streams an offset; a queue keeps its messages until they are acknowledged."""
+        """The position of each split: an offset for a stream, and an empty `SeenIds` for a queue, which keeps its
+        messages until they are acknowledged."""
         wanted = [split for split in self._splits() if _namespace_of(split) in namespaces]
         splits: dict[str, Any] = {}
         with contextlib.ExitStack() as stack:
@@ -115,7 +118,7 @@ class RabbitReader(Reader):
         return {"splits": splits}
 
     def splits(self, position: Position) -> Sequence[str]:
-        """Those of the settings.  One that is new begins at its first message."""
+        """The splits of the settings.  A split that the position lacks is followed from its first message."""
         return self._splits()
 
     def _splits(self) -> list[str]:
@@ -128,7 +131,7 @@ class RabbitReader(Reader):
         return found
 
     def follow(self, position: Position, namespaces: Sequence[str], split: str = "") -> Iterator[Changes]:
-        """The messages of a queue or a stream."""
+        """The messages of the split's queue or stream, as changes."""
         namespace = _namespace_of(split)
         if split.startswith("queue/"):
             stored = position or SeenIds(None, 0).stored()
@@ -148,12 +151,12 @@ class RabbitReader(Reader):
         return StreamFollower(self._broker, self._settings, self._stream_port, stream, namespace, part, stored)
 
     def acknowledge(self, position: Position) -> None:
-        """Messages of a queue are the broker's to forget."""
+        """Acknowledge a queue's messages to the broker, which then removes them.  Nothing to do for a stream."""
         if isinstance(self._follower, QueueFollower):
             self._follower.acknowledge(position)
 
     def close(self) -> None:
-        """Stop following, and give up connections."""
+        """Stop following, and close the connections."""
         if self._changes is not None:
             self._changes.close()
         if self._follower is not None:
@@ -175,7 +178,8 @@ def _stream_of(split: str) -> str:
 def _once_taken(
     namespace: str, namespaces: Sequence[str], stored: Any, changes: Callable[[], Generator[Changes]]
 ) -> Generator[Changes]:
-    """Changes, once the pipeline has a namespace that is new in the settings; it may not want it."""
+    """Offer the pipeline a namespace that it does not have yet, wait until it takes it, and then give the changes.  A
+    pipeline that does not want the namespace never takes it."""
     if namespace not in namespaces:
         yield Changes([], stored, appeared=[namespace])
     while namespace not in namespaces:

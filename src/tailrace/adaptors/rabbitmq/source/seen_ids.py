@@ -1,10 +1,10 @@
-"""Seen ids: the last messages of a queue, and the position in it: how many were taken, and which these were.
+"""Seen ids: the position in a queue, which is how many messages were taken, and marks of the last of them.
 
     {"n": how many, "recent": {bucket: marks}}
 
-A queue has no offsets: what was stored and not yet acknowledged when a process died comes again.  So the marks of the
-last messages are kept with what was stored, in the same write: a mark is a hash of a message's id and its body, in
-base64, each as long as the next.  They are in buckets, so that a write changes few of them.
+A queue has no offsets: when a process dies, the broker delivers again what was stored and not yet acknowledged.  So the
+pipeline stores the marks of the last messages in the same write as the messages.  A mark is a hash of a message's id
+and body, in base64; all marks have the same length.  They are in buckets, so that a write changes few of them.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ from typing import Any
 MARK_BYTES = 12
 MARK_CHARACTERS = MARK_BYTES // 3 * 4
 BUCKET = 256
-"""So many messages are in a bucket."""
+"""Messages in a bucket."""
 
 
 def mark_of(message_id: str, body: bytes) -> str:
-    """What a message is known by.  Two with one id and other bodies are two."""
+    """The mark of a message.  Two messages with the same id and different bodies have different marks."""
     name = message_id.encode(errors="surrogateescape")
     digest = hashlib.blake2b(len(name).to_bytes(8, "big") + name + body, digest_size=MARK_BYTES).digest()
     return base64.b64encode(digest).decode()
 
 
 class SeenIds:
-    """How many messages were taken, and the marks of the last ones."""
+    """How many messages were taken, and the marks of at least the last `size` of them."""
 
     def __init__(self, stored: Mapping[str, Any] | None, size: int) -> None:
         stored = stored or {"n": 0, "recent": {}}
@@ -39,11 +39,11 @@ class SeenIds:
         }
 
     def has(self, mark: str) -> bool:
-        """Whether a message is one of the last."""
+        """Whether a message with this mark was taken of late."""
         return any(mark in marks for marks in self._marks.values())
 
     def take(self, mark: str | None) -> int:
-        """One more message; its number."""
+        """Count a message, remember its mark, and return its number; a message without an id has no mark."""
         number = self.taken
         self.taken += 1
         if self._buckets and mark is not None:
@@ -54,7 +54,7 @@ class SeenIds:
         return number
 
     def stored(self) -> dict[str, Any]:
-        """As JSON holds it."""
+        """The position as JSON holds it."""
         return {"n": self.taken, "recent": {str(bucket): "".join(marks) for bucket, marks in self._marks.items()}}
 
 

@@ -1,7 +1,8 @@
-"""Stream client: speaks the stream protocol, in an event loop and a thread of its own; hands on chunks as they come.
+"""Stream client: speaks the stream protocol in an event loop and a thread of its own, and hands on chunks as they come.
 
-rstream's own consumer connects again by itself, and goes on behind what it believes was handled.  So only its client is
-used: what connects, subscribes and decodes frames.  A chunk is asked for when one was taken, so few are in memory.
+rstream's consumer reconnects by itself, and goes on after what it believes was handled.  So this module uses only
+rstream's client, which connects, subscribes and decodes frames.  It asks for another chunk whenever the reader takes
+one, so few are in memory.
 """
 
 from __future__ import annotations
@@ -22,13 +23,14 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 CREDIT = 4
-"""So many chunks are on their way, or taken and not worked on."""
+"""How many chunks the broker may send before the reader takes one."""
 FRAME_BYTES = 1024 * 1024
 SUBSCRIPTION = 1
 
 
 class Ended:
-    """In place of a chunk: the stream is another's now, or gone; or the connection is."""
+    """Comes in place of a chunk when no more will: the stream was deleted or moved to another broker, or the connection
+    is lost."""
 
 
 class StreamClient:
@@ -61,12 +63,12 @@ class StreamClient:
         )  # fmt: skip
         await self._client.start()
         await self._client.authenticate(address.vhost, address.user, self._broker.password)
-        self._client.add_stream("any")  # of a client without streams nobody is told when its connection ends
+        self._client.add_stream("any")  # rstream calls connection_closed_handler only if the client has a stream
         for task in self._client._tasks.values():
             task.add_done_callback(lambda _: self._chunks.put(Ended()))
 
     def _call(self, work: Coroutine[Any, Any, T], doing: str) -> T:
-        """Run something in the loop, and raise its errors as tailrace's."""
+        """Run a coroutine in the loop and wait for its result.  Raises rstream's errors as tailrace's."""
         from rstream import exceptions
 
         future = asyncio.run_coroutine_threadsafe(work, self._loop)
@@ -94,20 +96,21 @@ class StreamClient:
 
     # -- asking
     def exists(self, stream: str) -> bool:
-        """Whether there is a stream of this name."""
+        """Whether a stream of this name exists."""
         return bool(self._call(self._client.stream_exists(stream), f"asking for the stream {stream}"))
 
     def partitions(self, super_stream: str) -> list[str]:
-        """The streams of a super stream, in their order; none if it is not there."""
+        """The streams of a super stream, in order; none if the super stream does not exist."""
         from rstream import schema
         from rstream.constants import Key
 
-        # RabbitMQ 3.10 does not mark this answer as one.  No broker asks a client for partitions.
+        # RabbitMQ 3.10 sends this answer without the bit that marks answers.  As a request it never comes to a client.
         schema.registry[False, Key.Partitions] = schema.SuperStreamPartitionsResponse
         return list(self._call(self._client.partitions(super_stream), f"asking for the super stream {super_stream}"))
 
     def subscribe(self, stream: str, kind: str, value: int | None = None) -> None:
-        """Have chunks come, in place of an earlier subscription: from "first", "last", an "offset" or a "timestamp"."""
+        """Subscribe to a stream from "first", "last", an "offset" or a "timestamp", in place of an earlier
+        subscription."""
         from rstream import schema
         from rstream.constants import OffsetType
         from rstream.schema import OffsetSpec
@@ -128,7 +131,7 @@ class StreamClient:
         self._call(begin(), f"reading the stream {stream}")
 
     def chunk(self, seconds: float) -> Deliver | Ended | None:
-        """The next chunk, or that there will be none; None if nothing has come for so long."""
+        """Wait for the next chunk; `Ended` if no more will come, None if none came in this time."""
         try:
             found = self._chunks.get(timeout=seconds)
         except queue.Empty:
@@ -142,7 +145,7 @@ class StreamClient:
             asyncio.run_coroutine_threadsafe(work(), self._loop)
 
     def close(self) -> None:
-        """End the connection, and the thread."""
+        """Close the connection, and stop the thread."""
         if self._client is not None and self._thread.is_alive():
             with contextlib.suppress(Exception):
                 asyncio.run_coroutine_threadsafe(self._closed(), self._loop).result(ANSWER_SECONDS)
@@ -152,7 +155,7 @@ class StreamClient:
             self._loop.close()
 
     async def _closed(self) -> None:
-        """The client leaves a connection open that was lost before it could say so."""
+        """Close the client, and then its transport, which the client leaves open if the connection was lost."""
         connection = self._client._conn
         try:
             await self._client.close()
@@ -163,4 +166,4 @@ class StreamClient:
 
 
 def _nothing(_: Any) -> None:
-    """Chunks are handled by the task that takes them from the client's own queue."""
+    """Do nothing: the client's listener task hands on the chunks, but the client wants a handler as well."""

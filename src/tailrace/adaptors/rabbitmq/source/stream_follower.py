@@ -1,10 +1,10 @@
-"""Following a stream, or a partition of a super stream: exactly once, by offset.
+"""The follower of a stream, or of a partition of a super stream: reads each message exactly once, by offset.
 
     {"start": "first"}                  nothing was read yet
     {"next": offset, "seen": mark}      the next offset, and a hash of the message before it, "" if it was not read
 
-A stream that is deleted and made again, or restored, goes on to have offsets.  So reading begins at the last message
-that was read: it must still be the same, unless retention has removed it.
+A stream that was deleted and made again, or restored, may have the same offsets with other messages.  So the follower
+begins at the last message that was read: it must still be the same, unless retention has removed it.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from tailrace.errors import BadInput, PositionLost, Unavailable
 
 _log = logging.getLogger("tailrace")
 FIRST_SECONDS = 10.0
-"""So long the message before the position is waited for, which must be there."""
+"""How long the follower waits for the message before the position, which must exist."""
 AFRESH = (
     "The pipeline never goes on behind a gap by itself: give it another name, and it begins afresh, from where start "
     "says"
@@ -37,12 +37,12 @@ AFRESH = (
 
 
 def mark(data: bytes) -> str:
-    """What a message is known by."""
+    """The mark of a message: a hash of its bytes."""
     return hashlib.blake2b(data, digest_size=12).hexdigest()
 
 
 class StreamFollower:
-    """Follows one stream.  `part` is its number in a super stream."""
+    """Follows one stream.  `part` is its number in its super stream, -1 for a stream of its own."""
 
     def __init__(
         self, broker: Broker, settings: RabbitSource, port: int, stream: str, namespace: str, part: int,
@@ -58,7 +58,8 @@ class StreamFollower:
         self._verified = False
 
     def changes(self) -> Generator[Changes]:
-        """Changes, for ever."""
+        """The stream's messages as changes, without end; about once a second when nothing comes.  `PositionLost` if the
+        stream no longer has what came after the position."""
         try:
             self._client = StreamClient(self._broker, self._port)
             if not self._client.exists(self._stream):
@@ -103,7 +104,7 @@ class StreamFollower:
         return Changes(rows, position, chunk.timestamp if rows and chunk else 0, caught_up=caught_up and not rows)
 
     def _rows(self, chunk: Any) -> list[pa.RecordBatch]:
-        """The rows of what is new in a chunk: it may begin before the position."""
+        """The rows of the new messages of a chunk, which may begin before the position."""
         try:
             found = list(enumerate(chunk.get_messages(), chunk.chunk_first_offset))
         except (KeyError, TypeError, ValueError, AttributeError) as error:
@@ -130,7 +131,7 @@ class StreamFollower:
 
     # -- what was read before
     def _verify(self, found: list[tuple[int, bytes]]) -> None:
-        """See that the message before the position is the one that was read."""
+        """Raise `PositionLost` if the message before the position is not the one that was read."""
         before, first = self._position["next"] - 1, found[0][0]
         if first > before + 1:
             raise self._lost(f"it begins at offset {first} now, and the pipeline was at {before + 1}")
@@ -150,7 +151,7 @@ class StreamFollower:
         return f"the stream {self._stream}"
 
     def _gone(self) -> Generator[Changes]:
-        """The stream is deleted; one of its name that comes later is another."""
+        """Report that the stream was deleted, and wait until there is one of its name."""
         assert self._client is not None
         _log.warning("the stream %s at %s is deleted; it is followed no more", self._stream, self._broker.address)
         yield Changes([], self._position, caught_up=True, ended=[self._namespace] if self._part < 0 else [])
@@ -159,14 +160,15 @@ class StreamFollower:
             yield Changes([], self._position, caught_up=True)
 
     def close(self) -> None:
-        """Give up the connection."""
+        """Close the connection."""
         client, self._client = self._client, None
         if client is not None:
             client.close()
 
 
 def end_of(client: StreamClient, broker: Broker, stream: str) -> tuple[int, str, int]:
-    """The offset after the last message of a stream, that message's mark, and when its chunk was written."""
+    """The offset after the last message of a stream, that message's mark, and when its chunk was written; (0, "", 0)
+    for an empty stream."""
     client.subscribe(stream, "last")
     deadline = time.monotonic() + FIRST_SECONDS
     last: Any = None
@@ -182,7 +184,8 @@ def end_of(client: StreamClient, broker: Broker, stream: str) -> tuple[int, str,
 
 
 def position_at(client: StreamClient, broker: Broker, stream: str, at: int | None) -> dict[str, Any]:
-    """The position of the first message of this moment or later, or behind the last."""
+    """The position of the first chunk written at this time or later; after the last message if there is none, or no
+    time is given."""
     end, seen, written = end_of(client, broker, stream)
     if at is None or not end or written < at:
         return {"next": end, "seen": seen}

@@ -1,4 +1,4 @@
-"""Stream messages: AMQP 1.0, as RabbitMQ and its clients store it, or bytes that are none."""
+"""Stream messages: decoding of AMQP 1.0, as RabbitMQ and its clients store it, and of other bytes."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from tailrace.adaptors.rows.json_text import finite, to_json
 
 _SECTIONS = frozenset(range(0x70, 0x79))
 _DESCRIBED = {b"\x00\x53": 2, b"\x00\x80": 9}
-"""How a section begins, and at which byte its number is."""
+"""The first bytes of a section, and the index of the byte with its number."""
 
 
 @dataclass(slots=True)
 class Content:
-    """What a message has."""
+    """The parts of a message."""
 
     body: bytes
     headers: list[tuple[str, Any]] = field(default_factory=list)
@@ -28,7 +28,7 @@ class Content:
 
 
 def content_of(data: bytes) -> Content:
-    """The parts of a message; what is not AMQP 1.0 is all body."""
+    """Decode a message.  Bytes that are not AMQP 1.0 are all body."""
     from rstream.amqp import amqp_decoder
 
     data = bytes(data)
@@ -65,7 +65,7 @@ def _body(decoded: Any) -> bytes:
 
 
 def _plain(value: Any) -> Any:
-    """Texts are bytes here; what is no text stays so."""
+    """The value with bytes decoded as text, in lists and maps, too; bytes that are not UTF-8 stay bytes."""
     if isinstance(value, Mapping):
         return {_text(name): _plain(inner) for name, inner in value.items()}
     if isinstance(value, list):
