@@ -59,7 +59,7 @@ class SinkDisplay:
             self.shown.state = "running"
 
     def waiting(self, error: str) -> None:
-        """Show that the writer waits for a source, sink or home that is away."""
+        """Show that the writer waits for a sink or a home that is away."""
         self.shown.state, self.shown.error = "waiting", error
 
     def is_waiting(self) -> bool:
