@@ -1,10 +1,11 @@
-"""Copying a table's changes into a topic, each once.
+"""Stream copies: copy a table's changes into a topic, each change once.
 
     $StreamCopy-<topic id>_<table>, 0    seq, position (a token), records, id, page, topics[ids]
 
-A batch of records, and the token behind it, are one write: READER of the log's protocol.  So whatever ends a process
-between any two lines, the next one goes on from the stored token, and each change is in the topic once.  Of two
-processes that copy the same, one writes a batch, and the other throws its own away and goes on behind it.
+One transaction appends a batch of records and stores the token behind it (READER in the log's protocol).  So wherever a
+process is killed, the next one continues from the stored token, and each change is in the topic once.  When two
+processes copy the same table, one of them stores a batch; the other discards its own and continues behind the stored
+one.
 """
 
 from __future__ import annotations
@@ -32,29 +33,29 @@ from tailrace.streams.stream import Start, Stream
 
 MAX_RECORDS = 5_000
 MAX_BYTES = 4 * 1024 * 1024
-"""A batch has at most so many records, and ends with the one that brings it to so many bytes."""
+"""A batch ends after MAX_RECORDS records, or with the record that brings it to MAX_BYTES."""
 TOKEN_SECONDS = 3600.0
-"""While nothing changes the token is stored again this often: one that is older than 24 hours may lead nowhere."""
+"""How often a follower stores its token while the table does not change: a token older than 24 hours may be invalid."""
 LONGEST_PAUSE = 1.0
 NO_CHUNK = ""
-"""In place of a chunk's id where only the token was stored."""
+"""The chunk id in the progress item after a write that stored only the token."""
 OPS = {"insert": Op.INSERT, "modify": Op.UPDATE, "remove": Op.DELETE}
 
 
 def copy_key(topic: str, table: str) -> Key:
-    """Where a copy's progress is."""
+    """The key of the item with a copy's progress."""
     return Key(f"$StreamCopy-{topic}_{table}")
 
 
 @dataclass(slots=True)
 class CopyProgress(SequenceGuard):
-    """The guard of one batch: no other process has copied since the item was seen."""
+    """The guard of one batch: its write is refused if another process has copied since `seen` was read."""
 
     position: Any
     records: int
 
     def action(self, id: str, page: int) -> Update:
-        """Move the token, with the chunk that it belongs to."""
+        """Store the token together with the id and the page of the batch's chunk."""
         changes: tuple[Change, ...] = (
             Add("seq", 1),
             Add("records", self.records),
@@ -66,16 +67,17 @@ class CopyProgress(SequenceGuard):
 
     @property
     def written(self) -> Item:
-        """The item behind this write."""
+        """The progress item after this write."""
         moved = {"seq": self.seen["seq"] + 1, "records": self.seen["records"] + self.records}
         return {**self.seen, **moved, "position": self.position}
 
 
 class StreamCopy:
-    """Copies the changes of one table into one topic.  Used by one thread; `home.copy_stream(…)` gives one.
+    """Copies the changes of one table into one topic.  Made by `home.copy_stream(…)`; used by one thread.
 
-    A record has the item's key as JSON, the change as JSON (see `streams.document`) with the table's name, the time of
-    the change, and insert, update or delete as its op: changes of one item are in one partition, in order."""
+    A record's key is the item's key as JSON; its value is the change as JSON (see `streams.document`) with the table's
+    name; its time is that of the change; its op is insert, update or delete.  So the changes of one item are in one
+    partition, in order."""
 
     def __init__(self, store: Store, engine: Engine, topic: Topic, table: str, start: Start, *, restart: bool) -> None:
         self._store, self._topic, self._table = store, topic, table
@@ -88,10 +90,10 @@ class StreamCopy:
             self._stream, self._item = self._resumed(engine, item), item
         self._stored_at = time.monotonic()
         self._cut_off = False
-        """Whether a batch was begun that an error or Ctrl-C has cut off: the stream is ahead of what is stored."""
+        """Whether an error or Ctrl-C interrupted the last batch: then the stream is ahead of the stored token."""
 
     def _begun(self) -> Steps[Item]:
-        """Store where the copy begins, so that a start at "latest" is the same place after a crash."""
+        """Store the copy's first token, so that a copy that begins at "latest" begins there after a crash, too."""
         token = self._stream.token
         fresh = {"seq": 0, "position": token, "records": 0, "id": NO_CHUNK, "page": 0, "topics": [self._topic.id]}
 
@@ -120,27 +122,27 @@ class StreamCopy:
 
     @property
     def records(self) -> int:
-        """How many changes were copied into the topic, by any process, since the copy began."""
+        """The number of changes that all processes have copied into the topic since the copy began."""
         return int(self._item["records"])
 
     @property
     def token(self) -> dict[str, Any]:
-        """Where the copy stands, as it is stored."""
+        """The token behind the last stored batch."""
         return dict(self._item["position"])
 
     def once(self) -> int:
-        """Copy what there is now; gives how many changes this call has copied."""
+        """Copy the changes up to now; returns how many this call has copied."""
         return sum(self.once_in_batches())
 
     def once_in_batches(self) -> Iterator[int]:
-        """Copy what there is now; gives the size of each batch, once it is in the topic."""
+        """Copy the changes up to now; yields the size of each batch once it is in the topic."""
         while (done := self._batch()) is not None:
             yield done
         self._store_token()
 
     def follow(self, *, seconds: float | None = None) -> Iterator[int]:
-        """Copy changes as they come, without end or for so many seconds; gives the size of each batch, once it is
-        in the topic."""
+        """Copy changes as they come, without end or for `seconds`; yields the size of each batch once it is in the
+        topic."""
         end, pause = None if seconds is None else time.monotonic() + seconds, FIRST_PAUSE
         while True:
             if (done := self._batch()) is not None:
@@ -155,7 +157,7 @@ class StreamCopy:
             pause = min(pause * 1.5, LONGEST_PAUSE)
 
     def close(self) -> None:
-        """Give up the stream's threads."""
+        """Stop the stream's threads."""
         self._stream.close()
 
     def __enter__(self) -> StreamCopy:
@@ -166,9 +168,9 @@ class StreamCopy:
 
     # -- within
     def _batch(self) -> int | None:
-        """Copy the next changes: how many, 0 if another process was quicker; None if there are none right now.
+        """Copy the next changes and return how many; 0 if another process copied them first, None if there are none.
 
-        A batch that is cut off by an error may be in the topic or not: the next call goes on behind what is stored."""
+        A batch that an error interrupts may be in the topic or not: the next call continues from the stored token."""
         if self._cut_off:
             item = self._store.run(guard.read(self._key))
             assert item is not None
@@ -180,8 +182,8 @@ class StreamCopy:
         return copied
 
     def _copy_next(self, most: int | None = None) -> int | None:
-        """Copy up to so many.  What comes before a change that cannot be read or copied is copied first: then the next
-        call meets the error."""
+        """Copy up to `most` changes.  If a change cannot be read or copied, this call copies the changes before it, and
+        the next call raises the error."""
         settings = self._topic.described.settings
         buffer = Buffer(self._topic.log.partitions, settings.max_record_bytes, self._topic.log.next_turn())
         while buffer.rows < (most or MAX_RECORDS) and buffer.size < MAX_BYTES:
@@ -206,7 +208,7 @@ class StreamCopy:
         placed = self._store.run(place(self._topic.log, chunk))
         progress = CopyProgress(self._key, self._item, self._stream.token, buffer.rows)
         won, item = self._store.run(commit_guarded([placed], progress))
-        # An item that is read after the write may be ahead of this stream already, by another process's batch.
+        # Another process may have moved the item since this write: this stream continues from its own batch.
         self._item, self._stored_at = progress.written if item is None else item, time.monotonic()
         if not won:
             self._stream.move_to(self._item["position"])
@@ -222,7 +224,7 @@ class StreamCopy:
             raise TooLarge(f"the change of item {key.decode():.200} of table {self._table!r}: {error}") from None
 
     def _store_token(self) -> None:
-        """Store where the stream stands though nothing was copied."""
+        """Store the stream's token without a batch; continue from another process's token if that one was first."""
         progress = CopyProgress(self._key, self._item, self._stream.token, 0)
         outcome = self._store.run(guard.attempt(progress.action(NO_CHUNK, 0)))
         self._stored_at = time.monotonic()

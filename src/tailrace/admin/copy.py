@@ -1,12 +1,12 @@
-"""Copies a home: from disk to S3 and back, from any to any, while it is being written.
+"""Copies of a home: from any kind of home to any other, while processes write to the source.
 
-The rule.  Positions are read first, then the heads, then what the heads refer to; bytes are immutable, so they are the
-same whenever they are read.  So no position in the copy is ahead of its log, and every record that a head counts is
-there.  Items that guard appends (named producers, pipelines' readers) are read before and after the heads, until they
-are the same both times: then they agree with the heads exactly.  A home on disk is read as of one moment.
+The copy reads positions first, then the heads, then the pages and chunks that the heads refer to, whose bytes never
+change.  So no position in the copy is ahead of its log, and every record that a head counts is there.  It reads the
+items that guard appends (named producers, pipelines' readers) before and after the heads, until both reads are equal:
+then they agree with the heads.  A home on disk is read as of one moment.
 
-The target cannot be opened before it is complete and a scrub has read it.  A copy that was cut off begins again, and
-keeps the objects that are there already.  Members and leases are left out: their processes do not use the copy.
+No process can open the target before it is complete and a scrub has read it.  A copy that was interrupted begins again,
+and keeps the objects that it finds.  Members and leases are left out: their processes do not use the copy.
 """
 
 from __future__ import annotations
@@ -57,8 +57,8 @@ COPY_THREADS = 4
 
 @dataclass(slots=True)
 class Copied:
-    """What a copy has done: topics, streams of events, tables of models, objects; how many of the objects an
-    interrupted copy had left there; and the scrub of the target."""
+    """The result of a copy: how many topics, streams of events, model tables, objects and bytes it has copied, how many
+    objects it found from an interrupted copy (`resumed`), and the report of the target's scrub."""
 
     topics: int = 0
     streams: int = 0
@@ -70,13 +70,15 @@ class Copied:
 
 
 class _SourceChanged(Exception):
-    """The source has changed under the copy: read its items again."""
+    """Upkeep or a deletion has changed the source during the copy, which must read its items again."""
 
 
 def copy(
     source: Store, target: Store, source_id: str, url: str, told: Callable[[int], object] = lambda _: None
 ) -> Copied:
-    """Copy a home to a target, which is then a home of its own; `url` names the target in messages."""
+    """Copy a home to a target, which is a home of its own afterwards; `url` names the target in messages.
+
+    `Unavailable` if the source changes during every attempt, `Fenced` if another copy to the target begins."""
     claimed = claim(target, source_id, url)
     there = {one.name: one.size for one in target.objects.list("topics/")}
     missing: set[str] = set()
@@ -100,7 +102,7 @@ def copy(
 
 @contextmanager
 def _still(source: Store) -> Iterator[Store]:
-    """The source as of one moment, where its table can show that."""
+    """The source as of one moment if its table has snapshots, else the source itself."""
     snapshot: Any = getattr(source.table, "snapshot", None)
     if snapshot is None:
         yield source
@@ -110,7 +112,7 @@ def _still(source: Store) -> Iterator[Store]:
 
 
 def _mend(source: Store, target: CopyTarget, report: Report) -> bool:
-    """Copy again the objects that a power cut may have left half-written in the target; gives whether there were
+    """Copy the target's damaged objects again, which a power cut may have left half-written; returns whether there were
     any."""
     mended = False
     for damage in report.damages:
@@ -139,7 +141,7 @@ class _Copy:
         self.sizes: dict[str, int] = {}
 
     def run(self) -> None:
-        """Positions, heads, pages and bytes, in this order; and the topics' names last."""
+        """Copy positions, heads, pages and bytes in this order, and the topics' names last."""
         topics, guards = self._items()
         described = {item["id"]: item for item in topics}
         found, guards = self._heads(described, guards)
@@ -152,7 +154,7 @@ class _Copy:
             if id in found:  # it may have grown since it was described
                 item = {**item, "partitions": found[id].partitions}
             elif self.source.run(guard.truth(Key(item["p"], item["i"]))) != item:
-                continue  # deleted since; else its head is lost, and the scrub of the target says so
+                continue  # deleted since; otherwise its head is lost, which the scrub of the target reports
             name = item["p"].removeprefix("$Topic-")
             names.setdefault(bucket_key("$Topics", name), {})[name] = id
             self.target.put(item)
@@ -161,7 +163,7 @@ class _Copy:
 
     # -- items
     def _items(self) -> tuple[list[Item], dict[Key, Item]]:
-        """Copy every item that depends on no other; gives the topics' descriptions, and the guards."""
+        """Copy every item that depends on no other; returns the topics' descriptions and the guards."""
         topics: list[Item] = []
         guards: dict[Key, Item] = {}
         stream = ""
@@ -184,7 +186,7 @@ class _Copy:
         return topics, guards
 
     def _model_table(self, item: Item) -> None:
-        """Copy a model's table, as of the same moment as everything else."""
+        """Copy a model's table, from the same snapshot as the other items where the source has one."""
         name, (schema, view) = item["name"], described(item)
         source: Any = self.source.table
         items = source.sibling(name, schema)
@@ -208,7 +210,9 @@ class _Copy:
         self.copied.streams += 1
 
     def _heads(self, topics: dict[str, Item], guards: dict[Key, Item]) -> tuple[dict[str, Head], dict[Key, Item]]:
-        """Every topic's head, and the guards as they were meanwhile; a topic deleted by now is left out."""
+        """Read every topic's head, until the guards are the same before and after; returns both without deleted topics.
+
+        `Unavailable` if named producers or pipelines change the guards every time."""
         for _ in range(MAX_COPY_ATTEMPTS):
             found: dict[str, Head] = {}
             for id in topics:
@@ -249,8 +253,8 @@ class _Copy:
         self.copied.topics += 1
 
     def _must_be_lost(self, log: TopicLog, number: int) -> None:
-        """A page that does not show was merged since its head was read, or is lost; the scrub of the target tells
-        which."""
+        """Raise `_SourceChanged` if a missing page was merged since its head was read; return if it is lost, which the
+        scrub of the target reports."""
         if self.source.run(missing.gap_at(log, number)) is None:
             raise _SourceChanged
 
@@ -272,7 +276,7 @@ class _Copy:
         except ObjectMissing as error:
             raise _SourceChanged from error
         except Damaged:
-            return (entry,)  # the scrub of the target says so
+            return (entry,)  # the scrub of the target reports it
 
     def _item(self, log: TopicLog, entry: ChunkEntry) -> None:
         key = heads.chunk_key(log.id, entry.gen, entry.id)
@@ -297,8 +301,8 @@ class _Copy:
         return len(data)
 
     def _gone(self, name: str) -> None:
-        """Bytes that were there are gone: upkeep has merged and cleaned them; or they are lost, if they are missing the
-        next time too, which the scrub of the target reports."""
+        """Raise `_SourceChanged` the first time a chunk is missing: upkeep may have merged and cleaned it.  If the next
+        attempt misses it, too, it is lost, which the scrub of the target reports."""
         if name not in self.missing:
             self.missing.add(name)
             raise _SourceChanged

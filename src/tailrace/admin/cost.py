@@ -1,8 +1,8 @@
-"""What a topic costs in the cloud: counted, not guessed.
+"""Cost estimates: what a topic costs on S3 and DynamoDB, from counted requests.
 
-A topic's own pages, where it has any, say how many chunks were appended to it, and their sizes.  Requests are counted,
-too: the real code appends and reads here on a home in memory that meters every request as S3 and DynamoDB would.  The
-requests of many commits, rolls included, and of an idle consumer are multiplied by the prices in admin/prices.toml.
+The topic's own pages say how many chunks were appended to it, and their sizes.  To count requests, the estimate runs
+the real append and read code on a home in memory that meters each request as S3 and DynamoDB bill it.  It multiplies
+the requests of many commits, with their page rolls, and of an idle consumer by the prices in admin/prices.toml.
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ DAY_SECONDS = 86_400
 GIB = 1 << 30
 METERED_COMMITS = 120
 METERED_BYTES = 16 << 20
-"""Bytes that are appended to measure what a GiB costs, in at least ten commits."""
+"""The most bytes that are appended to measure the cost of a GiB; but at least ten commits."""
 IDLE_SECONDS = 2.0
 LINGERS = (0.1, 0.3, 1.0, 5.0)
-"""Seconds that a commit waits for company; producers in the cloud find theirs between 0.1 and 1."""
+"""The producer lingers that are estimated, in seconds; a producer on S3 chooses its own between 0.1 and 1."""
 STEPS = len(LINGERS) + 3
-"""Parts of an estimate, for a progress bar."""
+"""The number of steps of an estimate, for a progress bar."""
 
 
 def prices(path: Path | None = None) -> dict[str, Any]:
-    """The prices tailrace comes with, changed by those of a file."""
+    """Tailrace's own prices, overridden by those in a TOML file."""
     found = tomllib.loads(resources.files("tailrace.admin").joinpath("prices.toml").read_text())
     if path is not None:
         try:
@@ -66,7 +66,7 @@ class Cost:
 
     @property
     def total(self) -> float:
-        """All requests."""
+        """The number of requests of all kinds."""
         return sum(self.requests.values())
 
     def times(self, factor: float) -> Cost:
@@ -88,8 +88,8 @@ class Cost:
 
 @dataclass(frozen=True, slots=True)
 class RateCost:
-    """What it costs to append at some rate with a linger: the size of the commits, and the cost of a day and of a
-    GiB."""
+    """The cost of appending at the estimated rate with one linger: the size of a commit, and what a day and a GiB
+    cost."""
 
     linger: float
     commit_bytes: int
@@ -99,7 +99,7 @@ class RateCost:
 
 @dataclass(frozen=True, slots=True)
 class TrafficCost:
-    """What a topic's stored chunks have cost, scaled to a day of the same traffic."""
+    """The cost of the traffic in a topic's own chunks, scaled to a day."""
 
     traffic: Traffic
     day: Cost
@@ -107,7 +107,8 @@ class TrafficCost:
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """What a topic costs: a GiB in full chunks, a day of a given volume, reading a GiB, and a day without records."""
+    """The cost of a topic: of a GiB in full chunks, a day of a given volume, reading a GiB, and a day without
+    records."""
 
     partitions: int
     record_bytes: int
@@ -118,7 +119,7 @@ class Estimate:
     idle_producer: Cost
     idle_consumer: Cost
     real: TrafficCost | None = None
-    """By the topic's own traffic; None if there is too little of it."""
+    """The cost of the topic's own recent traffic; None if there is too little of it."""
 
 
 def estimate(
@@ -129,13 +130,14 @@ def estimate(
     lately: Traffic | None = None,
     told: Callable[[int], object] = lambda _: None,
 ) -> Estimate:
-    """Meter a topic with so many partitions, records of this size and so many bytes a day; `lately` is its own recent
-    traffic.  `told` is called with 1 as each of the `STEPS` is done."""
+    """Estimate the cost of a topic with these partitions, this record size and `per_day` bytes a day; takes seconds.
+
+    `lately` is the topic's own recent traffic.  `told` is called with 1 after each of the `STEPS`."""
     full, reading = _gibibyte(partitions, record_bytes, CHUNK_BYTES, asked)
     told(1)
     rates, known = [], {CHUNK_BYTES: full}
     for linger in LINGERS:
-        # a record that comes alone is committed alone
+        # a commit has at least one record
         commit = int(min(max(per_day / DAY_SECONDS * linger, record_bytes), CHUNK_BYTES))
         if commit not in known:
             known[commit], _ = _gibibyte(partitions, record_bytes, commit, asked)
@@ -157,7 +159,7 @@ def _real(partitions: int, lately: Traffic, asked: Mapping[str, Any]) -> Traffic
 
 
 def _scratch(partitions: int) -> tuple[Topic, Bill]:
-    """A topic in memory, metered as in the cloud."""
+    """A new topic in memory, and the bill of its requests as S3 and DynamoDB would count them."""
     bill = Bill()
     table = MemoryTable(inline_bytes=MeteredTable.inline_bytes, joins_inline=False, answers=False)
     store = Store(MeteredTable(table, bill), MeteredObjects(MemoryObjects(), bill))
@@ -165,7 +167,7 @@ def _scratch(partitions: int) -> tuple[Topic, Bill]:
 
 
 def _gibibyte(partitions: int, record: int, commit: int, asked: Mapping[str, Any]) -> tuple[Cost, Cost]:
-    """What appending, and reading, a GiB in commits of this size costs."""
+    """The cost of appending a GiB in commits of this size, and of reading it."""
     topic, bill = _scratch(partitions)
     count = max(1, commit // record)
     commits = max(10, min(METERED_COMMITS, METERED_BYTES // (count * record)))
@@ -184,7 +186,7 @@ def _gibibyte(partitions: int, record: int, commit: int, asked: Mapping[str, Any
 
 
 def _idle(partitions: int, asked: Mapping[str, Any]) -> tuple[Cost, Cost]:
-    """What an idle producer and an idle consumer cost a day."""
+    """What an idle producer, and an idle consumer, cost a day.  Measured for some seconds."""
     topic, bill = _scratch(partitions)
     with topic.producer() as out:
         out.send(b"k", b"v").result(60)
@@ -207,7 +209,7 @@ def _idle(partitions: int, asked: Mapping[str, Any]) -> tuple[Cost, Cost]:
 
 
 def usual(topic: Topic) -> int | None:
-    """The usual size of a topic's records, by its newest chunks; None if it has none."""
+    """The mean stored size of a record in a topic's newest chunks; None if the topic has none."""
     entries = topic.store.run(topic.log.head()).own.entries
     runs = [run for entry in entries for run in entry.runs]
     records = sum(run.count for run in runs)

@@ -1,7 +1,7 @@
-"""Scrubs the items that say what has been appended, and how far it was delivered, against the heads.
+"""Scrub of guard items and of holders' positions: both are compared with the heads of the topics.
 
-An item of the first kind has the id and the page of the last chunk that was appended with it in one transaction: those
-of named producers, of copies of change streams, and of a pipeline's readers, copied pieces and topic sinks.
+A guard item has the id and the page of the last chunk that was appended in one transaction with it: those of named
+producers, of stream copies, and of a pipeline's readers, copied pieces and topic sinks.
 """
 
 from __future__ import annotations
@@ -21,12 +21,13 @@ from tailrace.storage.tables import Item, Key
 GUARDS = ("$Producer-", "$Reader-", "$Pieces-", "$Sink-", "$StreamCopy-")
 PRODUCER, READER, PIECES, SINK, STREAM_COPY = GUARDS
 CHUNK_ID_DIGITS = 24
-"""Digits of a chunk's id. A reader or sink that writes without records stores a shorter id, or none."""
+"""The length of a chunk's id.  A reader or sink that writes its guard without records stores a shorter id, or none."""
 
 
 def scrub_guard(key: Key, names: Mapping[str, str], notes: list[str]) -> Steps[list[Damage]]:
-    """Check that the last chunk of a producer, reader, piece or sink is in the log, unless retention has removed it.
-    `names` has the topics by id."""
+    """Check that the last chunk that a guard item names is in the log, unless retention has removed it.
+
+    `names` has the topics' names by id.  Returns the damage; a topic sink's missing chunk is added to `notes`."""
     seen: Item | None = None
     while True:
         item = yield from guard.truth(key)
@@ -59,7 +60,7 @@ def _is_in(log: TopicLog, item: Item) -> Steps[bool]:
 
 
 def _topics(key: Key, item: Item, names: Mapping[str, str]) -> Iterable[str]:
-    """The ids of the topics in one of which the chunk must be."""
+    """The ids of the topics of which one must have the guard's chunk."""
     if key.p.startswith(PRODUCER):
         return item.get("topics") or [key.p.removeprefix(PRODUCER).partition("_")[0]]
     if key.p.startswith(STREAM_COPY):

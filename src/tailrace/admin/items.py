@@ -1,4 +1,4 @@
-"""Scrubbing what refers to topics, groups, producers and pipelines, and the streams of the event store."""
+"""Scrub of items: consumer groups, guards, positions of pipelines, and the streams of the event store."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ from tailrace.storage.tables import LAST, Item, Key
 
 
 class StoredChunks(Protocol):
-    """A topic's stored chunks, to be compared with those that the log refers to."""
+    """Collects a topic's stored chunks, which are then compared with those that the log refers to."""
 
     name: str
 
     def put(self, gen: int, id: str, size: int) -> None:
-        """Note a stored chunk."""
+        """Add a stored chunk."""
 
 
 class ItemScrubber:
-    """Checks the items of a home against its topics."""
+    """Checks the items of a home against its topics, and adds what it finds to the report."""
 
     def __init__(self, store: Store, report: Report, shelves: Mapping[str, StoredChunks]) -> None:
         self._store, self._report, self._shelves = store, report, shelves
@@ -54,7 +54,7 @@ class ItemScrubber:
             self._found(scrub_holders(TopicLog(shelf.name, id), self._report.notes))
 
     def _group(self, group: Group) -> Steps[list[Damage]]:
-        # the positions first, then the head, whose ends only rise
+        # positions before the head: its ends only rise, so a position beyond them is real damage
         held = yield from groups.shards(group)
         made = yield from guard.read(group.key)
         lives = yield from groups.members(group)
@@ -80,7 +80,7 @@ class ItemScrubber:
         return out
 
     def everything(self) -> None:
-        """Check, in one pass over the whole table, small chunks, named producers, pipelines and streams."""
+        """Check the whole table in one pass: inline chunks, guards of appends, and streams of events."""
         suspicion, suspects = StreamCheck(), set[str]()
         names = {id: shelf.name for id, shelf in self._shelves.items()}
         for item in self._scan():
@@ -120,5 +120,5 @@ class ItemScrubber:
 
 
 def _placed_there(shard: Item, group: Item | None) -> bool:
-    """Whether an operator may have set a position: a group can start beyond the end."""
+    """Whether an operator may have set this position: a group may be reset to an offset beyond the end."""
     return "reset" in shard or group is None or group["start"].get(str(shard["i"])) == shard["position"]

@@ -1,4 +1,4 @@
-"""Meters: a table and objects that count the requests and units that a cloud would bill."""
+"""Meters: a table and objects that count the requests and units that AWS would bill."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ WRITE_UNIT, READ_UNIT = 1024, 4096
 
 
 class Bill:
-    """Requests by kind, and the units of DynamoDB that they took: `writes` and `reads`."""
+    """Counts requests by kind, and the DynamoDB units that they took as `writes` and `reads`."""
 
     def __init__(self) -> None:
         self.requests: Counter[str] = Counter()
@@ -23,13 +23,13 @@ class Bill:
         self._lock = threading.Lock()
 
     def add(self, request: str, kind: str = "", units: int = 0) -> None:
-        """One more request."""
+        """Count one request and its units."""
         with self._lock:
             self.requests[request] += 1
             self.units[kind] += units
 
     def clear(self) -> None:
-        """Begin to count from nothing."""
+        """Set all counts to zero."""
         with self._lock:
             self.requests.clear()
             self.units.clear()
@@ -40,7 +40,7 @@ def _units(size: int, unit: int) -> int:
 
 
 class MeteredTable:
-    """Keeps `Table`: passes calls on to another table, and counts them as DynamoDB would."""
+    """A `Table` that passes calls on to another table, and counts them as DynamoDB would."""
 
     inline_bytes = 8192
     handy_bytes = 32768
@@ -50,7 +50,7 @@ class MeteredTable:
         self._table, self._bill = table, bill
 
     def get(self, key: Key) -> Item | None:
-        """The item, or None."""
+        """The item of a key, or None."""
         item = self._table.get(key)
         self._bill.add("GetItem", "reads", _units(item_size(item) if item else 0, READ_UNIT))
         return item
@@ -58,19 +58,19 @@ class MeteredTable:
     def query(
         self, p: str, low: int = 0, high: int = LAST, *, descending: bool = False, limit: int | None = None
     ) -> Slice:
-        """Items of one hash."""
+        """Items with one hash key."""
         found = self._table.query(p, low, high, descending=descending, limit=limit)
         self._bill.add("Query", "reads", _units(sum(map(item_size, found.items)), READ_UNIT))
         return found
 
     def scan(self, after: Key | None = None) -> list[Item]:
-        """Items of all hashes."""
+        """The next items of the whole table."""
         found = self._table.scan(after)
         self._bill.add("Scan", "reads", _units(sum(map(item_size, found)), READ_UNIT))
         return found
 
     def write(self, *actions: Action) -> tuple[Item | None, ...] | None:
-        """Do all actions or none; a refused write costs as much."""
+        """Do all actions or none; DynamoDB bills a refused write, too."""
         try:
             return self._table.write(*actions)
         except Conflict:
@@ -93,7 +93,7 @@ _NAMES = {Put: "Put", Check: "Get"}
 
 
 class MeteredObjects:
-    """Keeps `Objects`: passes calls on to other objects, and counts them as S3 would."""
+    """`Objects` that pass calls on to other objects, and count them as S3 would."""
 
     def __init__(self, objects: Objects, bill: Bill) -> None:
         self._objects, self._bill = objects, bill
@@ -109,7 +109,7 @@ class MeteredObjects:
         return self._objects.get(name)
 
     def get_ranges(self, name: str, ranges: Sequence[tuple[int, int]]) -> list[memoryview]:
-        """Some bytes of an object."""
+        """Ranges of an object's bytes."""
         self._bill.add("get")
         return self._objects.get_ranges(name, ranges)
 
@@ -124,5 +124,5 @@ class MeteredObjects:
         self._objects.delete(names)
 
     def close(self) -> None:
-        """Close them."""
+        """Close the objects."""
         self._objects.close()

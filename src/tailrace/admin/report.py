@@ -1,4 +1,4 @@
-"""The report of a scrub."""
+"""Report: what a scrub has read and found."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tailrace.log.integrity.scrub import ScrubResult
 
 @dataclass(slots=True)
 class Report:
-    """What a scrub has read and found.  Without `damages`, everything that was acknowledged is there."""
+    """The result of a scrub.  Without `damages`, everything that was acknowledged is there."""
 
     found: ScrubResult = field(default_factory=ScrubResult)
     topics: int = 0
@@ -21,18 +21,19 @@ class Report:
     producers: int = 0
     streams: int = 0
     unread: int = 0
-    """Chunks that a sample left out: they exist, but their bytes were not read."""
+    """Chunks outside the sample: they exist, but the scrub did not read their bytes."""
     orphans: int = 0
     orphan_bytes: int = 0
-    """Chunks that nothing refers to and nothing can any more; cleaning removes them."""
+    """Chunks that nothing refers to, now or later, and their bytes; cleaning removes them."""
     pending: int = 0
-    """Chunks that nothing refers to at the moment: being appended, or merged and waiting for cleaning."""
+    """Chunks that nothing refers to at the moment: a producer is appending them, or they are merged and wait for
+    cleaning."""
     notes: list[str] = field(default_factory=list)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     @property
     def damages(self) -> list[Damage]:
-        """Each damage once."""
+        """All damage found, without repetitions."""
         return distinct(self.found.damages)
 
     @property
@@ -41,12 +42,12 @@ class Report:
         return not self.found.damages
 
     def add(self, found: ScrubResult) -> None:
-        """Add what a thread has counted."""
+        """Add the result of one piece; any thread may call this."""
         with self._lock:
             self.found.add(found)
 
     def damage(self, kind: Kind, error: Damaged) -> None:
-        """Note damage that a read has found."""
+        """Add the damage that a read has raised."""
         where = error.where if error.where in str(error) or not error.where else f"{error.where}"
         self.add(ScrubResult([Damage(kind, str(error), error.topic, where, error.position, error.lost)]))
 

@@ -1,6 +1,6 @@
-"""Scrubs a home: its database, its topics with many reads at a time, and the items that refer to them.
+"""Scrub of a home: reads its database, its topics in several threads, and the items that refer to them.
 
-It runs while the home is in use, writes nothing, and repairs nothing.
+It may run while the home is in use, writes nothing, and repairs nothing.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from tailrace.storage.calls import Store
 
 SCRUB_THREADS = 4
 QUEUED_CHUNKS_PER_WORKER = 4
-"""The most chunks that wait for each worker."""
+"""The most chunks that are queued for each worker thread."""
 
 
 @runtime_checkable
@@ -38,7 +38,7 @@ class CheckableTable(Protocol):
     """A table that can check its own file."""
 
     def check(self, told: Callable[[int], object]) -> tuple[list[Damaged], list[str]]:
-        """The damage in it, and other remarks; `told` is called with the bytes read."""
+        """The damage in the file, and other remarks; `told` is called with the bytes of each read."""
 
 
 def scrub(
@@ -50,8 +50,10 @@ def scrub(
     workers: int = SCRUB_THREADS,
     rng: random.Random | None = None,
 ) -> Report:
-    """Read everything again: all of a home, or some topics.  `sample`: read only this part of the chunks, drawn at
-    random; of the others, check that they exist.  `told` is called with the bytes of each read."""
+    """Read a whole home, or some topics, and return a report of the damage; `UnknownTopic` if a named topic is missing.
+
+    `sample` is the share of chunks, drawn at random, whose bytes are read; of the others it checks only that they
+    exist.  `told` is called with the bytes of each read."""
     report = Report()
     if topics is None and isinstance(store.table, CheckableTable):
         faults, notes = store.table.check(told)
@@ -75,7 +77,7 @@ def scrub(
 
 
 def size(store: Store, topics: Iterable[str] | None = None) -> int:
-    """About how many bytes a scrub will read, for a progress bar."""
+    """The approximate number of bytes that a scrub will read, for a progress bar."""
     prefixes = ["topics/"]
     if topics is not None:
         prefixes = [f"topics/{store.run(catalog.describe(name)).id}/" for name in topics]
@@ -118,22 +120,23 @@ def _one(scrubber: _Scrubber, name: str, pool: ThreadPoolExecutor, workers: int,
 
 @dataclass(slots=True)
 class TopicChunks:
-    """A topic's stored chunks, and those that the log refers to: 8 bytes of each id."""
+    """A topic's stored chunks, and those that the log refers to, each by 8 bytes of its id."""
 
     name: str
     fence: int
     stored: dict[int, tuple[array[int], array[int]]] = field(default_factory=dict)
-    """By gen: ids and sizes."""
+    """The ids and sizes of stored chunks, by generation."""
     referred: array[int] = field(default_factory=lambda: array("Q"))
 
     def put(self, gen: int, id: str, size: int) -> None:
-        """Note a stored chunk."""
+        """Add a stored chunk."""
         ids, sizes = self.stored.setdefault(gen, (array("Q"), array("Q")))
         ids.append(_short(id))
         sizes.append(size)
 
     def count(self, report: Report) -> None:
-        """Count the chunks that nothing refers to; nothing will ever refer to those below the fence."""
+        """Count the chunks that nothing refers to: orphans below the fence, which nothing can refer to later, and
+        pending ones from the fence on."""
         kept = array("Q", sorted(self.referred))
         for gen, (ids, sizes) in self.stored.items():
             for id, size in zip(ids, sizes, strict=True):
@@ -160,7 +163,7 @@ class _Scrubber:
         self.shelves: dict[str, TopicChunks] = {}
 
     def topic(self, log: TopicLog, pool: ThreadPoolExecutor, most: int) -> None:
-        """Walk over the pages in this thread, and have worker threads read the chunks."""
+        """Scrub a topic: this thread walks over the pages, the pool's threads read the chunks.  Waits for them."""
         head = self.store.run(log.head())
         shelf = self.shelves[log.id] = TopicChunks(log.name, head.fence)
         self.report.topics += 1
@@ -189,22 +192,22 @@ class _Scrubber:
 
     def _left_out(self, entry: ChunkEntry, ids: list[int], there: array[int]) -> bool:
         if self.rng.random() < self.sample or entry.inline or not all(_has(there, id) for id in ids):
-            return False  # chunks in the table are small, and not on the list of objects
+            return False  # an inline chunk is small, and not in the list of objects
         self.report.unread += 1
         return True
 
     def _ids(self, log: TopicLog, entry: ChunkEntry) -> list[int]:
-        """The ids of the chunks that an entry refers to, and of their list, if there is one."""
+        """The id of an entry's chunk, and of the chunks that it lists if it is a manifest."""
         ids = [_short(entry.id)]
         if entry.kind & MANIFEST:
-            with suppress(Damaged, LookupError):  # the chunk's own scrubbing tells
+            with suppress(Damaged, LookupError):  # the scrub of the chunk itself reports it
                 ids += [_short(chunk.id) for chunk in self.store.run(expand(log.id, entry))]
         return ids
 
     def _piece(self, log: TopicLog, piece: ChunkToScrub) -> None:
         try:
             found = self.store.run(scrub_piece(log, piece))
-        except Damaged as error:  # of the table itself
+        except Damaged as error:  # an item of the table; `scrub_piece` returns damage of chunks
             self.report.damage("item", error)
             return
         except UnknownTopic:

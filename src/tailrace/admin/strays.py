@@ -1,5 +1,4 @@
-"""Strays: files among a home's objects that no topic can ever refer to.  They are no damage, and scrub leaves them
-alone."""
+"""Strays: objects of a home that no topic can ever refer to.  They are no damage; a scrub reports and keeps them."""
 
 from __future__ import annotations
 
@@ -13,14 +12,16 @@ from tailrace.storage.calls import Store
 
 
 def note_strays(store: Store, known: Container[str], report: Report) -> None:
-    """Note objects that tailrace has not written, and those of deleted topics; `known`: the ids of existing topics."""
+    """Add notes about objects that tailrace has not written, and about those of deleted topics.
+
+    `known` has the ids of existing topics."""
     buried = {grave["id"] for grave in store.run(guard.read_all("$Deleted"))}
 
     @cache
     def gone(id: str) -> bool:
         if id in known or id in buried:
             return False
-        return store.run(guard.read(heads.head_key(id))) is None  # else it was made since
+        return store.run(guard.read(heads.head_key(id))) is None  # the topic may be newer than `known`
 
     foreign: list[str] = []
     left: list[str] = []

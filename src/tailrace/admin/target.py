@@ -1,9 +1,8 @@
 """The target of a copy: a home that no process can open until the copy is complete.
 
-$Home, 0    format, id, copying: the id of the home it is a copy of, by: the run that copies; both until it is complete,
-and no process can open it before
+    $Home, 0    format, id; until the copy is complete also copying: the source home's id, and by: the run that copies
 
-A new run takes over from the one before, dead or alive: from then on every write of the former run is refused.
+A new run takes over from the one before, dead or alive: from then on every write of the earlier run is refused.
 """
 
 from __future__ import annotations
@@ -51,7 +50,8 @@ def scan(store: Store) -> Iterator[Item]:
 
 
 def claim(store: Store, source_id: str, url: str) -> CopyTarget:
-    """Begin a copy into an empty target, or go on with one of the same source."""
+    """Begin a copy into an empty target, or take over an unfinished copy of the same source; `AlreadyThere` if the
+    target holds anything else."""
     item = store.run(guard.read(HOME))
     if item is not None and item["id"] == source_id:
         raise AlreadyThere(f"{url} is the very home that is to be copied; choose another target")
@@ -77,7 +77,7 @@ def claim(store: Store, source_id: str, url: str) -> CopyTarget:
 
 
 class CopyTarget:
-    """Writes a copy: items, some at a time, and objects. `Fenced` once another run has taken over."""
+    """Writes the items and objects of a copy, several items at a time.  `Fenced` once another run has taken over."""
 
     def __init__(self, store: Store, url: str, by: str) -> None:
         self.store, self.url, self.by = store, url, by
@@ -85,19 +85,19 @@ class CopyTarget:
         self._bytes = 0
 
     def put(self, item: Item) -> None:
-        """Add one item, which is written by `flush` at the latest, in place of whatever is stored."""
+        """Add an item, in place of the stored one; `flush` writes it at the latest."""
         self._items[Key(item["p"], item["i"])] = item
         self._bytes += item_size(item)
         if len(self._items) >= ITEMS_PER_WRITE or self._bytes >= BYTES_PER_WRITE:
             self.flush()
 
     def put_all(self, items: Iterable[Item]) -> None:
-        """Add some items."""
+        """Add several items."""
         for item in items:
             self.put(item)
 
     def flush(self) -> None:
-        """Write the items that are left."""
+        """Write the items that were added and not written yet."""
         items, self._items, self._bytes = self._items, {}, 0
         if items:
             fresh = [Put(key, item, (Absent(),)) for key, item in items.items()]
@@ -106,7 +106,8 @@ class CopyTarget:
                     self.store.run(self._stored(key, item))
 
     def model_table(self, name: str, schema: KeySchema, view: View | None) -> ModelTarget:
-        """A model's table in the target, created if it is missing, and emptied of what an interrupted copy has left."""
+        """Open a model's table in the target; creates it if it is missing, and removes the items of an interrupted
+        copy."""
         table = place_of(self.store).bind(name, schema, view).table
         into = ModelTarget(self, table)
         while items := table.scan():
@@ -135,7 +136,7 @@ class CopyTarget:
             self.replace_object(name, data)
 
     def replace_object(self, name: str, data: memoryview) -> None:
-        """Store an object again."""
+        """Delete an object and store it again."""
         item = self.store.run(guard.read(HOME))
         if item is None or item.get("by") != self.by:
             raise self._fenced()
@@ -143,7 +144,7 @@ class CopyTarget:
         self.store.run(guard.persist(lambda: calls.put_object(name, [data])))
 
     def wipe(self, kept: tuple[str, ...]) -> None:
-        """Remove the items that a copy begun before has left, except those whose bytes never change."""
+        """Remove the items that an earlier attempt has left, except those whose hash key begins with one of `kept`."""
         doomed = [Key(i["p"], i["i"]) for i in scan(self.store) if i["p"] != HOME.p and not i["p"].startswith(kept)]
         for start in range(0, len(doomed), ITEMS_PER_WRITE):
             keys = doomed[start : start + ITEMS_PER_WRITE]
@@ -152,7 +153,7 @@ class CopyTarget:
                     self.store.run(self._stored(key, None))
 
     def finish(self) -> None:
-        """Make the target a home of its own."""
+        """Mark the copy as complete, so that processes can open the target."""
         done = (Update(HOME, (Remove("copying"), Remove("by")), (Equals("by", self.by),)),)
 
         def plan(item: Item | None) -> tuple[Action, ...] | None:
@@ -174,7 +175,7 @@ class ModelTarget:
         self._bytes = 0
 
     def put_all(self, items: Iterable[Item]) -> None:
-        """Add some items, which are written by `flush` at the latest."""
+        """Add several items; `flush` writes them at the latest."""
         for item in items:
             self._actions.append(Put(self._table.schema.key_of(item), item, (Regardless(),)))
             self._bytes += item_size(item)
@@ -182,12 +183,12 @@ class ModelTarget:
                 self.flush()
 
     def remove_all(self, items: Iterable[Item]) -> None:
-        """Delete some items."""
+        """Delete several items, and write all that were added before."""
         self._actions += [Delete(self._table.schema.key_of(item), (Regardless(),)) for item in items]
         self.flush()
 
     def flush(self) -> None:
-        """Write the items that are left. Each action may be repeated, so one without an answer is sent again."""
+        """Write the actions that are left.  They may be repeated, so a write without an answer is sent again."""
         actions, self._actions, self._bytes = self._actions, [], 0
         for start in range(0, len(actions), ITEMS_PER_WRITE):
             self._write(actions[start : start + ITEMS_PER_WRITE])

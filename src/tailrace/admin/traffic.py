@@ -1,7 +1,7 @@
-"""Traffic: what was really appended to a topic lately, counted from its pages.
+"""Traffic: the chunks, records and bytes lately appended to a topic, counted from its pages.
 
-A page has an entry for each chunk, and a merged entry lists the chunks that it replaced, as long as it remembers them.
-So the log itself counts the commits of all producers, in whatever process.
+A page has an entry for each chunk, and a merged entry lists the chunks that it replaced, unless it has forgotten them.
+So the pages have the commits of all producers in all processes.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from tailrace.storage.calls import Steps
 
 DAY_MS = 86_400_000
 MIN_COUNTED_MS = 60_000
-"""Traffic of less than a minute says nothing about a day."""
+"""The shortest time from which the traffic of a day is estimated."""
 MAX_PAGES = 500
 """The most pages that are read."""
 
 
 @dataclass(slots=True)
 class Traffic:
-    """Chunks, records and bytes that came within so many seconds, up to the newest record."""
+    """The chunks, records and bytes that were appended within `seconds` up to the newest record."""
 
     chunks: int = 0
     records: int = 0
@@ -33,18 +33,18 @@ class Traffic:
 
     @property
     def bytes_a_day(self) -> int:
-        """The bytes of a day at this rate."""
+        """The bytes that a day at this rate has."""
         return round(self.bytes * DAY_MS / 1000 / self.seconds)
 
     @property
     def chunk_bytes(self) -> int:
-        """The usual size of a chunk."""
+        """The mean size of a chunk; at least 1."""
         return max(1, self.bytes // self.chunks)
 
 
 def traffic(log: TopicLog) -> Steps[Traffic | None]:
-    """The traffic of the last day before the newest record, as far as it is still counted; None if that is too
-    little."""
+    """The traffic of the day up to the newest record, as far back as the pages still count chunks; None if that is less
+    than a minute."""
     head = yield from log.head()
     out, page = Traffic(), head.own
     newest = oldest = max(head.closed_latest, page.latest)
@@ -63,7 +63,7 @@ def traffic(log: TopicLog) -> Steps[Traffic | None]:
 
 
 def _uncounted(entry: ChunkEntry) -> bool:
-    """Whether the number of its original chunks, or of their bytes, is no longer known."""
+    """Whether an entry no longer says how many chunks, or bytes, were appended for it."""
     return bool(entry.kind & OFFSETS) or any(id == "" for id, _ in entry.made_of)
 
 

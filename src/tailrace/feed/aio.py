@@ -26,7 +26,7 @@ class AsyncFedEvents(AsyncEvents):
     async def feed(self, checkpoint: int = 0, **settings: Any) -> AsyncFeed:
         """Every event of the store from a checkpoint on; see `FedEvents.feed`.
 
-        For consumers use `events.feed().consumer(…)`, whose handler may be an `async def`, and await its `arun`."""
+        For a consumer use `events.feed().consumer(…)`, whose handler may be an `async def`, and await its `arun`."""
         return AsyncFeed(await asyncio.to_thread(self._fed.feed, checkpoint, **settings))
 
 
@@ -37,17 +37,17 @@ class AsyncFeed:
         self._feed = feed
         self._reading: Iterator[list[FeedEvent]] | None = None
         self._asked: asyncio.Future[list[FeedEvent] | None] | None = None
-        """The next batch.  A task that is cancelled leaves it to the next one that asks: the thread reads on."""
+        """The batch that a thread is reading.  If its task is cancelled, the next task that asks gets the batch."""
         self._left: deque[FeedEvent] = deque()
-        """Of a batch that is given event by event, those that were not given yet."""
+        """The events of the current batch that `__aiter__` has not yielded yet."""
 
     @property
     def checkpoint(self) -> int:
-        """Behind everything that was given, and what was left out before that."""
+        """Where to resume: see `Feed`."""
         return self._feed.checkpoint
 
     async def batches(self) -> AsyncIterator[list[FeedEvent]]:
-        """What there is now, a batch at a time, up to the tail."""
+        """The events up to the tail, a batch at a time."""
         if self._left:
             rest = list(self._left)
             self._left.clear()
@@ -56,7 +56,7 @@ class AsyncFeed:
             yield batch
 
     async def __aiter__(self) -> AsyncIterator[FeedEvent]:
-        """What there is now, an event at a time, up to the tail; a loop that was left goes on behind it."""
+        """The events up to the tail, one at a time; a new loop continues behind the last event of the one before."""
         while True:
             while self._left:
                 yield self._left.popleft()
@@ -81,7 +81,7 @@ class AsyncFeed:
         return batch
 
     async def follow(self, *, seconds: float | None = None) -> AsyncIterator[FeedEvent]:
-        """The events as they come: without end, or for so many seconds."""
+        """The events as they come, without end or for `seconds`."""
         end = None if seconds is None else time.monotonic() + seconds
         wait, found = Wait(watch(self._feed.store), asyncio.Event()), False
         while end is None or time.monotonic() < end:
@@ -98,7 +98,7 @@ class AsyncFeed:
                     await asyncio.sleep(pause)
 
     def close(self) -> None:
-        """Give up the threads."""
+        """Stop the feed's threads."""
         if self._asked is not None:
             self._asked.add_done_callback(lambda asked: asked.cancelled() or asked.exception())
         self._feed.close()

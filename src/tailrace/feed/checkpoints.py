@@ -1,4 +1,4 @@
-"""Stored checkpoints of the feed's consumers: to list, show, reset and override them, and what their handlers left."""
+"""Stored checkpoints of the feed's groups: lists, shows, resets and overrides them, and settles their dead letters."""
 
 from __future__ import annotations
 
@@ -32,22 +32,22 @@ class PartitionCheckpoint:
     partition: int
     checkpoint: int
     within: int
-    """How many events behind the checkpoint are handled, too."""
+    """How many events behind the checkpoint are already handled."""
     tail: int
     """The checkpoint at the end of the feed."""
     behind: int
     """How many batches of events are not handled yet."""
     member: str | None
-    """The member that works on it; None: no member does."""
+    """The member that reads this partition; None if no member does."""
     progress_age: float | None
-    """Seconds since it last came forward, or was found to be at its end; None if no member works on it."""
+    """Seconds since the member last made progress or reached the tail; None if no member reads this partition."""
     error: str
-    """What keeps it from coming forward; empty if nothing does."""
+    """The error that stops the member; empty if there is none."""
 
 
 @dataclass(frozen=True, slots=True)
 class GroupCheckpoint:
-    """How far a group is."""
+    """How far a group is in every partition, and the number of its dead letters."""
 
     group: str
     partitions: tuple[PartitionCheckpoint, ...]
@@ -55,7 +55,7 @@ class GroupCheckpoint:
 
 
 class Checkpoints:
-    """The groups of a feed.  `feed.checkpoints` gives it."""
+    """The consumer groups of a feed; made by `feed.checkpoints`."""
 
     def __init__(self, store: Store, events: Events) -> None:
         self._store, self._events = store, events
@@ -69,19 +69,19 @@ class Checkpoints:
         return [self.show(group) for group in self.groups()]
 
     def show(self, group: str) -> GroupCheckpoint:
-        """How far a group is in each partition, its member there, and what is wrong; `UnknownGroup` if there is
-        none."""
+        """How far a group is in each partition, which member reads it, and its error; `UnknownGroup` if it is
+        missing."""
         return self._store.run(self._show(check_name("group", group)))
 
     def reset(self, group: str) -> None:
-        """Let a group begin with the first event again.  A consumer that is running goes on from there, too."""
+        """Put a group back to the first event in every partition.  Running consumers continue from there."""
         for partition in range(self._partitions()):
             self.override(group, 0, partition=partition)
 
     def override(self, group: str, checkpoint: int, *, partition: int = 0) -> None:
-        """Put a group to a checkpoint, back or forward.  A consumer that is running goes on from there, too.
+        """Put a group to a checkpoint of one partition, back or forward.  A running consumer continues from there.
 
-        `OutOfRange` if the feed does not reach it; `BadInput` if it is no checkpoint."""
+        `OutOfRange` if the checkpoint is beyond the tail; `BadInput` if it is no checkpoint."""
         place(checkpoint)
         if isinstance(partition, bool) or not isinstance(partition, int) or not 0 <= partition < self._partitions():
             raise UnknownPartition(f"the feed has {self._partitions()} partitions, and none is {partition!r}")
@@ -98,11 +98,11 @@ class Checkpoints:
             self._store.run(commit([progress_part(group, partition, None, self._events)], self._events.settings))
 
     def dead_letters(self, group: str) -> Sequence[DeadLetter]:
-        """Events that a group's handler could not take, oldest first."""
+        """A group's dead letters, oldest first: the events that its handler has failed to handle."""
         return self._store.run(dead_letters.dead_letters(units_of(check_name("group", group))))
 
     def settle(self, group: str, number: int) -> None:
-        """A dead letter is dealt with: remove it."""
+        """Remove a dead letter that an operator has dealt with."""
         self._store.run(dead_letters.settle(units_of(check_name("group", group)), number))
 
     # -- within

@@ -1,14 +1,14 @@
 """Consumers of the feed: its partitions as units that a group's members share, with stored checkpoints.
 
     $ReaderCheckpoint-<partition>_<group>   how far a group is: a stream with no events, whose one unfold `Checkpointed`
-                                            is {checkpoint, within}: replaced with each commit, as a rolling state
-    UNIT (see coordination.units)           unit: the partition; the member that has it
-    the group's own item                    start[]: the checkpoint of each partition at which it began
+                                            is {checkpoint, within}; each commit replaces it
+    UNIT (see coordination.units)           unit: the partition; the member that reads it
+    the group's own item                    start[]: the checkpoint of each partition at which the group began
 
-A checkpoint rises with the last event of a batch.  `within` says how many events of the batch behind it are handled,
-those left out included: so a handler that returns writes is exactly once for every single event.  The checkpoint is
-written in one transaction with the unit's position, under the lease, and only over the state that was read.  So an
-operator that overrides a checkpoint makes a running consumer go on from there.
+A checkpoint rises with the last event of a batch.  `within` is the number of events of the batch behind it that are
+handled or filtered out, so that the writes that a handler returns are stored exactly once for every event.  One
+transaction writes the checkpoint and the unit's position, under the lease, and only if the checkpoint is still the one
+that the consumer has read.  So when an operator overrides it, a running consumer continues from the new checkpoint.
 """
 
 from __future__ import annotations
@@ -38,28 +38,28 @@ from tailrace.streams.writing import Transaction
 
 CHECKPOINTED = "Checkpointed"
 MOST_READ = 500
-"""Events that are read ahead of a handler."""
+"""A read ends with the batch that brings it to this many events, so as not to run far ahead of the handler."""
 
 
 class FeedProgress(msgspec.Struct, frozen=True):
-    """How far a group is in a partition: a checkpoint, and how many events behind it are handled."""
+    """How far a group is in a partition: a checkpoint, and how many events behind it are already handled."""
 
     checkpoint: int = 0
     within: int = 0
 
 
 def units_of(group: str) -> Units:
-    """What a group shares of the feed."""
+    """The units of a group of the feed, one for each partition."""
     return Units("feed", group, "the feed")
 
 
 def checkpoint_stream(group: str, partition: int) -> str:
-    """The stream that keeps how far a group is."""
+    """The name of the stream with a group's progress in a partition."""
     return f"$ReaderCheckpoint-{partition}_{group}"
 
 
 def progress_of(tip: Tip) -> FeedProgress | None:
-    """How far a group is by its stream; None if it says nothing yet, or the group was deleted."""
+    """The progress in the Tip of a group's stream; None if the group has not committed yet or was deleted."""
     for unfold in tip.unfolds():
         if unfold.type == CHECKPOINTED and unfold.data != b"null":
             return msgspec.json.decode(unfold.data, type=FeedProgress)
@@ -67,25 +67,25 @@ def progress_of(tip: Tip) -> FeedProgress | None:
 
 
 def progress_part(group: str, partition: int, progress: FeedProgress | None, events: Events) -> StreamAppend:
-    """The write that says how far a group is."""
+    """The write that stores a group's progress; None removes it."""
     unfold = Event(CHECKPOINTED, msgspec.json.encode(progress))
     return part(checkpoint_stream(group, partition), (), [unfold], events.settings)
 
 
 def start_of(group: Item, partition: int) -> FeedProgress:
-    """Where a group began."""
+    """The checkpoint at which a group began in a partition, as progress."""
     return FeedProgress(group["start"][partition])
 
 
 class Row(NamedTuple):
-    """An event of the feed, and how far a group is once it is handled."""
+    """An event of the feed, and the group's progress once it is handled."""
 
     event: FeedEvent
     progress: FeedProgress
 
 
 class FeedSource:
-    """The feed, for the members of a group."""
+    """The feed as a source of units for the members of a group."""
 
     fatal: tuple[type[Exception], ...] = (OutOfRange, Damaged)
 
@@ -104,7 +104,7 @@ class FeedSource:
         self._bodies, self._wanted, self._indexing = bodies, wanted, indexing
 
     def join(self) -> Steps[Item]:
-        """The group, made if it is not there; it begins at the feed's checkpoint."""
+        """Return the group's item; creates the group at the feed's checkpoints if it is missing."""
 
         def kept() -> Steps[Mapping[str, Any]]:
             count = partitions_of((yield from look()))
@@ -120,7 +120,7 @@ class FeedSource:
         return (yield from self.units.make(kept))
 
     def look(self) -> Steps[None]:
-        """Make the units of partitions that have none."""
+        """Create the units of partitions that have none; raises the error that keeps this process from indexing."""
         group = yield from self.units.found()
         there = yield from self.units.everything(group["era"])
         for partition in range(partitions_of((yield from look()))):
@@ -131,7 +131,7 @@ class FeedSource:
             raise indexing.failure
 
     def open(self, unit: str, item: Item) -> Steps[FeedUnit]:
-        """A partition, from where the group is."""
+        """Open a partition at the group's progress."""
         tip = yield from read_tip(checkpoint_stream(self._group, int(unit)))
         progress = progress_of(tip)
         if progress is None:
@@ -140,11 +140,13 @@ class FeedSource:
         return FeedUnit(self._events, self._group, int(unit), tip, progress, self._bodies, self._wanted)
 
     def value(self, record: Row) -> FeedEvent:
-        """The event."""
+        """The event of a row, as the handler gets it."""
         return record.event
 
     def writes(self, returned: Any) -> Steps[list[UnitWrite]]:
-        """What a handler returned: table writes (`engine.writes()`), event appends (`stream.change(…)`), or several."""
+        """The writes that a handler has returned: `engine.writes()`, `stream.change(…)`, or a list of these.
+
+        `Conflict` if a stream no longer has the version that a change expects."""
         found: list[UnitWrite] = []
         for one in _several(returned):
             if isinstance(one, Transaction):
@@ -161,7 +163,7 @@ class FeedSource:
         return [UnitWrite(None, action, racing=new.expected is None) for action in actions]
 
     def described(self, unit: str, record: Row) -> Mapping[str, Any]:
-        """An event as a dead letter keeps it."""
+        """The event and its `id` as a dead letter stores them."""
         event = record.event
         kept = {"stream": event.stream, "index": event.index, "type": event.type, "checkpoint": event.checkpoint}
         bodies = {} if event.event is None else {"data": event.event.data, "meta": event.event.meta}
@@ -182,7 +184,7 @@ def _several(returned: Any) -> Iterable[Transaction | StreamChange]:
 
 
 class FeedUnit:
-    """One partition of the feed, read from a place on."""
+    """Reads one partition of the feed for its member, and plans the write of the group's progress."""
 
     def __init__(
         self,
@@ -204,7 +206,7 @@ class FeedUnit:
     ended = False
 
     def read(self) -> list[Row]:
-        """The next wanted events, none at the tail."""
+        """The next wanted events, none at the tail; `UnitMoved` there if an operator has overridden the checkpoint."""
         found: list[Row] = []
         while len(found) < MOST_READ:
             try:
@@ -214,7 +216,7 @@ class FeedUnit:
                     break
                 found += self._rows(self._entries[0])
             except Exception:
-                if found:  # they are handled first; what cannot be read is read again by the next call
+                if found:  # the handler gets these first; the next call meets the error again
                     break
                 raise
             self._entries.popleft()
@@ -223,13 +225,14 @@ class FeedUnit:
         return found
 
     def _check_place(self) -> None:
-        """At the tail no commit notices that an operator has overridden the checkpoint, so it is looked at."""
+        """Raise `UnitMoved` if an operator has overridden the checkpoint: at the tail there is no commit to notice
+        it."""
         now = self._events.store.run(read_tip(checkpoint_stream(self._group, self._partition)))
         if now.etag != self._tip.etag:
             raise UnitMoved
 
     def _rows(self, entry: SpanBatch) -> list[Row]:
-        """The wanted events of a batch.  If they cannot be read, the place stays before it."""
+        """The wanted events of a batch.  If they cannot be read, the reader stays before the batch."""
         before, done = self._read.checkpoint, self._within
         rows = [(n, event) for n, event in self._feed.numbered(entry) if n >= done]
         self._within, self._read = 0, FeedProgress(entry.checkpoint)
@@ -241,15 +244,16 @@ class FeedUnit:
 
     @property
     def due(self) -> bool:
-        """Whether events were left out since the last commit."""
+        """Whether the reader is further than the last commit, be it only by events that the filter leaves out."""
         return self._read != self._kept
 
     def kept(self, last: Row | None) -> tuple[Changed, ...]:
-        """Nothing: how far the group is stands in a stream of its own."""
+        """No changes of the unit's item: the progress is in a stream of its own."""
         return ()
 
     def also(self, last: Row | None) -> Steps[Sequence[Action]]:
-        """How far the group is, over the state that was read."""
+        """The actions that store the progress behind `last`, or behind all that was read.  Refused if an operator has
+        overridden the stored progress."""
         progress = self._read if last is None else last.progress
         written = progress_part(self._group, self._partition, progress, self._events)
         actions, self._next = written.action(self._tip, self._events.settings, self._events.settings.new_id())
@@ -258,9 +262,9 @@ class FeedUnit:
         return actions
 
     def committed(self) -> None:
-        """What was asked for last is stored."""
+        """Note that the last actions of `also` are stored."""
         self._tip, self._kept = self._next, self._asked
 
     def close(self) -> None:
-        """Give up the threads."""
+        """Stop the feed's threads."""
         self._feed.close()

@@ -1,9 +1,9 @@
 """Epochs: which spans of a batch are new, and when an epoch is full.  Pure.
 
-An epoch is a stream of events of its own, `$AppendsEpoch-<partition>_<epoch>`: an `Ingested` event for each batch that
-had something new, then `Closed`.  Within an epoch a stream may begin at any index; from then on its events follow each
-other without a gap and without a repeat.  What young epochs before it have taken is known, too, so an event that is
-delivered again after its epoch closed is not taken twice.
+An epoch is itself a stream of events, `$AppendsEpoch-<partition>_<epoch>`: an `Ingested` event for each batch that had
+new events, then `Closed`.  In an epoch a stream may begin at any index; from there on its events follow each other
+without gap or repetition.  An indexer also remembers the indices of recently closed epochs, so that an event that is
+delivered again after its epoch was closed is not stored twice.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ MAX_STREAMS = 100_000
 
 
 class IndexGap(NamedTuple):
-    """Events of a stream that did not come: `missing` of them before the index `at`."""
+    """Events that the table's changes lack: `missing` of them before the index `at` of the stream."""
 
     stream: str
     at: int
@@ -33,7 +33,7 @@ class IndexGap(NamedTuple):
 
 
 class NewSpans(msgspec.Struct, frozen=True):
-    """What one batch of changes brought: spans of streams that the epoch did not know, and of those it did."""
+    """The new spans of one batch of changes: of streams that the epoch did not have (`added`), and of those it had."""
 
     added: tuple[Span, ...] = ()
     appended: tuple[Span, ...] = ()
@@ -43,11 +43,11 @@ class NewSpans(msgspec.Struct, frozen=True):
 
     @property
     def spans(self) -> tuple[Span, ...]:
-        """All of it."""
+        """All spans, of new and of known streams."""
         return (*self.added, *self.appended)
 
     def encode(self) -> Event:
-        """The batch as the event that it is stored as."""
+        """The `Ingested` event that stores this batch."""
         body = {"add": [_encoded(span) for span in self.added], "app": [_encoded(span) for span in self.appended]}
         return Event(INGESTED, msgspec.json.encode({name: spans for name, spans in body.items() if spans}))
 
@@ -75,9 +75,9 @@ def decode(event: Event) -> NewSpans:
 
 @dataclass(slots=True)
 class Epoch:
-    """An epoch as its events say: the next index of each stream that it knows.
+    """The state of an epoch by its events: the next index of each of its streams, its size, and whether it is closed.
 
-    `before` are the next indices by young epochs before it; a stream that is in neither begins wherever it begins."""
+    `before` has the next indices in recently closed epochs; a stream in neither may begin at any index."""
 
     before: Mapping[str, int] = field(default_factory=dict)
     next: dict[str, int] = field(default_factory=dict)
@@ -86,7 +86,7 @@ class Epoch:
     closed: bool = False
 
     def fold(self, events: Iterable[Event]) -> None:
-        """Take in what is stored."""
+        """Apply the epoch's stored events to this state."""
         for event in events:
             self.version += 1
             if event.type == CLOSED:
@@ -97,9 +97,9 @@ class Epoch:
                     self.next[span.stream] = span.end
 
     def ingest(self, spans: Iterable[Span], *, over_gaps: bool = False) -> tuple[NewSpans, list[IndexGap]]:
-        """What of these is new here, in order, each stream's without a repeat; and where events are missing.
+        """Return the new events among these, in order and each once, and the gaps where events are missing.
 
-        Of a stream with a gap nothing behind the gap is taken, unless `over_gaps`."""
+        Events behind a gap in their stream are not returned, unless `over_gaps`."""
         taken: dict[str, Span] = {}
         gaps: dict[str, IndexGap] = {}
         skipped: list[Span] = []
@@ -137,7 +137,7 @@ class Epoch:
 
 @dataclass(frozen=True, slots=True)
 class EpochLimits:
-    """When an epoch is closed: above so many bytes, or from so many events or streams on."""
+    """The size at which an indexer closes an epoch: above so many bytes, or from so many events or streams on."""
 
     max_bytes: int = MAX_BYTES
     max_version: int = MAX_VERSION
@@ -145,7 +145,7 @@ class EpochLimits:
 
 
 def known_before(epochs: Sequence[Epoch]) -> dict[str, int]:
-    """The next index of each stream by some epochs, oldest first."""
+    """The next index of each stream in these epochs, which are given oldest first."""
     known: dict[str, int] = {}
     for epoch in epochs:
         known.update(epoch.next)

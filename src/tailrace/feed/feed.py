@@ -3,7 +3,7 @@
     for event in home.events().feed(checkpoint).follow():
         print(event.checkpoint, event.stream, event.type, event.data)
 
-Events of one stream come in their order, each once.  A checkpoint moves over what a filter leaves out.
+Events of one stream come in their order, each once.  The checkpoint also moves past events that a filter leaves out.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from tailrace.feed.checkpoints import Checkpoints
 
 FETCHES = 8
-"""How many streams are read at the same time for the bodies of their events."""
+"""How many threads read the bodies of events, each from one stream at a time."""
 
 
 class FeedEvent(Struct, frozen=True, gc=False):
@@ -45,9 +45,9 @@ class FeedEvent(Struct, frozen=True, gc=False):
     type: str
     event: Event | None
     checkpoint: int
-    """Where to go on once this event and all before it are handled: it rises with the last event of a batch."""
+    """Where to resume once this event and all before it are handled; it rises with the last event of a batch."""
     partition: int = 0
-    """The partition of the index that the checkpoint is of."""
+    """The partition of the index in which `checkpoint` is a place."""
 
     @property
     def data(self) -> bytes:
@@ -56,14 +56,14 @@ class FeedEvent(Struct, frozen=True, gc=False):
 
 
 class Filter(NamedTuple):
-    """Which events are wanted; None: all."""
+    """The categories, streams and types of the events that a reader wants; None means all."""
 
     categories: frozenset[str] | None = None
     streams: frozenset[str] | None = None
     types: frozenset[str] | None = None
 
     def wants(self, span: Span) -> bool:
-        """Whether anything of a span may be wanted."""
+        """Whether a span has an event that the filter wants."""
         if self.streams is not None and span.stream not in self.streams:
             return False
         if self.categories is not None and span.stream.partition("-")[0] not in self.categories:
@@ -74,7 +74,8 @@ class Filter(NamedTuple):
 class Feed:
     """One partition of the feed, from a checkpoint on.  Used by one thread at a time.
 
-    `checkpoint` is behind everything that was given, and what was left out before that."""
+    `checkpoint` is where to resume: it is behind each batch once the caller asks for the next one, and also behind the
+    events that the filter left out before that."""
 
     def __init__(
         self,
@@ -95,16 +96,17 @@ class Feed:
         self._indexing, self._home, self._catch_up = indexing, home or events.store, catch_up
         self.checkpoint = start
         self._entries: deque[SpanBatch] = deque()
-        """Fetched, and not given yet."""
+        """Batches of the index that were read ahead."""
         self._left: deque[FeedEvent] = deque()
-        """Of a batch that is given event by event, those that were not given yet."""
+        """The events of the current batch that `__iter__` has not yielded yet."""
 
     def consumer(self, group: str, handler: Callable[[FeedEvent], Any], **settings: Any) -> UnitConsumer[Any]:
-        """A member of a group of processes that share the feed; the handler gets each event that this feed gives.
+        """A member of a group of processes that share the feed; it calls the handler with each event that passes this
+        feed's filter.
 
-        The group stores its checkpoints: a new one begins at this feed's checkpoint, one that exists goes on where it
-        was.  What the handler returns (`engine.writes()`, `events.stream(NAME).change(…)`, or a list of these) is
-        committed together with the checkpoint.  See `HandlerSettings` for the settings."""
+        The group stores its checkpoints: a new group begins at this feed's checkpoint, an existing one continues at its
+        own.  The writes that the handler returns (`engine.writes()`, `events.stream(NAME).change(…)`, or a list of
+        these) are committed together with the checkpoint.  See `HandlerSettings` for the settings."""
         from tailrace.feed.consumer import FeedSource
 
         source = FeedSource(
@@ -120,18 +122,18 @@ class Feed:
 
     @property
     def positions(self) -> tuple[int, ...]:
-        """Where to go on in each partition that this feed reads."""
+        """The checkpoint of each partition that this feed reads, for `events.feed(positions)`."""
         return (self.checkpoint,)
 
     @property
     def checkpoints(self) -> Checkpoints:
-        """The stored checkpoints of this feed's consumers: list, show, reset, override."""
+        """The stored checkpoints of this feed's consumer groups, to list, show, reset and override."""
         from tailrace.feed.checkpoints import Checkpoints
 
         return Checkpoints(self._home, self._events)
 
     def batches(self, until: int | None = None) -> Iterator[list[FeedEvent]]:
-        """What there is now, a batch at a time, up to the tail or to a checkpoint; a batch has at least one event."""
+        """The events up to the tail, or up to the checkpoint `until`, in batches of at least one event."""
         yield from self._rest()
         while True:
             if not self._entries:
@@ -148,14 +150,14 @@ class Feed:
             self.checkpoint = entry.checkpoint
 
     def _rest(self) -> Iterator[list[FeedEvent]]:
-        """What a loop over single events has left of its batch."""
+        """The events that an interrupted loop over single events has left of its batch."""
         if self._left:
             rest = list(self._left)
             self._left.clear()
             yield rest
 
     def __iter__(self) -> Iterator[FeedEvent]:
-        """What there is now, an event at a time, up to the tail; a loop that was left goes on behind it."""
+        """The events up to the tail, one at a time; a new loop continues behind the last event of the one before."""
         while self._left:
             yield self._left.popleft()
         for batch in self.batches():
@@ -164,7 +166,8 @@ class Feed:
                 yield self._left.popleft()
 
     def follow(self, *, seconds: float | None = None) -> Iterator[FeedEvent]:
-        """The events as they come: without end, or for so many seconds."""
+        """The events as they come, without end or for `seconds`; raises the error that keeps this process from
+        indexing."""
         end = None if seconds is None else time.monotonic() + seconds
         event = threading.Event()
         wait, found = Wait(watch(self.store), event), False
@@ -180,7 +183,7 @@ class Feed:
                 _wait(wait, event, end)
 
     def close(self) -> None:
-        """Give up the threads."""
+        """Stop the feed's threads."""
         if self._pool is not None:
             self._pool.shutdown(wait=False, cancel_futures=True)
 
@@ -192,25 +195,25 @@ class Feed:
 
     @property
     def store(self) -> Store:
-        """Where the events are."""
+        """The home's table and objects."""
         return self._events.store
 
     def page(self) -> list[SpanBatch]:
-        """The next entries of the index, none at the tail."""
+        """The next batches of the index, none at the tail."""
         return self.store.run(self._reading.page())
 
     def check_indexing(self) -> None:
-        """Raise what keeps this process from indexing, if anything does."""
+        """Raise the error that keeps this process from indexing, if there is one."""
         indexing = self._indexing()
         if indexing is not None and indexing.failure is not None:
             raise indexing.failure
 
     def _batch(self, entry: SpanBatch) -> list[FeedEvent]:
-        """The wanted events of an entry.  Until its last one is handled, a reader that goes on must begin before it."""
+        """The wanted events of a batch of the index.  All but the last have the checkpoint before the batch."""
         return [event for _, event in self.numbered(entry)]
 
     def numbered(self, entry: SpanBatch) -> list[tuple[int, FeedEvent]]:
-        """The wanted events of an entry, each with its number among all events of the entry."""
+        """The wanted events of a batch of the index, each with its number among all events of the batch."""
         numbers = accumulate((len(span.types) for span in entry.spans), initial=0)
         chosen = [
             (number, span) for number, span in zip(numbers, entry.spans, strict=False) if self._wanted.wants(span)
@@ -240,7 +243,7 @@ class Feed:
         events = list(self._events.stream(span.stream).read(span.first, span.end))
         if len(events) == len(span.types):
             return events
-        known = {event.index: event for event in events}  # the others were pruned
+        known = {event.index: event for event in events}  # the others were pruned since they were indexed
         return [known.get(index) for index in range(span.first, span.end)]
 
 
@@ -254,7 +257,7 @@ def _wait(wait: Wait, event: threading.Event, end: float | None) -> None:
 def wanted(
     categories: Collection[str] | str | None, streams: Collection[str] | str | None, types: Collection[str] | str | None
 ) -> Filter:
-    """A filter of names, or of one name."""
+    """The filter for these names, each of them one name or several; `BadInput` for an empty collection."""
     return Filter(*(_names(given) for given in (categories, streams, types)))
 
 

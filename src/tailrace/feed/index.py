@@ -1,11 +1,11 @@
-"""The index: every append to the event store, written down in the order in which it was seen.
+"""The index: every append to the event store, in the order in which an indexer has seen it.
 
-    $AppendsEpoch-<partition>_<epoch>   `Ingested` for each batch of spans with something new, `Closed` at the end
+    $AppendsEpoch-<partition>_<epoch>   `Ingested` for each batch of spans with new events, `Closed` at the end
     $AppendsIndex-<partition>           one `Started` for each epoch but the first: its version is the active epoch
 
-Both are streams of events.  An indexer appends at the version it has seen, so of two at once only one can write, and
-the other looks again: no lease is needed for the index to be right, only to save work.  An epoch that is closed takes
-nothing more; the next indexer starts the one after it.
+Both are streams of events.  An indexer appends at the version that it has seen, so of two indexers only one can write,
+and the other reads again: the index is correct without a lease, which only saves work.  Nothing is appended to a closed
+epoch; the next indexer starts the one after it.
 """
 
 from __future__ import annotations
@@ -29,11 +29,12 @@ from tailrace.storage import calls
 from tailrace.storage.calls import Steps
 
 YOUNG_SECONDS = 25 * 3600
-"""A table's stream delivers nothing again that is older than 24 hours: what epochs closed before that took can be
-forgotten."""
+"""How long an indexer remembers the events of a closed epoch: a table's stream delivers no change again that is older
+than 24 hours."""
 SHARE_BYTES = 64 * 1024
 TYPE_BYTES = 32
-"""About how large one `Ingested` gets, by an estimate for each event's type: far below what an item can hold."""
+"""The approximate largest size of an `Ingested` event, with TYPE_BYTES counted for each event's type: far below the
+size limit of an item."""
 STARTED = "Started"
 NAMED_GAPS = 5
 
@@ -41,23 +42,23 @@ log = logging.getLogger(__name__)
 
 
 def epoch_stream(partition: int, epoch: int) -> str:
-    """The stream that an epoch is."""
+    """The name of an epoch's stream."""
     return f"$AppendsEpoch-{partition}_{epoch}"
 
 
 def index_stream(partition: int) -> str:
-    """The stream that says which epoch is active."""
+    """The name of the stream whose version is the active epoch."""
     return f"$AppendsIndex-{partition}"
 
 
 def active_epoch(partition: int) -> Steps[int]:
-    """The epoch that takes what comes."""
+    """The number of the active epoch, to which indexers append."""
     return (yield from read_tip(index_stream(partition))).version
 
 
 @dataclass(frozen=True, slots=True)
 class Ingestion:
-    """What became of a batch of spans."""
+    """The result of indexing: the numbers of new spans and events, and the gaps where events were missing."""
 
     spans: int
     events: int
@@ -66,15 +67,15 @@ class Ingestion:
 
 @dataclass(slots=True)
 class Indexer:
-    """Writes spans into one partition of the index.  Used by one thread at a time; remembers the active epoch."""
+    """Appends spans to one partition of the index.  Used by one thread at a time; remembers the active epoch."""
 
     partition: int = 0
     limits: EpochLimits = field(default_factory=EpochLimits)
     gaps: Literal["refuse", "warn"] = "refuse"
-    """What to do where events of a stream are missing: raise `MissingEvents`, or go on behind the gap and log it."""
+    """What to do where events of a stream are missing: raise `MissingEvents`, or index past the gap and log it."""
     remembered: float = YOUNG_SECONDS
-    """For how many seconds after it was closed what an epoch took is known.  Infinite: what is indexed is compared with
-    the whole index, for events that may be of any age."""
+    """For how many seconds after an epoch was closed its events are remembered.  Infinite compares with the whole
+    index, for events of any age."""
     settings: AppendSettings = field(default_factory=AppendSettings)
     wall: Callable[[], float] = time.time
     _number: int = -1
@@ -82,8 +83,8 @@ class Indexer:
     _young: list[tuple[float, dict[str, int]]] = field(default_factory=list)
 
     def ingest(self, spans: Iterable[Span]) -> Steps[Ingestion]:
-        """Write down the new ones among these.  Where events are missing, it stores the others before it raises
-        `MissingEvents`."""
+        """Store the new events among these spans.  If events are missing and `gaps` is refuse, it stores the spans
+        without gaps before it raises `MissingEvents`."""
         given = list(spans)
         attempts = taken = events = 0
         passed: dict[IndexGap, None] = {}
@@ -92,7 +93,7 @@ class Indexer:
             yield from self._load()
             batch, gaps = self._epoch.ingest(given, over_gaps=self.gaps == "warn")
             if gaps and not fresh:
-                self._number = -1  # another indexer may have taken what seems to be missing
+                self._number = -1  # another indexer may have stored what seems to be missing
                 continue
             passed |= dict.fromkeys(gaps)
             if not batch and not self._epoch.full(self.limits):
@@ -120,7 +121,7 @@ class Indexer:
         return done
 
     def _write(self, batch: NewSpans) -> Steps[list[Span]]:
-        """Append as much of a batch as the epoch takes, then close it if it is full; gives what was taken."""
+        """Append spans of a batch until the epoch is full, then close it; returns the spans that were stored."""
         done: list[Span] = []
         for share in _shares(batch):
             if self._epoch.full(self.limits):
@@ -138,7 +139,7 @@ class Indexer:
 
     # -- looking
     def _load(self) -> Steps[None]:
-        """Find the active epoch; start the next one if it is closed."""
+        """Read the active epoch unless it is known; start the next one if it is closed."""
         if self._number < 0:
             number = yield from active_epoch(self.partition)
             self._young = yield from self._closed_lately(number)
@@ -162,8 +163,8 @@ class Indexer:
             yield from commit([started], self.settings)
 
     def _closed_lately(self, active: int) -> Steps[list[tuple[float, dict[str, int]]]]:
-        """When the epochs before the active one were closed, and the next index of each of their streams; oldest first,
-        and only those young enough for their events to be delivered again."""
+        """When each recent epoch before the active one was closed, and the next index of each of its streams; oldest
+        first.  Older epochs are left out: their events are not delivered again."""
         young: list[tuple[float, dict[str, int]]] = []
         for number in range(active - 1, -1, -1):
             epoch = Epoch()
@@ -182,7 +183,7 @@ def _and_more(gaps: Sequence[IndexGap]) -> str:
 
 
 def damaged_epoch(partition: int, epoch: int) -> Damaged:
-    """The error for an epoch that ends without being closed though a later one is there."""
+    """The error for an epoch that is not closed though a later one exists."""
     stream = epoch_stream(partition, epoch)
     return Damaged(
         f"events of {stream!r} are gone: the epoch was closed, and does not say so any more; "
@@ -192,29 +193,29 @@ def damaged_epoch(partition: int, epoch: int) -> Damaged:
 
 
 def leave_behind(partition: int) -> Steps[None]:
-    """Empty every epoch, and start one behind them, for an index that is made again.
+    """Empty every epoch and start a new one behind them, so that the index can be made again.
 
-    Each epoch keeps its version and its `Closed`: readers that stand in it go on with the next one, and an indexer that
-    still has it in memory is refused."""
+    Each epoch keeps its version and its `Closed`: so its readers continue with the next epoch, and the append of an
+    indexer that remembers it is refused."""
     active, settings = (yield from active_epoch(partition)), AppendSettings()
     for epoch in range(active + 1):
         yield from _empty(epoch_stream(partition, epoch), settings)
     started = part(index_stream(partition), [Event(STARTED)], (), settings, expected=active)
-    with suppress(VersionConflict):  # another process does the same
+    with suppress(VersionConflict):  # another process has started it
         yield from commit([started], settings)
 
 
 def _empty(stream: str, settings: AppendSettings) -> Steps[None]:
-    """Remove all events of an epoch but the last, which says that it is closed."""
+    """Close an epoch if it is open, and remove all of its events but `Closed`."""
     while not ((tip := (yield from read_tip(stream))).types and tip.types[-1] == CLOSED):
         with suppress(VersionConflict):
             yield from commit([part(stream, [Event(CLOSED)], (), settings, expected=tip.version)], settings)
-    yield from raise_floor(stream, tip.first)  # a calf that is lost already need not be there to be removed
+    yield from raise_floor(stream, tip.first)  # so that `prune` does not look for calves that are lost
     yield from prune(stream, tip.version - 2, settings.new_id)
 
 
 def fold_epoch(partition: int, number: int, epoch: Epoch) -> Steps[str | None]:
-    """Take in what is stored of an epoch; gives the time at which it was closed, None if it is open."""
+    """Apply an epoch's stored events to `epoch`; returns the time at which it was closed, None if it is open."""
     reader, closed = Forward(epoch_stream(partition, number)), None
     while page := (yield from reader.page()):
         epoch.fold(page)
@@ -223,7 +224,7 @@ def fold_epoch(partition: int, number: int, epoch: Epoch) -> Steps[str | None]:
 
 
 def _shares(batch: NewSpans) -> Iterator[NewSpans]:
-    """A batch in pieces, each small enough for one event."""
+    """Cut a batch into pieces, each small enough for one event."""
     for some in _cut(batch.added):
         yield NewSpans(added=some)
     for some in _cut(batch.appended):

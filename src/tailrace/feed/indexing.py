@@ -1,12 +1,12 @@
-"""Indexing beside a program: one process of a home turns the changes of its event store into the index.
+"""Background indexing: a thread in one process of a home turns the changes of its event store into the index.
 
-    $Indexing, 0    partitions: how many the index has (absent: 1); stream: the capture that it reads; token: where it
-                    stands in it; filled: what the store had before the capture began is indexed, too; after: the key of
-                    the item up to which that was done; trouble{error, kind, at}: why it does not get on; remake: the
+    $Indexing, 0    partitions: of the index (absent: 1); stream: the capture that is read; token: the position in it;
+                    filled: whether the events from before the capture are indexed, too; after: the key of the last
+                    item that was indexed for that; trouble{error, kind, at}: why indexing fails; remake: whether the
                     index is being made again
 
-The first reader of the feed in a process starts it; a lease keeps it to one process at a time, and another takes over
-when that one ends. The index is right without the lease and without the token: both save work only."""
+The first reader of the feed in a process starts the thread.  A lease lets one process index at a time; another takes
+over when that one ends.  The index is correct without the lease and the token: both only save work."""
 
 from __future__ import annotations
 
@@ -37,34 +37,35 @@ from tailrace.streams.stream import Stream
 LEASE = "events-index"
 TABLE = "events"
 MAX_CHANGES = 1_000
-"""Changes that are turned into one batch at the most: what comes after a batch waits for it."""
+"""The most changes in one batch: later changes wait until the batch is stored."""
 TAKE_OVER_SECONDS = 1.0
 
 log = logging.getLogger(__name__)
 
 
 def captured(store: Store) -> Changes:
-    """The changes of a home's event store; switches their capture on, if it is off."""
+    """The changes of an embedded home's event store; starts their capture if it is off."""
     table: Any = store.table
     changes: Changes = table.capture("new", only=CaptureFilter(TIP, "$"))
     return changes
 
 
 class Indexing:
-    """Keeps the index up to date from a thread of its own, until it is closed."""
+    """Keeps the index up to date in a daemon thread, until it is closed."""
 
     def __init__(self, store: Store, **settings: Any) -> None:
         self._store, self._settings = store, settings
         self._indexers: list[Indexer] = []
         self._stop, self._wake = threading.Event(), threading.Event()
         self.failure: BaseException | None = None
-        """Why nothing is indexed: an error that is tried again every second, or one that has ended the thread."""
+        """The error that prevents indexing: the thread tries again every second, or has ended with it.  None: no
+        error."""
         self._noted = False
         self._thread = threading.Thread(target=self._run, name="tailrace-index", daemon=True)
         self._thread.start()
 
     def close(self) -> None:
-        """Let another process index; returns when the batch under way is stored."""
+        """Stop indexing, and let another process take over; waits until the current batch is stored."""
         self._stop.set()
         self._wake.set()
         self._thread.join()
@@ -83,7 +84,7 @@ class Indexing:
             log.exception("indexing has ended")
 
     def _turn(self, lease: Lease) -> None:
-        """Index until the lease is lost or something is wrong; the next holder of the lease tries again."""
+        """Index until the lease is lost or an error comes, then release the lease: its next holder tries again."""
         try:
             self._index(lease)
         except Closed:
@@ -95,7 +96,8 @@ class Indexing:
         lease.release()
 
     def _note_trouble(self, error: TailraceError, lease: Lease) -> None:
-        """Show what is wrong to readers in this process and, by `tailrace events index status`, to operators."""
+        """Log and store an error, so that readers in this process raise it and `tailrace events index status` shows
+        it."""
         if str(error) == str(self.failure) and self._noted:
             return
         log.error("nothing is indexed: %s", error)
@@ -125,8 +127,7 @@ class Indexing:
         try:
             self._follow(changes, state.get("token"), lease)
         except PositionLost:
-            # No process has indexed for 24 hours: what is missing is in the store itself, and the next turn takes it
-            # there.
+            # No process has indexed for 24 hours: the next turn reads the missing events from the store itself.
             self._store.run(note(lease, Set("filled", False), Set("token", None)))
 
     def _follow(self, changes: Changes, token: Any, lease: Lease) -> None:
@@ -142,7 +143,7 @@ class Indexing:
                 block(wait, self._wake)
 
     def _batch(self, stream: Stream[Change], lease: Lease) -> bool:
-        """Index the next changes; whether there were any."""
+        """Index the next changes; returns whether there were any."""
         changes: list[Change] = []
         while len(changes) < MAX_CHANGES and (change := next(stream)) is not None:
             changes.append(change)
@@ -154,7 +155,7 @@ class Indexing:
         return bool(changes)
 
     def _fill(self, after: Any, lease: Lease) -> None:
-        """Index what the store has, whether or not a change of it is kept."""
+        """Index every stored event behind `after`, and store how far that is after each page."""
         start = Key(*after) if after else None
         for key, _ in fill(self._store, self._indexers, start):
             if self._stop.is_set():
@@ -164,11 +165,11 @@ class Indexing:
 
 
 def fill(store: Store, indexers: Sequence[Indexer], after: Key | None = None) -> Iterator[tuple[Key, int]]:
-    """Index what the store has behind a key and the index has not; after each page its last key, and the events taken.
+    """Index the events that the store has behind the key `after` and the index lacks; yields the last key of each page
+    and the number of events added.
 
-    What the store has may be of any age, so it is compared with all that was ever indexed.  What it does not have any
-    more, since it was pruned before it was indexed, is missing for good: a warning says so, and the indexer passes over
-    it."""
+    Stored events may be of any age, so they are compared with the whole index.  Events that were pruned before they
+    were indexed are missing for good: the indexer logs a warning and indexes past them."""
     fillers = [replace(indexer, remembered=math.inf, gaps="warn") for indexer in indexers]
     while items := store.run(guard.some(after)):
         spans = [span for item in items if (span := stored_span(item)) is not None]
@@ -177,13 +178,13 @@ def fill(store: Store, indexers: Sequence[Indexer], after: Key | None = None) ->
 
 
 def ingest(store: Store, spans: Sequence[Span], indexers: Sequence[Indexer]) -> int:
-    """Write down what of these spans is new, each in the partition of its stream; how many events that were."""
+    """Index the new events of these spans, each in the partition of its stream; returns their number."""
     found = shares(spans, len(indexers))
     return sum(store.run(indexers[partition].ingest(share)).events for partition, share in found.items())
 
 
 def stored_span(item: Item) -> Span | None:
-    """The events that an item of the store has, calf or Tip; None if it is none of these, or has none."""
+    """The span of the events in a Tip or calf; None for any other item, and for one without events."""
     stream = item["p"]
     if stream.startswith("$") or "-" not in stream or not item.get("c"):
         return None
@@ -191,15 +192,15 @@ def stored_span(item: Item) -> Span | None:
 
 
 def note(lease: Lease, *changes: Set) -> Steps[None]:
-    """Write down what is known about the indexing; `Fenced` if another process has the lease."""
+    """Change attributes of the `$Indexing` item; `Fenced` if another process has the lease."""
     outcome = yield from guard.attempt(Update(KEY, changes), lease.check())
     if isinstance(outcome, guard.Refused):
         raise Fenced("another process indexes by now")
 
 
 def remake(store: Store, lease: Lease, partitions: int) -> None:
-    """Leave the present index behind; what the store has is indexed again.  The next indexer finishes what was
-    begun."""
+    """Leave the current index behind, so that the whole store is indexed again.  If this is interrupted, the next
+    indexer continues."""
     for partition in range(partitions):
         store.run(leave_behind(partition))
     store.run(note(lease, Set("remake", None), Set("filled", False), Set("after", None)))

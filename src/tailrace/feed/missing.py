@@ -11,7 +11,7 @@ from tailrace.storage.calls import Steps
 
 
 def stored_spans(gaps: Iterable[IndexGap]) -> Steps[list[Span]]:
-    """The events of some gaps that the store has.  One that was pruned is in none of them."""
+    """The spans of those events in the gaps that the store still has: pruned ones are left out."""
     found: list[Span] = []
     for gap in gaps:
         reader = Forward(gap.stream, gap.at - gap.missing)

@@ -1,4 +1,5 @@
-"""The feed of an index with several partitions, as one: a stream is in one of them, so its events stay in order."""
+"""Partitioned feed: all partitions of an index read as one; a stream is in one partition, so its events stay in
+order."""
 
 from __future__ import annotations
 
@@ -11,7 +12,8 @@ from tailrace.feed.feed import Feed, FeedEvent
 
 
 class PartitionedFeed(Feed):
-    """All partitions of the feed, a batch of each in turn.  `positions` has a checkpoint for each partition."""
+    """All partitions of the feed, a batch of each in turn.  `positions` has a checkpoint for each partition;
+    `checkpoint` has no meaning here."""
 
     def __init__(self, events: Events, starts: Sequence[int], **settings: Any) -> None:
         super().__init__(events, 0, **settings)
@@ -19,11 +21,11 @@ class PartitionedFeed(Feed):
 
     @property
     def positions(self) -> tuple[int, ...]:
-        """Where to go on, partition by partition: `events.feed(positions)`."""
+        """The checkpoint of each partition, for `events.feed(positions)`."""
         return tuple(part.checkpoint for part in self._parts)
 
     def batches(self, until: int | None = None) -> Iterator[list[FeedEvent]]:
-        """What there is now, a batch of each partition in turn, up to the tail of each."""
+        """The events up to the tails, a batch of each partition in turn; `BadInput` with `until`."""
         if until is not None:
             raise BadInput("a checkpoint is a place in one partition of the feed; read one: feed(…, partition=0)")
         yield from self._rest()
@@ -37,14 +39,15 @@ class PartitionedFeed(Feed):
                     yield batch
 
     def close(self) -> None:
-        """Give up the threads."""
+        """Stop the threads of all partitions."""
         super().close()
         for part in self._parts:
             part.close()
 
 
 def starts_of(given: int | Sequence[int], partitions: int) -> list[int]:
-    """A checkpoint for each partition: 0 is the beginning of all."""
+    """The checkpoints of all partitions, where 0 alone means the beginning of each; `BadInput` if their number is
+    wrong."""
     several = isinstance(given, list | tuple)
     if not several and (given == 0 or partitions == 1):
         return [given] * partitions  # type: ignore[list-item]

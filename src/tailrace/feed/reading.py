@@ -14,14 +14,14 @@ from tailrace.storage.calls import Steps
 
 
 class SpanBatch(NamedTuple):
-    """Spans that were seen together, and the checkpoint behind them."""
+    """The spans of one `Ingested` event, and the checkpoint behind it."""
 
     checkpoint: int
     spans: tuple[Span, ...]
 
 
 class IndexReader:
-    """Reads the index from a checkpoint on.  `checkpoint` is where it stands, behind what it gave last."""
+    """Reads one partition of the index from a checkpoint on."""
 
     def __init__(self, partition: int, start: int = 0) -> None:
         self.partition = partition
@@ -31,11 +31,11 @@ class IndexReader:
 
     @property
     def checkpoint(self) -> int:
-        """Where to go on."""
+        """The checkpoint behind the last batch that was read."""
         return checkpoint(self._epoch, self._index)
 
     def page(self) -> Steps[list[SpanBatch]]:
-        """The next entries; none at the tail, and more later."""
+        """The next batches; none at the tail, where a later call may find more."""
         if not self._checked:
             yield from self.check_start()
         while True:
@@ -57,7 +57,7 @@ class IndexReader:
                 return []
 
     def check_start(self) -> Steps[None]:
-        """Refuse a checkpoint that lies beyond the tail."""
+        """Raise `OutOfRange` if the checkpoint is beyond the tail."""
         written = (yield from read_tip(epoch_stream(self.partition, self._epoch))).version
         active = yield from active_epoch(self.partition)
         if self._index > written or self._epoch > active + 1:
@@ -68,7 +68,7 @@ class IndexReader:
         self._checked = True
 
     def _check_open(self) -> Steps[None]:
-        """At the end of an epoch that is not closed: it must be the last."""
+        """Raise `Damaged` if the epoch ends without `Closed` though a later epoch exists."""
         if (yield from active_epoch(self.partition)) > self._epoch:
             again = yield from Forward(epoch_stream(self.partition, self._epoch), self._index).page()
             if not again:

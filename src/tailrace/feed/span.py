@@ -1,4 +1,4 @@
-"""Spans: which events an append added to which stream; what the feed is made of."""
+"""Spans: which events an append added to which stream.  The feed is made of them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tailrace.storage.tables import Item
 
 
 class Span(NamedTuple):
-    """Neighbouring events of one stream: the index of the first, and the type of each."""
+    """Consecutive events of one stream: the index of the first, and the type of each."""
 
     stream: str
     first: int
@@ -18,11 +18,11 @@ class Span(NamedTuple):
 
     @property
     def end(self) -> int:
-        """The index behind its last event."""
+        """The index behind the last event."""
         return self.first + len(self.types)
 
     def since(self, index: int) -> Span:
-        """What of it is at an index or after it."""
+        """The events of this span from an index on."""
         return Span(self.stream, index, self.types[index - self.first :]) if index > self.first else self
 
 
@@ -43,5 +43,5 @@ def appended(tip: Item) -> Span:
 
 
 def spans_of(changes: Iterable[Change]) -> Sequence[Span]:
-    """The spans of some changes, in their order."""
+    """The spans of the appends among these changes, in their order."""
     return [span for change in changes if (span := span_of(change)) is not None]

@@ -1,7 +1,7 @@
-"""What is stored about the indexing of an event store: how many partitions its index has, and how far it is.
+"""State of the indexing: the item `$Indexing`, which says how many partitions the index has and how far it is.
 
-The item `$Indexing`; its attributes are described in `indexing`.  `store` is the id of the home whose events are
-indexed.  An index that was made before ids were kept has none: the first process that opens it writes its home's.
+`indexing` describes its attributes; `store` is the id of the home whose events are indexed.  An index of an earlier
+format has no id: the first process that opens it stores its home's.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ HOME = Key("$Home")
 
 
 def settled(partitions: int | None = None) -> Steps[Item]:
-    """What is stored about the indexing of this store; made, with so many partitions, if nothing is indexed yet.
+    """Read the state of this home's indexing; creates it, with `partitions` or 1, if there is none.
 
-    `ForeignIndex` if the index is another store's."""
+    `ForeignIndex` if the index was made for another home."""
     home = yield from guard.read(HOME)
     mine = {} if home is None else {"store": home["id"]}
 
@@ -36,7 +36,7 @@ def settled(partitions: int | None = None) -> Steps[Item]:
 
 
 def check_owner() -> Steps[None]:
-    """`ForeignIndex` if the index is another store's."""
+    """Raise `ForeignIndex` if the index was made for another home."""
     _check_owner((yield from look()), (yield from guard.read(HOME)))
 
 
@@ -50,17 +50,17 @@ def _check_owner(item: Item | None, home: Item | None) -> None:
 
 
 def take_over() -> Steps[None]:
-    """Make the index this store's, though it may be another's: it is about to be made again."""
+    """Assign the index to this home, though it may be another's; the caller then makes it again."""
     item, home = (yield from look()), (yield from guard.read(HOME))
     if item is not None and home is not None and item.get("store") != home["id"]:
         yield from guard.attempt(Update(KEY, (Set("store", home["id"]),), (Regardless(),)))
 
 
 def look() -> Steps[Item | None]:
-    """What is stored about the indexing of this store; None if nothing is indexed yet."""
+    """Read the state of this home's indexing; None if there is none yet."""
     return (yield from guard.read(KEY))
 
 
 def partitions_of(state: Item | None) -> int:
-    """How many partitions the index has."""
+    """The number of the index's partitions; 1 if there is no index yet."""
     return 1 if state is None else int(state.get("partitions", 1))

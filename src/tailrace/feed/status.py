@@ -1,5 +1,4 @@
-"""The state of the index: how far it is, which process keeps it, what is wrong; and waiting until it has what the store
-has."""
+"""Status of the index: how far it is, which process indexes, which error it has; and a wait until it has caught up."""
 
 from __future__ import annotations
 
@@ -24,7 +23,7 @@ LOOK_SECONDS = 0.02
 
 @dataclass(frozen=True, slots=True)
 class PartitionStatus:
-    """One partition of the index: the epoch that takes what comes, and the checkpoint at its tail."""
+    """One partition of the index: its active epoch, the batches in that, and the checkpoint at the tail."""
 
     partition: int
     epoch: int
@@ -34,23 +33,23 @@ class PartitionStatus:
 
 @dataclass(frozen=True, slots=True)
 class IndexStatus:
-    """The index of an event store."""
+    """How far the index of an event store is, which process indexes, and what is wrong."""
 
     partitions: tuple[PartitionStatus, ...]
     complete: bool
-    """Whether what the store had before the first indexing is in the index."""
+    """Whether the events from before the first indexing are in the index."""
     read_at: int | None
     """When changes were last indexed, in milliseconds since 1970."""
     behind: int | None
-    """How many changes are not indexed yet; None where the store's table does not say."""
+    """How many changes are not indexed yet; None on S3 and DynamoDB, and before the first indexing."""
     holder: Mapping[str, Any]
     """The process that indexes: host and pid; empty if none does."""
     trouble: Mapping[str, Any] | None
-    """Why nothing is indexed: error, kind, and since when (`at`); None if all is well."""
+    """Why indexing fails: error, kind, and since when (`at`); None if it does not."""
 
 
 def status(store: Store, *, embedded: bool) -> IndexStatus:
-    """The state of a store's index.  `embedded`: a process of the home indexes, and not a Lambda."""
+    """Read the status of a store's index.  `embedded` says that a process of the home indexes, and not a Lambda."""
     state = store.run(look())
     partitions = tuple(store.run(_partition(number)) for number in range(partitions_of(state)))
     token = None if state is None else state.get("token")
@@ -84,7 +83,9 @@ def _reached(token: Any) -> int:
 
 
 def catch_up(store: Store, failure: Callable[[], BaseException | None], seconds: float) -> None:
-    """Wait until what the store has by now is in the index, by whichever process; `TimedOut` after so many seconds."""
+    """Wait until some process has indexed every event that the store has at the time of the call.
+
+    `TimedOut` after `seconds`; raises the error that `failure` returns, if it returns one."""
     changes = captured(store)
     wanted, until = _end(changes), time.monotonic() + seconds
     while not _has(store.run(look()), changes.stream, wanted):

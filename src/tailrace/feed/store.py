@@ -1,4 +1,4 @@
-"""The event store of a home, with its feed."""
+"""The event store of a home together with its feed."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ MAX_PARTITIONS = 128
 
 
 class FedEvents(Events):
-    """An event store, and every event of it in one feed.  `home.events()` gives one."""
+    """An event store with a feed of all its events; made by `home.events()`."""
 
     def __init__(
         self, store: Store, *, start_indexing: Callable[[], Indexing | None], embedded: bool = True, **settings: Any
@@ -34,7 +34,7 @@ class FedEvents(Events):
 
     @property
     def aio(self) -> AsyncFedEvents:
-        """The same for asyncio."""
+        """This event store for asyncio."""
         from tailrace.feed.aio import AsyncFedEvents
 
         return AsyncFedEvents(self)
@@ -49,11 +49,11 @@ class FedEvents(Events):
         bodies: bool = True,
         partition: int | None = None,
     ) -> Feed:
-        """Every event of the store from a checkpoint on, of some categories, streams or types if any are named.
+        """Every event of the store from a checkpoint on, or only those of the named categories, streams or types.
 
-        Where the index has several partitions, `checkpoint` is one for each (`feed.positions`), unless `partition` is
-        the only one to read.  `bodies=False` gives only which events there are.  On a home in a folder or in memory
-        this process indexes what is appended, unless another does already; on S3 and DynamoDB a Lambda does.
+        If the index has several partitions, `checkpoint` has one for each (`feed.positions`), unless `partition` names
+        the only one to read.  With `bodies=False` events come without data and metadata.  For a home in a folder or in
+        memory this process indexes appended events, unless another does already; on S3 and DynamoDB a Lambda does.
         `ForeignIndex` if the index in the home's table was made for another home."""
         self.store.run(check_owner())
         self._start_indexing()
@@ -74,16 +74,17 @@ class FedEvents(Events):
 
     @property
     def checkpoints(self) -> Checkpoints:
-        """The stored checkpoints of the feed's consumers: list, show, reset, override."""
+        """The stored checkpoints of the feed's consumer groups, to list, show, reset and override."""
         from tailrace.feed.checkpoints import Checkpoints
 
         return Checkpoints(self._home, self)
 
     # -- the index
     def create_index(self, partitions: int = 1) -> None:
-        """Make the index of the feed with so many partitions, before the feed is read for the first time.
+        """Create the feed's index with so many partitions, before the first reader of the feed creates it with one.
 
-        Streams are spread over them, and a group of consumers shares them.  `BadSetting` if it has another number."""
+        Streams are spread over the partitions, and a consumer group shares them.  `BadSetting` if the index exists with
+        another number."""
         if isinstance(partitions, bool) or not isinstance(partitions, int) or not 1 <= partitions <= MAX_PARTITIONS:
             raise BadSetting(f"an index has 1 to {MAX_PARTITIONS} partitions, not {partitions!r}")
         if (there := partitions_of(self.store.run(settled(partitions)))) != partitions:
@@ -95,21 +96,22 @@ class FedEvents(Events):
     def catch_up(self, seconds: float = CATCH_UP_SECONDS) -> None:
         """Wait until every event that was appended before this call is in the feed.
 
-        `TimedOut` after so many seconds.  On S3 and DynamoDB, where a Lambda indexes, it returns at once."""
+        `TimedOut` after `seconds`.  On S3 and DynamoDB, where a Lambda indexes, it returns at once."""
         if (indexing := self._start_indexing()) is not None:
             catch_up(self.store, lambda: indexing.failure, seconds)
 
     def index_status(self) -> IndexStatus:
-        """How far the index of the feed is, which process keeps it, and what is wrong, if anything is."""
+        """How far the index of the feed is, which process indexes, and which error stops it, if any."""
         return status(self.store, embedded=self._embedded)
 
     def validate_index(self, told: Callable[[int], object] = lambda _: None) -> Validation:
-        """Compare the index of the feed with the events themselves; `told` gets the number of events read so far."""
+        """Compare the feed's index with the events themselves; `told` is called with the number of events read so
+        far."""
         return validate(self.store, told)
 
     def rebuild_index(self, *, all: bool = False, told: Callable[[int], object] = lambda _: None) -> int:
-        """Add the events that the index of the feed lacks, and give their number; `told` gets it meanwhile.
+        """Add the events that the feed's index lacks, and return their number; `told` is called with the number so far.
 
-        With `all` the whole index is made again, and every reader that goes on gets every event again.  `Busy` if a
-        process indexes at that time, this one included."""
+        With `all` the whole index is made again, and every reader gets every event again.  `Busy` with `all` if a
+        process, this one included, indexes at that time."""
         return rebuild(self.store, all=all, told=told)

@@ -1,9 +1,9 @@
-"""Validation: the index compared with the events themselves, and repaired from them.
+"""Validation: compares the index with the events themselves, and repairs it from them.
 
 `validate` reads both and names the events that only one of them has.  `rebuild` adds the events that the index lacks at
-the end of their streams.  Events that it lacks before others of their stream cannot be added in order: then the whole
-index is made again, in epochs behind the present ones.  So a checkpoint never leads past an event that was not given:
-a reader that goes on from an old one gets every event again.
+the end of their streams.  Events that it lacks before others of their stream cannot be added in order: then
+`rebuild(all=True)` makes the whole index again, in epochs behind the current ones.  So no checkpoint skips an event
+that its reader has not seen: a reader that resumes from an old checkpoint gets every event again.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ WAIT_SECONDS = 15.0
 
 
 class EventRange(NamedTuple):
-    """Neighbouring events of a stream, from `first` up to, and without, `end`."""
+    """Consecutive events of a stream, from `first` up to, but not including, `end`."""
 
     stream: str
     first: int
@@ -36,23 +36,23 @@ class EventRange(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Validation:
-    """What a comparison of the index with the store has found."""
+    """The result of comparing the index with the store."""
 
     streams: int = 0
     events: int = 0
-    """How many the store has."""
+    """The number of events in the store."""
     indexed: int = 0
-    """How many the index has."""
+    """The number of events in the index."""
     behind: tuple[EventRange, ...] = ()
     """Events of the store that the index lacks at the end of their streams."""
     holes: tuple[EventRange, ...] = ()
     """Events of the store that the index lacks before others of their streams."""
     unknown: tuple[EventRange, ...] = ()
-    """Events of the index that no stream of this store ever had: it may be another store's."""
+    """Events of the index that no stream of this store ever had: the index may be another store's."""
     doubled: int = 0
     """Events that are in the index more than once."""
     damaged: str | None = None
-    """Why the index could not be read to its end."""
+    """Why the index could not be read to its end; None if it could."""
 
     @property
     def ok(self) -> bool:
@@ -61,12 +61,12 @@ class Validation:
 
     @property
     def needs_all(self) -> bool:
-        """Whether only a whole new index repairs it."""
+        """Whether only `rebuild(all=True)` repairs the index."""
         return bool(self.holes or self.unknown or self.doubled or self.damaged)
 
 
 def validate(store: Store, told: Callable[[int], object] = lambda _: None) -> Validation:
-    """Compare the index with the store; `told` gets the number of events read so far.
+    """Compare the index with the store; `told` is called with the number of events read so far.
 
     Keeps an entry for each stream in memory."""
     there = _stored(store, told)
@@ -101,7 +101,7 @@ def validate(store: Store, told: Callable[[int], object] = lambda _: None) -> Va
 
 
 def _stored(store: Store, told: Callable[[int], object]) -> dict[str, tuple[int, int]]:
-    """The lowest and the next index of each stream that has events."""
+    """The lowest stored index and the next index of each stream that has events."""
     found: dict[str, tuple[int, int]] = {}
     after: Key | None = None
     count = 0
@@ -145,8 +145,10 @@ def _doubled(spans: list[tuple[int, int]]) -> int:
 
 # --- repairing --------------------------------------------------------------------------------------------------------
 def rebuild(store: Store, *, all: bool = False, told: Callable[[int], object] = lambda _: None) -> int:
-    """Index every event of the store that the index lacks; `all`: make the whole index again.  Gives how many were
-    added; `told` gets the number so far.  If it is cut off, the next call goes on."""
+    """Add the events that the index lacks, or make the whole index again with `all`; returns how many were added.
+
+    `told` is called with the number so far.  If it is interrupted, the next call continues.  `Busy` with `all` if
+    another process indexes."""
     count = partitions_of(store.run(look()))
     with Lease(store, LEASE) as lease:
         alone = lease.acquire(WAIT_SECONDS if all else 0)

@@ -1,6 +1,6 @@
 """Homes: where a tailrace lives, and the way to its topics, events, queues and tables.
 
-`url` says what can be given to `tailrace.open`, `store` opens the table and the objects behind a URL, `home_item` is
+`url` parses the URLs that `tailrace.open` takes, `store` opens the table and the objects behind a URL, `home_item` is
 what a home stores about itself, `open_homes` keeps homes open for a process.
 
 Used from outside: open_homes.

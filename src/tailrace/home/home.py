@@ -1,4 +1,4 @@
-"""Home: an open home, and everything it offers."""
+"""Home: an open home, with the methods that open its topics, queues, events and tables."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 
 class Home:
-    """An open home.  Close it, or use it in a `with` block; its topics may be used from any thread."""
+    """An open home.  Close it, or use it in a `with` block; any thread may use its topics."""
 
     def __init__(self, url: str, store: Store) -> None:
         self.url, self.store = url, store
@@ -51,7 +51,8 @@ class Home:
 
     # -- topics
     def topic(self, name: str, partitions: int | None = None, **settings: Any) -> Topic:
-        """The topic of this name.  With `partitions` it is made if it is not there; a different count is refused."""
+        """Open the topic of this name.  With `partitions` it is created if it is missing; `BadSetting` if it exists
+        with other settings or another number of partitions."""
         self._check_open()
         if partitions is None and not settings:
             return Topic(self.store, self.store.run(catalog.describe(name)))
@@ -77,7 +78,7 @@ class Home:
         return Topic(self.store, described)
 
     def create_topic(self, name: str, partitions: int = 1, **settings: Any) -> Topic:
-        """Create a topic; `AlreadyThere` if one has this name."""
+        """Create a topic; `AlreadyThere` if a topic of this name exists."""
         self._check_open()
         wall = int(time.time() * 1000)
         return Topic(self.store, self.store.run(catalog.create(name, partitions, settings, wall)))
@@ -88,15 +89,15 @@ class Home:
         return self.store.run(catalog.listing("$Topics"))
 
     def delete_topic(self, name: str) -> None:
-        """Delete a topic and everything in it.  No process finds it any more; if this call is cut off, the next one
-        finishes it."""
+        """Delete a topic and everything in it.  From then on no process finds it; if this call is interrupted, the next
+        deletion or upkeep removes the rest."""
         self._check_open()
         self.store.run(refuse_topic_of_queue(name))
         self.store.run(catalog.delete(name))
         self.store.run(purge())
 
     def transaction(self, *topics: str | Topic) -> Transaction:
-        """Records of topics, messages of queues and events of streams that are stored together, or not at all.
+        """A transaction that stores records, queue messages and events together, or none of them.
 
         `with home.transaction("a", "b") as t`: t.send, t.push, t.append.  Topics may also be named when sending."""
         from tailrace.queue.transaction import Transaction
@@ -115,10 +116,11 @@ class Home:
         pusher: str | None = None,
         **settings: Any,
     ) -> Queue:
-        """The queue of this name.  It is made by the first push or consumer, or now if `shards` or settings are given.
+        """Open the queue of this name.  The first push or consumer creates it, or this call if it gets `shards` or
+        settings.
 
-        Messages are bytes, or objects through a codec (JSON by default); see `queue.settings.Settings`.  A `pusher` is
-        a name that goes with every message pushed here, for `explain`."""
+        Messages are bytes, or objects through a codec (JSON by default); see `queue.settings.Settings`.  `pusher` is a
+        name that is stored with every message pushed here and that `explain` shows."""
         from tailrace.queue.queue import Queue
         from tailrace.queue.transaction import AckTransaction
 
@@ -143,8 +145,8 @@ class Home:
     def events(self, *, archive: Home | str | os.PathLike[str] | None = None, **settings: Any) -> FedEvents:
         """The event store of this home: `home.events().stream("Cart-42")`.  See `Events` for the settings.
 
-        `archive` is another home, open or by its URL, that `prune` moves events to; a home that is opened here is
-        closed with this one."""
+        `archive` is another home, open or by its URL, to which `prune` moves events; one that is opened here by its URL
+        is closed with this home."""
         from tailrace.feed.store import FedEvents
 
         self._check_open()
@@ -170,7 +172,7 @@ class Home:
         return home
 
     def _start_indexing(self) -> Indexing | None:
-        """Index the appended events in the background; a home on DynamoDB leaves that to a Lambda."""
+        """Start the thread that indexes appended events, once; None for a home on S3, where a Lambda indexes."""
         from tailrace.feed.indexing import Indexing
 
         self._check_open()
@@ -185,7 +187,7 @@ class Home:
 
     # -- models and change streams
     def engine(self) -> Engine:
-        """Models, their tables and the streams of their changes, in the same place as this home's table."""
+        """The engine for models, their tables and change streams, stored in the same place as this home's table."""
         from tailrace.streams.engine import embedded
 
         self._check_open()
@@ -194,10 +196,10 @@ class Home:
     def copy_stream(
         self, table: str, topic: str | Topic, start: Start = "trim_horizon", *, restart: bool = False
     ) -> StreamCopy:
-        """Copies the changes of a table into a topic, each once: `.once()` copies the current ones, `.follow()` goes
-        on.
+        """A `StreamCopy` that copies a table's changes into a topic, each once: `.once()` copies the changes up to now,
+        `.follow()` waits for more.
 
-        `start` says where the first copy begins; later ones go on where the last ended, unless `restart`."""
+        `start` says where the first copy begins; later ones continue behind the last change, unless `restart`."""
         from tailrace.stream_copy import StreamCopy
 
         chosen = self.topic(topic) if isinstance(topic, str) else topic
@@ -211,18 +213,18 @@ class Home:
         sample: float = 1.0,
         told: Callable[[int], object] = lambda _: None,
     ) -> Report:
-        """Read everything again, or some topics, and compare it with the table; changes nothing.
+        """Read all topics again, or those named, and compare their bytes with the table; changes nothing.
 
-        `sample`: the part of the chunks, drawn at random, whose bytes are read.  `told` is called with the bytes read
-        so far."""
+        `sample` is the share of chunks, drawn at random, whose bytes are read.  `told` is called with the size of each
+        piece that was read."""
         from tailrace.admin.scrub import scrub
 
         self._check_open()
         return scrub(self.store, topics, sample=sample, told=told)
 
     def copy(self, to: str | os.PathLike[str], *, told: Callable[[int], object] = lambda _: None) -> Copied:
-        """Copy the present state of this home to an empty one, and scrub the copy.  Call it again after an
-        interruption, and it goes on where it was.  `told` is called with the bytes copied so far."""
+        """Copy this home's current state to an empty one, and scrub the copy.  After an interruption, call it again: it
+        keeps the objects that are copied already.  `told` is called with the size of each object."""
         from tailrace.admin.copy import copy
 
         self._check_open()
@@ -236,9 +238,10 @@ class Home:
 
     # -- upkeep
     def upkeep(self, *topics: str, rate: float | None = None, wait: float = 15.0) -> list[UpkeepResult]:
-        """Upkeep of these topics, or of all: retention, compaction, merging, cleaning; gives what was done to each.
+        """Run upkeep on these topics, or on all, and on their queues: retention, compaction, merging, cleaning.
 
-        `rate`: bytes a second that it may write.  `Busy` if another process does it for longer than `wait`."""
+        Returns the result for each topic.  `rate` limits the bytes written per second.  `Busy` if another process's
+        upkeep takes longer than `wait` seconds."""
         from tailrace.log.upkeep.scheduler import HomeUpkeep, UpkeepPace
 
         self._check_open()
@@ -249,7 +252,8 @@ class Home:
         return done
 
     def start_upkeep(self, every: float = 3600.0, rate: float | None = None) -> BackgroundUpkeep:
-        """Upkeep of all topics in the background, every so many seconds, until it is stopped or the home is closed."""
+        """Run upkeep on all topics in a background thread, every `every` seconds, until it is stopped or the home is
+        closed."""
         from tailrace.log.upkeep.scheduler import BackgroundUpkeep, HomeUpkeep, UpkeepPace
 
         self._check_open()
@@ -258,7 +262,7 @@ class Home:
 
     # -- life
     def close(self) -> None:
-        """Give up files and connections.  What is acknowledged is durable with or without this."""
+        """Stop background work and close files and connections.  Acknowledged writes are durable without it, too."""
         if not self._closed:
             self._closed = True
             for background in self._keeping:
@@ -282,7 +286,7 @@ class Home:
 
 
 def open(home: str | os.PathLike[str] = DEFAULT) -> Home:
-    """Open a home; creates a local folder that is missing.  See `tailrace.home.url` for what can be given."""
+    """Open a home; creates a local folder that is missing.  See `tailrace.home.url` for the URLs it takes."""
     url = os.fspath(home)
     store = store_of(url)
     if url.startswith("memory:"):
@@ -299,7 +303,7 @@ def _opened(url: str, store: Store) -> Home:
 
 
 def _check_same(described: Described, settings: Mapping[str, Any]) -> None:
-    """Refuse settings that differ from the topic's: opening it must not change it."""
+    """Refuse settings that differ from the topic's, since opening a topic must not change it."""
     for name, wanted in settings.items():
         if (has := getattr(described.settings, name)) != wanted:
             raise BadSetting(

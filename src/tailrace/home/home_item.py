@@ -1,4 +1,4 @@
-"""A home's own item, which the process that opens the home first writes.
+"""The home's own item, created by the process that opens the home first.
 
 $Home, 0    format, id
 """
@@ -15,12 +15,12 @@ from tailrace.storage.calls import Steps
 from tailrace.storage.tables import Absent, Item, Key, Put
 
 FORMAT = 1
-"""The version of everything that a home stores."""
+"""The version of the format of everything in a home."""
 _HOME = Key("$Home")
 
 
 def open_home_item(url: str) -> Steps[Item]:
-    """Read the home's item, or create it; refuses a newer format, and a copy that is not complete."""
+    """Read the home's item, or create it; `HomeError` for a newer format and for a copy that is not complete."""
 
     def plan(item: Item | None) -> tuple[Put, ...] | None:
         if item is None:
@@ -44,7 +44,7 @@ def open_home_item(url: str) -> Steps[Item]:
 
 
 def _reach_objects() -> Steps[None]:
-    """Read an object before a home is created: a missing bucket must be an error now, not when the first large record
-    comes."""
+    """Read an object before a home is created, so that a missing bucket is an error now and not at the first large
+    record."""
     with suppress(ObjectMissing):
         yield from guard.persist(lambda: calls.get_object("home"), patience=5)

@@ -1,4 +1,4 @@
-"""Homes that this process keeps open, each opened once.  A process made by fork opens its own."""
+"""Homes that this process keeps open, each opened once.  A forked process opens its own."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import os
 from tailrace.home.home import Home, open
 
 MAX_OPEN_HOMES = 8
-"""How many homes a process keeps open. A driver that visits hundreds would run out of file descriptors."""
+"""The most homes that a process keeps open: a driver that visits hundreds would run out of file descriptors."""
 _open: dict[tuple[int, str], Home] = {}
 
 
@@ -20,7 +20,7 @@ def is_open(url: str) -> bool:
 def open_once(url: str) -> Home:
     """The home of this URL, opened once in this process.
 
-    When too many are open, the one that was used longest ago is released; it closes when its last reader ends."""
+    When too many are open, the least recently used one is released; it closes when its last reader ends."""
     key = (os.getpid(), url)
     home = _open.pop(key, None)
     if home is None:
@@ -31,7 +31,7 @@ def open_once(url: str) -> Home:
 
 
 def _let_go() -> None:
-    """Make room for one more home."""
+    """Release the least recently used homes, so that there is room for one more."""
     if len(_open) < MAX_OPEN_HOMES:
         return
     while len(_open) >= MAX_OPEN_HOMES:

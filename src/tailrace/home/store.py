@@ -13,7 +13,8 @@ _memories: dict[str, Store] = {}
 
 
 def store_of(url: str) -> Store:
-    """The table and the objects behind a home's URL; the home need not exist yet."""
+    """Open the table and the objects behind a home's URL.  Creates a local folder that is missing; a DynamoDB table and
+    a bucket must exist."""
     kind, _, _ = url.partition("://")
     if (folder := folder_of(url)) is not None:
         return _on_disk(folder)

@@ -1,7 +1,7 @@
-"""Home URLs: what people write to say where a home is.
+"""Home URLs: how they are parsed, and how they are shown without secrets.
 
 file:///path, ./path       a folder on this machine's disk (default ./.tailrace): SQLite and files
-memory://, memory://name   this process's memory, for trying things and for tests
+memory://, memory://name   this process's memory, for experiments and tests
 s3://bucket/prefix?table=NAME&region=…&endpoint=…&table_endpoint=…    S3 and DynamoDB
 """
 
@@ -14,14 +14,14 @@ from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 from tailrace.errors import BadHome, BadSetting
 
 DEFAULT = "./.tailrace"
-"""The home of a command or program that names none."""
+"""The home where a command or program names none."""
 DATABASE = "tailrace.db"
-"""The file of a home's table, in its folder."""
+"""The file in a home's folder that has its table."""
 _S3_OPTIONS = ("table", "region", "endpoint", "table_endpoint")
 
 
 def shown(url: str) -> str:
-    """A home's URL without anything that could be secret."""
+    """A home's URL without user, password, unknown options and fragment, which could be secret."""
     parts = _split(url)
     known = [(name, _bare(value)) for name, value in parse_qsl(parts.query) if name in _S3_OPTIONS]
     query = "&".join(f"{name}={value}" for name, value in known)
@@ -42,7 +42,7 @@ def _split(url: str) -> SplitResult:
 
 
 def folder_of(url: str) -> Path | None:
-    """The folder that a home on this machine's disk lives in; None for other homes."""
+    """The folder of a home on this machine's disk; None for other homes."""
     parts = _split(url) if "://" in url else SplitResult("", "", url, "", "")
     if "://" in url and parts.scheme != "file":
         return None
@@ -61,13 +61,13 @@ def folder_of(url: str) -> Path | None:
 
 
 def is_there(url: str) -> bool:
-    """Whether a folder is a home already, without making it one. Homes elsewhere are checked when they are opened."""
+    """Whether a folder is a home already; creates nothing.  True for other homes, which are checked when opened."""
     folder = folder_of(url)
     return folder is None or (folder / DATABASE).is_file()
 
 
 def s3_options(url: str) -> tuple[str, Mapping[str, str]]:
-    """The bucket URL and the options of an s3:// home; a typo is refused with the nearest right name."""
+    """The bucket URL and the options of an s3:// home; an unknown option is refused with the nearest known name."""
     parts = _split(url)
     options = dict(parse_qsl(parts.query))
     for name in options:

@@ -1,14 +1,14 @@
-"""A consumer of a topic as a Lambda function: appends start it, and it starts itself again if its time ends first.
+"""A consumer of a topic as a Lambda function: appends start it, and it invokes itself again if its time runs out.
 
     TAILRACE_HOME      the home's URL, s3://bucket/prefix?table=NAME
     TAILRACE_TOPIC     the topic
     TAILRACE_GROUP     the consumer group
     TAILRACE_HANDLER   module:function, called with each record
 
-The stream of the home's table is mapped to it, filtered to the heads of topics: each append to the topic changes its
-head.  The function joins the group, handles records until there are none left, and leaves; it commits what it handled.
-Shortly before its time is over it stops, too, and if records are left invokes itself, without waiting for an answer.
-An error of the handler is raised: Lambda starts the function again, and it goes on with the record that failed.
+An event source mapping sends it the stream of the home's table, filtered to the heads of topics: each append to the
+topic changes its head.  The function joins the group, handles records until none are left, commits its position and
+leaves.  It also stops shortly before Lambda would end it; if records are left, it invokes itself asynchronously.  When
+the handler raises, so does the function: Lambda invokes it again, and it continues with the record that failed.
 """
 
 from __future__ import annotations
@@ -32,25 +32,25 @@ from tailrace.log.record import Record
 from tailrace.log.topic import Topic
 
 AGAIN = {"tailrace": "again"}
-"""The event that the function starts itself with."""
+"""The event with which the function invokes itself."""
 MARGIN_SECONDS = 20.0
-"""Time kept back for the record in hand, the last commit and leaving the group; never more than a third of all."""
+"""Time reserved for the current record, the last commit and leaving the group; at most a third of the time left."""
 
 log = logging.getLogger(__name__)
 
 
 class Context(Protocol):
-    """What Lambda tells a function of its call."""
+    """The context object that Lambda passes to a function, as far as it is used here."""
 
     invoked_function_arn: str
 
     def get_remaining_time_in_millis(self) -> int:
-        """How long it may go on."""
+        """The milliseconds until Lambda ends this invocation."""
 
 
 @dataclass(slots=True)
 class ConsumerFunction:
-    """Consumes one topic for one group; `again` starts the function of this ARN again, and returns at once."""
+    """Consumes one topic for one group; `again` invokes the function of an ARN and returns at once."""
 
     home: Home
     topic: str
@@ -59,7 +59,7 @@ class ConsumerFunction:
     again: Callable[[str], object]
 
     def consume(self, event: Any, context: Context) -> dict[str, Any]:
-        """Handle what the topic has, if an event is about it; gives how many records, and whether those were all."""
+        """Handle the topic's records if the event may concern it; returns their number and whether none are left."""
         topic = self.home.topic(self.topic)
         if not _concerns(event, topic):
             return {"records": 0, "caught_up": True}
@@ -73,7 +73,7 @@ class ConsumerFunction:
 
 
 def _concerns(event: Any, topic: Topic) -> bool:
-    """Whether an event may mean new records: any but one that has only changes of other items than the topic's head."""
+    """Whether an event may mean new records: False only if all of its changes are of items other than the head."""
     records = event.get("Records") if isinstance(event, Mapping) else None
     if not records:
         return True
@@ -82,7 +82,7 @@ def _concerns(event: Any, topic: Topic) -> bool:
 
 
 def of_environment(environment: Mapping[str, str]) -> ConsumerFunction:
-    """The function that some environment variables describe."""
+    """The function that these environment variables configure; `BadSetting` if one is missing."""
     needed = ("TAILRACE_HOME", "TAILRACE_TOPIC", "TAILRACE_GROUP", "TAILRACE_HANDLER")
     if missing := [name for name in needed if not environment.get(name)]:
         raise BadSetting(f"{' and '.join(missing)} must be set")
@@ -91,7 +91,7 @@ def of_environment(environment: Mapping[str, str]) -> ConsumerFunction:
 
 
 def named(name: str) -> Callable[[Record], object]:
-    """The function that `module:function` names."""
+    """Import the handler that `module:function` names."""
     module, _, attribute = name.partition(":")
     try:
         found = getattr(import_module(module), attribute)
@@ -103,7 +103,7 @@ def named(name: str) -> Callable[[Record], object]:
 
 
 def invoke(arn: str) -> None:
-    """Start a Lambda function, without waiting for it."""
+    """Invoke a Lambda function asynchronously."""
     client: Any = boto3.client("lambda")
     client.invoke(FunctionName=arn, InvocationType="Event", Payload=json.dumps(AGAIN).encode())
 
@@ -112,7 +112,7 @@ _functions: list[ConsumerFunction] = []
 
 
 def handler(event: Any, context: Context) -> dict[str, Any]:
-    """What Lambda calls."""
+    """The entry point for Lambda."""
     if not _functions:
         _functions.append(of_environment(os.environ))
     done = _functions[0].consume(event, context)

@@ -1,13 +1,13 @@
 """The indexer as a Lambda function on the stream of a home's table.
 
-    TAILRACE_TABLE        the table: of the home, and so of its event store and its index
-    TAILRACE_PARTITIONS   partitions of the index (1); refused if the index has another number
+    TAILRACE_TABLE        the home's table, which has the event store and its index
+    TAILRACE_PARTITIONS   the number of the index's partitions (1); refused if the stored number differs
     TAILRACE_GAPS         refuse (the default) or warn: what to do where events are missing for good
 
-A batch is all or nothing to Lambda: the function returns once everything in it is indexed, or it raises, and Lambda
-delivers the batch again.  What was indexed before the error stays indexed and is not indexed twice.  Partial answers
-(`ReportBatchItemFailures`) are not used: a mapping without that switch takes such an answer for success, and events
-would be lost silently.
+To Lambda a batch succeeds or fails as a whole: the function returns once all of it is indexed, or raises, and Lambda
+delivers the batch again.  Events that were indexed before the error stay indexed and are not indexed twice.  Partial
+answers (`ReportBatchItemFailures`) are not used: a mapping without that setting takes such an answer for success, and
+the index would lose events silently.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ log = logging.getLogger(__name__)
 
 
 class IndexerFunction:
-    """Indexes the stream events of one table.  A function that stays warm remembers the active epoch between calls."""
+    """Indexes the changes of one table.  It remembers the active epoch between the invocations of a warm function."""
 
     def __init__(
         self, store: Store, table: str, *, partitions: int = 1, gaps: Gaps = "refuse", **settings: Any
@@ -45,9 +45,9 @@ class IndexerFunction:
         self._checked = False
 
     def index(self, event: Mapping[str, Any]) -> dict[str, int]:
-        """Index what an event brings; gives how much there was, and how much of it was new.
+        """Index the changes of an event; returns the number of changes, and of new spans and events among them.
 
-        A batch that misses events in one stream is indexed in all others before `MissingEvents` is raised."""
+        If events of one stream are missing, it indexes those of all other streams before it raises `MissingEvents`."""
         changes = changes_of(event, self._table)
         self._check_partitions()
         spans = events = 0
@@ -64,7 +64,7 @@ class IndexerFunction:
         return {"changes": len(changes), "spans": spans, "events": events}
 
     def _check_partitions(self) -> None:
-        """Readers go by the number of partitions that is stored: another one here would hide events from them."""
+        """Refuse a partition count other than the stored one, by which readers go: they would miss events."""
         if self._checked:
             return
         stored = partitions_of(self._store.run(settled(len(self._indexers))))
@@ -75,7 +75,7 @@ class IndexerFunction:
         self._checked = True
 
     def _ingest(self, indexer: Indexer, share: list[Span]) -> Ingestion:
-        """Index some spans.  Events that did not come with the stream are taken from the store, if they are there."""
+        """Index some spans.  Events that the table's stream did not deliver are read from the store, if it has them."""
         try:
             return self._store.run(indexer.ingest(share))
         except MissingEvents as missing:
@@ -89,7 +89,7 @@ class IndexerFunction:
 
 
 def of_environment(environment: Mapping[str, str]) -> IndexerFunction:
-    """The function that some environment variables describe."""
+    """The function that these environment variables configure; `BadSetting` if one is missing or invalid."""
     table, partitions = environment.get("TAILRACE_TABLE", ""), environment.get("TAILRACE_PARTITIONS", "1")
     gaps: Any = environment.get("TAILRACE_GAPS", "refuse")
     if not table:
@@ -106,7 +106,7 @@ _functions: list[IndexerFunction] = []
 
 
 def handler(event: Mapping[str, Any], context: object = None) -> dict[str, int]:
-    """What Lambda calls."""
+    """The entry point for Lambda."""
     if not _functions:
         _functions.append(of_environment(os.environ))
     done = _functions[0].index(event)

@@ -1,6 +1,6 @@
 """Stream events: the changes of a DynamoDB table as Lambda delivers them to a function.
 
-The shape is that of DynamoDB Streams' own records, as JSON: bytes are base64, times are seconds since 1970.
+They have the shape of DynamoDB Streams' own records, as JSON: bytes are base64, times are seconds since 1970.
 """
 
 from __future__ import annotations
@@ -14,9 +14,10 @@ from tailrace.storage.changes import Change
 
 
 def changes_of(event: Any, table: str) -> list[Change]:
-    """The changes that an event has of one table, in their order.
+    """The changes in an event, in their order.
 
-    Refused are an event of anything else, and one whose stream does not show items as they are after the change."""
+    Raises `BadInput` if it is no event of a DynamoDB stream, and `BadSetting` if the stream is of another table or its
+    records lack the item's new image."""
     records = event.get("Records") if isinstance(event, Mapping) else None
     if not isinstance(records, Sequence):
         raise BadInput(

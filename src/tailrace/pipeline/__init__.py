@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class _Package(ModuleType):
-    """`tailrace.pipeline` is this package, and also what one calls to write a pipeline."""
+    """Makes `tailrace.pipeline`, this package, also the function that begins a pipeline."""
 
     def __call__(self, name: str, home: str = "./.tailrace", **settings: Any) -> "Pipeline":
         from tailrace.pipeline.define.builder import pipeline

@@ -1,4 +1,4 @@
-"""A pipeline as its author writes it, in Python or TOML, and what has changed of it since its last run.
+"""Definitions of pipelines, which their authors write in Python or TOML, and their changes since the last run.
 
 Used from outside: builder, definition, drift.
 Read in this order: builder, toml, definition, drift.

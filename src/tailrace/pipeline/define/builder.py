@@ -1,11 +1,11 @@
-"""Pipelines as people write them in Python, reading like the drawing.
+"""The builder: how authors write a pipeline in Python.
 
     tailrace.pipeline("shop", home="./.tailrace")
         .source("postgres", uri="${SHOP_PG}", namespace=r"^public\\.")
         .branch(namespace=r"\\.orders$").transform(omit("card_number"), enrich).save("postgres", uri="${WAREHOUSE}")
         .branch().transform(omit("card_number")).save("file", path="./out", format="parquet")
 
-Every call gives a new one and leaves the old as it was.  Nothing is opened before it runs.
+Every call returns a new pipeline and leaves the old one unchanged.  Nothing is opened before the pipeline runs.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from tailrace.pipeline.functions.named import function
 
 NOT_SETTINGS = ("name", "home", "source", "sinks")
 TUNING = tuple(f.name for f in fields(Definition) if f.name not in NOT_SETTINGS)
-"""The settings of a pipeline as a whole."""
+"""The names of the settings of a pipeline as a whole."""
 
 
 @dataclass(frozen=True, slots=True)
 class OpenBranch:
-    """A branch that is being written: `save` ends it."""
+    """A branch without a writer yet: `save` ends it."""
 
     namespace: str = ".*"
     functions: tuple[Any, ...] = ()
@@ -39,7 +39,7 @@ class OpenBranch:
 
 @dataclass(frozen=True, slots=True)
 class Pipeline:
-    """A pipeline that is being written.  `definition` checks it and makes it ready to run."""
+    """A pipeline under construction.  `definition` checks it and makes it ready to run."""
 
     name: str
     home: str = DEFAULT
@@ -49,14 +49,14 @@ class Pipeline:
     open: OpenBranch | None = None
 
     def source(self, adaptor: str, *, namespace: str = ".*", **settings: Any) -> Pipeline:
-        """Where it reads: an adaptor and its settings; of what is there, the namespaces that match."""
+        """Set the source: an adaptor, its settings, and a regular expression for the namespaces to read."""
         if self.reads is not None:
             raise BadSetting(f"the pipeline {self.name!r} has a source already; a second one is a second pipeline")
         check_readable(adaptor)
         return replace(self, reads=SourceDefinition(adaptor, settings, namespace), open=OpenBranch())
 
     def branch(self, namespace: str = ".*", **unknown: Any) -> Pipeline:
-        """Begin one more way out, for the namespaces that match."""
+        """Begin another branch, for the namespaces that match the regular expression."""
         for given in unknown:
             raise BadSetting.unknown(f"a branch of {self.name!r}", given, ["namespace"])
         if self.open is not None and self.open.functions:
@@ -80,10 +80,11 @@ class Pipeline:
         redeliver: Redeliver = "halves",
         **settings: Any,
     ) -> Pipeline:
-        """End the branch: an adaptor and its settings.  The name is what its progress is kept under; `fill` says what a
-        writer starts with that is added later: the commit log from its start ("log"), or a fresh copy ("copy").
-        `redeliver` says how a batch that failed is delivered again: halved until what fails stands alone ("halves"), or
-        message by message ("singly")."""
+        """End the branch with a writer: an adaptor and its settings.
+
+        The writer's progress is stored under `name`.  `fill` says what a writer that is added later starts with: the
+        commit log from its start ("log"), or a fresh copy of the source ("copy").  `redeliver` says how a failed batch
+        is delivered again: halved until each failing message is found ("halves"), or message by message ("singly")."""
         branch = self._branch("save")
         check_writable(adaptor)
         name = default_name(adaptor, [sink.name for sink in self.saves]) if name is None else name
@@ -98,7 +99,7 @@ class Pipeline:
         return self.open
 
     def definition(self) -> Definition:
-        """All of it, checked."""
+        """The checked definition of this pipeline; `BadSetting` if it cannot run."""
         if self.reads is None:
             raise BadSetting(f"the pipeline {self.name!r} has no source; say where it reads: .source(…)")
         if self.open is not None and (self.open.functions or self.open.namespace != ".*"):
@@ -109,8 +110,7 @@ class Pipeline:
 
 
 def pipeline(name: str, home: str | os.PathLike[str] = DEFAULT, **settings: Any) -> Pipeline:
-    """Begin to write a pipeline.  Settings: partitions, piece_rows, flush_seconds,
-    stop_seconds, compact_by, upkeep_seconds."""
+    """Begin a pipeline.  Settings: partitions, piece_rows, flush_seconds, stop_seconds, compact_by, upkeep_seconds."""
     for given in settings:
         if given not in TUNING:
             raise BadSetting.unknown(f"the pipeline {name!r}", given, TUNING)
@@ -125,7 +125,7 @@ def default_name(adaptor: str, taken: list[str]) -> str:
 
 
 def check_file_name(file: Path) -> None:
-    """Refuse a name that hides a module of Python's own from Spark's workers, which look into this folder first."""
+    """Refuse a file name that would hide a standard module from Spark's workers, which search this folder first."""
     if file.suffix == ".py" and file.stem in sys.stdlib_module_names:
         raise BadSetting(
             f"{file.name} has the name of a module of Python's own, which no process in its folder could import "
@@ -134,8 +134,9 @@ def check_file_name(file: Path) -> None:
 
 
 def load(path: str | os.PathLike[str]) -> Definition:
-    """The pipeline of a file: TOML, or Python that gives the name `pipeline` to one.  Relative paths in it are taken
-    from the file's folder."""
+    """Load the pipeline of a file: TOML, or Python that assigns one to the name `pipeline`.
+
+    Relative paths in it start in the file's folder."""
     from tailrace.pipeline.define.toml import load_toml
     from tailrace.pipeline.functions.files import run_file
 

@@ -1,4 +1,4 @@
-"""Definitions: a pipeline as its author wrote it, in Python or TOML, checked and ready to run."""
+"""Definitions: pipelines as their authors wrote them in Python or TOML, with their checks."""
 
 from __future__ import annotations
 
@@ -15,34 +15,34 @@ from tailrace.coordination.failure import OnError as OnError
 from tailrace.errors import BadSetting
 from tailrace.log.catalog import MAX_PARTITIONS, check_name
 
-if TYPE_CHECKING:  # what delivers needs Spark, what is only written does not
+if TYPE_CHECKING:  # delivery needs Spark, a definition does not
     from tailrace.pipeline.functions.calls import Function
 
 Fill: TypeAlias = Literal["log", "copy"]
 Redeliver: TypeAlias = Literal["halves", "singly"]
 READ_AHEAD_SUFFIX = "--ahead"
-"""What the name of a pipeline's log of changes ends in that are read ahead of a copy: see ingest.read_ahead."""
+"""The suffix of the name of the log with changes that are read ahead of a copy: see ingest.read_ahead."""
 CompactBy: TypeAlias = Literal["document", "namespace"]
 
 
 @dataclass(frozen=True, slots=True)
 class SourceDefinition:
-    """Where a pipeline reads: an adaptor, its settings, and which namespaces."""
+    """The source of a pipeline: an adaptor, its settings, and which namespaces it reads."""
 
     adaptor: str
     settings: Mapping[str, Any] = field(repr=False)
     namespace: str = ".*"
     folder: str = ""
-    """Where relative paths among the settings start."""
+    """The folder in which relative paths among the settings start."""
 
     def checked(self) -> Settings:
-        """What its reader is made from, here or in a task: each `${ENV}` substituted, each path absolute."""
+        """The checked settings of the reader, with each `${ENV}` substituted and each path absolute."""
         return reader_settings(self.adaptor, self.settings, self.folder)
 
 
 @dataclass(frozen=True, slots=True)
 class SinkDefinition:
-    """One way out: which namespaces, through which functions, into what."""
+    """A branch of a pipeline: which namespaces it takes, through which functions, into which sink."""
 
     name: str
     adaptor: str
@@ -51,24 +51,24 @@ class SinkDefinition:
     functions: tuple[Function, ...] = ()
     on_error: OnError = "stop"
     fill: Fill = "log"
-    """What a writer that comes later starts with: everything in the commit log, or a fresh copy of the source."""
+    """What a writer that is added later starts with: everything in the commit log, or a fresh copy of the source."""
     redeliver: Redeliver = "halves"
-    """How a batch that failed is delivered again: halved until what fails stands alone, or message by message."""
+    """How a failed batch is delivered again: halved until each failing message is found, or message by message."""
     folder: str = ""
-    """Where relative paths among the settings start."""
+    """The folder in which relative paths among the settings start."""
 
     def checked(self) -> Settings:
-        """What its writer is made from, here or in a task: each `${ENV}` substituted, each path absolute."""
+        """The checked settings of the writer, with each `${ENV}` substituted and each path absolute."""
         return writer_settings(self.adaptor, self.settings, self.folder)
 
 
 AT_LEAST: Mapping[str, int | float] = {"partitions": 1, "piece_rows": 1, "flush_seconds": 0.0, "stop_seconds": 0.0}
-"""The least that each number among a pipeline's settings may be."""
+"""The least value of each number among a pipeline's settings."""
 
 
 @dataclass(frozen=True, slots=True)
 class Definition:
-    """One reader, any number of branches, and a home."""
+    """A pipeline: one source, one or more branches, a home, and settings."""
 
     name: str
     home: str
@@ -79,15 +79,15 @@ class Definition:
     flush_seconds: float = 1.0
     stop_seconds: float = 30.0
     compact_by: CompactBy | None = None
-    """What upkeep keeps of the commit log, of what all writers have: the last message of each "document", or of each
+    """What upkeep keeps of the messages that all writers have acknowledged: the last one of each "document", or of each
     "namespace"; None: everything."""
     upkeep_seconds: float | None = 3600.0
-    """How often upkeep of the home is done in the background of a run; None: never."""
+    """Seconds between two upkeeps of the home in the background of a run; None: never."""
 
     def placed(self, folder: str | os.PathLike[str] = ".") -> Definition:
-        """The same with every relative path, of its ends and its home, taken from a folder: that of the pipeline's
-        file, or of the process that builds it.  Tasks have working folders of their own.  Once is enough: what was
-        placed before stays where it is."""
+        """This definition with the relative paths of its home, source and sinks starting in a folder: that of the
+        pipeline's file, or of the process that builds it.  Tasks have other working folders.  A source or sink that
+        was placed before keeps its folder."""
         at = os.path.abspath(folder)
         return replace(
             self,
@@ -97,7 +97,7 @@ class Definition:
         )
 
     def check(self) -> None:
-        """Refuse what cannot run, before anything is touched."""
+        """Raise `BadSetting` for a definition that cannot run; opens nothing."""
         check_name("pipeline", self.name)
         if self.name.endswith(READ_AHEAD_SUFFIX):
             raise BadSetting(
@@ -128,14 +128,15 @@ class Definition:
             raise BadSetting(f"two writers of {self.name!r} have the same name; give each its own: .save(…, name=…)")
 
     def check_settings(self) -> None:
-        """Refuse settings that no end could be made from, before any is asked: each `${ENV}` must be set by now."""
+        """Check the settings of the source and the sinks before a reader or writer is made; each `${ENV}` must be
+        set."""
         self.source.checked()
         for sink in self.sinks:
             sink.checked()
 
 
 def _check_number(what: str, given: object, least: float) -> None:
-    """Refuse what is no number, or too small; where the least is a whole number, so is it."""
+    """Refuse a value that is no number or too small; it must be a whole number if `least` is one."""
     whole = isinstance(least, int)
     if not _is_number(given) or given < least or (whole and not isinstance(given, int)):
         kind = "a whole number" if whole else "a number"
@@ -155,7 +156,7 @@ def check_regex(what: str, namespace: str) -> None:
 
 
 def unmatched(what: str, namespace: str, there: Sequence[str]) -> str | None:
-    """What to say where a namespace matches nothing of what is there; None if it matches something, or nothing is."""
+    """A message if a namespace's expression matches none of these names; None if it matches one, or there are none."""
     if not there or any(re.search(namespace, name) for name in there):
         return None
     some = ", ".join(sorted(there)[:5]) + ("…" if len(there) > 5 else "")

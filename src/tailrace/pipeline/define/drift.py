@@ -1,8 +1,8 @@
-"""Changes of a pipeline's definition between two runs: what they are, and which would lose data.
+"""Drift: the differences between a pipeline's definition and that of its last run, and which of them would lose data.
 
-`described` is what a run keeps of its definition: no values of settings, which may be secrets, only marks by which one
-sees that they have changed, made with a random key of the home, so that no list of likely values finds one.  A
-password, in a URL or as a setting, leaves no mark at all.
+A run stores its definition as `described`.  Values of settings may be secrets, so it has only marks of them, which
+show that a value has changed.  They are made with a random key of the home, so that nobody can find a value by trying
+likely ones.  A password, in a URL or as a setting, leaves no mark at all.
 """
 
 from __future__ import annotations
@@ -24,31 +24,30 @@ from tailrace.pipeline.functions.calls import name_of
 PLACES = {
     "uri", "url", "path", "home", "topic", "brokers", "host", "port", "database", "schema", "bucket", "prefix", "table",
 }  # fmt: skip
-"""The settings of a sink that say where it is."""
+"""The settings of a sink that name its place."""
 
 _PASSWORD = re.compile(r"(?<=[?&])password=[^&]*|\bpassword\s*=\s*('(\\.|[^'\\])*'|\S*)")
-"""In the query of a URL, or as one of key=value pairs."""
+"""Matches a password in the query of a URL, or among key=value pairs."""
 
 
 _SECRET = re.compile(r"password|passwd|secret|token|credential|api_?key", re.IGNORECASE)
-"""Settings that are nothing but a secret."""
+"""Matches the names of settings whose whole value is a secret."""
 
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """One thing that is not as it was; `loses`: a run with the present definition would leave data out."""
+    """One difference between two definitions; `loses` says that a run with the new one would leave data out."""
 
     text: str
     loses: bool = False
     refill: str = ""
-    """The writer that must start from the beginning of the commit log for it."""
+    """The writer that must start again from the beginning of the commit log because of this difference."""
 
 
 def described(definition: Definition, key: bytes | None) -> dict[str, Any]:
-    """A definition as it can be kept and compared: anything that JSON can hold.
+    """A definition as JSON values, to be stored and compared.
 
-    `key` is the home's; None: marks
-    without a key, as earlier versions made them."""
+    `key` is the home's; None makes marks without a key, as earlier versions did."""
     source = definition.source
     settings = _marks(source.settings, key)
     return {
@@ -66,7 +65,7 @@ def _sink(sink: SinkDefinition, key: bytes | None) -> dict[str, Any]:
 
 
 def changes(old: Mapping[str, Any], new: Mapping[str, Any], namespaces: Iterable[str] = ()) -> list[Difference]:
-    """What has changed between two `described` definitions; `namespaces` are those of the commit log so far."""
+    """The differences between two `described` definitions; `namespaces` are those in the commit log so far."""
     known = list(namespaces)
     return [*_of_pipeline(old, new), *_of_source(old["source"], new["source"]), *_of_sinks(old, new, known)]
 
@@ -158,7 +157,7 @@ def _marks(settings: Mapping[str, Any], key: bytes | None) -> dict[str, str]:
 
 
 def _mark(value: Any, key: bytes | None) -> str:
-    """A short mark: enough to see a change by."""
+    """A short mark of a value, by which a change can be seen."""
     if key is None:
         return hashlib.sha256(to_json(value)).hexdigest()[:8]
     return hmac.new(key, to_json(value), "sha256").hexdigest()[:16]
@@ -180,7 +179,7 @@ def _shown(function: Any) -> str:
 
 
 def _code(function: Any) -> Any:
-    """What a function does, as far as one can see: its arguments, or the code of the one it calls."""
+    """A function's behaviour as far as it can be compared: its arguments, or the code of the user's function in it."""
     inner = getattr(function, "function", None)
     code = getattr(inner, "__code__", None)
     return _instructions(code) if code is not None else repr(function) if inner is None else name_of(inner)
@@ -193,5 +192,5 @@ def _instructions(code: CodeType) -> list[Any]:
 def _constant(value: Any) -> Any:
     if isinstance(value, CodeType):
         return _instructions(value)
-    # the order of a set is another in every process
+    # a set has another order in each process
     return sorted(map(repr, value)) if isinstance(value, frozenset) else repr(value)

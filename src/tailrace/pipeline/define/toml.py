@@ -1,4 +1,4 @@
-"""Pipelines as TOML: the same as in Python, in a file.
+"""TOML pipelines: the same definitions as in Python, from a file.
 
     name = "shop"
 
@@ -19,7 +19,7 @@
     path = "./out"
     format = "parquet"
 
-An error names the line that is wrong.  `${ENV}` is substituted when it runs.
+An error names the wrong line.  `${ENV}` is substituted when the pipeline runs.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _HEADER = re.compile(r"\s*\[+\s*([^\[\]]+?)\s*\]+\s*(#.*)?$")
 
 
 def load_toml(path: Path) -> Definition:
-    """The pipeline of a TOML file."""
+    """Load the pipeline of a TOML file; `BadInput` if it cannot be read."""
     try:
         text = path.read_bytes().decode()
     except FileNotFoundError:
@@ -56,7 +56,7 @@ def load_toml(path: Path) -> Definition:
 
 
 def parse_toml(text: str, where: str = "pipeline.toml", folder: Path | None = None) -> Definition:
-    """The pipeline that some TOML describes; functions from files are looked for in a folder."""
+    """Parse the pipeline of a TOML text; `where` names it in errors, `folder` has the files of its functions."""
     try:
         given = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
@@ -65,13 +65,13 @@ def parse_toml(text: str, where: str = "pipeline.toml", folder: Path | None = No
 
 
 class _Checked:
-    """One reading of a file; knows where in it things are."""
+    """Checks the values of one file, and finds the line of each for errors."""
 
     def __init__(self, text: str, where: str, folder: Path) -> None:
         self._lines, self._where, self._folder = text.splitlines(), where, folder
 
     def definition(self, given: Mapping[str, Any]) -> Definition:
-        """All of it, or the first thing that is wrong."""
+        """The definition; raises the first error with its line."""
         self._known("a pipeline", given, ("name", "home", "source", "branch", *TUNING), "")
         self._needs("a pipeline", given, {"name": str, "source": dict, "branch": list}, "")
         plan = self._told("", "name", lambda: self._begin(given))
@@ -122,7 +122,7 @@ class _Checked:
                 raise self._error(f"{name!r} is {_called(kind)}, not {_called(type(given[name]))}", table, name)
 
     def _settings(self, what: str, name: str, given: Mapping[str, Any], table: str, *, reads: bool) -> None:
-        """Check settings as far as one can before `${ENV}` is known."""
+        """Check the settings of a source or sink, as far as possible before `${ENV}` is known."""
         found = self._told(table, "adaptor", lambda: adaptor(name))
         kind = found.reader_settings if reads else found.writer_settings
         if kind is None:
@@ -140,7 +140,7 @@ class _Checked:
 
     # -- where things are
     def _told(self, table: str, key: str, make: Callable[[], T]) -> T:
-        """What `make` gives; an error of it with the line."""
+        """Return what `make` returns; adds the line to an error that it raises."""
         try:
             return make()
         except BadInput as error:
@@ -164,7 +164,7 @@ class _Checked:
         return start + 1
 
     def _table(self, name: str, first: int) -> int:
-        """The line where a table starts: its header, or the line that has it inline."""
+        """The index of the line where a table starts: its header, or the line that has it inline."""
         for at in range(first, len(self._lines)):
             if self._is_header(at, name) or re.match(rf"\s*{name.rpartition('.')[2]}\s*=", self._lines[at]):
                 return at
@@ -180,7 +180,7 @@ class _Checked:
 
 
 def check_setting(what: str, kind: type[Settings], name: str, value: Any) -> None:
-    """Refuse a value of the wrong type; one with `${ENV}` in it can be anything yet."""
+    """Refuse a value of the wrong type; accepts any text with `${ENV}` in it, whose value is not known yet."""
     if isinstance(value, str) and "${" in value:
         return
     described = next(f for f in msgspec.structs.fields(kind) if f.encode_name == name)

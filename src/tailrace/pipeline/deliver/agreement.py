@@ -1,13 +1,14 @@
-"""Agreement: whether what a sink keeps and what the home knows of it can both be true.
+"""Agreement: checks that the offsets in a sink and those in the home do not contradict each other.
 
-A sink that keeps offsets with its data says which messages it has.  The home knows which messages there are, and which
-batches it saw the sink finish.  If one of the two was restored from a backup, they contradict each other:
+A sink that keeps offsets with its data knows which messages it has.  The home knows which messages there are, and which
+batches a run saw the sink finish.  If one of the two was restored from a backup, they contradict each other:
 
     the sink has messages that the commit log lacks       the home is older than the sink, or it is another home
     the sink lacks a batch that the home saw finished     the sink is older than the home, or was emptied
     the sink lacks a table, a folder or a topic           another program has dropped or emptied it
 
-To go on would skip messages in silence, so all are refused.  An operator's word (`tailrace offset mark`) settles it.
+A writer that went on would silently skip messages, so it stops.  An operator decides how it continues, with
+`tailrace offset mark`.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ Names = tuple[str, str]
 
 
 def check_home(names: Names, kept: Mapping[int, Mark], marks: Mapping[int, Mark], ends: Mapping[int, int]) -> None:
-    """Refuse a home whose commit log ends before what the sink has."""
+    """Raise `Diverged` if the sink has messages beyond the end of the home's commit log."""
     for q, mark in kept.items():
         last = max([mark.low, *mark.ahead.values()])
         if q in marks and mark.word == marks[q].word and last >= ends.get(q, 0):
@@ -32,7 +33,7 @@ def check_home(names: Names, kept: Mapping[int, Mark], marks: Mapping[int, Mark]
 
 
 def home_is_older(names: Names, why: str) -> Diverged:
-    """The sink has more than this home ever gave it."""
+    """The error for a sink that has more than this home ever delivered."""
     pipeline, writer = names
     return Diverged(
         f"the sink of {writer!r} knows more of {pipeline!r} than this home: {why}.  The home was restored from a "
@@ -42,7 +43,7 @@ def home_is_older(names: Names, why: str) -> Diverged:
 
 
 def check_sink(names: Names, kept: Mapping[int, Mark], marks: Mapping[int, Mark], finished: Mapping[int, Mark]) -> None:
-    """Refuse a sink that lacks what the home saw it finish."""
+    """Raise `Diverged` if the sink lacks messages that a run of this home saw it finish."""
     behind = {
         q: kept.get(q, Mark(word=-1))
         for q, mark in sorted(finished.items())
@@ -59,7 +60,7 @@ def _before(kept: Mark | None, finished: Mark) -> bool:
 
 
 def sink_is_older(names: Names, behind: Mapping[int, Mark], finished: Mapping[int, Mark]) -> Diverged:
-    """The sink lacks batches that were finished in it."""
+    """The error for a sink that lacks batches that were finished in it."""
     pipeline, writer = names
     q, mark = next(iter(behind.items()))
     lacks = "nothing of this pipeline" if mark.word < 0 else f"messages up to {q}:{mark.low}"
@@ -73,7 +74,7 @@ def sink_is_older(names: Names, behind: Mapping[int, Mark], finished: Mapping[in
 
 
 def places_are_gone(names: Names, gone: Sequence[str]) -> Diverged:
-    """Another program has dropped or emptied what the writer has delivered into."""
+    """The error for tables, folders or topics of a sink that another program has dropped or emptied."""
     pipeline, writer = names
     what = ", ".join(gone[:5]) + (f" and {len(gone) - 5} more" if gone[5:] else "")
     return Diverged(

@@ -1,4 +1,4 @@
-"""The backlog of a writer: what of the commit log it has still to deliver, and how much of that goes into one batch."""
+"""The backlog of a writer: which ranges of the commit log are pending, and how many records go into one batch."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tailrace.pipeline.ingest.commit_log import CommitLog
 
 
 class Backlog:
-    """Cuts batches from the commit log.  A run's first batch is small, and each that is staged lets the next be
+    """Cuts batches from the commit log.  A run's first batch is small, and each staged batch lets the next be
     larger."""
 
     def __init__(self, log: CommitLog, jobs: DeliveryJobs) -> None:
@@ -34,14 +34,14 @@ class Backlog:
     def next(
         self, head: Head, marks: Mapping[int, Mark], failed: FailedBatch, standing: StandingCommands
     ) -> list[DeliveryRange]:
-        """The ranges of the next batch; where a batch failed, up to its end.  Partitions that stand before a command
-        have none."""
+        """The ranges of the next batch; after a failed batch, up to the end of that.  Partitions that stand before a
+        command have none."""
         ends, standing.wide = until(head, {q: mark.resume for q, mark in marks.items()})
         ends = failed.pending(marks, standing.at) or ends
         return pending(marks, {q: end for q, end in ends.items() if q not in standing.at}, self._most)
 
     def further(self, after: Mapping[int, Mark], standing: StandingCommands) -> list[DeliveryRange]:
-        """The ranges of the batch after one that ends at these marks, if they are worth more than one task."""
+        """The ranges of the batch behind one that ends at these marks, if they are more than one task; else none."""
         with suppress(StorageError):
             head = self.head()
             if head.partitions == len(after):

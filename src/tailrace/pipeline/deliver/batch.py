@@ -1,4 +1,4 @@
-"""Batches: what a writer is given at a time, and how far that may go."""
+"""Batches: which records a writer gets at a time, and what tasks have staged of them."""
 
 from __future__ import annotations
 
@@ -13,19 +13,17 @@ from tailrace.pipeline.deliver.offsets import Mark
 from tailrace.pipeline.runtime.trouble import Trouble
 
 MAX_RECORDS_PER_PARTITION = 50_000
-"""At most so many records of a partition go into one batch."""
+"""The most records of a partition in one batch."""
 FIRST_RECORDS, GROWTH = 2_000, 4
-"""At most so many records of a partition go into a run's first batch; each next one may have `GROWTH` times as many.
-So even a short run finishes something, however much is pending."""
-
-
+"""The most records of a partition in a run's first batch; each next batch may have `GROWTH` times as many.  So even a
+short run finishes a batch, however much is pending."""
 MAX_COMMANDS_PER_TASK = 200
-"""A task goes past at most so many commands."""
+"""The most commands that a task passes."""
 
 
 @dataclass(slots=True)
 class StagedBatch:
-    """What tasks have staged of some ranges, or the error that stopped them."""
+    """The outcomes of the tasks that staged these ranges, or the error that stopped them."""
 
     ranges: Sequence[DeliveryRange]
     outcomes: Sequence[Outcome] = ()
@@ -33,23 +31,25 @@ class StagedBatch:
 
     @property
     def staged(self) -> list[Staged]:
-        """What there is to be finished."""
+        """The staged results of this batch's tasks that are not empty, which the driver passes to the writer's
+        `finish`."""
         return [o.staged for o in self.outcomes if o.staged is not None and (o.staged.rows or o.staged.namespaces)]
 
     @property
     def unfinished(self) -> list[Staged]:
-        """All that tasks have staged, in steps that are not finished, too."""
+        """All staged results of this batch's tasks, also those of steps; the driver discards them if the batch
+        fails."""
         every = [one for outcome in self.outcomes for one in (*outcome.steps, outcome)]
         return [one.staged for one in every if one.staged is not None]
 
     def step(self) -> StagedBatch | None:
-        """What stands before the next command that all tasks have passed; None if there is none."""
+        """The rows before the next command that all tasks have passed, as a batch; None if there is no such command."""
         if not (self.outcomes and all(outcome.steps for outcome in self.outcomes)):
             return None
         return StagedBatch(self.ranges, [outcome.steps[0] for outcome in self.outcomes])
 
     def after(self, marks: Mapping[int, Mark]) -> dict[int, Mark]:
-        """Where a writer with these marks will be once it is finished."""
+        """The marks of a writer that has these marks, once this batch is finished."""
         after = {q: mark.copy() for q, mark in marks.items()}
         for outcome in self.outcomes:
             for q, reached in outcome.reached.items():
@@ -57,7 +57,8 @@ class StagedBatch:
         return after
 
     def leave_ahead(self) -> StagedBatch:
-        """Take out, and give, what some tasks staged behind a command that the other tasks have not reached."""
+        """Remove from this batch what some tasks have staged behind a command that other tasks have not reached, and
+        return it."""
         far = [outcome for outcome in self.outcomes if outcome.steps]
         for outcome in far:
             outcome.steps[0].printed = outcome.printed
@@ -65,14 +66,14 @@ class StagedBatch:
         return StagedBatch((), [one for outcome in far for one in (*outcome.steps[1:], outcome)])
 
     def without_step(self) -> StagedBatch:
-        """What is left once that is finished."""
+        """Remove the step that `step` returned, once it is finished; returns this batch."""
         for outcome in self.outcomes:
             del outcome.steps[0]
         return self
 
 
 def pending(marks: Mapping[int, Mark], ends: Mapping[int, int], most: int) -> list[DeliveryRange]:
-    """What is between marks and ends, up to so much of each partition."""
+    """The ranges between marks and ends, up to `most` records of each partition."""
     return [
         DeliveryRange(q, mark.resume, min(ends[q], mark.resume + min(most, MAX_RECORDS_PER_PARTITION)), mark)
         for q, mark in marks.items()
@@ -81,13 +82,13 @@ def pending(marks: Mapping[int, Mark], ends: Mapping[int, int], most: int) -> li
 
 
 def size(ranges: Sequence[DeliveryRange]) -> int:
-    """How many records that is."""
+    """The number of offsets in these ranges."""
     return sum(part.end - part.start for part in ranges)
 
 
 def until(head: Head, positions: Mapping[int, int]) -> tuple[dict[int, int], int]:
-    """The offsets at which a batch from here must end, and how many partitions the log has up to there: where the log
-    has grown, the records behind the growth come only after all records before it."""
+    """The offsets at which a batch from these positions must end, and the number of partitions up to there.  Where the
+    log has grown, records behind the growth come only after all records before it."""
     past = passed(head, positions)
     if past == len(head.grown):
         return dict(head.next), head.partitions

@@ -1,4 +1,4 @@
-"""Claiming: how a run of a writer begins, in the offset log and in the sink."""
+"""Claims: how a run takes over a writer's offsets and its sink from earlier runs."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from tailrace.pipeline.deliver.offsets import Mark, reconciled, restored
 
 
 class SinkClaim:
-    """One run's hold on the sink of a writer."""
+    """One run's claim on the sink of a writer."""
 
     def __init__(self, sink: Writer, names: tuple[str, str]) -> None:
         self._sink, self._names, self._by = sink, names, secrets.token_hex(8)
         self._checked = self.taken = False
 
     def check(self) -> None:
-        """Raise what is wrong with the sink; once a check has passed, later ones do nothing."""
+        """Check the sink, and raise what is wrong with it; after a check that has passed, later calls do nothing."""
         if not self._checked:
             self._sink.check()
             self._checked = True
 
     def take(self, topic: Topic, held: int | None, finished: Mapping[int, Mark] | None) -> tuple[int, dict[int, Mark]]:
-        """Begin, or begin again under a higher epoch: see `begun`."""
+        """Claim the sink, or claim it again under a higher epoch: see `begun`."""
         found = begun(topic, self._sink, self._names, held, self._by, finished)
         self.taken = True
         return found
@@ -40,10 +40,12 @@ def begun(
     by: str | None = None,
     finished: Mapping[int, Mark] | None = None,
 ) -> tuple[int, dict[int, Mark]]:
-    """Begin under a new epoch, in the offset log and in the sink: from now on no earlier one can finish anything.
+    """Begin a run of a writer under a new epoch, in the home and in the sink: from now on no earlier run can finish a
+    batch.
 
-    Gives the epoch and where to go on: as the sink itself says, unless an operator has said otherwise since.
-    `finished`: what this run saw the sink store.  `Diverged` if the sink and the home contradict each other."""
+    Returns the epoch and the marks to continue from: the sink's, where they are further than the home's and no operator
+    has set a mark since.  `finished` has the marks that this run saw the sink store.  `Diverged` if the sink and the
+    home contradict each other."""
     store = topic.store
     epoch, marks = store.run(offsets.take(*names, topic.partitions, held, by))
     kept = _kept(topic, sink, Who(*names, epoch))
@@ -54,8 +56,8 @@ def begun(
 
 
 def _check_places(sink: Writer, who: Who, kept: Mapping[int, Mark], marks: Mapping[int, Mark]) -> None:
-    """Refuse a sink that has lost a table, a folder or a topic, unless an operator has set a mark since the last
-    batch."""
+    """Raise `Diverged` if the sink has lost a table, a folder or a topic, unless an operator has set a mark since the
+    last batch."""
     if any(mark.word > kept.get(q, Mark()).word for q, mark in marks.items()):
         sink.forget(who)
     elif gone := sink.lost(who):

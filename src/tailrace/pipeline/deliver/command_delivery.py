@@ -1,7 +1,7 @@
-"""Commands on their way into a sink: which ones a branch wants, and the message about one that its sink cannot do.
+"""Command delivery: carries commands out in a sink, or passes those that the sink or the branch cannot carry out.
 
-A sink names the commands that it can carry out.  The pipeline passes the others, and the sink stays as it is: a dropped
-table is still there, rows under an old name stay under it.  The log says so each time, the status has the last one.
+A sink's writer lists the commands that it can carry out.  The pipeline passes the others and leaves the sink unchanged:
+a dropped table stays there, rows under an old name stay under it.  Each is logged, and the status shows the last one.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ _log = logging.getLogger("tailrace")
 
 
 def carry_out(branch: Branch, writer: Writer, namespace: str, command: Command, who: Who) -> str:
-    """Have a sink carry out a command, if its branch has the namespace; gives what to say if the sink cannot."""
+    """Have a sink carry out a command, if its branch wants the namespace; returns a message if the command is passed,
+    else ""."""
     if not re.search(branch.namespace, namespace):
         return ""
     if command.name not in writer.commands:
@@ -31,7 +32,7 @@ def carry_out(branch: Branch, writer: Writer, namespace: str, command: Command, 
 
 
 def is_wanted(branch: Branch, namespace: str) -> bool:
-    """Whether a branch has a namespace."""
+    """Whether a branch wants a namespace."""
     return re.search(branch.namespace, namespace) is not None
 
 

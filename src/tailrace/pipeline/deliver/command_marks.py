@@ -1,8 +1,8 @@
-"""Marks that move together: a command is in every partition, either before all of a writer's marks or behind all.
+"""Command marks: how an operator's mark moves past a command, which is in every partition of the commit log.
 
-An operator that moves the mark of one partition past a command would leave the others waiting there for ever.
-So a move backwards takes the other marks along.  A move forwards would skip messages of the other partitions, so an
-operator can pass a command only where all marks stand before it.
+If an operator moved the mark of one partition past a command, the other partitions would wait at it for ever.  So a
+move backwards also moves the other marks back.  A move forwards would skip messages of the other partitions, so an
+operator can pass a command only if all marks stand directly before it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:  # an operator's machine may have no Spark
 def moved(
     topic: Topic, now: Mapping[int, Mark], partition: int, offset: int, namespace: str | None = None
 ) -> dict[int, Mark]:
-    """The marks of other partitions, where they must move with this one; `BadInput` where they cannot."""
+    """The new marks of the other partitions that must move with this one; `BadInput` if they cannot."""
     low = now[partition].low
     if offset < low:
         return _back(topic, now, partition, len(commands(topic, partition, offset + 1, low + 1)))
@@ -44,8 +44,8 @@ def moved(
 
 
 def _back(topic: Topic, now: Mapping[int, Mark], partition: int, count: int) -> dict[int, Mark]:
-    """The marks of the other partitions before the same command, `count` commands back.  A partition that is younger
-    than the command begins again with its oldest message."""
+    """The marks of the other partitions before the same command, `count` commands back.  A partition that was added
+    after the command gets a mark before its oldest message."""
     marks, ends = {}, topic.ends()
     for q, mark in now.items() if count else ():
         if q != partition:
@@ -55,7 +55,7 @@ def _back(topic: Topic, now: Mapping[int, Mark], partition: int, count: int) -> 
 
 
 def commands(topic: Topic, partition: int, start: int, end: int, namespace: str | None = None) -> list[int]:
-    """The offsets of the commands in a range; of one namespace, or of all."""
+    """The offsets of the commands in a range of a partition, of one namespace or of all."""
     floor, next = topic.ends()[partition]
     found: list[int] = []
     for fetched in topic.fetch(partition, max(start, floor)) if max(start, floor) < min(end, next) else ():
@@ -68,7 +68,7 @@ def commands(topic: Topic, partition: int, start: int, end: int, namespace: str 
 
 
 def left_behind(branch: Branch, partitions: Iterable[int], namespace: str) -> NotReady:
-    """Some partitions stand before a command, and nothing is left of the others that could come to it."""
+    """The error for partitions that stand before a command which the others have already passed."""
     which = ", ".join(map(str, partitions))
     return NotReady(
         f"of the commit log of {branch.pipeline!r} partitions {which} stand before a truncate of {namespace} that the "

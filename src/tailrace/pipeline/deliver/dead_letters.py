@@ -1,11 +1,11 @@
-"""Dead letters: messages that a writer could not take, kept whole, with the reason.
+"""Dead letters: messages that a writer could not deliver, stored whole, with the reason.
 
     topic <pipeline>-dead    key: writer
                              value: JSON {writer, partition, offset, namespace, id, error, row}, or {settled}
 
-`row` is the message as the commit log had it: one row of `adaptors.rows`, as an Arrow stream in base64.  So retention
-and compaction of the commit log take nothing from a dead letter.  Letters of earlier versions have no `row`: their
-message is in the commit log for as long as that keeps it.
+`row` is the message as in the commit log: one row of `adaptors.rows`, as an Arrow stream in base64.  So retention and
+compaction of the commit log do not affect a dead letter.  Letters of earlier versions have no `row`: their message is
+only in the commit log, for as long as that keeps it.
 """
 
 from __future__ import annotations
@@ -31,9 +31,10 @@ def dead_name(pipeline: str) -> str:
 
 
 def bury(home: Home, pipeline: str, writer: str, trouble: Trouble) -> None:
-    """Keep one, with its message, which the commit log has for as long as the writer has not acknowledged it.
+    """Store a dead letter with its message, which the commit log has until the writer acknowledges it: so call this
+    before.
 
-    After a crash it may be kept twice; `dead_letters` shows it once."""
+    After a crash it may be stored twice; `dead_letters` returns it once."""
     topic = home.topic(dead_name(pipeline), partitions=1)
     letter = {
         "writer": writer, "partition": trouble.partition, "offset": trouble.offset,
@@ -43,13 +44,13 @@ def bury(home: Home, pipeline: str, writer: str, trouble: Trouble) -> None:
     whole = letter if message is None else {**letter, "row": _encoded(message.data)}
     try:
         topic.append([(writer.encode(), msgspec.json.encode(whole))])
-    except TooLarge:  # a message may be as large as the commit log takes it, and here it is written as text
+    except TooLarge:  # as text a message takes more bytes than in the commit log, which has the same limit
         topic.configure(max_record_bytes=HIGHEST["max_record_bytes"])
         topic.append([(writer.encode(), msgspec.json.encode(whole))])
 
 
 class DeadLetter(msgspec.Struct, omit_defaults=True):
-    """A letter as it is stored, or what settles one."""
+    """A stored letter without its message, or a record that settles one."""
 
     writer: str = ""
     partition: int = -1
@@ -61,7 +62,7 @@ class DeadLetter(msgspec.Struct, omit_defaults=True):
 
 
 class _Row(msgspec.Struct):
-    """The part of a stored letter with the message."""
+    """The message of a stored letter."""
 
     row: str = ""
 
@@ -70,8 +71,8 @@ _letter, _row = msgspec.json.Decoder(DeadLetter), msgspec.json.Decoder(_Row)
 
 
 def dead_letters(home: Home, pipeline: str) -> list[dict[str, Any]]:
-    """All of a pipeline that are not settled, oldest first: {number, at, writer, partition, offset, …, error}.  It
-    reads the topic once, and keeps none of the messages."""
+    """The dead letters of a pipeline that are not settled, oldest first, without their messages: {number, at, writer,
+    partition, offset, …, error}.  Reads the topic once."""
     try:
         topic = home.topic(dead_name(pipeline))
     except UnknownTopic:
@@ -90,7 +91,7 @@ def dead_letters(home: Home, pipeline: str) -> list[dict[str, Any]]:
 
 
 def dead_letter(home: Home, pipeline: str, number: int) -> dict[str, Any]:
-    """A dead letter that is not settled."""
+    """The dead letter of this number; `NotThere` if there is none that is not settled."""
     letter = next((one for one in dead_letters(home, pipeline) if one["number"] == number), None)
     if letter is None:
         raise NotThere(f"{pipeline!r} has no dead letter {number}; `tailrace dead list {pipeline}` lists them")
@@ -100,8 +101,8 @@ def dead_letter(home: Home, pipeline: str, number: int) -> dict[str, Any]:
 def dead_messages(
     home: Home, pipeline: str, letters: Iterable[Mapping[str, Any]]
 ) -> Iterator[tuple[Mapping[str, Any], Fetched]]:
-    """Letters with their messages, in order by number: each one row, and where in the commit log it was.  The topic is
-    read once, from the first of them to the last, and one message is kept at a time."""
+    """These letters in order of number, each with its message: one row, with its partition and offset in the commit
+    log.  Reads the topic once, from the first letter to the last, and keeps one message at a time in memory."""
     wanted = {letter["number"]: letter for letter in letters}
     if not wanted:
         return
@@ -124,7 +125,7 @@ def _message(home: Home, pipeline: str, letter: Mapping[str, Any], row: str) -> 
 
 
 def _in_log(home: Home, pipeline: str, letter: Mapping[str, Any]) -> Fetched | None:
-    """A letter's message in the commit log; None if it is not there any more."""
+    """A letter's message in the commit log; None if the log no longer has it."""
     q, at = letter["partition"], letter["offset"]
     try:
         fetched = next(iter(home.topic(log_name(pipeline)).fetch(q, at)), None)
@@ -146,5 +147,5 @@ def _decoded(text: str) -> pa.RecordBatch:
 
 
 def settle(home: Home, pipeline: str, number: int) -> None:
-    """A dead letter has been delivered after all, or needs no delivering any more."""
+    """Settle a dead letter, which was delivered after all or no longer needs delivery: `dead_letters` leaves it out."""
     home.topic(dead_name(pipeline)).append([(b"", msgspec.json.encode({"settled": number}))])

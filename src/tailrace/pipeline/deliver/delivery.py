@@ -1,13 +1,13 @@
-"""Delivery: a range of the commit log through a branch's functions and into its writer.
+"""Delivery: reads ranges of the commit log, passes them through a branch's functions, and stages them in its writer.
 
-`deliver` runs in a Spark task with its share of a batch and gives a small outcome: how far it came, how many rows, and
-what went wrong with which message.  An error is an outcome here, not an exception: Spark would only try the same again.
-`redelivery` does the same for a batch that has failed.
+`deliver` runs in a Spark task with its share of a batch and returns a small outcome: how far it came, how many rows,
+and what went wrong with which message.  An error is part of the outcome, not an exception: Spark would only retry the
+task.  `redelivery` does the same for a batch that has failed.
 
-A command concerns a whole namespace, and is in every partition: what is after it must not be visible before it is
-carried out.  A job for the rows before each command would make hundreds of jobs of hundreds of commands.  So a task
-goes on past a command that all its partitions have come to, and stages what is between two commands as a step of its
-own; the driver finishes the steps, and carries out the commands between them, in the order of the log.
+A command concerns a whole namespace and is in every partition: rows behind it must not be visible before it is carried
+out.  With a job for the rows before each command, hundreds of commands would take hundreds of jobs.  So a task passes a
+command that all its partitions have reached, and stages the rows between two commands as a step of its own.  The driver
+finishes the steps, and carries out the commands between them, in the order of the log.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from tailrace.pipeline.runtime.trouble import Trouble, trouble_of
 
 @dataclass(frozen=True, slots=True)
 class Branch:
-    """One way out of the commit log; it can be pickled."""
+    """A branch as tasks need it: from the commit log through functions to one writer; it can be pickled."""
 
     pipeline: str
     name: str
@@ -56,13 +56,13 @@ class Branch:
     redeliver: str = "halves"
 
     def writer(self) -> Writer:
-        """Its writer, made again."""
+        """Make a new writer of this branch."""
         return make_writer(self.adaptor, self.settings)
 
 
 @dataclass(frozen=True, slots=True)
 class DeliveryRange:
-    """Offsets of one partition to deliver, and what the writer has acknowledged there already."""
+    """The offsets of one partition to deliver, and the writer's mark there."""
 
     partition: int
     start: int
@@ -72,7 +72,7 @@ class DeliveryRange:
 
 @dataclass(slots=True)
 class Outcome:
-    """How far a task came in each partition (the next offset), and what it did."""
+    """The result of a task: `reached` has the next offset of each partition."""
 
     reached: dict[int, int] = field(default_factory=dict)
     rows: int = 0
@@ -82,18 +82,18 @@ class Outcome:
     trouble: Trouble | None = None
     skipped: list[Trouble] = field(default_factory=list)
     printed: list[str] = field(default_factory=list)
-    """What functions printed in the task, for the driver to show."""
+    """The text that functions have printed in the task, for the driver to print."""
     commands: dict[int, tuple[str, Command]] = field(default_factory=dict)
-    """Where a partition stands before a command for a whole namespace: partition → (namespace, command)."""
+    """The partitions that stand before a command: partition → (namespace, command)."""
     steps: list[Outcome] = field(default_factory=list)
-    """What comes before it in the same task: each ends before a command that all partitions of the task have come
-    to."""
+    """The earlier outcomes of the same task: each ends before a command that all partitions of the task have
+    reached."""
     left: list[list[DeliveryRange]] = field(default_factory=list)
-    """Of a redelivery: the spans that are still to be delivered, the next one last."""
+    """The spans that a redelivery has yet to deliver, the next one last."""
 
 
 class Failed(TailraceError):
-    """A function or a writer failed for one message; says which."""
+    """A function has failed for a message, which `trouble` names."""
 
     def __init__(self, trouble: Trouble) -> None:
         super().__init__(trouble.error)
@@ -101,7 +101,7 @@ class Failed(TailraceError):
 
 
 def printing(function: Callable[..., Outcome], *work: Any) -> Outcome:
-    """Deliver in a task, with what functions print there in the outcome."""
+    """Call `deliver` or `redeliver` in a task, and put the text that functions print into its outcome."""
     with collecting() as printed:
         outcome = function(*work)
     outcome.printed = printed
@@ -109,7 +109,7 @@ def printing(function: Callable[..., Outcome], *work: Any) -> Outcome:
 
 
 def deliver(branch: Branch, ranges: Sequence[DeliveryRange], past: int = 0) -> Outcome:
-    """A task's share of a batch, staged in the sink; past at most so many commands."""
+    """Stage a task's share of a batch in the sink, passing at most `past` commands.  Errors are in the outcome."""
     outcome, steps = Outcome(), list[Outcome]()
     try:
         with closing(branch.writer()) as writer:
@@ -135,7 +135,7 @@ def _stand_together(readings: Sequence[Reading], outcome: Outcome) -> bool:
 
 
 def through(branch: Branch, ranges: Sequence[DeliveryRange], outcome: Outcome) -> Iterator[pa.RecordBatch]:
-    """The rows of some ranges that the branch wants, after its functions."""
+    """The rows of these ranges that the branch wants, after its functions."""
     return _rows(branch, [Reading(branch, part, joined) for part in ranges], outcome)
 
 
@@ -148,12 +148,12 @@ def _rows(branch: Branch, readings: Iterable[Reading], outcome: Outcome) -> Iter
 
 
 def read_pending(branch: Branch, part: DeliveryRange, outcome: Outcome) -> Iterator[Fetched]:
-    """What a branch wants of a range, up to the first command."""
+    """The rows of a range that the branch wants, up to the first command."""
     return Reading(branch, part).until_command(outcome)
 
 
 class Reading:
-    """What a branch wants of a range, read from command to command; `form` may join what is read at a time."""
+    """Reads the rows of a range that a branch wants, from command to command.  `form` may join runs that were read."""
 
     def __init__(
         self, branch: Branch, part: DeliveryRange, form: Callable[[Iterable[Fetched]], Iterable[Fetched]] = iter
@@ -163,13 +163,13 @@ class Reading:
         self._reader = Reader(self._topic.log, {part.partition: part.start})
         self._wanted = re.compile(branch.namespace)
         self._given = self._read = part.start
-        """Up to where it has given everything, and up to where it has read."""
+        """The offsets behind the last row that was yielded, and behind the last one that was read."""
         self._pieces: list[Fetched] = []
         self._commands: list[tuple[int, str, Command]] = []
-        """What was read last, and the commands in it that are not passed yet: their offsets and namespaces."""
+        """The rows that were read last, and the commands in them that are not passed yet, with offset and namespace."""
 
     def until_command(self, outcome: Outcome) -> Iterator[Fetched]:
-        """What comes before the next command, or before the end of the range; the outcome says which it was."""
+        """The rows before the next command or the end of the range; the outcome's `commands` says which it was."""
         q = self._part.partition
         outcome.reached[q] = self._given
         while True:
@@ -184,14 +184,14 @@ class Reading:
             self._poll()
 
     def pass_command(self) -> None:
-        """Go on behind the command that it stands before."""
+        """Continue behind the command before which it stands."""
         self._given = self._commands.pop(0)[0] + 1
 
     def _poll(self) -> None:
         fetched = self._topic.store.run(self._reader.poll())
         self._pieces = [piece for some in self._form(fetched) for piece in _pending(self._part, some)]
         self._commands = sorted(command for piece in self._pieces for command in _commands(piece))
-        # What compaction has removed needs no delivery.
+        # The reader's position also passes offsets that compaction has removed.
         self._read = min(self._reader.positions[self._part.partition], self._part.end)
 
     def _between(self, start: int, end: int, outcome: Outcome) -> Iterator[Fetched]:
@@ -205,7 +205,7 @@ class Reading:
 
 
 def _pending(part: DeliveryRange, fetched: Fetched) -> Iterator[Fetched]:
-    """What is inside the range and not yet acknowledged for its namespace."""
+    """The rows that are inside the range and not yet acknowledged for their namespace."""
     if not fetched.data.num_rows or fetched.offset >= part.end:
         return
     done = part.mark.ahead.get(namespace_of(fetched.data), -1)
@@ -214,15 +214,15 @@ def _pending(part: DeliveryRange, fetched: Fetched) -> Iterator[Fetched]:
 
 
 def _commands(fetched: Fetched) -> Iterator[tuple[int, str, Command]]:
-    """The commands among some rows, each with its offset and its namespace."""
+    """The commands among these rows, each with its offset and its namespace."""
     for row, command in commands_of(fetched.data):
         yield fetched.offset_of(row), namespace_of(fetched.data), command
 
 
 def transformed(branch: Branch, fetched: Fetched, outcome: Outcome) -> list[pa.RecordBatch]:
-    """What a branch's functions make of some rows, which know their places in the log from here on.
+    """Pass rows, with their places in the log, through a branch's functions.
 
-    Of a namespace without rows it is a batch without rows, which has the columns."""
+    For a namespace without rows it returns a batch without rows, which has the columns."""
     whole, fetched = fetched, _without_definitions(fetched)
     batches = [placed(fetched.data, fetched.partition, fetched.offsets)] if fetched.data.num_rows else []
     for function in branch.functions:
@@ -242,8 +242,9 @@ def _without_definitions(fetched: Fetched) -> Fetched:
 
 
 def _defined(branch: Branch, empty: pa.RecordBatch) -> list[pa.RecordBatch]:
-    """Columns after a branch's functions.  What a user's own function would make of them is not known before it gets a
-    row, and one of ours that refuses them refuses the first row, too."""
+    """An empty batch with the columns that a branch's functions make; no batch if it has a user's function, whose
+    columns are unknown before it gets a row, or if a function refuses the columns: it will refuse the first row, too.
+    """
     batches = [empty]
     for function in branch.functions:
         if hasattr(function, "function"):

@@ -1,4 +1,4 @@
-"""Jobs: a writer's batches as Spark jobs, or on the driver for a branch that needs a Spark session."""
+"""Delivery jobs: run a writer's batches as Spark jobs, or on the driver for a branch that needs a Spark session."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from tailrace.pipeline.runtime.spark_job import LOSSES, JobLost
 from tailrace.pipeline.runtime.trouble import Trouble, worst
 
 MAX_RECORDS_PER_TASK = 20_000
-"""Up to so many records a batch is one task."""
+"""The most records of a batch that is delivered by one task."""
 
 
 class DeliveryJobs:
-    """Runs the tasks of one branch."""
+    """Runs the jobs of one branch, and counts those that were lost in a row."""
 
     def __init__(self, engine: SparkEngine, branch: Branch) -> None:
         self._engine, self._branch = engine, branch
         self._losses = 0
 
     def stage(self, ranges: Sequence[DeliveryRange], wide: int) -> StagedBatch:
-        """Have tasks stage some ranges; `wide`: how many partitions a command is in."""
+        """Have tasks stage these ranges, and wait for them; `wide` is the number of partitions that have a command."""
         try:
             outcomes = self._staged(ranges, wide)
         except JobLost as error:
@@ -35,11 +35,11 @@ class DeliveryJobs:
         return StagedBatch(ranges, outcomes, worst([o.trouble for o in outcomes if o.trouble is not None]))
 
     def is_one_task(self, ranges: Sequence[DeliveryRange]) -> bool:
-        """Whether so little is one task."""
+        """Whether these ranges are few enough records for one task."""
         return size(ranges) <= MAX_RECORDS_PER_TASK
 
     def _staged(self, ranges: Sequence[DeliveryRange], wide: int) -> list[Outcome]:
-        past = MAX_COMMANDS_PER_TASK if len(ranges) == wide else 0  # a command waits for all partitions
+        past = MAX_COMMANDS_PER_TASK if len(ranges) == wide else 0  # all partitions must pass a command together
         if has_frames(self._branch.functions):
             return [deliver(self._branch, list(ranges), past)]
         shares = [list(ranges)]
@@ -49,7 +49,7 @@ class DeliveryJobs:
         return self._job(deliver, [(self._branch, share, past) for share in shares])
 
     def redeliver(self, spans: list[Span], who: Who, marks: Mapping[int, Mark], *, on_driver: bool) -> Outcome:
-        """Go on with a batch that failed, for a while, in one task; or here, where that is needed."""
+        """Redeliver a failed batch for some seconds, in one task, or on the driver if the branch or sink needs that."""
         work = (self._branch, [span for span in spans if span], who, marks)
         try:
             if has_frames(self._branch.functions) or on_driver:
@@ -65,6 +65,7 @@ class DeliveryJobs:
         return found
 
     def _lost(self, error: JobLost) -> Trouble:
-        """A lost job is run again, since its worker may have died; after several in a row something else is wrong."""
+        """The trouble for a lost job: "away", so that it is run again, since a worker may have died; "setup" after
+        LOSSES in a row."""
         self._losses += 1
         return Trouble(str(error), "away" if self._losses < LOSSES else "setup")

@@ -1,19 +1,20 @@
-"""Offsets: what each writer has acknowledged in the commit log, per partition and namespace.
+"""Offsets: which messages of the commit log each writer has acknowledged, per partition and namespace.
 
     $Offsets-<pipeline>.<writer>, partition    epoch, by, low, ahead{namespace: offset}, word; in partition 0 also
                                                whole{partition: [low, word]}, finished{partition: [low, word]}
 
-`low`: everything up to it is acknowledged.  `ahead`: of this namespace everything up to there, kept only where it is
-above `low`, so that a quiet namespace costs nothing.  A message is pending if its offset is above both.  A lower value
-never replaces a higher one, except by an operator's command, which raises the epoch and so fences the run under way.
-`word` counts how often one has: what a sink kept under an earlier word says nothing any more, however many runs have
-begun since. `by` is unique to each run: two that have read the same epoch cannot both have the next, and one that
-begins again, and is cut off in the middle, knows the half of it as its own.
+`low`: every message up to this offset is acknowledged.  `ahead`: every message of a namespace up to its offset is
+acknowledged; stored only if it is above `low`.  A message is pending if its offset is above both.  A lower value never
+replaces a higher one, except when an operator sets a mark, which raises the epoch and so fences the current run.
 
-`whole` is stored first, and has the marks of all partitions as they were at one moment: a command that concerns a whole
-namespace is in every partition, and is either behind all of them or before all, also after a crash between two writes.
+`word` counts the operator's marks: offsets that a sink has stored under an earlier `word` are void, however many runs
+have begun since.  `by` is unique to each run: of two runs that have read the same epoch only one can get the next, and
+a run that is interrupted while it takes an epoch recognizes the items that it has written.
 
-`finished` has the marks that a sink, which keeps offsets with its data, was last seen to store: see agreement.
+`whole` is stored first and has the marks of all partitions at one moment.  So a command, which is in every partition,
+is either behind all marks or before all, even after a crash between the writes of two partitions.
+
+`finished` has the marks that the sink was last seen to store, if it keeps offsets with its data: see agreement.
 """
 
 from __future__ import annotations
@@ -33,18 +34,18 @@ from tailrace.storage.tables import Absent, AtMost, Equals, Item, Key, Put, Set,
 
 @dataclass(slots=True)
 class Mark:
-    """What a writer has acknowledged in one partition."""
+    """A writer's acknowledgements in one partition: see the module's docstring."""
 
     low: int = -1
     ahead: dict[str, int] = field(default_factory=dict)
     word: int = field(default=0, compare=False)
 
     def pending(self, namespace: str, offset: int) -> bool:
-        """Whether this message is still to be delivered."""
+        """Whether the message of this offset is still to be delivered."""
         return offset > self.reached(namespace)
 
     def acknowledge(self, offset: int, namespace: str | None = None) -> None:
-        """Everything up to an offset is done: of one namespace, or of all.  A lower offset changes nothing."""
+        """Acknowledge every message up to an offset, of one namespace or of all.  A lower offset changes nothing."""
         if namespace is None:
             self.low = max(self.low, offset)
         elif offset > self.reached(namespace):
@@ -52,50 +53,50 @@ class Mark:
         self.ahead = {name: at for name, at in self.ahead.items() if at > self.low}
 
     def reached(self, namespace: str) -> int:
-        """Up to which offset everything of a namespace is acknowledged."""
+        """The offset up to which every message of a namespace is acknowledged."""
         return max(self.low, self.ahead.get(namespace, -1))
 
     def copy(self) -> Mark:
-        """One that can be changed without changing this."""
+        """A copy that can be changed without changing this mark."""
         return Mark(self.low, dict(self.ahead), self.word)
 
     @property
     def resume(self) -> int:
-        """Where reading starts again."""
+        """The offset at which the writer reads on."""
         return self.low + 1
 
 
 def is_untouched(marks: Mapping[int, Mark]) -> bool:
-    """Whether nothing was ever acknowledged, and no operator has said where to start."""
+    """Whether the writer has acknowledged nothing, and no operator has set a mark."""
     return all(mark.low < 0 and not mark.ahead and not mark.word for mark in marks.values())
 
 
 def stored(marks: Mapping[int, Mark]) -> dict[str, Any]:
-    """Marks as they are kept in a sink: anything that JSON can hold."""
+    """Marks as JSON values, which a sink stores with its data."""
     return {str(q): {"low": m.low, "ahead": m.ahead, "word": m.word} for q, m in sorted(marks.items())}
 
 
 def restored(kept: Mapping[str, Any]) -> dict[int, Mark]:
-    """Marks that a sink kept."""
+    """The marks that a sink has stored, from the values of `stored`."""
     return {int(q): Mark(mark["low"], dict(mark["ahead"]), mark["word"]) for q, mark in kept.items()}
 
 
 def reconciled(marks: Mapping[int, Mark], kept: Mapping[int, Mark]) -> dict[int, Mark]:
-    """Where to go on: by the offset log, or by what a sink kept with its data where that is further.
+    """The marks from which a writer continues: the home's, or in each partition those in the sink if they are further.
 
-    A batch whose messages were all filtered leaves no trace in the sink; and an operator's mark counts more than the
-    sink's offsets."""
+    The home's may be further, since a batch whose messages were all filtered stores nothing in the sink.  An operator's
+    mark overrides the sink's offsets."""
     further = {q: m for q, m in kept.items() if q in marks and m.word == marks[q].word and m.low >= marks[q].low}
     return {**marks, **further}
 
 
 def offsets_key(pipeline: str, writer: str, partition: int) -> Key:
-    """Where a writer's mark is."""
+    """The key of a writer's mark in a partition."""
     return Key(f"$Offsets-{pipeline}.{writer}", partition)
 
 
 def load(pipeline: str, writer: str, partitions: int) -> Steps[tuple[int, dict[int, Mark]]]:
-    """A writer's epoch and marks; partitions it has never acknowledged anything of start at -1."""
+    """A writer's epoch, and its marks; -1 in partitions of which it has acknowledged nothing."""
     items = yield from guard.read_all(offsets_key(pipeline, writer, 0).p)
     marks = {q: Mark() for q in range(partitions)}
     for item in items:
@@ -109,9 +110,9 @@ def load(pipeline: str, writer: str, partitions: int) -> Steps[tuple[int, dict[i
 def take(
     pipeline: str, writer: str, partitions: int, held: int | None = None, by: str | None = None
 ) -> Steps[tuple[int, dict[int, Mark]]]:
-    """Begin a run: an epoch above every one before, in all partitions; gives it and the marks.
+    """Begin a run: store an epoch above all earlier ones in every partition, and return it with the marks.
 
-    `held`: this run's last epoch, if it begins again after an error; `Fenced` if another run has a newer one."""
+    `held` is this run's last epoch, if it begins again after an error; `Fenced` if another run has a newer one."""
     items = yield from guard.read_all(offsets_key(pipeline, writer, 0).p)
     if held is not None and any(item["epoch"] > held and item.get("by") != by for item in items):
         raise Fenced(f"the writer {writer!r} of {pipeline!r} was taken over by another run or an operator")
@@ -137,7 +138,7 @@ def _taken(
 
 
 def load_finished(pipeline: str, writer: str) -> Steps[dict[int, Mark]]:
-    """The marks that the sink was last seen to store; none if it keeps no offsets, or has not finished anything."""
+    """The marks that the sink was last seen to store; none if it keeps no offsets or has finished nothing."""
     item = yield from guard.read(offsets_key(pipeline, writer, 0))
     return {int(q): Mark(low, word=word) for q, (low, word) in (item or {}).get("finished", {}).items()}
 
@@ -145,7 +146,7 @@ def load_finished(pipeline: str, writer: str) -> Steps[dict[int, Mark]]:
 def save(
     pipeline: str, writer: str, epoch: int, marks: Mapping[int, Mark], finished: Mapping[int, Mark] | None = None
 ) -> Steps[None]:
-    """Store marks that have risen; `Fenced` if an operator or another run has taken over."""
+    """Store a run's marks, which only rise; `Fenced` if an operator or another run has taken over."""
     whole = [Set(name, _lows(some)) for name, some in (("whole", marks), ("finished", finished)) if some]
     for q, mark in sorted(marks.items()):
         key = offsets_key(pipeline, writer, q)
@@ -166,7 +167,8 @@ def _lows(marks: Mapping[int, Mark]) -> dict[str, list[int]]:
 
 
 def override(pipeline: str, writer: str, partition: int, mark: Mark) -> Steps[int]:
-    """Store a mark that an operator set, higher or lower; raises the epoch, which fences the run under way."""
+    """Store a mark that an operator has set, higher or lower; raises the epoch, which fences the current run, and
+    returns it."""
     key = offsets_key(pipeline, writer, partition)
     before = yield from guard.read(key)
     plan = partial(_overridden, key, mark, before["word"] if before else 0)

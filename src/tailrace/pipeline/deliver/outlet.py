@@ -1,14 +1,14 @@
-"""Outlets: each writer at its own pace, with Spark jobs of its own.
+"""Outlets: each delivers the commit log into one sink, in its own thread, with its own Spark jobs and at its own pace.
 
-Whenever the log has grown a job delivers what is new.  The truth about progress is the offset log, and where a sink
-keeps offsets with its data, the sink.  A batch that fails is delivered again in ever smaller parts (see failed_batch,
-redelivery); what still fails alone is a matter of the branch's policy.
+Whenever the log has grown, a job delivers the new messages.  The home's offsets say how far the writer is, and so does
+the sink if it keeps offsets with its data.  A batch that fails is delivered again in ever smaller parts (see
+failed_batch, redelivery); the branch's `on_error` decides about a message that fails alone.
 
-Where much is pending, as in a copy, tasks stage the next batch while the sink finishes the one before.  Batches are
-finished one after the other: what was staged ahead of one that fails is thrown away.
+If much is pending, as in a copy, tasks stage the next batch while the sink finishes the one before.  Batches are
+finished one after the other: if one fails, what was staged after it is discarded.
 
-A batch without an answer may have been finished, or may yet be.  So after any error the outlet begins again, under a
-higher epoch: no batch of the epoch before can be finished any more, and the sink says which were.
+A batch without an answer may have been finished, or may yet be.  So after any error the outlet begins again under a
+higher epoch: then no batch of the earlier epoch can be finished, and the sink says which ones were.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ from tailrace.pipeline.runtime.status import SinkStatus, Status
 from tailrace.pipeline.runtime.trouble import Stuck, Trouble, trouble_of
 
 LOOK_SECONDS = 0.25
-"""After so long the outlet looks again at what it holds back."""
+"""Seconds after which the outlet looks again at the messages that it holds back."""
 RETRY_PAUSE_SECONDS = 1.0
-"""Seconds before something that is away is asked again."""
+"""Seconds before the outlet retries a home or a sink that is away."""
 
 
 class Outlet:
-    """One writer of a run."""
+    """Delivers to one writer of a run, from a thread of its own."""
 
     def __init__(
         self, engine: SparkEngine, log: CommitLog, branch: Branch, status: Status, stop: Event, *, flush: float
@@ -62,16 +62,16 @@ class Outlet:
         self.marks: dict[int, Mark] = {}
         self.problem: Trouble | None = None
         self._keeps: bool | None = None
-        """Whether the sink stores offsets with its data; None: not known yet."""
+        """Whether the sink stores offsets with its data; None: unknown before the first finished batch."""
 
     @property
     def shown(self) -> SinkStatus:
-        """What people see of it."""
+        """The writer's status."""
         return self._display.shown
 
     def check(self, known: bool = False) -> StorageError | None:
-        """Raise what is wrong with the sink.  If the sink is away and the pipeline is `known`, the error is returned
-        instead."""
+        """Check the sink, and raise what is wrong with it.  Returns the error instead if the sink is away, the pipeline
+        is `known` and this writer has delivered before."""
         try:
             self._claim.check()
         except StorageError as error:
@@ -83,13 +83,13 @@ class Outlet:
 
     @property
     def untouched_in_the_log(self) -> bool:
-        """Whether the offset log has nothing of this writer: then only its sink can say where it starts."""
+        """Whether the home has no offsets of this writer: then only its sink can say where it starts."""
         return is_untouched(self._saved.load(self._log.topic.partitions)[1])
 
     def begin(self) -> bool:
-        """Fence earlier runs, so that none can finish anything more, and find out how far they came.
+        """Fence earlier runs, so that none can finish another batch, and read how far they have come.
 
-        False: the sink is away; the outlet begins by itself once it is back."""
+        Returns False if the sink is away: the outlet's thread then begins once the sink is back."""
         try:
             self._begin(None)
         except StorageError as error:
@@ -102,7 +102,7 @@ class Outlet:
         return True
 
     def _begin(self, held: int | None) -> None:
-        """Begin, or begin again after an error."""
+        """Check and claim the sink, for the first time or again after an error."""
         self._claim.check()
         self._start_from(*self._claim.take(self._log.topic, held, self._saved.finished))
 
@@ -114,23 +114,23 @@ class Outlet:
         self._display.place(marks)
 
     def look(self) -> None:
-        """Show how much is pending, and since when.  Another thread calls it: this outlet's own may be stuck."""
+        """Show how much is pending, and since when.  Called from the status thread: this outlet's own may be stuck."""
         self._display.look(self.marks)
 
     @property
     def untouched(self) -> bool:
-        """Whether it has never acknowledged anything, and no operator has said that it should start again."""
+        """Whether the writer has acknowledged nothing, and no operator has set a mark."""
         return is_untouched(self.marks)
 
     def start_at(self, starts: Mapping[int, int]) -> None:
-        """Pass everything before these offsets."""
+        """Acknowledge everything before these offsets, and store that."""
         for q, at in starts.items():
             self.marks[q].acknowledge(at - 1)
         self.save(force=True)
 
     # -- its thread
     def start(self) -> None:
-        """Begin to follow the log."""
+        """Start the thread that follows the log."""
         self._notifier = self._log.topic.on_append(lambda ends: self._grown.set())
         self._thread = Thread(target=self._run, name=f"tailrace-{self.branch.name}", daemon=True)
         self._thread.start()
@@ -177,7 +177,7 @@ class Outlet:
         self._failed_batch = failed
 
     def _troubled(self, error: Exception) -> None:
-        """The home, the log or the sink failed outside of a batch."""
+        """Wait or stop after an error outside of a batch."""
         self._doubtful = True
         if cause_of(error) == "away":
             self._wait(trouble_of(error))
@@ -187,11 +187,11 @@ class Outlet:
 
     @property
     def working(self) -> bool:
-        """Whether it goes on delivering."""
+        """Whether the outlet's thread still delivers."""
         return self._thread.is_alive() and self.problem is None
 
     def finish(self, seconds: float) -> None:
-        """Let the batch under way end, for so long; store the offsets, and go."""
+        """Wait up to `seconds` until the current batch ends, store the offsets, and close the writer."""
         self._grown.set()
         self._notifier.close()
         self._thread.join(seconds)
@@ -204,7 +204,8 @@ class Outlet:
 
     # -- batches
     def catch_up(self) -> None:
-        """Deliver everything that is in the log now; less if something is in the way, or a little is held back."""
+        """Deliver everything in the log; returns early if the run stops, after an error, or if a few messages are held
+        back."""
         self._pacing.held = False
         while not (self._stop.is_set() or self._doubtful) and (ranges := self._ranges()):
             if self._holds(ranges):
@@ -226,7 +227,7 @@ class Outlet:
             raise left_behind(self.branch, self._standing.at, next(iter(self._standing.at.values()))[0])
 
     def hurry(self) -> None:
-        """Hold nothing back any more: the run is to end when all is delivered."""
+        """Hold back nothing from now on: the run ends when everything is delivered."""
         self._pacing.hurry()
 
     def _holds(self, ranges: Sequence[DeliveryRange]) -> bool:
@@ -236,22 +237,22 @@ class Outlet:
         return self._pacing.holds(self._writer.every)
 
     def _let_go(self) -> None:
-        """At the end of a run: deliver what was held back.  If that fails, the next run delivers it."""
+        """Deliver the messages that were held back, at the end of a run.  If that fails, the next run delivers them."""
         if not self._doubtful and (ranges := self._ranges()):
             self._bulk(ranges)
             self.save(force=True)
 
     def _ranges(self) -> list[DeliveryRange]:
-        """What is pending; where a batch failed, up to its end."""
+        """The pending ranges of the next batch; after a failed batch, up to the end of that."""
         head = self._backlog.head()
-        if head.partitions > len(self.marks):  # the log has grown: go on with marks for all of it
+        if head.partitions > len(self.marks):  # the log has grown: begin again, with marks for all partitions
             self.save(force=True)
             self._again()
         self._display.lag(self.marks, head.next)
         return self._backlog.next(head, self.marks, self._failed_batch, self._standing)
 
     def _bulk(self, ranges: Sequence[DeliveryRange]) -> None:
-        """A batch, and those that could be staged meanwhile."""
+        """Deliver a batch, and the batches that tasks stage meanwhile."""
         batch: StagedBatch | None = self._staged(ranges)
         while batch is not None:
             batch = self._settled(batch)
@@ -264,7 +265,7 @@ class Outlet:
         return batch
 
     def _settled(self, batch: StagedBatch) -> StagedBatch | None:
-        """Finish a batch; where much more is pending, stage the next one meanwhile, and give that."""
+        """Finish a staged batch.  If much more is pending, tasks stage the next one meanwhile, which is returned."""
         if batch.trouble is not None:
             self._failed(batch, batch.trouble)
             return None
@@ -273,7 +274,7 @@ class Outlet:
         after, ahead = batch.after(self.marks), None
         if further := self._further(batch, after):
             finishing = beside(self.branch.name, self._finish, batch, after)
-            with suppress(Exception):  # it is met again once this one is finished
+            with suppress(Exception):  # the next batch meets the error again
                 ahead = self._staged(further)
             trouble = finishing.result()
         else:
@@ -287,8 +288,8 @@ class Outlet:
         return ahead
 
     def _pass_commands(self, batch: StagedBatch) -> bool:
-        """Finish the rows before commands that all tasks have passed, carry the commands out, and leave the rows after
-        them in the batch; False if one of these steps failed."""
+        """Finish the rows before each command that all tasks have passed, carry the command out, and leave the rows
+        behind the last one in the batch; False if a step failed or the run stops."""
         while (step := batch.step()) is not None:
             if self._stop.is_set():
                 self._discard(batch)
@@ -310,7 +311,7 @@ class Outlet:
         return True
 
     def _further(self, batch: StagedBatch, after: Mapping[int, Mark]) -> list[DeliveryRange]:
-        """What comes next, if it is much and nothing stands before it."""
+        """The ranges of the next batch, if they are many and no command stands before them; else none."""
         if self._stop.is_set() or self._standing or any(outcome.commands for outcome in batch.outcomes):
             return []
         return self._backlog.further(after, self._standing)
@@ -324,12 +325,12 @@ class Outlet:
             self._face(trouble)
 
     def _discard(self, batch: StagedBatch | None) -> None:
-        with suppress(Exception):  # a sink that cannot be reached keeps it for now, and tidies up later
+        with suppress(Exception):  # a sink that is away keeps the staged rows, and removes them later
             if batch is not None and batch.unfinished:
                 self._writer.discard(batch.unfinished)
 
     def _finish(self, batch: StagedBatch, after: Mapping[int, Mark]) -> Trouble | None:
-        """Make a batch visible, with its offsets."""
+        """Have the writer make a batch visible, together with its offsets; returns the trouble if that fails."""
         if batch.staged:
             try:
                 self._writer.finish(batch.staged, self._who(), stored(after))
@@ -344,7 +345,7 @@ class Outlet:
         return None
 
     def _redeliver(self, ranges: Sequence[DeliveryRange]) -> None:
-        """Go on with a batch that failed, for a while."""
+        """Redeliver a part of the failed batch, for some seconds."""
         failed = self._failed_batch
         parts = failed.parts(ranges, self.marks)
         outcome = self._jobs.redeliver(parts, self._who(), self.marks, on_driver=self._writer.on_driver)
@@ -358,7 +359,7 @@ class Outlet:
             self._display.search(failed.cause, failed.spans, left)
 
     def _face(self, trouble: Trouble) -> None:
-        """Wait, or stop.  Either way it is not known what the sink has."""
+        """Wait if the trouble is "away", else stop with `Stuck`.  Either way it is unknown what the sink has stored."""
         self._doubtful = True
         if trouble.cause == "away":
             self._wait(trouble)
@@ -368,13 +369,13 @@ class Outlet:
         raise Stuck(why_stopped(self.branch, trouble))
 
     def _wait(self, trouble: Trouble) -> None:
-        """Something cannot be reached: nothing is lost by waiting."""
+        """Show that the writer waits, and pause before the next attempt."""
         self._display.waiting(trouble.error)
         self._display.fall_behind(self.marks)
         self._stop.wait(RETRY_PAUSE_SECONDS)
 
     def _commands(self) -> None:
-        """Carry out the command that every partition stands before."""
+        """Carry out the command before which every partition stands, if there is one."""
         if (due := self._standing.due()) is not None:
             told = carry_out(self.branch, self._writer, *due, self._who())
             self.shown.passed = told or self.shown.passed
@@ -388,5 +389,5 @@ class Outlet:
         self._display.account(outcomes, self.marks)
 
     def save(self, force: bool = False) -> None:
-        """Store the offsets, at most once a second."""
+        """Store the offsets, at most every `flush` seconds, or at once with `force`."""
         self._saved.save(self.epoch, self.marks, force=force)

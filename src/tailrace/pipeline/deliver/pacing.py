@@ -1,4 +1,4 @@
-"""Pacing: how long a writer holds a few messages back, so that its sink gets fewer and larger batches."""
+"""Pacing: how long an outlet holds back a few messages, so that its sink gets fewer and larger batches."""
 
 from __future__ import annotations
 
@@ -7,20 +7,20 @@ from math import inf
 
 
 class Pacing:
-    """When a batch was finished last, and whether something is held back since."""
+    """Knows when the last batch was finished, and whether messages are held back since."""
 
     def __init__(self) -> None:
         self.held = False
         self._last, self._hurried = -inf, False
 
     def finished(self) -> None:
-        """A batch was finished now."""
+        """Note that a batch was finished now."""
         self._last = time.monotonic()
 
     def hurry(self) -> None:
-        """Hold nothing back any more."""
+        """Hold back nothing from now on."""
         self._hurried = True
 
     def holds(self, seconds: float) -> bool:
-        """Whether a little may wait, in a sink that wants so many seconds between two batches."""
+        """Whether a small batch may wait, for a sink that wants `seconds` between two batches."""
         return not self._hurried and time.monotonic() - self._last < seconds

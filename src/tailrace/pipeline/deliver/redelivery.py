@@ -1,10 +1,10 @@
-"""Redelivery: a batch that failed, once more, until each message that fails stands alone and the others are delivered.
+"""Redelivery: delivers a failed batch again, until each failing message is found and the others are delivered.
 
-By default the batch is halved: a half that succeeds is finished as one batch, a half that fails is halved again.  So
-one bad message among 20,000 costs some 15 batches.  With `redeliver="singly"` each message is a batch of its own.
-Either way the same message is blamed, and the same others are acknowledged before it.
+By default the task halves the batch: it finishes a half that succeeds as one batch, and halves a half that fails again.
+So one bad message among 20,000 costs some 15 batches.  With `redeliver="singly"` each message is a batch of its own.
+Either way the same message is found to fail, and the same messages are acknowledged before it.
 
-A task works for a few seconds, then tells the driver how far it is, which shows it and goes on with what is left.
+A task works for a few seconds and returns how far it is.  The driver shows that, and starts a task for the rest.
 """
 
 from __future__ import annotations
@@ -37,15 +37,15 @@ from tailrace.pipeline.runtime.open_topics import open_home
 from tailrace.pipeline.runtime.trouble import Trouble, trouble_of
 
 Span = list[DeliveryRange]
-"""A part of a batch that is delivered at once: ranges of some partitions."""
+"""A part of a batch that is delivered together: ranges of one or several partitions."""
 SLICE_SECONDS = 2.0
-"""Seconds after which a task tells how far it is."""
+"""Seconds after which a task returns how far it is."""
 HELD_ROWS, HELD_BYTES = 4096, 64 * 1024 * 1024
-"""A span of so many messages and bytes is read once and then halved in memory."""
+"""A span of at most so many messages and bytes is read once and then halved in memory."""
 
 
 def halved(span: Sequence[DeliveryRange]) -> tuple[Span, Span]:
-    """A span in two: by partitions, then by offsets."""
+    """Halve a span by its partitions, or by offsets if it has only one partition."""
     if len(span) > 1:
         return list(span[: len(span) // 2]), list(span[len(span) // 2 :])
     (part,) = span
@@ -54,7 +54,8 @@ def halved(span: Sequence[DeliveryRange]) -> tuple[Span, Span]:
 
 
 def clipped(spans: Sequence[Span], marks: Mapping[int, Mark]) -> list[Span]:
-    """What of some spans is pending by these marks; none if they do not join: then the search begins again."""
+    """The pending parts of these spans, by the marks; none if the spans leave a gap behind the marks: then the caller
+    begins the search again."""
     out: list[Span] = []
     reached = {q: mark.resume for q, mark in marks.items()}
     for span in reversed(spans):
@@ -69,7 +70,9 @@ def clipped(spans: Sequence[Span], marks: Mapping[int, Mark]) -> list[Span]:
 def redeliver(
     branch: Branch, spans: Sequence[Span], who: Who, marks: Mapping[int, Mark], seconds: float = SLICE_SECONDS
 ) -> Outcome:
-    """Deliver spans that failed as one batch, as the branch wants it: in halves, or message by message."""
+    """Deliver spans that failed together, in halves or message by message as the branch's `redeliver` says.
+
+    Returns after about `seconds`, with the rest in the outcome's `left`; errors are in its `trouble`."""
     if branch.redeliver == "singly":
         return deliver_singly(branch, [part for span in reversed(spans) for part in span], who, marks, seconds)
     return _deliver_halves(branch, list(spans), who, marks, time.monotonic() + seconds)
@@ -91,7 +94,7 @@ def _deliver_halves(branch: Branch, spans: list[Span], who: Who, marks: Mapping[
 
 @dataclass(slots=True)
 class _Work:
-    """What a task has, and how far it is."""
+    """A task's writer, marks and outcome while it delivers in halves."""
 
     branch: Branch
     writer: Writer
@@ -100,7 +103,7 @@ class _Work:
     outcome: Outcome
 
     def deliver(self, span: Span, deadline: float) -> list[Span]:
-        """Deliver a span; gives what is left of it, the next part last."""
+        """Deliver a span; returns the parts that are left, the next one last."""
         if len(span) == 1 and size(span) <= HELD_ROWS and (held := self._held(span[0])) is not None:
             return self._search(span[0], *held, deadline)
         part = Outcome()
@@ -111,7 +114,7 @@ class _Work:
         return list(reversed(halved(span)))
 
     def _held(self, part: DeliveryRange) -> tuple[list[Fetched], Outcome] | None:
-        """The messages of a range, and what reading them tells; None if they are too large."""
+        """The messages of a range, and the outcome of reading them; None if they are more than HELD_BYTES."""
         told, held, total = Outcome(), list[Fetched](), 0
         for fetched in read_pending(self.branch, part, told):
             held.append(fetched)
@@ -121,7 +124,7 @@ class _Work:
         return held, told
 
     def _search(self, part: DeliveryRange, held: list[Fetched], told: Outcome, deadline: float) -> list[Span]:
-        """Deliver messages in halves.  When time is up the rest is left to be read again, if there was any progress."""
+        """Deliver messages in halves.  At the deadline, if there was progress, returns the rest to be read again."""
         stack, q, reached = [held], part.partition, part.start
         while stack:
             if _is_over(deadline) and reached > part.start:
@@ -151,7 +154,8 @@ class _Work:
         return self._batch(_counted(rows, part), part)
 
     def _batch(self, rows: Iterable[pa.RecordBatch], part: Outcome) -> Trouble | None:
-        """Deliver rows as one batch, up to where `part` has come then; nothing of it is there if it fails."""
+        """Deliver rows as one batch that ends where `part` has reached; returns the trouble if it failed, and then the
+        staged rows are discarded."""
         staged: list[Staged] = []
         try:
             staged.append(self.writer.stage(rows))
@@ -182,7 +186,7 @@ def _counted(rows: Iterable[pa.RecordBatch], part: Outcome) -> Iterator[pa.Recor
 
 
 def _split(some: list[Fetched], count: int) -> list[list[Fetched]]:
-    """Messages in two, the second part first; `count` of them in the first."""
+    """Split messages in two, the first part with `count` of them; returns the second part first."""
     first: list[Fetched] = []
     for n, fetched in enumerate(some):
         if fetched.data.num_rows > count:
@@ -196,7 +200,10 @@ def _split(some: list[Fetched], count: int) -> list[list[Fetched]]:
 def deliver_singly(
     branch: Branch, ranges: Sequence[DeliveryRange], who: Who, marks: Mapping[int, Mark], seconds: float | None = None
 ) -> Outcome:
-    """Messages one at a time, each finished before the next: a loop inside one task, not a job for each."""
+    """Deliver messages one at a time, each finished before the next, in a loop within this task.
+
+    Ends at the first message that cannot be delivered, unless the branch skips it or puts it aside, or after about
+    `seconds`; the rest is in the outcome's `left`."""
     outcome, marks = Outcome(), {q: mark.copy() for q, mark in marks.items()}
     deadline = None if seconds is None else time.monotonic() + seconds
     try:
@@ -225,8 +232,7 @@ def _apart(
     outcome: Outcome,
     deadline: float | None = None,
 ) -> None:
-    """The messages of a range one by one; stops at the first that cannot be delivered, unless the branch says
-    otherwise."""
+    """Deliver the messages of a range one by one, as `deliver_singly` does."""
     for fetched in read_pending(branch, part, outcome):
         for n in range(fetched.data.num_rows):
             _one(branch, writer, fetched.rows(n, 1), who, marks, outcome)
@@ -243,7 +249,7 @@ def _one(branch: Branch, writer: Writer, one: Fetched, who: Who, marks: dict[int
         return
     if trouble is not None:
         outcome.skipped.append(trouble)
-        if what == "dead_letter":  # before it counts as done
+        if what == "dead_letter":  # before it is acknowledged: then the commit log may drop it
             bury(open_home(branch.home), branch.pipeline, branch.name, trouble)
     marks[one.partition].acknowledge(one.offset)
     outcome.reached[one.partition] = one.end

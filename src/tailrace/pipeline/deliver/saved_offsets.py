@@ -1,4 +1,4 @@
-"""Saved offsets: a writer's marks as the home keeps them, stored now and then."""
+"""Saved offsets: stores a writer's marks in the home from time to time."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ class SavedOffsets:
         self._store, self._names, self._seconds = store, (pipeline, writer), seconds
         self._saved_at = 0.0
         self.finished: Mapping[int, Mark] | None = None
-        """What this run saw the sink store with its data."""
+        """The marks that this run last saw the sink store with its data; None: none yet."""
 
     def saw(self, marks: Mapping[int, Mark]) -> None:
-        """The sink has stored these.  They are copied: a command moves the marks, and leaves no trace in the sink."""
+        """Note that the sink has stored these marks.  Copies them: a command moves the marks, but not in the sink."""
         self.finished = {q: mark.copy() for q, mark in marks.items()}
 
     def load(self, partitions: int) -> tuple[int, dict[int, Mark]]:
-        """The epoch and the marks."""
+        """The stored epoch and marks."""
         return self._store.run(offsets.load(*self._names, partitions))
 
     def save(self, epoch: int, marks: Mapping[int, Mark], *, force: bool) -> None:
-        """Store the marks, if it is time, or at once."""
+        """Store the marks if `seconds` have passed since the last time, or at once with `force`."""
         now = time.monotonic()
         if force or now - self._saved_at >= self._seconds:
             self._store.run(offsets.save(*self._names, epoch, marks, self.finished))

@@ -1,4 +1,4 @@
-"""What people see of a writer: how far it is, how much is pending, and what it waits for or looks for."""
+"""Sink display: shows in the status how far a writer is, how much is pending, and what it waits or searches for."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class SinkDisplay:
         self.shown, self._topic, self._branch = shown, topic, branch
 
     def place(self, marks: Mapping[int, Mark]) -> None:
-        """Show how far it is."""
+        """Show what the writer has acknowledged, and how much is pending."""
         self.shown.acknowledged = sum(mark.resume for mark in marks.values())
         self.lag(marks, {q: end for q, (_, end) in self._topic.ends().items()})
 
@@ -41,37 +41,37 @@ class SinkDisplay:
             self.shown.lag, self.shown.oldest = behind.records, round((wall - behind.seconds) * 1000)
 
     def fall_behind(self, marks: Mapping[int, Mark]) -> None:
-        """While nothing is delivered, show how much there is to be."""
+        """Show how much is pending while nothing is delivered; storage errors are ignored."""
         with suppress(StorageError):
             self.place(marks)
 
     def running(self) -> None:
-        """It delivers, and nothing is in its way."""
+        """Show that the writer delivers, without an error."""
         self.shown.state, self.shown.error = "running", ""
 
     def collecting(self) -> None:
-        """It holds a little back."""
+        """Show that the outlet holds back a few messages."""
         self.shown.state = "collecting"
 
     def collected(self) -> None:
-        """It no longer holds anything back."""
+        """Show that the outlet no longer holds back messages."""
         if self.shown.state == "collecting":
             self.shown.state = "running"
 
     def waiting(self, error: str) -> None:
-        """Something that it needs is away."""
+        """Show that the writer waits for a sink or a home that is away."""
         self.shown.state, self.shown.error = "waiting", error
 
     def is_waiting(self) -> bool:
-        """Whether it was shown to wait."""
+        """Whether the writer is shown as waiting."""
         return self.shown.state == "waiting"
 
     def stopped(self, error: str) -> None:
-        """It needs the operator."""
+        """Show that the writer has stopped and needs the operator."""
         self.shown.state, self.shown.error = "stopped", error
 
     def search(self, failure: Trouble, spans: Sequence[Span], left: int) -> None:
-        """Say what is being looked for, and how far it is."""
+        """Show that the writer searches a failed batch for the messages that fail, and how many are left."""
         next = size(spans[-1]) if spans else left
         how = f"the next {next:,}" if self._branch.redeliver == "halves" else "one message"
         self.shown.state = "looking"
@@ -81,7 +81,7 @@ class SinkDisplay:
         )
 
     def account(self, outcomes: Sequence[Outcome], marks: Mapping[int, Mark]) -> None:
-        """Show what tasks have delivered, and what functions printed there."""
+        """Show what tasks have delivered, and print what functions have printed in them."""
         for outcome in outcomes:
             sys.stdout.write("".join(outcome.printed))
             self.shown.skipped += len(outcome.skipped)
@@ -95,7 +95,7 @@ class SinkDisplay:
 
 
 def why_stopped(branch: Branch, trouble: Trouble) -> str:
-    """Why a writer has stopped, and what the operator can do."""
+    """The message about a writer that has stopped: why, and what the operator can do."""
     if trouble.partition < 0 or trouble.cause == "setup":
         return f"the writer {branch.name!r} stopped: {trouble.error.rstrip(';')}; mend the cause and run again"
     at = f"{trouble.partition}:{trouble.offset}"

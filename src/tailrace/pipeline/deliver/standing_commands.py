@@ -1,4 +1,4 @@
-"""Standing commands: the partitions that have come to a command, and wait there for the others."""
+"""Standing commands: the partitions that have reached a command, and wait there for the others."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tailrace.pipeline.deliver.offsets import Mark
 
 @dataclass(slots=True)
 class StandingCommands:
-    """Where partitions stand before a command: partition → (namespace, command); `wide` partitions have it."""
+    """The partitions that stand before a command: partition → (namespace, command); `wide` partitions have it."""
 
     wide: int
     at: dict[int, tuple[str, Command]] = field(default_factory=dict)
@@ -21,16 +21,16 @@ class StandingCommands:
         return bool(self.at)
 
     def add(self, outcomes: Iterable[Outcome]) -> None:
-        """Tasks have come to commands."""
+        """Add the commands that tasks have reached."""
         for outcome in outcomes:
             self.at |= outcome.commands
 
     def due(self) -> tuple[str, Command] | None:
-        """The command that all partitions stand before, if they do: all rows before it are in."""
+        """The command before which all partitions stand; None if some do not yet.  All rows before it are delivered."""
         return next(iter(self.at.values())) if self.at and len(self.at) >= self.wide else None
 
     def pass_by(self, marks: Mapping[int, Mark]) -> None:
-        """It was carried out: all partitions go on behind it."""
+        """Acknowledge the command in all partitions, after it was carried out."""
         for q in self.at:
             marks[q].acknowledge(marks[q].resume)
         self.at = {}

@@ -1,7 +1,7 @@
-"""Functions: what a branch does with messages on their way to a writer.
+"""Functions: transform the messages of a branch on their way to its writer.
 
-A function takes rows, an Arrow record batch of one namespace, and gives none, one or several such batches.  It can be
-pickled, and each branch has its own.  `each`, `batch` and `frame` make one of a user's own function.
+A function takes rows, an Arrow record batch of one namespace, and returns none, one or several such batches.  It can be
+pickled, and each branch has its own.  `each`, `batch` and `frame` wrap a user's function.
 
 Used from outside: named, namespaces, calls, frames, files, pretty.
 Read in this order: named, fields, skip, opfilter, namespaces, columns, calls, frames, files, pretty.

@@ -1,4 +1,4 @@
-"""Calls: users' own functions, over messages one by one or over Arrow columns."""
+"""Calls: users' functions, called with one message at a time or with Arrow columns."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from tailrace.log.record import Op
 from tailrace.pipeline.functions.columns import check_id_kept, field_names, structs, with_data
 
 Function: TypeAlias = Callable[[pa.RecordBatch], Sequence[pa.RecordBatch]]
-"""What a branch does with rows: each batch becomes none, one or more."""
+"""A function of a branch: makes none, one or several batches of each."""
 OfMessage: TypeAlias = Callable[[Message], Message | None]
 OfColumns: TypeAlias = Callable[[pa.RecordBatch], pa.RecordBatch | pa.Table | None]
 
 ROW = "_row"
-"""The column that tells which row is which, for functions that leave some out.  It has one more underscore, or as many
-as it takes, where the documents have a field of this name."""
+"""The column with the number of each row, for functions that leave rows out.  Underscores are put before it while the
+documents have a field of this name."""
 
 
 def row_column(taken: Collection[str]) -> str:
-    """The name of that column beside these fields."""
+    """The name of the column with row numbers, beside fields of these names."""
     name = ROW
     while name in taken:
         name = f"_{name}"
@@ -37,13 +37,13 @@ def row_column(taken: Collection[str]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Each:
-    """Calls a function with each message; what it gives goes on, None does not."""
+    """Calls a user's function with each message; the message that it returns goes on, None leaves it out."""
 
     takes_rows: ClassVar[bool] = True
     function: OfMessage
 
     def __call__(self, batch: pa.RecordBatch) -> list[pa.RecordBatch]:
-        """The messages that come out.  An error says by its `row` which one caused it."""
+        """The messages that the function returns.  An error's `row` is the number of the message that caused it."""
         out = []
         for n, message in enumerate(messages_of(batch)):
             try:
@@ -72,13 +72,13 @@ class Each:
 
 @dataclass(frozen=True, slots=True)
 class BatchCall:
-    """Calls a function with the documents' fields as Arrow columns, and a column `_row`."""
+    """Calls a user's function with the documents' fields as Arrow columns, and a column `_row`."""
 
     takes_rows: ClassVar[bool] = True
     function: OfColumns
 
     def __call__(self, batch: pa.RecordBatch) -> list[pa.RecordBatch]:
-        """Rows with the columns that come out."""
+        """Rows with the columns that the function returns."""
         given = columns_of(batch).append_column(row_column(field_names(batch)), pa.arange(0, batch.num_rows))
         result = self.function(given)
         if result is None:
@@ -90,7 +90,7 @@ class BatchCall:
         return [self._joined(batch, result)]
 
     def _joined(self, batch: pa.RecordBatch, result: pa.RecordBatch) -> pa.RecordBatch:
-        """What came out, with the rest of the rows it came from."""
+        """The columns that the function has returned as documents of the rows that they came from."""
         row = row_column(field_names(batch))
         if row in result.schema.names:
             batch, result = batch.take(result.column(row)), result.drop_columns([row])
@@ -107,7 +107,7 @@ class BatchCall:
 
 
 def _still_unset(batch: pa.RecordBatch, result: pa.RecordBatch) -> pa.Array[Any] | None:
-    """Fields that were unset, and that the function has given no value."""
+    """Which fields were unset and have no value after the function, as bitmaps; None if no field was unset."""
     if "unset" not in batch.schema.names:
         return None
     places = {name: place for place, name in enumerate(field_names(batch))}
@@ -123,22 +123,22 @@ def _still_unset(batch: pa.RecordBatch, result: pa.RecordBatch) -> pa.Array[Any]
 
 
 def each(function: OfMessage) -> Each:
-    """A function over messages, one at a time: it gives a message, the same or another, or None to leave it out."""
+    """Wrap a function of messages: it returns the message, or another one, or None to leave it out."""
     return Each(checked("each", function))
 
 
 def batch(function: OfColumns) -> BatchCall:
-    """A function over Arrow record batches with the documents' fields as columns."""
+    """Wrap a function of Arrow record batches that have the documents' fields as columns."""
     return BatchCall(checked("batch", function))
 
 
 def checked(what: str, function: Any) -> Any:
-    """Refuse what cannot be called."""
+    """Return the function; `BadSetting` if it cannot be called."""
     if not callable(function):
         raise BadSetting(f"{what} takes a function, not a {type(function).__name__}")
     return function
 
 
 def name_of(function: Any) -> str:
-    """How a function is called."""
+    """The qualified name of a function, or of a callable's class."""
     return getattr(function, "__qualname__", None) or type(function).__qualname__

@@ -1,4 +1,4 @@
-"""Columns: rows with other fields, other keys or another namespace, the rest as it was."""
+"""Columns: make rows with other fields, keys or namespace, and everything else unchanged."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def field_names(batch: pa.RecordBatch) -> list[str]:
 
 
 def with_fields(batch: pa.RecordBatch, chosen: Sequence[tuple[int, str]], keys: Sequence[str]) -> pa.RecordBatch:
-    """The same rows with some of their fields, each by its old place and its new name."""
+    """The same rows with the chosen fields, each given by its old place and its new name."""
     columns = columns_of(batch)
     fields = [columns.schema.field(place).with_name(name) for place, name in chosen]
     data = structs([columns.column(place) for place, _ in chosen], fields, batch.num_rows)
@@ -48,7 +48,7 @@ def with_data(
     key: pa.Array[Any] | None = None,
     unset: pa.Array[Any] | None = None,
 ) -> pa.RecordBatch:
-    """The same rows with other documents, where they stood, and with the same record keys unless others are given."""
+    """The same rows with other documents in their places, and with the same record keys unless `key` is given."""
     arrays = [batch.column("timestamp"), batch.column("attributes"), batch.column("key") if key is None else key, data]
     fields = [*(batch.schema.field(name) for name in ("timestamp", "attributes", "key")), pa.field("data", data.type)]
     if unset is not None and unset.null_count < len(unset):
@@ -63,14 +63,14 @@ def with_data(
 
 
 def with_namespace(batch: pa.RecordBatch, namespace: str) -> pa.RecordBatch:
-    """The same rows in another namespace; their record keys say so too."""
+    """The same rows in another namespace, which their record keys name, too."""
     key = moved_keys(batch.column("key"), namespace_of(batch), namespace)
     there = batch.set_column(batch.schema.get_field_index("key"), batch.schema.field("key"), key)
     return there.replace_schema_metadata({**batch.schema.metadata, b"namespace": namespace.encode()})
 
 
 def check_id_kept(what: str, batch: pa.RecordBatch, names: Sequence[str]) -> None:
-    """Refuse to lose a part of the id: a writer could not find the document again."""
+    """Raise `BadInput` if a part of the id is not among these fields: a writer could not find the document again."""
     for key in keys_of(batch):
         if key not in names:
             raise BadInput(

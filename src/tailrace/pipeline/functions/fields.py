@@ -1,4 +1,4 @@
-"""Fields: leave some out, take only some, give others a name."""
+"""Fields: functions that leave fields out, pick fields, and rename fields."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tailrace.pipeline.functions.columns import check_id_kept, field_names, with
 
 @dataclass(frozen=True, slots=True)
 class Omit:
-    """Leaves fields out.  One that is part of the id is refused."""
+    """Leaves fields out; `BadInput` for a field that is part of the id."""
 
     takes_rows: ClassVar[bool] = True
     fields: tuple[str, ...]
@@ -32,13 +32,13 @@ class Omit:
 
 @dataclass(frozen=True, slots=True)
 class Pick:
-    """Takes only some fields, and always those of the id."""
+    """Keeps only some fields, and always those of the id."""
 
     takes_rows: ClassVar[bool] = True
     fields: tuple[str, ...]
 
     def __call__(self, batch: pa.RecordBatch) -> list[pa.RecordBatch]:
-        """Rows with the fields alone."""
+        """Rows with only these fields."""
         wanted = {*self.fields, *keys_of(batch)}
         chosen = [(place, name) for place, name in enumerate(field_names(batch)) if name in wanted]
         return [with_fields(batch, chosen, keys_of(batch))]
@@ -46,7 +46,7 @@ class Pick:
 
 @dataclass(frozen=True, slots=True)
 class Rename:
-    """Gives fields other names; those of the id stay the id."""
+    """Renames fields; renamed fields of the id stay the id."""
 
     takes_rows: ClassVar[bool] = True
     names: tuple[tuple[str, str], ...]
@@ -67,12 +67,12 @@ def omit(*fields: str) -> Omit:
 
 
 def pick(*fields: str) -> Pick:
-    """A function that takes only these fields, and those of the id."""
+    """A function that keeps only these fields, and those of the id."""
     return Pick(_checked("pick", fields))
 
 
 def rename(names: Mapping[str, str] | None = None, /, **more: str) -> Rename:
-    """A function that gives fields other names: `rename({"old name": "new"})` or `rename(old="new")`."""
+    """A function that renames fields: `rename({"old name": "new"})` or `rename(old="new")`."""
     both = {**(names or {}), **more}
     _checked("rename", (*both, *both.values()))
     return Rename(tuple(both.items()))

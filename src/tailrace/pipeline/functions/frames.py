@@ -1,8 +1,8 @@
-"""Frames: users' own functions over Spark DataFrames.
+"""Frames: users' functions over Spark DataFrames.
 
-A DataFrame lives on the driver, so a branch with such a function is delivered from there: the rows of a namespace, up
-to 65,536 at a time, become a DataFrame and come back from one.  Whatever can be said by message or by Arrow column runs
-in Spark's tasks instead, and is faster.
+A DataFrame belongs to the driver, so a branch with such a function is delivered from there: the driver makes a
+DataFrame of the rows of a namespace, up to 65,536 at a time, and reads the result back.  A function over messages or
+Arrow columns runs in Spark's tasks instead, and is faster.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ OfFrame: TypeAlias = "Callable[[DataFrame], DataFrame]"
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """Calls a function with the documents' fields as a DataFrame, and a column `_row`."""
+    """Calls a user's function with the documents' fields as a DataFrame, and a column `_row`."""
 
     takes_rows: ClassVar[bool] = True
     function: OfFrame
 
     def __call__(self, batch: pa.RecordBatch) -> Sequence[pa.RecordBatch]:
-        """Rows with the columns of the DataFrame that comes out."""
+        """Rows with the columns of the DataFrame that the function returns."""
         return BatchCall(self._through)(batch)
 
     def _through(self, columns: pa.RecordBatch) -> pa.Table:
@@ -41,12 +41,12 @@ class Frame:
         if not isinstance(result, DataFrame):
             raise BadInput(f"{name_of(self.function)} gave a {type(result).__name__}; it gives a DataFrame")
         table = result.toArrow()
-        row = columns.schema.names[-1]  # `Batch` has put it there
+        row = columns.schema.names[-1]  # `BatchCall` has appended it
         return table.sort_by(row) if row in table.schema.names else table
 
 
 def _fit(columns: pa.RecordBatch) -> pa.RecordBatch:
-    """Columns of types that Spark has; others as text."""
+    """The columns, with those whose types Spark lacks as text."""
     from pyspark.sql.pandas.types import from_arrow_type
 
     from tailrace.adaptors.file.sink.shapes import without
@@ -62,10 +62,10 @@ def _fit(columns: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def frame(function: OfFrame) -> Frame:
-    """A function over DataFrames with the documents' fields as columns."""
+    """Wrap a function of DataFrames that have the documents' fields as columns."""
     return Frame(checked("frame", function))
 
 
 def has_frames(functions: Sequence[Any]) -> bool:
-    """Whether a branch must be delivered from the driver."""
+    """Whether a branch has a function over DataFrames, and so must be delivered from the driver."""
     return any(isinstance(function, Frame) for function in functions)

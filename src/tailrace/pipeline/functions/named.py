@@ -1,4 +1,4 @@
-"""Functions by name: as a pipeline's file, in Python or TOML, may write them."""
+"""Named functions: make a function from what an author writes in Python or TOML."""
 
 from __future__ import annotations
 
@@ -25,8 +25,9 @@ _OF_MAPPING = ("rename", "remap")
 
 
 def function(given: Any, folder: Path | None = None) -> Any:
-    """A function from what the author wrote: one of ours, a callable over messages, `file:path.py:name`, or in TOML a
-    name with what it takes: {omit = "a"}, {pick = ["a", "b"]}, {skip = {field = "a", operator = ">", match = 1}}."""
+    """Make a function from what the author wrote: a function of this package, a callable over messages,
+    `file:path.py:name`, or in TOML a name with its arguments: {omit = "a"}, {pick = ["a", "b"]},
+    {skip = {field = "a", operator = ">", match = 1}}."""
     if is_reference(given):
         given = function_at(given, folder)
     if getattr(given, "takes_rows", False):

@@ -1,4 +1,4 @@
-"""Namespaces: give a table's messages another place."""
+"""Namespaces: the function that moves messages to other namespaces."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tailrace.pipeline.functions.columns import with_namespace
 
 @dataclass(frozen=True, slots=True)
 class Remap:
-    """Moves messages to other namespaces; what matches none of the patterns stays where it is."""
+    """Moves messages to other namespaces; a namespace that matches none of the patterns stays."""
 
     takes_rows: ClassVar[bool] = True
     patterns: tuple[tuple[str, str], ...]
@@ -28,7 +28,7 @@ class Remap:
         return [batch if new == old else with_namespace(batch, new)]
 
     def destination(self, namespace: str) -> str:
-        """Where messages of a namespace go."""
+        """The namespace to which messages of this one go."""
         for pattern, to in self.patterns:
             if match := re.fullmatch(pattern, namespace):
                 return match.expand(to)
@@ -38,7 +38,7 @@ class Remap:
 def remap(namespaces: Mapping[str, str]) -> Remap:
     """A function that moves messages: `remap({"public.orders": "orders"})`, `remap({r"public\\.(.*)": r"\\1"})`.
 
-    The names on the left are regular expressions that match a whole namespace; the first that does counts."""
+    The keys are regular expressions that must match a whole namespace; the first that matches counts."""
     for pattern, to in namespaces.items():
         try:
             re.compile(pattern).sub(to, "")
@@ -48,7 +48,7 @@ def remap(namespaces: Mapping[str, str]) -> Remap:
 
 
 def destination(functions: tuple[Any, ...], namespace: str) -> str:
-    """Where a branch's functions send what concerns a whole namespace, such as a truncate."""
+    """The namespace to which a branch's functions move this one: a command, such as a truncate, goes there."""
     for function in functions:
         if isinstance(function, Remap):
             namespace = function.destination(namespace)

@@ -1,4 +1,4 @@
-"""Opfilter: let some kinds of change through."""
+"""Opfilter: the function that keeps messages of some ops."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class OpFilter:
     ops: tuple[int, ...]
 
     def __call__(self, batch: pa.RecordBatch) -> list[pa.RecordBatch]:
-        """Rows whose op is one of them."""
+        """The rows that have one of the ops."""
         return [batch.filter(pc.is_in(ops_of(batch), pa.array(self.ops, pa.uint8())))]
 
 

@@ -1,4 +1,4 @@
-"""Pretty: show messages as they pass."""
+"""Pretty: the function that prints messages as they pass."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from tailrace.adaptors.rows.json_text import printed
 from tailrace.errors import BadSetting
 
 MAX_PRINTED_CHARACTERS = 1 << 20
-"""Characters that one task may print: a copy of a large table would fill the driver's memory."""
+"""About how many characters one task may print: a copy of a large table would fill the driver's memory."""
 _collected: ContextVar[list[str] | None] = ContextVar("collected", default=None)
 
 
 @contextmanager
 def collecting() -> Iterator[list[str]]:
-    """What functions print in this block, which runs in a task, without a terminal: the driver prints it."""
+    """A block that collects what functions print in a task, which has no terminal; the driver prints it."""
     found: list[str] = []
     token = _collected.set(found)
     try:
@@ -45,7 +45,7 @@ def _show(text: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Pretty:
-    """Prints messages as JSON, where the pipeline was started, and passes them on."""
+    """Prints messages as JSON, on the terminal that runs the pipeline, and passes them on."""
 
     takes_rows: ClassVar[bool] = True
     spaces: int = 2

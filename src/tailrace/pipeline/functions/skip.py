@@ -1,8 +1,8 @@
-"""Skip: keep the messages whose field compares as asked, skip the others.
+"""Skip: the function that keeps the messages whose field compares as asked, and leaves the others out.
 
     skip("count", "<=", 10)    skip("name", "=~", "^good")    skip("created", ">=", "2024-01-01")
 
-`matches` says what a comparison means, value by value; `_compared` does the same for a whole column where Arrow can.
+`matches` defines a comparison for single values; `_compared` does the same for a whole column where Arrow can.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ OPERATORS = ("==", "=~", *ORDERS)
 
 
 def matches(value: Any, operator: str, match: Any) -> bool:
-    """Whether a value compares as asked.  None matches only `== None`; `BadInput` where they cannot be compared."""
+    """Whether a value compares as asked.  None matches only `== None`.  `BadInput` if the two cannot be compared."""
     if value is None or (operator == "==" and match is None):
         return operator == "==" and match is None and value is None
     if operator == "=~":
@@ -57,7 +57,7 @@ def _equal(value: Any, match: Any) -> bool:
 
 
 def _ordered(value: Any, match: Any, operator: str) -> tuple[Any, Any]:
-    """Both as something that has an order: numbers, also those written as text, or moments."""
+    """Both values as numbers, which may be written as text, or as dates or times."""
     if isinstance(value, (date, time)):
         return value, _moment(value, match)
     return _number(value, operator), _number(match, operator)
@@ -93,7 +93,7 @@ def _moment(value: Any, match: Any) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Skip:
-    """Keeps what matches.  A delete whose field the source did not send passes: it can do no harm."""
+    """Keeps the messages that match.  Also keeps a delete whose field the source did not send: it can do no harm."""
 
     takes_rows: ClassVar[bool] = True
     field: str
@@ -101,7 +101,7 @@ class Skip:
     match: Any
 
     def __call__(self, batch: pa.RecordBatch) -> list[pa.RecordBatch]:
-        """The rows that match.  An error says by its `row` which one cannot be compared."""
+        """The rows that match.  An error's `row` is the number of the row that cannot be compared."""
         names = field_names(batch)
         if self.field not in names:
             column: pa.Array[Any] = pa.nulls(batch.num_rows)
@@ -115,12 +115,12 @@ class Skip:
     def _mask(self, column: pa.Array[Any]) -> pa.Array[Any]:
         try:
             mask = self._compared(column)
-        except pa.ArrowInvalid:  # among others: a whole number that no float is equal to
+        except pa.ArrowInvalid:  # for example an integer that no float equals
             mask = None
         return pc.fill_null(mask, False) if mask is not None else self._one_by_one(column)
 
     def _compared(self, column: pa.Array[Any]) -> pa.Array[Any] | None:
-        """The whole column at once; None where Arrow may compare in another way than `matches`."""
+        """The comparison of the whole column; None where Arrow may compare in another way than `matches`."""
         kind, match = column.type, self.match
         if match is None:
             return column.is_null()
@@ -154,7 +154,7 @@ def _is_text(kind: pa.DataType) -> bool:
 
 
 def _small(match: Any) -> int | float | None:
-    """A number that Arrow has."""
+    """The value if it is a number that Arrow can hold, else None."""
     is_number = isinstance(match, (int, float)) and not isinstance(match, bool)
     return match if is_number and abs(match) < 2**63 else None
 
@@ -171,7 +171,7 @@ def _has_nan(column: pa.Array[Any]) -> bool:
 
 
 def _values(column: pa.Array[Any]) -> list[Any]:
-    """Plain values; a field of mixed types is kept as JSON text."""
+    """The column's plain values; decodes a field of mixed types, which is stored as JSON text."""
     if isinstance(column.type, pa.JsonType):
         texts = column.storage.to_pylist()
         return [None if text is None else msgspec.json.decode(text) for text in texts]
@@ -179,7 +179,7 @@ def _values(column: pa.Array[Any]) -> list[Any]:
 
 
 def skip(field: str, operator: str, match: Any) -> Skip:
-    """A function that keeps the messages whose field compares as asked: == =~ > >= < <=."""
+    """A function that keeps the messages whose field compares as asked, by one of == =~ > >= < <=."""
     if operator not in OPERATORS:
         raise BadSetting(f"skip has no operator {operator!r}; there are: {' '.join(OPERATORS)}")
     if operator == "=~":
@@ -198,7 +198,7 @@ def _check_pattern(match: Any) -> None:
 
 
 def _check_order(operator: str, match: Any) -> None:
-    """What is compared with must be a number or a moment, also when it is written as text."""
+    """Raise `BadSetting` if `match` is no number, date or time, also as text."""
     try:
         _number(match, operator)
     except BadInput:

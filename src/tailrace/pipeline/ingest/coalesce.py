@@ -1,7 +1,7 @@
-"""Joining: many small runs of records as a few large ones.
+"""Coalescing: joins many small runs of records into a few large ones.
 
-Changes that came one by one were fetched as a run each, and the work for each run costs more than the work for
-its one row.  Runs of a namespace keep their order; those of different ones pass each other.
+A reader fetches changes that came one by one as a run each, and the work for a run costs more than that for its one
+row.  Runs of one namespace keep their order; runs of different namespaces may overtake each other.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from tailrace.log.read.fetched import Fetched
 
 MAX_ROWS = 65_536
 MAX_BYTES = 8 * 1024 * 1024
-"""At most about so much is joined; what is half of it already goes on as it is."""
+"""The most rows and bytes of a joined run.  A run of half of either is passed on alone."""
 MAX_HELD_BYTES = 4 * MAX_BYTES
-"""Bytes that wait, of all namespaces."""
+"""The most bytes that wait to be joined, of all namespaces together."""
 
 
 @dataclass(slots=True)
 class _Run:
-    """Neighbours of a namespace, with one schema."""
+    """Consecutive runs of one namespace with the same schema."""
 
     parts: list[Fetched] = field(default_factory=list)
     rows: int = 0
@@ -50,7 +50,7 @@ class _Run:
 
 
 class Chained(Sequence[pa.RecordBatch]):
-    """Several lists of batches as one; a list that reads its batches from a file still reads each when it is asked."""
+    """Several lists of batches as one.  A list that reads its batches from a file still reads each only on access."""
 
     def __init__(self, lists: Sequence[Sequence[pa.RecordBatch]]) -> None:
         self._lists = [one for one in lists if len(one)]
@@ -72,7 +72,7 @@ class Chained(Sequence[pa.RecordBatch]):
 
 
 def joined_rows(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Neighbours of the same schema in fewer batches: many small transactions make few, a large one makes many."""
+    """Join consecutive batches of the same schema into fewer ones, each within MAX_ROWS and MAX_BYTES."""
     run: list[pa.RecordBatch] = []
     rows = size = 0
     for batch in batches:
@@ -91,7 +91,7 @@ def _one(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
 
 
 def joined(some: Iterable[Fetched]) -> Iterator[Fetched]:
-    """The same records of one partition, in fewer runs."""
+    """The same records of one partition in fewer runs."""
     waiting: dict[str, _Run] = {}
     held = 0
     for fetched in some:

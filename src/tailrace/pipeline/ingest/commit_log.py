@@ -1,14 +1,13 @@
-"""The commit log: a pipeline's own topic, and how far its source has been read.
+"""The commit log: a pipeline's own topic, and the items that say how far its source has been read.
 
     topic <pipeline>-log          every message, partitioned by namespace + id
-    $Reader-<pipeline>, 0         how far the source has been read, what is known of each namespace: see reader_state
-    $Pieces-<pipeline>, n         pieces (JSON of [[namespace, bounds, rows]…]), done, records, id, page: part of a copy
-                                  (earlier versions: namespace, bounds, rows of one piece)
+    $Reader-<pipeline>, 0         the source's position and the state of each namespace: see reader_state
+    $Pieces-<pipeline>, n         pieces (JSON of [[namespace, bounds, rows]…]), done, records, id, page: unit n of a
+                                  copy (earlier versions: namespace, bounds, rows of one piece)
 
-What is under one number is done when the same transaction that appends its chunks says so, under the condition that it
-was not: a run that copies it again after a crash, or beside a process thought dead, appends nothing.  Small pieces, of
-many namespaces perhaps, are under one number: a task, a commit and an item for each would take minutes for a thousand
-small tables.
+The transaction that appends a unit's chunks also sets `done`, on condition that it was not set.  So a run that copies
+the unit again, after a crash or beside a process that was thought dead, appends nothing.  A unit has one large piece or
+many small ones: a task, a commit and an item for each piece would take minutes for a thousand small tables.
 """
 
 from __future__ import annotations
@@ -46,27 +45,26 @@ from tailrace.storage.tables import Absent, Add, Equals, Item, Key, Put, Set, Up
 
 PARTITIONS = 8
 LAST_ID = 256
-"""So many bytes of a message's id are kept with its namespace."""
-
+"""The most characters of the id of a namespace's last message that are stored."""
 LAST_DATA = 16 * 1024
-"""So many bytes of its data, as JSON; more is left out."""
+"""The most bytes of that message's data, as JSON, that are stored; larger data is left out."""
 UNIT_PIECES = 100
-"""At most so many pieces are under one number."""
+"""The most pieces of a unit."""
 NOTED_AT_ONCE = 20
-"""So many numbers are noted in one write."""
+"""How many units one write stores."""
 NOT_DONE = {"done": False, "records": 0, "id": "", "page": 0}
 
 _json = msgspec.json.encode
 
 
 def piece_key(pipeline: str, number: int) -> Key:
-    """Where a piece's progress is."""
+    """The key of the item of a copy's unit."""
     return Key(f"$Pieces-{pipeline}", number)
 
 
 @dataclass(slots=True)
 class PieceDone:
-    """The guard of one piece of a copy: it was not done yet."""
+    """The guard of one unit of a copy: its write is refused if the unit is done already."""
 
     pipeline: str
     number: int
@@ -74,20 +72,20 @@ class PieceDone:
 
     @property
     def key(self) -> Key:
-        """Where it is."""
+        """The key of the unit's item."""
         return piece_key(self.pipeline, self.number)
 
     def action(self, id: str, page: int) -> Update:
-        """Done now, by this chunk."""
+        """Mark the unit as done, with the id and the page of its chunk."""
         changes = (Set("done", True), Set("records", self.records), Set("id", id), Set("page", page))
         return Update(self.key, changes, (Equals("done", False),))
 
     def read(self) -> Steps[Item]:
-        """The piece as stored."""
+        """The unit's item as stored now."""
         return (yield from read_guard(self.key))
 
     def moved(self, item: Item) -> bool:
-        """Another run has copied it."""
+        """Whether another run has copied the unit."""
         return bool(item["done"])
 
 
@@ -96,7 +94,7 @@ def _noted(put: Put, item: Item | None) -> tuple[Put, ...] | None:
 
 
 class CopyUnit(NamedTuple):
-    """What one task copies and one commit appends: pieces under one number, and whether they are done."""
+    """The pieces that one task copies and one commit appends, with the unit's number and whether it is done."""
 
     number: int
     pieces: tuple[Piece, ...]
@@ -106,7 +104,7 @@ class CopyUnit(NamedTuple):
 def packed(
     planned: Mapping[str, Sequence[Piece]], most_rows: int
 ) -> tuple[list[list[Piece]], dict[str, tuple[int, int]]]:
-    """Pieces in units of up to so many rows, and in which of them (first, last) each namespace is."""
+    """Pack pieces into units of up to `most_rows` rows; returns the units, and by namespace its first and last unit."""
     units: list[list[Piece]] = []
     ranges: dict[str, tuple[int, int]] = {}
     rows = 0
@@ -125,7 +123,7 @@ def packed(
 
 
 def _going_on(phase: Mapping[str, Any]) -> str:
-    """The phase of a namespace after a change: a complete one is followed again."""
+    """The phase of a namespace after a change: sync again if it was complete."""
     return "sync" if phase["phase"] == "complete" else str(phase["phase"])
 
 
@@ -136,7 +134,7 @@ def _pieces(item: Item) -> tuple[Piece, ...]:
 
 
 def _joined_ranges(ranges: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Ranges in order, those that overlap or touch as one; empty ones are left out."""
+    """Sorted ranges, with those that overlap or touch joined and empty ones left out."""
     out: list[tuple[int, int]] = []
     for low, high in ranges:
         if high < low:
@@ -149,9 +147,9 @@ def _joined_ranges(ranges: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
 
 
 def last_message(batch: pa.RecordBatch) -> dict[str, Any]:
-    """The last message of a batch as it is kept: its data too, unless that is large."""
+    """The last message of a batch as the reader's item stores it: without its data if that is large."""
     (message,) = messages_of(batch.slice(batch.num_rows - 1, 1))
-    # An id of bytes need not be text, and what is kept is JSON.
+    # An id of bytes need not be valid text, but JSON needs text.
     id = message.id.encode(errors="surrogateescape").decode(errors="backslashreplace")
     kept = {"id": id[:LAST_ID], "op": message.op.name.lower(), "timestamp": message.timestamp}
     data = to_json(message.data)
@@ -159,7 +157,7 @@ def last_message(batch: pa.RecordBatch) -> dict[str, Any]:
 
 
 def _check_unused(home: Home, pipeline: str) -> None:
-    """Refuse to begin a pipeline whose commit log would be a topic that another program has written to."""
+    """Refuse to begin a pipeline if another program has written to the topic that would be its commit log."""
     name = log_name(pipeline)
     if home.store.run(guard.read(reader_key(pipeline))) is not None:
         return
@@ -172,7 +170,7 @@ def _check_unused(home: Home, pipeline: str) -> None:
 
 
 def _opened(home: Home, name: str, partitions: int, settings: dict[str, Any]) -> Topic:
-    """A pipeline's topic, made if it is not there; one that has been given more partitions since keeps them."""
+    """Open a pipeline's topic, and create it if it is missing.  A topic that has grown since keeps its partitions."""
     try:
         there = home.topic(name).partitions
     except UnknownTopic:
@@ -181,7 +179,7 @@ def _opened(home: Home, name: str, partitions: int, settings: dict[str, Any]) ->
 
 
 class CommitLog:
-    """A pipeline's commit log, on the driver.  One run at a time writes it; a second one changes nothing twice."""
+    """A pipeline's commit log, on the driver.  One run at a time writes it; writes of an earlier run are refused."""
 
     def __init__(self, home: Home, pipeline: str, *, partitions: int = PARTITIONS, **settings: Any) -> None:
         self.home, self.pipeline, self._store = home, pipeline, home.store
@@ -190,18 +188,18 @@ class CommitLog:
         self._state = ReaderState(home.store, pipeline)
 
     def hold(self, offsets: Iterable[Key]) -> None:
-        """Keep records from being removed by upkeep that are above these writers' offsets."""
+        """Have upkeep keep the records above the offsets of these writers."""
         self._store.run(hold(self.topic.id, [key.p for key in offsets]))
 
     def compact(self, by: CompactBy | None) -> None:
-        """Have upkeep compact the log; None: as the topic's settings say."""
+        """Have upkeep compact the log by document or namespace; None leaves the topic's settings unchanged."""
         wanted = {"compact": True, "compact_by": "namespace" if by == "namespace" else "key"}
         if by is not None and any(getattr(self.topic.settings, name) != value for name, value in wanted.items()):
             self.topic.configure(**wanted)
 
     @property
     def complete(self) -> bool:
-        """Whether it still has the last state of every document, and so can fill a new writer."""
+        """Whether the log still has the last state of every document, so that a new writer can be filled from it."""
         if any(floor for floor, _ in self.topic.ends().values()):
             return False
         if all(s.compact_by == "key" for _, _, s in self.topic.history() if s.compact):
@@ -209,59 +207,59 @@ class CommitLog:
         return not self._store.run(thinned(self.topic.log))
 
     def refresh(self) -> None:
-        """Read what is stored: at the start, and after an error that left the outcome open."""
+        """Read the stored state again, after an error that left the outcome of a write open."""
         self._state.load()
 
     # -- phases
     @property
     def item(self) -> Item:
-        """The reader's item, as it was last seen."""
+        """The reader's item as last read or written."""
         return self._state.item
 
     @property
     def begun(self) -> bool:
-        """Whether the position to follow from has been fixed."""
+        """Whether `begin` has fixed the position to follow from."""
         return bool(self.item.get("begun"))
 
     @property
     def position(self) -> Position:
-        """How far the source has been read."""
+        """The position up to which the source has been read."""
         return self._state.position
 
     @property
     def phases(self) -> Mapping[str, Mapping[str, Any]]:
-        """What is known of each namespace: its phase, which numbers its pieces have, its last message."""
+        """The state of each namespace: its phase, the numbers of its units, its last message."""
         return self._state.phases
 
     def phases_for(self, writer: str | None) -> Mapping[str, Mapping[str, Any]]:
-        """The same of a fresh copy for one writer."""
+        """The state of each namespace, or in the fresh copy for a writer."""
         return self.phases if writer is None else self._state.fills[writer]["phases"]
 
     def begin(self, position: Position) -> None:
-        """Fix the position to follow from, before anything is copied."""
+        """Fix the position to follow from; the runner calls this before anything is copied."""
         self._change({}, position, {"phases": {}, "fills": {}, "begun": True, "next": 0})
 
     def starts(self, writer: str) -> dict[int, int] | None:
-        """Where in the log a fresh copy for a writer began, while it is not complete; None if there is none."""
+        """The offsets where the fresh copy for a writer began; None if there is none or it is complete."""
         fill = self._state.fills.get(writer)
         if fill is None or (fill["phases"] and all(p["phase"] != "copy" for p in fill["phases"].values())):
             return None
         return {int(q): at for q, at in fill["starts"].items()}
 
     def fill(self, writer: str) -> None:
-        """Begin a fresh copy for a writer, after everything that is in the log now."""
+        """Begin a fresh copy for a writer, at the current ends of the log."""
         starts = {str(q): end for q, (_, end) in self.topic.ends().items()}
         self._change({("fills", writer): {"starts": starts, "phases": {}}}, self.position)
 
     def plan(self, namespace: str, pieces: Sequence[Piece], writer: str | None = None) -> None:
-        """Note the pieces of one namespace."""
+        """Store the pieces of one namespace as units; see `plan_all`."""
         self.plan_all({namespace: pieces}, writer)
 
     def plan_all(
         self, planned: Mapping[str, Sequence[Piece]], writer: str | None = None, most_rows: int = 100_000
     ) -> None:
-        """Note the pieces of some namespaces, small ones under one number up to so many rows.  If this is cut off the
-        next call notes them again, and these are never used."""
+        """Store the pieces of these namespaces as units of up to `most_rows` rows, and set their phase to copy.  After
+        an interruption the next call uses new numbers, and the old units are never used."""
         units, ranges = packed(planned, most_rows)
         first = self._reserve(len(units))
         for at in range(0, len(units), NOTED_AT_ONCE):
@@ -285,18 +283,18 @@ class CommitLog:
             for n, unit in units.items()
         ]
         outcome = yield from guard.attempt(*puts)
-        if not isinstance(outcome, Written):  # perhaps it has happened: the numbers are this run's alone
+        if not isinstance(outcome, Written):  # it may have happened; no other run uses these numbers
             for put in puts:
                 yield from guard.settle(put.key, partial(_noted, put))
 
     def set_phases(self, phases: Mapping[str, Mapping[str, Any]], writer: str | None = None) -> None:
-        """What is known of some namespaces from now on."""
+        """Store the state of these namespaces, or in the fresh copy for a writer."""
         above = ("phases",) if writer is None else ("fills", writer, "phases")
         self._change({(*above, name): dict(phase) for name, phase in phases.items()}, self.position)
 
     def complete_phases(self, namespaces: Iterable[str]) -> list[str]:
-        """These have ended: a file that was read to its end, a copy that nothing follows, a table that was dropped.
-        Gives those that had not before."""
+        """Set the phase of those namespaces that are in sync to complete, and return their names: files that were read
+        to their end, copies that nothing follows, dropped tables."""
         ended = {name: self.phases[name] for name in namespaces if name in self.phases}
         ended = {name: phase for name, phase in ended.items() if phase["phase"] == "sync"}
         if ended:
@@ -304,7 +302,7 @@ class CommitLog:
         return list(ended)
 
     def units(self, namespaces: Iterable[str], writer: str | None = None) -> list[CopyUnit]:
-        """What is under the numbers that these namespaces have pieces under, in order."""
+        """The units that have pieces of these namespaces, in order."""
         phases = self.phases_for(writer)
         ranges = sorted(
             (phases[name]["first"], phases[name]["first"] + phases[name]["count"] - 1) for name in namespaces
@@ -321,8 +319,7 @@ class CommitLog:
         return first
 
     def _change(self, entries: Entries, position: Position, others: Changed | None = None) -> None:
-        """Change the reader's item; `Fenced` if another run has changed it since it was read.  A stored id that is mine
-        means that my write has landed."""
+        """Change the reader's item; `Fenced` if another run has changed it.  Its `id` names its last write."""
         planned = self._state.plan(entries, position)
         self._store.run(self._state.put(planned))
         key, before, mine = reader_key(self.pipeline), self.item["seq"], secrets.token_hex(8)
@@ -335,7 +332,7 @@ class CommitLog:
 
     # -- data
     def commit_piece(self, number: int, parcels: Iterable[StagedChunks]) -> bool:
-        """Append what tasks put for a piece, and that it is done; False if it was done before."""
+        """Append the chunks that tasks have stored for a unit, and mark it as done; False if it was done before."""
         some = list(parcels)
         records = sum(parcel.records for parcel in some)
         placed = self._store.run(place_staged(self.topic.log, some))
@@ -348,7 +345,7 @@ class CommitLog:
         return True
 
     def note(self, noted: Changed) -> None:
-        """Keep something else with the position from now on."""
+        """Store other attributes in the reader's item, beside the position."""
         self._change({}, self.position, noted)
 
     def take_in(
@@ -359,10 +356,11 @@ class CommitLog:
         keep_last: bool = False,
         noted: Changed | None = None,
     ) -> bool:
-        """Append changes and the position after them, all or none, however many there are; False or `Fenced` if another
-        run has, and this one must stop.  The rows may be more than memory holds: they are read one after another.
+        """Append changes and store the position behind them, all or none, however many there are.
 
-        `keep_last`: keep the last message of each namespace, for a reader that wants it; `noted`: something else."""
+        False or `Fenced` if another run has written since: then this one must stop.  `rows` may be larger than memory:
+        its batches are read one at a time.  `keep_last` stores the last message of each namespace, for a reader that
+        wants it; `noted` has other attributes to store."""
         placed = self._store.run(self._packed(rows))
         if placed is None:
             self._change({}, position, noted)
@@ -377,8 +375,7 @@ class CommitLog:
         return won
 
     def _packed(self, rows: Sequence[pa.RecordBatch]) -> Steps[Placed | None]:
-        """Rows, stored.  If the log grows before they are committed they are packed again: a command goes
-        everywhere."""
+        """Store rows as chunks.  If the log grows before they are appended, they are packed again: see `_where`."""
         log = self.topic.log
         parcel = yield from stage_steps(log, self.topic.described, joined_rows(rows), self._where)
         placed = yield from place_staged(log, [parcel])
@@ -387,7 +384,7 @@ class CommitLog:
         return placed
 
     def _followed(self, rows: Sequence[pa.RecordBatch], *, keep_last: bool) -> dict[tuple[str, ...], Any]:
-        """What is known of namespaces once they have these changes, where it is not what was known before."""
+        """The new states of the namespaces that these changes affect, where they differ from the current ones."""
         last = {namespace_of(batch): n for n, batch in enumerate(rows) if batch.num_rows}
         after = {}
         for name, n in last.items():
@@ -397,6 +394,6 @@ class CommitLog:
         return {("phases", name): phase for name, phase in after.items() if phase != self.phases[name]}
 
     def _where(self, batch: pa.RecordBatch) -> Iterable[int | None]:
-        """A command concerns all documents of its namespace, so it goes to every partition, after what is there."""
+        """All partitions for a command, which concerns all documents of its namespace; None means by key."""
         is_command = batch.num_rows and ops_of(batch)[0].as_py() == Op.COMMAND
         return range(self.topic.partitions) if is_command else (None,)

@@ -1,7 +1,7 @@
-"""The committer: one thread that appends what receivers have read, with the positions after it, write after write.
+"""The committer: one thread that appends the changes that receivers have read, with the positions behind them.
 
-Each write changes the reader's item under the condition that no other has, so there is one at a time; whatever has come
-meanwhile, of any split, goes into the next.
+Each write changes the reader's item under the condition that no other write has, so there is one write at a time.  The
+next one takes all changes, of any split, that have come meanwhile.
 """
 
 from __future__ import annotations
@@ -24,28 +24,28 @@ from tailrace.pipeline.ingest.commit_log import CommitLog
 from tailrace.pipeline.runtime.status import SourceStatus, Status
 
 MAX_WAITING = 64
-"""How many groups of changes may wait to be committed; a source that is faster waits."""
+"""The most groups of changes that wait to be committed; then receivers wait, too."""
 
 
 class _Read(NamedTuple):
-    """What a receiver has read of one split; "" if the source has one log."""
+    """The changes that a receiver has read, and their split: "" if the source has one log."""
 
     split: str
     changes: Changes
 
 
 class Committer:
-    """Commits what receivers hand over.  `splits`: those of a source with several logs."""
+    """Commits the changes that receivers hand over.  `splits` are those of a source with several logs."""
 
     def __init__(self, log: CommitLog, status: Status, splits: Sequence[str], *, keep_last: bool = False) -> None:
         self._log, self._status, self._keep_last = log, status, keep_last
         self.queue: Queue[_Read | None] = Queue(MAX_WAITING)
         self.error: Exception | None = None
         self._committing = RLock()
-        """Held while the reader's item is changed: by a commit, or by a copy that a receiver has asked for."""
+        """Held by the thread that changes the reader's item: in a commit, or in a copy that a receiver has begun."""
         self._counting = Lock()
         self._waiting = Counter[str]()
-        """How many changes of each split are handed over and not committed."""
+        """How many groups of changes of each split were handed over and are not committed."""
         known = dict(log.position["splits"]) if splits else {}
         self._splits: dict[str, Position] | None = {s: known.get(s) for s in splits} if splits else None
         self._position: Position = log.position
@@ -53,11 +53,11 @@ class Committer:
 
     # -- for receivers
     def start(self) -> None:
-        """Begin to commit."""
+        """Start the committing thread."""
         self._thread.start()
 
     def put(self, split: str, changes: Changes) -> None:
-        """Hand over changes; waits while many are waiting."""
+        """Hand over changes; blocks while MAX_WAITING groups wait."""
         with self._counting:
             self._waiting[split] += 1
         self.queue.put(_Read(split, changes))
@@ -72,20 +72,20 @@ class Committer:
             return set(self._splits or ())
 
     def is_idle(self, split: str | None = None) -> bool:
-        """Whether nothing waits, of one split or of all."""
+        """Whether no changes of a split, or of any, wait to be committed."""
         with self._counting:
             return not (self._waiting.total() if split is None else self._waiting[split])
 
     def wait(self, split: str) -> bool:
-        """Wait until all that was handed over of a split is committed; False: it never will be."""
+        """Wait until all changes of a split that were handed over are committed; False if the committer has failed."""
         while not self.is_idle(split) and self.error is None:
             time.sleep(0.01)
         return self.error is None
 
     @contextmanager
     def drained(self, split: str) -> Iterator[bool]:
-        """A block in which nothing is committed, after all that was handed over of a split has been; it may change the
-        reader's item itself.  Gives False if it never will be."""
+        """A block that begins once all changes of a split are committed, and in which nothing is committed: the caller
+        may change the reader's item.  Gets False if the committer has failed."""
         if not self.wait(split):
             yield False
             return
@@ -93,7 +93,7 @@ class Committer:
             yield self.error is None
 
     def close(self) -> None:
-        """Commit what was handed over, and end."""
+        """Wait until everything that was handed over is committed, and end the thread."""
         self.queue.put(None)
         self._thread.join()
 
@@ -107,11 +107,11 @@ class Committer:
                     self._waiting.subtract(read.split for read in group)
         except Exception as error:
             self.error = error
-            while self.queue.get() is not None:  # a receiver that waits for room must come to know of it
+            while self.queue.get() is not None:  # so that a receiver that waits in `put` goes on and sees the error
                 pass
 
     def _group(self) -> list[_Read] | None:
-        """Everything that waits now, at least one; None at the end."""
+        """All groups of changes that wait; blocks until there is one.  None at the end."""
         group = [self.queue.get()]
         while group[-1] is not None:
             try:
@@ -131,7 +131,7 @@ class Committer:
         self._show(group[-1].changes.committed_at, rows)
 
     def _after(self, group: list[_Read]) -> tuple[dict[str, Position] | None, Position]:
-        """The positions once a group is committed."""
+        """The positions of the splits, and the whole position, behind a group."""
         if self._splits is None:
             return None, group[-1].changes.position
         splits = dict(self._splits)

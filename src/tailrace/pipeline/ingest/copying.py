@@ -1,7 +1,7 @@
-"""Copying: the pieces of a namespace read by Spark tasks into the commit log.
+"""Copying: Spark tasks read the pieces of namespaces into the commit log.
 
-A task reads one unit, a piece or many small ones, puts its chunks, and hands back where they are; the driver then
-commits the unit, once."""
+A task reads one unit, which is a piece or many small ones, stores its chunks, and returns where they are.  The driver
+then commits the unit, once."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ from tailrace.pipeline.runtime.status import Status
 from tailrace.pipeline.runtime.trouble import Trouble, trouble_of
 
 CUT_AT_ONCE = 200
-"""So many namespaces are cut into pieces before the first of them are copied."""
+"""How many namespaces the driver cuts into pieces before tasks copy them."""
 RETRY_PAUSE_SECONDS = 1.0
-"""Seconds before something that is away is asked again."""
+"""Seconds before the driver retries a unit whose source or home is away."""
 
 
 class CopiedUnit(NamedTuple):
-    """What a task put of a unit, and how many rows of each namespace that was."""
+    """The chunks that a task has stored for a unit, and the number of rows of each namespace."""
 
     parcel: StagedChunks
     rows: dict[str, int]
@@ -45,7 +45,8 @@ class CopiedUnit(NamedTuple):
 def copy_unit(
     home: str, topic: str, adaptor: str, settings: Given, pieces: Sequence[Piece], writer: str | None = None
 ) -> CopiedUnit | Trouble:
-    """In a task: read some pieces one after the other, and put them; perhaps for one writer alone."""
+    """Called in a task: read these pieces one after the other and store their chunks, for all writers or for `writer`
+    alone.  Returns errors as `Trouble`."""
     rows: dict[str, int] = {}
     at = ""
 
@@ -82,7 +83,7 @@ def _addressed(batch: pa.RecordBatch, writer: str) -> pa.RecordBatch:
 
 
 class Copying:
-    """Copies namespaces, several pieces at a time: for all writers, or afresh for one that came later."""
+    """Copies namespaces, several units at a time: for all writers, or afresh for one writer that was added later."""
 
     def __init__(
         self,
@@ -96,11 +97,11 @@ class Copying:
         self._engine, self._definition, self._log, self._writer = engine, definition, log, writer
         self._status, self._stop = status, stop
         self._uncut: dict[str, int | None] = {}
-        """Namespaces that have no pieces yet, or must get new ones, with about how many rows they have."""
+        """The namespaces to be cut into pieces, with their approximate number of rows."""
 
     def plan(self, reader: Reader, namespaces: Sequence[str] | None = None, again: Sequence[str] = ()) -> list[str]:
-        """The namespaces that match and are to be copied: those not known yet, those that must be copied again, and
-        those whose copy is not complete."""
+        """Return the namespaces to be copied: those whose copy is not complete, and of the matching ones those that are
+        new and those in `again`.  With `namespaces`, only these count as new.  Cuts the first ones into pieces."""
         wanted = re.compile(self._definition.source.namespace)
         known = self._log.phases_for(self._writer)
         self._uncut = {}
@@ -120,8 +121,8 @@ class Copying:
         return namespace if self._writer is None else f"{namespace} → {self._writer}"
 
     def run(self, reader: Reader, namespaces: Sequence[str]) -> None:
-        """Copy what is not done of these, then let them be followed.  They are cut into pieces some at a time, while
-        the first are copied already."""
+        """Copy the units of these namespaces that are not done, then set their phase to sync.  Blocks until all are
+        copied or the run is stopped.  Cuts some namespaces into pieces while tasks copy others."""
         for name in namespaces:
             shown = self._status.source(self._shown(name))
             shown.phase, shown.pieces, shown.done = "copy", 0, 0
@@ -134,7 +135,7 @@ class Copying:
                 self._status.source(self._shown(name)).phase = "sync"
 
     def _units(self, reader: Reader, namespaces: Sequence[str]) -> Iterator[CopyUnit]:
-        """What is to be copied of some namespaces, each unit once."""
+        """The units of these namespaces that are not done, each once."""
         given: set[int] = set()
         for at in range(0, len(namespaces), CUT_AT_ONCE):
             some = list(namespaces[at : at + CUT_AT_ONCE])
@@ -150,11 +151,11 @@ class Copying:
             yield from (unit for unit in units if not unit.done)
 
     def _cut(self, reader: Reader, namespaces: Sequence[str]) -> None:
-        """Note the pieces of namespaces that have none yet, or must be copied again."""
+        """Cut namespaces into pieces, and store these in the commit log's items."""
         planned: dict[str, list[Piece]] = {}
         for name in namespaces:
             self._status.source(self._shown(name)).rows = self._uncut.pop(name)
-            with suppress(NotThere):  # dropped since it was listed: nothing of it was ever seen
+            with suppress(NotThere):  # dropped since it was listed
                 planned[name] = reader.pieces(name, self._definition.piece_rows)
         if planned:
             self._log.plan_all(planned, self._writer, self._definition.piece_rows)
@@ -173,11 +174,11 @@ class Copying:
                 for future in done:
                     with suppress(Closed):
                         self._commit(going.pop(future), future.result())
-        finally:  # a piece that is being read when the run ends is not committed: the next run reads it again
+        finally:  # a unit that is being read when the run ends is not committed: the next run reads it again
             pool.shutdown(wait=not self._stop.is_set(), cancel_futures=True)
 
     def _read(self, unit: CopyUnit) -> CopiedUnit:
-        """One unit; again while what it needs is away.  `Closed` if the run is stopped meanwhile."""
+        """Have a task read a unit, and retry while the source or the home is away.  `Closed` if the run is stopped."""
         losses = 0
         while not self._stop.is_set():
             try:
@@ -202,7 +203,7 @@ class Copying:
     def _commit(self, unit: CopyUnit, copied: CopiedUnit) -> None:
         try:
             self._log.commit_piece(unit.number, [copied.parcel])
-        except ObjectMissing:  # cleaning took the chunks before they were committed: read the pieces again
+        except ObjectMissing:  # the cleaner has removed the chunks before they were committed
             copied = self._read(unit)
             self._log.commit_piece(unit.number, [copied.parcel])
         self._status.error = ""

@@ -1,7 +1,8 @@
-"""Following: a receiver beside the driver for each log of the source, holding its connection open.
+"""Following: a receiver for each log of the source, in a thread of the driver, which keeps its connection open.
 
-A receiver decodes, and one thread commits what has come meanwhile from all of them, so a slow disk makes batches
-larger, not the delay longer.  Receivers acknowledge to the source only what the commit log has.
+Receivers decode changes.  One thread, the committer, commits what all of them have read meanwhile, so that a slow disk
+makes batches larger rather than delays longer.  Receivers acknowledge to the source only changes that the commit log
+has.
 """
 
 from __future__ import annotations
@@ -20,11 +21,11 @@ from tailrace.pipeline.ingest.committer import Committer
 from tailrace.pipeline.runtime.status import Status
 
 Copy = Callable[[Changes], None]
-"""Copies the namespaces that changes say must be copied, before the next changes are read."""
+"""Copies the namespaces that must be copied according to these changes, before the next changes are read."""
 
 
 class FollowedNames(Sequence[str]):
-    """The namespaces of a pipeline, as they are at each moment."""
+    """The current namespaces of a pipeline; changes with the commit log."""
 
     def __init__(self, log: CommitLog) -> None:
         self._log = log
@@ -52,7 +53,8 @@ class Receiver:
         self._status, self._copy = status, copy
 
     def follow(self, stop: Event, once: bool) -> None:
-        """Blocks until it is over.  The committer then has all that was read, perhaps not committed yet."""
+        """Follow the log, and hand changes to the committer.  Blocks until it is stopped, the log has ended, or with
+        `once` is caught up; the committer may then still have to commit the last changes."""
         committer, split = self._committer, self._split
         for changes in self._reader.follow(committer.done(split), FollowedNames(self._log), split):
             if stop.is_set() or committer.error is not None:
@@ -69,7 +71,8 @@ class Receiver:
             self.acknowledge()
 
     def _found(self, changes: Changes) -> bool:
-        """Copy what appeared, note what ended; False if what came before can never be committed."""
+        """Copy namespaces that appeared or were altered, and complete those that ended, once earlier changes are
+        committed; False if the committer has failed."""
         with self._committer.drained(self._split) as drained:
             if not drained:
                 return False
@@ -80,15 +83,15 @@ class Receiver:
         return True
 
     def acknowledge(self) -> None:
-        """Tell the source how far the commit log has come, if it has anything."""
+        """Acknowledge to the source the position that is committed, if there is one."""
         if (done := self._committer.done(self._split)) is not None:
             self._reader.acknowledge(done)
 
 
 class SourceReceiver:
-    """Follows a source from the commit log's position: one receiver, or one for each split.
+    """Follows a source from the commit log's position, with one receiver, or one for each split.
 
-    `make` makes another reader of the same source: each split has its own."""
+    `make` makes another reader of the same source, for a split."""
 
     def __init__(
         self,
@@ -104,11 +107,12 @@ class SourceReceiver:
         self._splits = list(reader.splits(log.position))
         self.committer = Committer(log, status, self._splits, keep_last=reader.wants_last)
         self._over = Event()
-        """Whether a receiver has failed, so that the others end, too."""
+        """Set to stop the receivers of all splits: when the run stops, or when one of them or the committer fails."""
         self._failure: BaseException | None = None
 
     def run(self, once: bool = False) -> None:
-        """Blocks until it is over; raises what went wrong."""
+        """Follow until stopped, or with `once` until caught up.  Blocks; raises the error of a receiver or of the
+        committer."""
         if self._reader.wants_last:
             self._reader.resume(_last_messages(self._log))
         self.committer.start()
@@ -132,7 +136,7 @@ class SourceReceiver:
 
     # -- several splits
     def _follow_splits(self, once: bool) -> None:
-        """A thread for each split; one that opens is followed once what came before it is committed."""
+        """Run a thread for each split; a split that opens gets its thread once the changes before it are committed."""
         going: dict[str, Thread] = {}
         ended: set[str] = set()
         while True:
@@ -165,7 +169,7 @@ class SourceReceiver:
 
 
 def _last_messages(log: CommitLog) -> dict[str, dict[str, Any]]:
-    """The last message of each namespace that has had one, as a reader gets it: with its data."""
+    """The stored last message of each namespace that has one, for `Reader.resume`."""
     found: dict[str, dict[str, Any]] = {}
     for name, phase in log.phases.items():
         if (last := phase.get("last")) is not None:

@@ -1,12 +1,13 @@
-"""Reading ahead: the changes of a source that forgets, taken in while it is still being copied.
+"""Reading ahead: stores the changes of a source with a short-lived log while its tables are still being copied.
 
-A source whose log is kept for a time that nobody can extend, as DynamoDB's streams are for 24 hours, cannot wait for a
-long copy.  Its changes are read while the copy goes on, into a topic of their own, and appended to the commit log once
-the copy is done.  So each of them comes after every row that a task may have read before it.
+Some sources keep their log for a fixed time, as DynamoDB's streams do for 24 hours, and a copy may take longer.  So a
+thread reads their changes during the copy into a topic of its own, and the driver appends them to the commit log once
+the copy is done.  So each change comes after every row that a task may have read before it.
 
-    topic <pipeline>--ahead-log, $Reader-<pipeline>--ahead     as a commit log's; removed when all is taken over
-    $Reader-<pipeline>, 0                                      ahead{partition: offset}: up to where it is taken over;
-                                                               null: nothing is read ahead
+    topic <pipeline>--ahead-log      as a commit log; deleted when all of it is taken over
+    $Reader-<pipeline>--ahead, 0     as a commit log's
+    $Reader-<pipeline>, 0            ahead{partition: offset}: how far each partition is taken over; null: nothing is
+                                     read ahead
 """
 
 from __future__ import annotations
@@ -30,13 +31,14 @@ from tailrace.pipeline.runtime.status import Status
 
 _log = logging.getLogger("tailrace")
 MAX_TAKEN_OVER_BYTES = 32 * 1024 * 1024
-"""About so much is appended to the commit log at a time."""
+"""The approximate size of one append when changes are taken over into the commit log."""
 RETRY_PAUSE_SECONDS = 1.0
-"""Seconds before a source that is away is asked again."""
+"""Seconds before the reading thread retries a source that is away."""
 
 
 class ReadAhead:
-    """Keeps the changes of a source while it is copied.  `make` makes a reader, `watch` shows how it is."""
+    """Stores the changes of a source while it is copied.  `make` makes a reader; `watch` is called with it, to show its
+    health."""
 
     def __init__(
         self, log: CommitLog, make: Callable[[], Reader], status: Status, watch: Callable[[Reader], object]
@@ -48,12 +50,12 @@ class ReadAhead:
 
     @property
     def begun(self) -> bool:
-        """Whether changes are kept that the commit log does not have yet."""
+        """Whether changes were read ahead and are not taken over yet."""
         return self._log.item.get("ahead") is not None
 
     @contextmanager
     def reading(self) -> Iterator[None]:
-        """A block during which changes are read and kept; raises what went wrong with that."""
+        """A block during which a thread reads and stores changes; raises the thread's error at its end."""
         kept = self._opened()
         thread = Thread(target=self._read, args=(kept,), name="tailrace-ahead", daemon=True)
         thread.start()
@@ -66,7 +68,7 @@ class ReadAhead:
             raise self._failure
 
     def _opened(self) -> CommitLog:
-        """The changes that are kept; from the commit log's position on, if none are."""
+        """Open the log of changes; if none were read ahead, it begins at the commit log's position."""
         kept = CommitLog(self._log.home, self._name, partitions=self._log.topic.partitions)
         if not self.begun:
             kept.begin(self._log.position)
@@ -74,7 +76,7 @@ class ReadAhead:
         return kept
 
     def _read(self, kept: CommitLog) -> None:
-        """Until the copy is over; again while the source is away."""
+        """Read changes until the copy is over, and retry while the source is away."""
         while not self._over.is_set():
             try:
                 self._follow(kept)
@@ -100,7 +102,8 @@ class ReadAhead:
                     return
 
     def take_over(self) -> None:
-        """Append what was kept to the commit log, each change once, and go on from where it ends."""
+        """Append the stored changes to the commit log, each once, with the position behind them, and delete their
+        topic."""
         kept = CommitLog(self._log.home, self._name, partitions=self._log.topic.partitions)
         for partition in range(kept.topic.partitions):
             self._take_partition(kept, partition)

@@ -1,13 +1,14 @@
-"""What a pipeline knows of its source: how far it has been read, and of each namespace its phase and last message.
+"""Reader state: how far a pipeline has read its source, and the phase and last message of each namespace.
 
-    $Reader-<pipeline>, 0            seq, id, page (see log.write.source_append), begun, next; while all is little also:
-                                     position, phases{namespace: {phase, …}}, fills{writer: {starts, phases{…}}}
-                                     else: position without what is in parts, buckets, parts{bucket: number}
+    $Reader-<pipeline>, 0            seq, id, page (see log.write.source_append), begun, next
+                                     small state: position, phases{namespace: {phase, …}},
+                                     fills{writer: {starts, phases{…}}}
+                                     large state: position without the entries in parts, buckets, parts{bucket: number}
     $ReaderPart-<pipeline>, number   entries: JSON of [[path, value]…], compressed; never changed
 
-An item holds 400 KB, and a source may have 20,000 tables or a million files.  So where the state is large each of its
-entries is in one of some buckets, by the hash of its path.  A change writes its bucket again, under a number never used
-before, and the write that moves the position names that number: bytes first, then one guarded write.
+An item holds 400 KB, and a source may have 20,000 tables or a million files.  So a large state is spread over buckets,
+each entry by the hash of its path.  A change stores its bucket again under a number that was never used, and the write
+that moves the position names that number: bytes first, then one guarded write.
 """
 
 from __future__ import annotations
@@ -30,34 +31,34 @@ from tailrace.storage.tables import Absent, Delete, Item, Key, Put, Set
 
 EntryPath: TypeAlias = tuple[str, ...]
 Entries: TypeAlias = Mapping[EntryPath, Any]
-"""What changes, by path: ("phases", namespace), ("fills", writer, "phases", namespace), …"""
+"""Changed entries of the state, by path: ("phases", namespace), ("fills", writer, "phases", namespace), …"""
 Changed: TypeAlias = dict[str | tuple[str, ...], Any]
-"""Attributes of the reader's item that change, by path."""
+"""Changed attributes of the reader's item, by path."""
 GONE: Any = object()
-"""In place of a value: the entry is gone."""
+"""Stands for the value of an entry that is removed."""
 
 INLINE_BYTES = 64 * 1024
-"""Up to so much the whole state is in the reader's item."""
+"""The largest state, as JSON, that is stored in the reader's item itself."""
 BUCKET_BYTES = 32 * 1024
-"""About so much is in a bucket, before it is compressed, when the number of buckets is chosen."""
+"""The approximate size of a bucket, before compression, by which the number of buckets is chosen."""
 MAX_PATHS = 16
-"""Up to so many entries are set one by one in the item; an expression of DynamoDB has 4 KB."""
+"""The most entries that a write sets one by one in the item: an expression of DynamoDB has at most 4 KB."""
 PARTS_PER_WRITE = 8
-"""So many parts are written at once."""
+"""How many parts one write stores or deletes."""
 MAX_PART_BYTES = 380 * 1024
-"""The most bytes of a part: an item has 400 KB at most."""
+"""The most bytes of a part: an item has at most 400 KB."""
 
 _json, _plain = msgspec.json.encode, msgspec.json.decode
 
 
 def parts_of(pipeline: str) -> str:
-    """The hash that a pipeline's parts are under."""
+    """The hash key of a pipeline's parts."""
     return f"$ReaderPart-{pipeline}"
 
 
 @dataclass(slots=True)
 class PlannedState:
-    """What becomes of the state, once the write that has `changes` is done."""
+    """A planned state: it becomes the state once the write with `changes` has succeeded."""
 
     position: Position
     phases: dict[str, Any]
@@ -68,16 +69,16 @@ class PlannedState:
 
 
 class ReaderState:
-    """The state as stored, in memory.  One run at a time changes it."""
+    """The stored state, kept in memory.  One run at a time changes it."""
 
     def __init__(self, store: Store, pipeline: str) -> None:
         self._store, self._pipeline = store, pipeline
         self.load()
 
     def load(self) -> None:
-        """Know what is stored."""
+        """Read the stored state."""
         while not self._store.run(self._loaded()):
-            pass  # another run has replaced a part between two reads
+            pass  # another run has replaced a part between the two reads
 
     def _loaded(self) -> Steps[bool]:
         self.item = item = yield from open_reader(self._pipeline, None)
@@ -102,7 +103,7 @@ class ReaderState:
 
     # -- changing
     def plan(self, entries: Entries, position: Position) -> PlannedState:
-        """Plan the state with some entries changed and another position; writes nothing yet."""
+        """Plan the state with these entries changed and this position; writes nothing."""
         made = PlannedState(position, dict(self.phases), {writer: dict(fill) for writer, fill in self.fills.items()})
         tree = {"phases": made.phases, "fills": made.fills}
         for path, value in entries.items():
@@ -116,7 +117,7 @@ class ReaderState:
         return made
 
     def _plan_parts(self, made: PlannedState, entries: Entries) -> None:
-        """Only the buckets that something changes in."""
+        """Plan new parts for the buckets that have a changed entry."""
         count = len(self._buckets)
         changed: dict[int, dict[EntryPath, Any]] = {}
         for path, value in entries.items():
@@ -141,7 +142,7 @@ class ReaderState:
             )
 
     def _plan_all(self, made: PlannedState) -> None:
-        """Everything in parts, as many as it now needs."""
+        """Plan new parts for the whole state, in as many buckets as it now needs."""
         entries = dict(_entries(made))
         size = len(_json(list(entries.items())))
         count = 1
@@ -157,14 +158,14 @@ class ReaderState:
         }  # fmt: skip
 
     def put(self, made: PlannedState) -> Steps[None]:
-        """Write the parts that are new; nothing refers to them yet."""
+        """Store the new parts of a plan.  Nothing refers to them before the write with its `changes`."""
         new = [(n, number) for n, number in made.parts.items() if self._parts.get(n) != number]
         for at in range(0, len(new), PARTS_PER_WRITE):
             while True:
                 puts = [self._part(number, made.buckets[int(n)]) for n, number in new[at : at + PARTS_PER_WRITE]]
                 if isinstance((yield from guard.attempt(*puts)), Written):
                     break
-                for n, _ in new[at : at + PARTS_PER_WRITE]:  # they may have been written: these numbers are used up
+                for n, _ in new[at : at + PARTS_PER_WRITE]:  # the write may have happened: use new numbers
                     made.parts[n] = _number()
                 new = [(n, made.parts[n]) for n, _ in new]
                 _renumber(made)
@@ -181,7 +182,7 @@ class ReaderState:
         return Put(Key(parts_of(self._pipeline), number), {"entries": data}, (Absent(),))
 
     def adopt(self, made: PlannedState, item: Item) -> None:
-        """The write has been done: this is the state now.  Parts that nothing refers to any more are removed."""
+        """Make a plan the current state, after its write has succeeded, and remove the parts that it replaces."""
         old = [number for n, number in self._parts.items() if made.parts.get(n) != number] if made.parts else []
         self.item, self.position, self.phases, self.fills = item, made.position, made.phases, made.fills
         if made.parts:
@@ -193,7 +194,7 @@ class ReaderState:
 
 
 def sets(changes: Changed) -> list[Set]:
-    """Changes of an item."""
+    """The changes as `Set` actions of an item."""
     return [Set(path, value) for path, value in changes.items()]
 
 
@@ -202,7 +203,7 @@ def _number() -> int:
 
 
 def _renumber(made: PlannedState) -> None:
-    """The changes name the parts by the numbers that they have now."""
+    """Put the parts' current numbers into the plan's changes."""
     for path in made.changes:
         if path == "parts":
             made.changes[path] = made.parts
@@ -226,7 +227,7 @@ def _put(tree: dict[str, Any], path: EntryPath, value: Any) -> None:
 
 
 def _spread(entries: Entries) -> Entries:
-    """Entries as parts have them: of a fill that begins, where it starts."""
+    """Entries as parts store them: a fill that begins becomes an entry with its `starts`."""
     out = dict(entries)
     for path, value in entries.items():
         if path[0] == "fills" and len(path) == 2:
@@ -236,14 +237,14 @@ def _spread(entries: Entries) -> Entries:
 
 
 def _paths(entries: Entries, made: PlannedState) -> Changed:
-    """The entries as changes of the item: one by one, or if they are many all there is."""
+    """The entries as changes of the item: one by one, or all phases and fills if they are many or some are removed."""
     if len(entries) <= MAX_PATHS and GONE not in entries.values():
         return {path: value for path, value in entries.items()}  # noqa: C416
     return {"phases": made.phases, "fills": made.fills}
 
 
 def _entries(made: PlannedState) -> Iterator[tuple[EntryPath, Any]]:
-    """All entries of a state."""
+    """All entries of a planned state."""
     for namespace, phase in made.phases.items():
         yield ("phases", namespace), phase
     for writer, fill in made.fills.items():
@@ -254,7 +255,7 @@ def _entries(made: PlannedState) -> Iterator[tuple[EntryPath, Any]]:
 
 
 def _position_entries(position: Position) -> Iterator[tuple[EntryPath, Any]]:
-    """What of a position goes into parts: of a dictionary, whatever is not a single value."""
+    """The entries of a position that parts store: the dictionaries and lists in it, if it is a dictionary."""
     for name, value in position.items() if isinstance(position, dict) else ():
         for inner, one in _inner(value).items():
             yield ("position", name, inner), one
@@ -263,19 +264,19 @@ def _position_entries(position: Position) -> Iterator[tuple[EntryPath, Any]]:
 
 
 def _inner(value: Any) -> dict[str, Any]:
-    """The entries that a part of a position has; none if it is a single value, or a list."""
+    """A dictionary's entries; none for any other value."""
     return value if isinstance(value, dict) else {}
 
 
 def _rest(position: Position) -> Position:
-    """What of a position stays in the item."""
+    """The rest of a position, which the item stores: all but the entries in parts."""
     if not isinstance(position, dict):
         return position
     return {name: value for name, value in position.items() if not value or not isinstance(value, dict | list | tuple)}
 
 
 def _moved(old: Position, new: Position) -> Iterator[tuple[EntryPath, Any]]:
-    """The entries of a position that are not what they were."""
+    """The entries of a position that have changed."""
     before, after = _inner(old), _inner(new)
     for name in _either(before, after):
         was, now = before.get(name), after.get(name)

@@ -1,4 +1,4 @@
-"""What operators do to pipelines: look at them, move their offsets, deliver by hand.
+"""Operators' actions on pipelines: look at them, move their offsets, deliver messages by hand.
 
 Used from outside: ledger, operator, step, dead_retry.
 Read in this order: ledger, operator, step, dead_retry.

@@ -1,7 +1,7 @@
-"""Retrying dead letters: each message is delivered once more, out of turn, unless the log has a newer state since.
+"""Retries of dead letters: each message is delivered once more, out of turn, unless the commit log has a newer state.
 
-However many letters there are, the topic with them is read three times (which there are, what they are about, their
-messages) and the commit log once for each writer; one message is in memory at a time.
+However many letters there are, a retry reads their topic three times (for the list, for their documents, for their
+messages) and the commit log once for each writer.  It keeps one message at a time in memory.
 """
 
 from __future__ import annotations
@@ -33,26 +33,28 @@ from tailrace.pipeline.operate.step import Stepped, alone, branch_of, told
 from tailrace.pipeline.runtime.trouble import trouble_of
 
 _Subject = tuple[str, str | None, int]
-"""A namespace, an id (None: all of them, which a command is about), and a partition."""
+"""A namespace, an id (None: a command, which concerns all ids), and a partition."""
 
 
 @dataclass(slots=True)
 class _Turn:
-    """The letters of one writer that are tried again, and what the commit log says of them."""
+    """The retry of one writer's letters, with what the commit log has about their documents."""
 
     branch: Branch
     topic: Topic
     """The commit log."""
     newer: dict[int, str] = field(default_factory=dict)
-    """By a letter's number, the place of a message that came after it and is about the same document."""
+    """By a letter's number, the partition and offset of a later message about the same document."""
     unknown: set[int] = field(default_factory=set)
-    """The letters after which retention has removed messages."""
+    """The numbers of the letters after which retention has removed messages."""
 
 
 def retry(definition: Definition, numbers: list[int], why: str) -> Iterator[Stepped]:
-    """Deliver dead letters once more: these, or all, oldest first.  A letter whose document has been delivered since is
-    left as it is: an older state must not overwrite a newer one.  Where retention has removed the messages after a
-    letter, that is not known: then it is delivered only if its number is given."""
+    """Deliver the dead letters with these numbers, or all, once more, oldest first; yields the result of each.
+
+    A letter whose document the writer has delivered since is settled without delivery, since an older state must not
+    overwrite a newer one.  If retention has removed messages after a letter, that cannot be known: then the letter is
+    delivered only if its number is given.  `NotThere` for a number without a letter."""
     with alone(definition) as home:
         letters = {letter["number"]: letter for letter in dead_letters(home, definition.name)}
         for number in numbers:
@@ -69,7 +71,7 @@ def retry(definition: Definition, numbers: list[int], why: str) -> Iterator[Step
 
 
 def _turns(home: Home, definition: Definition, letters: list[dict[str, Any]]) -> dict[str, _Turn]:
-    """What must be known of each writer before its letters are tried again."""
+    """Prepare the retry of each writer that has letters among these."""
     turns: dict[str, _Turn] = {}
     for writer in dict.fromkeys(letter["writer"] for letter in letters):
         branch = branch_of(definition, writer)
@@ -79,7 +81,8 @@ def _turns(home: Home, definition: Definition, letters: list[dict[str, Any]]) ->
 
 
 def _look_for_newer(home: Home, pipeline: str, letters: list[dict[str, Any]], turn: _Turn) -> None:
-    """Read what the writer has passed since the oldest letter, once."""
+    """Read the commit log once, from the oldest letter to the writer's position, and note the letters whose documents
+    have later messages."""
     head, ends = home.store.run(turn.topic.log.head()), turn.topic.ends()
     waiting: dict[_Subject, list[tuple[int, int]]] = {}
     start: dict[int, int] = {}
@@ -103,13 +106,14 @@ def _look_for_newer(home: Home, pipeline: str, letters: list[dict[str, Any]], tu
 
 
 def _begun(turn: _Turn) -> tuple[int, dict[int, Mark]]:
-    """Begin in the sink: under another epoch each time, since batches of letters all have the same offsets."""
+    """Claim the sink under a new epoch for each letter: their batches all have the same offsets."""
     with closing(turn.branch.writer()) as sink:
         return begun(turn.topic, sink, (turn.branch.pipeline, turn.branch.name))
 
 
 def _since(head: Head, q: int, at: int) -> dict[int, int]:
-    """From where on a document's later messages may be: in its partition, and if the log grew since, in any."""
+    """By partition, the offset from which later messages of a document may come: in its own partition, and if the log
+    has grown since, in any."""
     growth = next((one for one in head.grown if at < one.at.get(q, 0)), None)
     elsewhere = {} if growth is None else {p: growth.at.get(p, 0) for p in range(head.partitions)}
     return {**elsewhere, q: at + 1}
@@ -132,7 +136,7 @@ def _again(turn: _Turn, number: int, one: Fetched, *, insisted: bool) -> Stepped
 
 
 def _out_of_turn(branch: Branch, one: Fetched, who: Who, marks: dict[int, Mark]) -> Outcome:
-    """Deliver a message that the writer has passed: offsets stay what they are."""
+    """Deliver a message that the writer has passed, and leave the writer's offsets unchanged."""
     outcome, staged = Outcome(), list[Staged]()
     with closing(branch.writer()) as sink:
         try:

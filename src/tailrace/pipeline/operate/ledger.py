@@ -1,11 +1,11 @@
-"""The ledger: which pipelines a home has, what they were when they last ran, how they are, and what operators did.
+"""The ledger: which pipelines a home has, their definitions when they last ran, their status, and operators' actions.
 
 $Pipelines, bucket     names{pipeline: ""}: for listing
-$Pipeline-<name>, 0    snapshot: JSON of the definition as it last ran (see changes.described)
-$PipelineKey, 0        key: random bytes that the marks in snapshots are made with
-$Status-<name>, 0      status: JSON, at: written by the run every two seconds
-topic <name>-actions   one JSON record for each thing an operator did: what, who, why; if that was refused, another:
-                       refused, of (the number of the first)
+$Pipeline-<name>, 0    snapshot: JSON of the definition as it last ran (see define.drift.described)
+$PipelineKey, 0        key: random bytes for the marks in snapshots
+$Status-<name>, 0      status: JSON, at: when the run last wrote it; it does so every two seconds
+topic <name>-actions   one JSON record for each action of an operator: what, who, why; if the action was refused,
+                       another record: refused, of (the number of the first)
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ from tailrace.storage.calls import Steps
 from tailrace.storage.tables import Absent, Action, Item, Key, Put, Set, Update
 
 SILENT = 15.0
-"""Seconds after its last report that a run on another machine is shown as ended: a run reports every two."""
+"""Seconds after the last report of a run on another machine until the run counts as ended: it reports every two."""
 MAX_SOURCES_IN_STATUS = 1000
-"""So many namespaces fit into the item of a status, however long their names are."""
+"""The most namespaces in a stored status: so many fit into an item, however long their names are."""
 REFUSED_WITHIN = 100
-"""So many records after an action it is looked for whether it was refused; that follows within seconds."""
+"""Within how many records after an action `notes` looks for its refusal, which follows within seconds."""
 _json = msgspec.json.Encoder(enc_hook=repr).encode
 _actor: ContextVar[str] = ContextVar("actor", default="")
 
@@ -49,13 +49,13 @@ def pipelines(home: Home) -> list[str]:
 
 
 def remembered(home: Home, name: str) -> dict[str, Any] | None:
-    """What a pipeline was when it last ran; None if it never has."""
+    """The stored definition of a pipeline's last run; None if it has never run."""
     item = home.store.run(guard.read(Key(f"$Pipeline-{name}")))
     return None if item is None else msgspec.json.decode(item["snapshot"])
 
 
 def remember(home: Home, definition: Definition) -> None:
-    """Note what a pipeline is now."""
+    """Store a pipeline's definition, and its name in the list of pipelines."""
     text = _json(described(definition, _key(home))).decode()
     home.store.run(_keep(Key(f"$Pipeline-{definition.name}"), {"snapshot": text}))
     bucket = bucket_key("$Pipelines", definition.name)
@@ -63,12 +63,12 @@ def remember(home: Home, definition: Definition) -> None:
 
 
 def now(home: Home, definition: Definition, known: Mapping[str, Any]) -> dict[str, Any]:
-    """The definition as it is stored, with marks made as in `known`, so that the two can be compared."""
+    """Describe a definition as `remember` stores it, with marks made as in `known`, so that the two can be compared."""
     return described(definition, _key(home) if known.get("keyed") else None)
 
 
 def _key(home: Home) -> bytes:
-    """The key of this home's marks, made once."""
+    """The key for the marks of this home's snapshots; the first call creates it."""
     new = secrets.token_bytes(32)
     place = Key("$PipelineKey")
     item = home.store.run(guard.settle(place, lambda item: None if item else (Put(place, {"key": new}, (Absent(),)),)))
@@ -76,7 +76,8 @@ def _key(home: Home) -> bytes:
 
 
 def sharing(home: Home, definition: Definition, settings: Iterable[str]) -> str | None:
-    """Another pipeline of the home whose source is of the same kind and has these settings in common."""
+    """The name of another pipeline of the home with the same source adaptor and the same values of these settings; None
+    if there is none."""
     names = list(settings)
     for name in pipelines(home):
         known = remembered(home, name) or {}
@@ -94,7 +95,7 @@ def _listed(bucket: Key, name: str, item: Item | None) -> tuple[Action, ...] | N
 
 
 def _keep(key: Key, values: dict[str, Any]) -> Steps[None]:
-    """Store an item without a condition: only the run that holds the pipeline's lease does so."""
+    """Store an item without a condition: only the run that holds the pipeline's lease calls this."""
     while True:
         item = yield from guard.read(key)
         if item is not None and all(item.get(name) == value for name, value in values.items()):
@@ -106,7 +107,8 @@ def _keep(key: Key, values: dict[str, Any]) -> Steps[None]:
 
 
 def report(home: Home, name: str, status: dict[str, Any]) -> None:
-    """Show a run's status to other processes; of very many namespaces some, those first that are being copied."""
+    """Store a run's status, so that other processes can read it.  Of more than MAX_SOURCES_IN_STATUS namespaces it
+    stores only some, preferably those in the copy phase."""
     sources = status.get("sources", {})
     if len(sources) > MAX_SOURCES_IN_STATUS:
         first = sorted(sources, key=lambda name: sources[name]["phase"] != "copy")[:MAX_SOURCES_IN_STATUS]
@@ -119,9 +121,10 @@ def report(home: Home, name: str, status: dict[str, Any]) -> None:
 
 
 def reported(home: Home, name: str) -> dict[str, Any]:
-    """The last status a run has shown: as `Status.shown`, with `at` (milliseconds since 1970).
+    """The last stored status of a pipeline: as `Status.shown`, with `at` (milliseconds since 1970).
 
-    After a run was killed its last status still holds for its writers, while the age of what is pending grows."""
+    If the run was killed, the state says so and the writers' numbers are its last ones, while the `age` of pending
+    messages grows.  `NotThere` if the pipeline has never run."""
     item = home.store.run(guard.read(Key(f"$Status-{name}")))
     if item is None:
         known = pipelines(home)
@@ -138,14 +141,15 @@ def reported(home: Home, name: str) -> dict[str, Any]:
 
 
 def _running(home: Home, name: str, silent: float) -> bool:
-    """Whether a run holds the pipeline and lives: for certain where its process can be seen, else by its reports."""
+    """Whether the run that holds the pipeline's lease is alive: by its process on this machine, else by the time since
+    its last report."""
     holder = Lease(home.store, f"pipeline-{name}").holder()
     return bool(holder) and not has_ended(holder) and (is_alive(holder) or silent <= SILENT)
 
 
 @contextmanager
 def acting(who: str) -> Iterator[None]:
-    """In this block, notes name this operator (one that acts over HTTP), not the user that runs this process."""
+    """A block in which notes name this operator, who acts over HTTP, and not the user that runs this process."""
     before = _actor.set(who)
     try:
         yield
@@ -154,13 +158,13 @@ def acting(who: str) -> Iterator[None]:
 
 
 def note(home: Home, name: str, what: str, why: str, **details: Any) -> int:
-    """Record what an operator does, with the operator's name and reason; gives the number of this note."""
+    """Record an operator's action with the operator's name and reason; returns the number of the note."""
     who = _actor.get() or f"{user()}@{socket.gethostname()}"
     return _append(home, name, {"what": what, "who": who, "why": why, **details})
 
 
 def note_refusal(home: Home, name: str, number: int, error: str) -> None:
-    """Record that the action of a note was not done, and why."""
+    """Record that the action of a note was refused, and why."""
     _append(home, name, {"refused": error, "of": number})
 
 
@@ -170,8 +174,8 @@ def _append(home: Home, name: str, written: dict[str, Any]) -> int:
 
 
 def notes(home: Home, name: str, most: int | None = None, before: int | None = None) -> list[dict[str, Any]]:
-    """What operators did, oldest first: all of it, or what the newest so many records say, before a number.  What was
-    refused says so in `refused`."""
+    """The recorded actions of operators, oldest first: all, or those among the newest `most` records, or among the
+    records before the number `before`.  A refused action has the reason in `refused`."""
     try:
         topic = home.topic(f"{name}-actions")
     except UnknownTopic:

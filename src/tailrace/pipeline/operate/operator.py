@@ -1,6 +1,6 @@
-"""The operator's hands: look at the commit log, see and move a writer's offsets, retry dead letters.
+"""Operators' functions: read the commit log, show and move a writer's offsets, show dead letters.
 
-Each change is recorded in the ledger first, with the operator's name and reason."""
+Each change is first recorded in the ledger, with the operator's name and reason."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tailrace.pipeline.operate.ledger import note, pipelines, remembered
 
 
 class Logged(NamedTuple):
-    """A message of the commit log, and where it is."""
+    """A message of the commit log with its partition and offset."""
 
     partition: int
     offset: int
@@ -30,14 +30,14 @@ class Logged(NamedTuple):
 
 
 def commit_log(home: Home, pipeline: str) -> Topic:
-    """A pipeline's commit log."""
+    """A pipeline's commit log; `NotThere` if the pipeline has never run."""
     if pipeline not in pipelines(home):
         raise NotThere(f"the pipeline {pipeline!r} has never run in {home.url}")
     return home.topic(log_name(pipeline))
 
 
 def messages(home: Home, pipeline: str, start: Mapping[int, int], end: Mapping[int, int]) -> Iterator[Logged]:
-    """The messages of some partitions, from `start` to before `end`."""
+    """The messages of the partitions in `start`, from their `start` up to, but not including, their `end`."""
     topic = commit_log(home, pipeline)
     for q in sorted(start):
         for fetched in topic.fetch(q, start[q]):
@@ -50,7 +50,7 @@ def messages(home: Home, pipeline: str, start: Mapping[int, int], end: Mapping[i
 
 
 def writers(home: Home, pipeline: str) -> list[str]:
-    """The writers of a pipeline, as it last ran."""
+    """The names of a pipeline's writers in its last run."""
     known = remembered(home, pipeline)
     if known is None:
         raise NotThere(f"the pipeline {pipeline!r} has never run in {home.url}")
@@ -58,7 +58,7 @@ def writers(home: Home, pipeline: str) -> list[str]:
 
 
 def marks(home: Home, pipeline: str, writer: str) -> dict[int, Mark]:
-    """What a writer has acknowledged, per partition."""
+    """A writer's mark in each partition, as the home has stored it."""
     topic = commit_log(home, pipeline)
     if writer not in writers(home, pipeline):
         raise NotThere(f"{pipeline!r} has no writer {writer!r}; it has: {', '.join(writers(home, pipeline))}")
@@ -66,7 +66,7 @@ def marks(home: Home, pipeline: str, writer: str) -> dict[int, Mark]:
 
 
 class Planned(NamedTuple):
-    """What a mark would move: a writer's marks as they are, and those that would be others."""
+    """The effect of `mark`: a writer's current marks, and the new marks of the partitions that change."""
 
     before: Mapping[int, Mark]
     after: Mapping[int, Mark]
@@ -75,7 +75,7 @@ class Planned(NamedTuple):
 def plan_mark(
     home: Home, pipeline: str, writer: str, partition: int, offset: int, namespace: str | None = None
 ) -> Planned:
-    """What `mark` would do; `BadInput` where it would refuse."""
+    """What `mark` would change; `BadInput` if it would refuse.  Changes nothing."""
     now, topic = marks(home, pipeline, writer), commit_log(home, pipeline)
     floor, end = topic.ends()[partition] if partition in now else (0, 0)
     if not -1 <= offset < end:
@@ -98,10 +98,11 @@ def plan_mark(
 def mark(
     home: Home, pipeline: str, writer: str, partition: int, offset: int, why: str, namespace: str | None = None
 ) -> Mark:
-    """Say that everything up to an offset counts as delivered: of one namespace, or of all.
+    """Set a writer's mark: everything up to an offset counts as delivered, of one namespace or of all.
 
-    Higher passes messages that the writer cannot take.  Lower delivers again what the log has from there on: upkeep may
-    have compacted up to where this writer was, and may be at it this moment.  Fences the run under way."""
+    A higher mark skips messages that the writer cannot deliver.  A lower one delivers again what the log still has from
+    there on; upkeep may have compacted, or be compacting, messages that the writer had passed.  Fences the current
+    run.  Where a command requires it, other partitions' marks move, too."""
     marked = plan_mark(home, pipeline, writer, partition, offset, namespace).after
     if not why.strip():
         raise BadInput("say why: --why '…'; it is kept with the pipeline")
@@ -112,8 +113,8 @@ def mark(
 
 
 def forget(home: Home, pipeline: str, writer: str, why: str) -> None:
-    """Forget a writer's offsets, its sink's too: it starts again at the oldest message that the commit log still
-    has."""
+    """Set a writer's marks before the oldest message that the commit log still has; they also override the offsets that
+    its sink keeps.  Fences the current run."""
     marks(home, pipeline, writer)
     note(home, pipeline, "delete offsets", why, writer=writer)
     for q, (floor, _) in commit_log(home, pipeline).ends().items():
@@ -121,18 +122,18 @@ def forget(home: Home, pipeline: str, writer: str, why: str) -> None:
 
 
 def dead(home: Home, pipeline: str) -> list[dict[str, Any]]:
-    """The dead letters of a pipeline."""
+    """The dead letters of a pipeline that are not settled, oldest first."""
     return dead_letters(home, pipeline)
 
 
 def dead_one(home: Home, pipeline: str, number: int) -> tuple[dict[str, Any], Message]:
-    """A dead letter, and its message."""
+    """A dead letter with its message; `NotThere` if either is missing."""
     letter = dead_letter(home, pipeline, number)
     ((_, one),) = dead_messages(home, pipeline, [letter])
     return letter, next(messages_of(one.data))
 
 
 def namespaces(home: Home, pipeline: str) -> list[str]:
-    """Every namespace that a pipeline has read."""
+    """The names of all namespaces that a pipeline has read, in order."""
     commit_log(home, pipeline)
     return sorted(namespaces_of(home.store, pipeline))

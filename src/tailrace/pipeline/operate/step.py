@@ -1,7 +1,7 @@
-"""Steps: an operator delivers messages one at a time, looking at each.
+"""Steps: an operator delivers messages one at a time, and looks at each result.
 
-An operator cannot step while a run is at work: both hold the pipeline's lease.  Each step begins again in the sink,
-under a higher epoch, so a run thought dead cannot finish what it had under way.
+An operator cannot step while a run is at work: both need the pipeline's lease.  `step` claims the sink under a higher
+epoch, so that a run that was thought dead cannot finish its batch.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ from tailrace.pipeline.operate.operator import Logged, messages
 from tailrace.pipeline.runtime.open_topics import open_home
 
 MAX_WAIT_FOR_RUN_SECONDS = 15.0
-"""Seconds to wait for a run that may be dead."""
+"""Seconds to wait for the lease of a run that may be dead."""
 
 
 @dataclass(frozen=True, slots=True)
 class Stepped:
-    """What became of one message: "delivered", "filtered", "done before", "overtaken" or "failed"; of a command:
-    "carried out", or "passed" by a sink that cannot."""
+    """The result for one message: "delivered", "filtered", "done before", "overtaken" or "failed"; for a command:
+    "carried out", "filtered", or "passed" if the sink cannot carry it out."""
 
     logged: Logged
     outcome: str
@@ -45,7 +45,7 @@ class Stepped:
 
 @contextmanager
 def alone(definition: Definition) -> Iterator[Home]:
-    """The pipeline's home, while no run is at work."""
+    """A block that holds the pipeline's lease and gets its home; `HomeError` while a run is at work."""
     home = open_home(definition.home)
     with Lease(home.store, f"pipeline-{definition.name}") as lease:
         if not lease.acquire(MAX_WAIT_FOR_RUN_SECONDS):
@@ -56,7 +56,8 @@ def alone(definition: Definition) -> Iterator[Home]:
 
 
 def branch_of(definition: Definition, writer: str) -> Branch:
-    """A writer's branch; errors stop it, whatever its policy: an operator is looking."""
+    """A writer's branch, in which every error stops delivery whatever its `on_error` says, so that the operator sees
+    it."""
     for sink in definition.sinks:
         if sink.name == writer:
             names = (definition.name, sink.name, definition.home, log_name(definition.name))
@@ -67,7 +68,9 @@ def branch_of(definition: Definition, writer: str) -> Branch:
 
 
 def step(definition: Definition, writer: str, count: int, why: str) -> Iterator[Stepped]:
-    """Deliver the next pending messages, one after another; ends after one that fails, or when none is pending."""
+    """Deliver the next `count` pending messages of a writer one by one, and yield the result of each.
+
+    Ends early after a message that fails, or when none is pending."""
     branch = branch_of(definition, writer)
     with alone(definition) as home:
         note(home, definition.name, "step", why, writer=writer, count=count)
@@ -81,13 +84,14 @@ def step(definition: Definition, writer: str, count: int, why: str) -> Iterator[
 
 
 def _next(home: Home, topic: Topic, branch: Branch, epoch: int, marks: dict[int, Mark]) -> Stepped | None:
-    """The first pending message of the first partition that can go on; a command when all stand before it."""
+    """Deliver the first pending message of the first partition that does not stand before a command; carry the command
+    out if all stand before it.  None if nothing is pending."""
     head, standing = home.store.run(topic.log.head()), list[Logged]()
     ends, wide = until(head, {q: mark.resume for q, mark in marks.items()})
     for q, mark in marks.items():
         if mark.resume < ends[q]:
             logged = next(messages(home, branch.pipeline, {q: mark.resume}, {q: ends[q]}), None)
-            if logged is None:  # compaction has removed what was left
+            if logged is None:  # compaction has removed the pending messages
                 mark.acknowledge(ends[q] - 1)
                 continue
             outcome = _single(branch, logged, epoch, marks)
@@ -108,7 +112,7 @@ def _single(branch: Branch, logged: Logged, epoch: int, marks: dict[int, Mark]) 
 
 
 def told(logged: Logged, outcome: Outcome) -> Stepped:
-    """What became of a message, by the outcome of its delivery."""
+    """The result for a message, from the outcome of its delivery."""
     if outcome.trouble is not None:
         return Stepped(logged, "failed", outcome.trouble.error)
     return Stepped(logged, "delivered" if outcome.rows else "filtered" if outcome.filtered else "done before")

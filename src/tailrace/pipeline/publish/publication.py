@@ -2,9 +2,8 @@
 
     partition, offset, timestamp, attributes, key, value, headers
 
-The sink keeps up to where each partition is in the table, in the commit that adds the records; nothing is kept in the
-home but a lease, so that one process at a time publishes a topic to a place.  A process that stops is followed by the
-next, which goes on from what the sink says."""
+The commit that adds records to the table also stores the offset of each partition there.  The home has only a lease, so
+that one process at a time publishes a topic to a place.  A later process continues from the offsets in the table."""
 
 from __future__ import annotations
 
@@ -29,14 +28,14 @@ from tailrace.log.record import Mode
 from tailrace.log.topic import Topic
 
 COMMIT_BYTES = 128 * 1024 * 1024
-"""About so much is added by one commit."""
+"""The approximate size of the records that one commit adds."""
 LEASE_SECONDS = 15.0
 """How long to wait for the lease of a process that has ended without giving it back."""
 
 
 @dataclass(slots=True)
 class Published:
-    """What a run has added, and up to where each partition is in the table now."""
+    """How many records and commits a run has added, and the next offset of each partition in the table."""
 
     records: int
     commits: int
@@ -44,9 +43,9 @@ class Published:
 
 
 class Publication:
-    """A topic's table at one place.
+    """Publishes a topic to a table at one place.
 
-    `settings` are those of the adaptor's sink, beside `path` and what a publication decides itself."""
+    `settings` are those of the adaptor's sink, without the ones that a publication sets itself."""
 
     def __init__(self, topic: Topic, adaptor: str, settings: Mapping[str, Any], *, skip_lost: bool = False) -> None:
         given = {"keep": "changes", "plain": True, "every": 0.0}
@@ -60,7 +59,11 @@ class Publication:
         self._lease = Lease(topic.store, f"publish-{topic.name}-{place.hexdigest()[:16]}")
 
     def run(self, told: Callable[[int], object] = lambda _: None) -> Published:
-        """Add what the topic has now and the table has not; `told` hears how many records each commit added."""
+        """Add the records that the topic has now and the table lacks; `told` is called with the number of records of
+        each commit.
+
+        `Busy` while another process publishes there, `Diverged` if table and topic contradict each other,
+        `PositionLost` if retention has removed records that were not published."""
         self._writer.check()
         if not self._lease.acquire(wait=LEASE_SECONDS):
             holder = self._lease.holder()
@@ -80,18 +83,18 @@ class Publication:
         for some in self._batches(at):
             self._commit(some, who, done)
             told(sum(one.data.num_rows for one in some))
-        if kept is None and not done.commits:  # a table without rows says that there are none
+        if kept is None and not done.commits:  # an empty topic gets an empty table, too
             self._commit([Fetched(0, at[0], pa.RecordBatch.from_pylist([], SCHEMAS[1]))], who, done)
         return done
 
     def _who(self) -> Who:
-        """A run above every one before, also if the home was restored from a backup since."""
+        """This run with an epoch above every earlier one, even if the home was restored from a backup."""
         names = "publish", self._topic.name
         kept = self._writer.restore(*names)
         return Who(*names, max(self._lease.epoch, kept["epoch"] + 1 if kept is not None else 0))
 
     def _positions(self, kept: Mapping[str, Any] | None) -> dict[int, int]:
-        """Where to go on; refuses a table of another topic, and one that is ahead of this."""
+        """The next offset of each partition; refuses a table of another topic, and one that is ahead of this topic."""
         ends, name = self._topic.ends(), self._topic.name
         if kept is None:
             return {q: floor for q, (floor, _) in ends.items()}
@@ -117,7 +120,7 @@ class Publication:
         return at
 
     def _batches(self, at: Mapping[int, int]) -> Iterator[list[Fetched]]:
-        """What there is up to the ends as they are now, by commits."""
+        """The records up to the topic's current ends, in groups for one commit each."""
         until = {q: end for q, (_, end) in self._topic.ends().items() if q in at}
         reader = Reader(self._topic.log, at, until=until, from_floor=self._skip_lost)
         held: list[Fetched] = []
@@ -144,6 +147,6 @@ class Publication:
         done.records, done.commits = done.records + staged.rows, done.commits + 1
 
     def close(self) -> None:
-        """Let the next one publish."""
+        """Release the lease, and close the writer."""
         self._lease.release()
         self._writer.close()

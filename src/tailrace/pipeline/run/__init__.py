@@ -1,4 +1,4 @@
-"""A pipeline at work on Spark.
+"""The runner of pipelines on Spark.
 
 Used from outside: runner.
 """

@@ -1,9 +1,9 @@
-"""The runner: a pipeline at work on Spark.
+"""The runner: runs a pipeline on Spark.
 
     reader ──copy: Spark tasks──▶ commit log ──Spark jobs of each──▶ namespace ▶ functions ▶ writer
            ──sync: one receiver─▶
 
-One run at a time holds the pipeline's lease.  A slow or stopped writer does not hold the others back."""
+One run at a time holds the pipeline's lease.  A slow or stopped writer does not delay the others."""
 
 from __future__ import annotations
 
@@ -43,15 +43,15 @@ _log = logging.getLogger("tailrace")
 LEASE_WAIT = 1.5 * TTL_SECONDS
 WAITING = "waiting for the last run to end"
 UPKEEP_RATE = 32 * 1024 * 1024
-"""Bytes a second that upkeep writes in the background of a run."""
+"""The most bytes a second that upkeep writes in the background of a run."""
 RETRY_PAUSE_SECONDS = 1.0
-"""Seconds before something that is away is asked again."""
+"""Seconds before the runner retries a source or a home that is away."""
 
 
 class Runner:
     """One run of a pipeline.  `run` blocks; `stop` may be called from another thread or a signal handler.
 
-    `spark` is a running one, or a function that starts it: called once the checks of both ends have passed."""
+    `spark` is a running Spark, or a function that starts it, which is called after the checks of source and sinks."""
 
     def __init__(
         self,
@@ -67,12 +67,14 @@ class Runner:
         self._outlets: list[Outlet] = []
 
     def stop(self) -> None:
-        """End cleanly: what is read is committed, writers finish their batch, offsets are stored."""
+        """Tell the run to end cleanly, and return at once.  The run then commits what it has read, lets writers finish
+        their batches, and stores the offsets."""
         self.status.state = "stopping"
         self._stop.set()
 
     def run(self, once: bool = False) -> None:
-        """Copy, then follow until stopped; with `once` copy, catch up and end.  Raises what stopped it."""
+        """Copy, then follow until stopped; with `once` copy, catch up and end.  Blocks; raises the error that ended
+        it."""
         self.definition.check_settings()
         home = open_home(self.definition.home)
         with ExitStack() as stack:
@@ -103,9 +105,10 @@ class Runner:
             self._work(log, once)
 
     def _alone(self, home: Home) -> Lease:
-        """Hold the pipeline's lease; refuse while another run has it.
+        """Acquire the pipeline's lease; `HomeError` while another run has it.
 
-        One that was killed on another machine is gone only once its beat has stood still."""
+        The lease of a run that was killed on another machine must expire first: this waits for that, up to
+        LEASE_WAIT."""
         lease = Lease(home.store, f"pipeline-{self.definition.name}")
         if not lease.acquire():
             holder = lease.holder()
@@ -132,7 +135,7 @@ class Runner:
         self._source.close()
 
     def _compare(self, home: Home) -> list[Difference]:
-        """What has changed since the last run; what would lose data is refused."""
+        """The changes of the definition since the last run; `BadSetting` if one would lose data."""
         before = remembered(home, self.definition.name)
         if before is None:
             return []
@@ -145,7 +148,7 @@ class Runner:
         return found
 
     def _refill(self, log: CommitLog, changed: Iterable[Difference]) -> None:
-        """Have writers start from the beginning of the log whose namespace had a typo, and so matched nothing."""
+        """Restart writers from the beginning of the log if their namespace had matched nothing, as with a typo."""
         for change in changed:
             if change.refill and not log.complete:
                 raise BadSetting(f"{change.text}; but the commit log no longer has everything: give it another name")
@@ -154,7 +157,8 @@ class Runner:
 
     @contextmanager
     def _reporting(self, home: Home) -> Iterator[None]:
-        """Show the status to other processes, every two seconds and at the end."""
+        """A block during which a thread stores the status every two seconds, for other processes; and once at its
+        end."""
         done = threading.Event()
 
         def show() -> None:
@@ -164,7 +168,7 @@ class Runner:
                 self.status.health = self._watched.health()
                 try:
                     report(home, self.definition.name, self.status.shown())
-                except Broken:  # nothing can be kept any more; the last report, at the end, raises it again
+                except Broken:  # nothing can be stored any more; the last report raises it again
                     self._stop.set()
                     return
                 except TailraceError:
@@ -186,9 +190,10 @@ class Runner:
             report(home, self.definition.name, self.status.shown())
 
     def _check(self, reader: Reader, log: CommitLog, *, known: bool) -> None:
-        """Check both ends, and report what is wrong with them, before Spark is started.
+        """Check the source and the sinks, and raise what is wrong with them, before Spark is started.
 
-        An end that cannot be reached is waited for, if the pipeline is `known`: it has run, so it is no typo."""
+        If the pipeline is `known`, it has run before, so an address is no typo: then this waits for a source that is
+        away, and leaves it to the outlet to wait for a sink."""
         self._reachable(reader, known)
         if not log.begun:
             self._check_alone(reader, log.home)
@@ -206,7 +211,7 @@ class Runner:
                 self._tell(f"waiting for the sink of the writer {outlet.branch.name!r}: {away}")
 
     def _reachable(self, reader: Reader, known: bool) -> None:
-        """Check the source, and wait while it is away."""
+        """Check the source; waits while it is away if the pipeline is `known`."""
         told = False
         while True:
             try:
@@ -222,7 +227,7 @@ class Runner:
         self.status.state, self.status.error = "starting", ""
 
     def _check_alone(self, reader: Reader, home: Home) -> None:
-        """Refuse a source that another pipeline reads: each would take changes away that the other has not read yet."""
+        """Refuse a source that another pipeline of the home reads: each would consume changes that the other needs."""
         kept = reader.kept()
         other = sharing(home, self.definition, kept.settings) if kept is not None else None
         if kept is not None and other is not None:
@@ -236,7 +241,7 @@ class Runner:
         return [n.name for n in reader.namespaces() if wanted.search(n.name)]
 
     def _begin(self, reader: Reader, log: CommitLog) -> None:
-        """Fix where following will start, before anything is copied."""
+        """Fix the position to follow from, before anything is copied, and tell it to the reader."""
         self.status.sources = {n: SourceStatus(p["phase"], p["count"]) for n, p in log.phases.items()}
         if not log.begun:
             log.begin(reader.begin(self._wanted(reader)))
@@ -250,7 +255,9 @@ class Runner:
         return Outlet(self._engine, log, branch, self.status, self._stop, flush=flush)
 
     def _fresh(self, log: CommitLog, outlet: Outlet, sink: SinkDefinition) -> None:
-        """A writer that came later and wants a fresh copy starts where the log now ends."""
+        """Begin a fresh copy for a writer that was added later with `fill="copy"`: it starts at the log's current ends.
+
+        `BadSetting` if such a writer has `fill="log"` and the log no longer has everything."""
         if sink.fill == "log" and outlet.untouched and not log.complete:
             raise BadSetting(
                 f"the writer {sink.name!r} of {self.definition.name!r} is new, and the commit log no longer has the "
@@ -279,7 +286,7 @@ class Runner:
             raise TailraceError("; ".join(problems))
 
     def _read(self, reader: Reader, log: CommitLog, once: bool) -> None:
-        """Copy what is not copied, then follow."""
+        """Copy the namespaces that are not copied, then follow the source until it is stopped or ends."""
         settings = (self._engine, self.definition, log, self.status, self._stop)
         copying = Copying(*settings)
         planned = copying.plan(reader)
@@ -301,7 +308,8 @@ class Runner:
 
     @contextmanager
     def _ahead(self, reader: Reader, log: CommitLog, *, needed: bool) -> Iterator[None]:
-        """A block that copies: changes of a source that forgets are taken in meanwhile, and put behind the copy."""
+        """A block that copies.  If the source keeps its log only for some time, a thread stores its changes meanwhile,
+        and they are appended behind the copy."""
         ahead = ReadAhead(log, self._made, self.status, self._watch)
         if not (reader.follows and reader.reads_ahead and (needed or ahead.begun)):
             yield
@@ -316,13 +324,13 @@ class Runner:
         self._watched = reader
 
     def _complete(self, log: CommitLog) -> None:
-        """All is read, and nothing more is expected: show it, and keep it with the commit log."""
+        """Set the phase of all namespaces to complete, in the commit log and in the status: the source has ended."""
         log.complete_phases(log.phases)
         for name, phase in log.phases.items():
             self.status.source(name).phase = phase["phase"]
 
     def _copy_found(self, reader: Reader, copying: Copying, found: Changes) -> None:
-        """Copy the namespaces that the source, while it is followed, says must be copied."""
+        """Copy the namespaces that have appeared or were altered while the source was followed."""
         planned = copying.plan(reader, found.appeared, found.altered)
         if again := [name for name in planned if name in found.altered]:
             self._tell(f"{', '.join(again)}: altered at the source in a way that no log tells; copied again")
@@ -336,7 +344,8 @@ class Runner:
             self.status.state = state
 
     def _away(self, error: Exception, log: CommitLog) -> None:
-        """The source or the home cannot be reached: wait, and go on from what is stored.  Anything else is raised."""
+        """Wait if the source or the home is away, and make a new reader at the stored position.  Raises any other
+        error."""
         if cause_of(error) != "away" or not self._lease.held:
             raise error
         self._now("waiting")
@@ -351,7 +360,7 @@ class Runner:
             return
 
     def _catch_up(self, log: CommitLog) -> None:
-        """Wait until every writer that works has what the log has."""
+        """Wait until every writer that works has delivered everything up to the log's current ends."""
         for outlet in self._outlets:
             outlet.hurry()
         ends = {q: end for q, (_, end) in log.topic.ends().items()}
@@ -362,16 +371,16 @@ class Runner:
             time.sleep(0.05)
 
     def _close(self) -> None:
-        """Let writers finish, for a while."""
+        """Stop, and wait up to `stop_seconds` for the writers to finish."""
         self._stop.set()
         deadline = time.monotonic() + self.definition.stop_seconds
         for outlet in self._outlets:
-            with suppress(Exception):  # one that has not started, or can store nothing any more
+            with suppress(Exception):  # an outlet that has not started, or cannot store its offsets
                 outlet.finish(max(0.0, deadline - time.monotonic()))
 
 
 def run(definition: Definition, spark: Spark, *, once: bool = False) -> Status:
-    """Run a pipeline to its end; gives its last status.  What changed since its last run is logged."""
+    """Run a pipeline until it ends, and return its last status.  Logs what has changed since its last run."""
     runner = Runner(definition, spark)
     runner.run(once)
     return runner.status

@@ -12,7 +12,7 @@ T = TypeVar("T")
 
 
 def beside(name: str, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> Future[T]:
-    """Run a function in a daemon thread; the future has its answer, or what it raised."""
+    """Run a function in a daemon thread, and return a future with its result or exception."""
     future: Future[T] = Future()
 
     def call() -> None:

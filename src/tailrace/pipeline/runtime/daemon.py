@@ -1,12 +1,12 @@
 """Spark's Python daemon, whose workers start with everything imported and end without a traceback.
 
-It forks: what it has imported no worker need import again, which takes nearly a second, and what it imports must start
-no threads.  Spark closes the connection of a worker that was idle for a minute, and the worker then fails to answer a
-task that it never got, with a traceback on the terminal that runs the pipeline.  So each worker first looks whether
-there is one.
+The daemon forks its workers.  So no worker imports what the daemon has imported, which would take nearly a second; but
+the daemon may import only modules that start no threads.  Spark closes the connection of a worker that was idle for a
+minute; the worker would then fail to answer a task that it never got, and print a traceback on the terminal that runs
+the pipeline.  So each worker first checks that there is a task.
 
-A driver that is killed leaves its Java for some seconds, and that its workers: each of them looks once a second whether
-the driver is still there, and ends without it.  Nothing it would do counts any more."""
+When a driver is killed, its Java process and the workers live on for some seconds.  Each worker checks once a second
+whether the driver is alive, and ends if it is not: no driver would use its results."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ NEEDED = (
     "psycopg",
     "adbc_driver_postgresql.dbapi",
 )
-"""What tasks import, as far as it is installed."""
+"""The modules that tasks import; those that are not installed are left out."""
 STARTS_THREADS = "polars"
-"""ADBC imports it where it is installed, and does without it elsewhere.  A function that needs it imports it after the
-fork."""
+"""A module that starts threads when it is imported.  ADBC imports it if it is installed, but does not need it.  A
+user's function that needs it imports it after the fork."""
 
 
 def without_archives(path: list[str]) -> list[str]:
-    """Where to look for modules: Spark puts its own as archives first, which Python compiles again in each process.
-    Where the same are installed, as with the driver on this machine, they are taken from there."""
+    """The module path without Spark's archives, whose modules Python would compile again in each process; the path as
+    it is where pyspark and py4j are not installed."""
     left = [entry for entry in path if not entry.endswith(ARCHIVES)]
     return left if all(PathFinder.find_spec(name, left) for name in ("pyspark", "py4j")) else path
 
@@ -50,7 +50,7 @@ _frozen = False
 
 
 def end_with(driver: str) -> None:
-    """Have this process end once the driver has."""
+    """Start a thread that ends this process once the driver has ended; `driver` is its pid and start time."""
     from tailrace.coordination.process import has_ended
 
     pid, _, life = driver.partition(" ")
@@ -65,7 +65,7 @@ def end_with(driver: str) -> None:
 
 
 def prepare() -> None:
-    """Import what every worker needs."""
+    """Import what every worker needs, in the daemon before it forks."""
     os.environ.setdefault("JE_ARROW_MALLOC_CONF", "background_thread:false")  # Arrow's second allocator starts a thread
     from tailrace.adaptors.registry import OURS
 
@@ -74,12 +74,12 @@ def prepare() -> None:
             with suppress(ImportError):
                 import_module(name)
     gc.collect()
-    gc.freeze()  # workers share it
+    gc.freeze()  # so that workers share these pages: collecting garbage would copy them
 
 
 @contextmanager
 def _without(name: str) -> Iterator[None]:
-    """Have imports of a module fail, for the length of a block, as if it were not installed."""
+    """A block in which imports of a module fail, as if it were not installed."""
     if name in sys.modules:
         yield
         return
@@ -91,7 +91,7 @@ def _without(name: str) -> Iterator[None]:
 
 
 def worker(sock: socket.socket, authenticated: bool) -> int:
-    """One task; anything but 0 ends the worker."""
+    """Run one task; the worker ends if this returns anything but 0."""
     global _frozen  # noqa: PLW0603
     try:
         if not sock.recv(1, socket.MSG_PEEK):
@@ -101,7 +101,7 @@ def worker(sock: socket.socket, authenticated: bool) -> int:
     if not _frozen:
         end_with(os.environ.get("TAILRACE_DRIVER", ""))
     code: int = _work(sock, authenticated)
-    if not _frozen:  # Spark collects garbage after every task, and would look through all modules each time
+    if not _frozen:  # Spark collects garbage after every task, and would scan all imported modules each time
         gc.collect()
         gc.freeze()
         _frozen = True
@@ -109,7 +109,7 @@ def worker(sock: socket.socket, authenticated: bool) -> int:
 
 
 if __name__ == "__main__":
-    if sys.platform == "linux":  # macOS ends a fork that uses what its parent has loaded of the system's libraries
+    if sys.platform == "linux":  # macOS kills a fork that uses system libraries which its parent has loaded
         prepare()
     daemon.worker = worker
     daemon.manager()

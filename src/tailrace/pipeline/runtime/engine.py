@@ -1,4 +1,4 @@
-"""The engine: the Spark of a run, which starts while the source and the sinks are asked for what is needed first."""
+"""The engine: the Spark session of a run, which starts while the driver prepares the source and the sinks."""
 
 from __future__ import annotations
 
@@ -16,35 +16,36 @@ from tailrace.pipeline.runtime.spark_job import in_tasks
 T = TypeVar("T")
 Spark: TypeAlias = SparkSession | SparkContext
 MIN_PARALLEL_JOBS = 2
-"""So many jobs of a run go on at once, however few cores there are."""
+"""The least number of jobs that a run has at the same time, however few cores there are."""
 
 
 class SparkEngine:
-    """A running Spark, or a function that starts one: called once, and only by `start`."""
+    """Spark for a run: a running one, or a function that starts it, which is called once."""
 
     def __init__(self, spark: Spark | Callable[[], Spark]) -> None:
         self._spark = spark
         self._made: Future[Spark] | None = None
         self.reach: Reach | None = None
-        """What every process looks for before its first task; None: nothing."""
+        """The marks that every worker process must see before its first task; None: it checks nothing."""
 
     def start(self) -> None:
-        """Begin to start Spark; `spark` waits for it."""
+        """Begin to start Spark in the background; `context` waits for it."""
         if self._made is None and callable(self._spark):
             self._made = beside("spark", self._spark)
 
     @property
     def context(self) -> SparkContext:
-        """Spark, once it is there; raises what kept it from starting."""
+        """Spark's context; waits until Spark has started, and raises the error if it could not start."""
         self.start()
         made = self._made.result() if self._made is not None else self._spark
         return made if isinstance(made, SparkContext) else made.sparkContext  # type: ignore[union-attr]
 
     def tasks(self, function: Callable[..., T], work: Sequence[tuple[Any, ...]]) -> list[T]:
-        """Call a function with each of these arguments, in a task each; gives what it gave, in order."""
+        """Call a function with each of these arguments, each call in a task; returns the results in order.  `JobLost`
+        if the job did not end."""
         return in_tasks(self.context, function, work, self.reach)
 
     @property
     def parallel(self) -> int:
-        """How many tasks it does at once."""
+        """The number of tasks that Spark runs at the same time."""
         return max(MIN_PARALLEL_JOBS, int(self.context.defaultParallelism))

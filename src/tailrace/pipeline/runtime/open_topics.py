@@ -1,4 +1,4 @@
-"""Places: topics as a Spark process has them open, once each."""
+"""Open topics: homes and topics that a Spark process opens once each."""
 
 from __future__ import annotations
 

@@ -1,8 +1,9 @@
 """Reach: whether Spark's tasks see the same folders as the driver, under the same paths.
 
-A folder on the driver's host is another folder, or none, on the next.  A task there would stage files, or put the bytes
-of the commit log, where no process looks for them, and the driver would count them as delivered.  So it leaves a
-mark in the home and at every end, and each process that runs tasks looks for all of them before its first row.
+A folder on the driver's host is another folder, or none, on another host.  A task there would stage files, or store
+chunks of the commit log, where no process looks for them, and the driver would count them as delivered.  So the driver
+leaves a mark in the home, the source and every sink, and each process that runs tasks checks that it sees all of them
+before its first row.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from tailrace.pipeline.define.definition import Definition
 from tailrace.pipeline.runtime.open_topics import open_home
 
 _seen: set[tuple[int, str]] = set()
-"""The marks that this process has found, all of a run's; a fork looks for itself."""
+"""The runs whose marks this process has all seen, by process id and mark: a forked process checks for itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,12 +35,12 @@ class MarkedEnd:
     settings: Given = field(repr=False)
 
     def made(self) -> End:
-        """Its reader or writer."""
+        """Make the reader or writer of this end."""
         make = make_reader if self.writer is None else make_writer
         return make(self.adaptor, self.settings)
 
     def who(self, pipeline: str) -> str:
-        """In whose name its mark is left."""
+        """The name under which the driver leaves the mark at this end."""
         return f"{pipeline}.{self.writer}" if self.writer is not None else f"{pipeline}-source"
 
     def __str__(self) -> str:
@@ -48,7 +49,7 @@ class MarkedEnd:
 
 @dataclass(frozen=True, slots=True)
 class Reach:
-    """The marks of one run, and where they are; it can be pickled."""
+    """The mark of one run, and where it is; it can be pickled."""
 
     pipeline: str
     home: str
@@ -56,7 +57,8 @@ class Reach:
     ends: tuple[MarkedEnd, ...]
 
     def check(self) -> None:
-        """In a task: `NotReady` if this process does not see every mark.  Asked once in a process."""
+        """Called in a task: raise `NotReady` if this process does not see the mark everywhere.  Checks once per
+        process."""
         if (os.getpid(), self.mark) in _seen:
             return
         if not is_there(self.home) or not open_home(self.home).store.run(reach_marks.sees(self.pipeline, self.mark)):
@@ -79,7 +81,7 @@ class Reach:
 
 
 def leave_marks(definition: Definition, home: Home) -> Reach:
-    """On the driver, once a run: leave a new mark everywhere."""
+    """Called on the driver, once a run: leave a new mark in the home and at every end."""
     source, mark = definition.source, secrets.token_hex(16)
     ends = (
         MarkedEnd(None, source.adaptor, source.checked()),
@@ -93,12 +95,12 @@ def leave_marks(definition: Definition, home: Home) -> Reach:
 
 
 def refusal(reach: Reach | None) -> TailraceError | None:
-    """What keeps this process from running a task; None if nothing does."""
+    """The error that keeps this process from running a task; None if there is none."""
     try:
         if reach is not None:
             reach.check()
     except StorageError as error:
         return Unavailable(str(error))
-    except Exception as error:  # one that travels: what others have raised may not be able to
+    except Exception as error:  # another library's exception may not be picklable
         return error if isinstance(error, NotReady) else NotReady(f"{type(error).__name__}: {error}")
     return None

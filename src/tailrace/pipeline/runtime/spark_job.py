@@ -1,6 +1,6 @@
-"""Spark jobs of a run: a function called in tasks; distinguishes a lost job from an answer.
+"""Spark jobs of a run: call a function in tasks, and distinguish a lost job from a result.
 
-What a function has to say about its work, good or bad, it gives back.  A job fails only when a worker dies, or Spark
+The function returns its result, an error included, instead of raising.  So a job fails only when a worker dies or Spark
 cannot run it."""
 
 from __future__ import annotations
@@ -18,22 +18,23 @@ from tailrace.pipeline.runtime.reach import Reach, refusal
 
 T = TypeVar("T")
 _PYTHON = re.compile(r"(?!org\.|java\.|scala\.)[\w.]*(Error|Exception)\w*: \S")
-"""The last line of a Python traceback, which says more than Spark does about a worker that ends at once."""
+"""Matches the last line of a Python traceback, which explains better than Spark's own text why a worker has ended."""
 
 LOSSES = 5
-"""After so many jobs lost one after another the cause is not a worker that died."""
+"""The number of consecutive lost jobs after which the cause is taken to be the setup, not a worker that died."""
 
 
 class JobLost(Unavailable):
-    """A Spark job did not come to its end; nothing is known of what it did."""
+    """A Spark job did not end; what its tasks have done is unknown."""
 
 
 def in_tasks(
     spark: SparkContext, function: Callable[..., T], work: Sequence[tuple[Any, ...]], reach: Reach | None = None
 ) -> list[T]:
-    """Call a function with each of these arguments, in a task each; gives what it gave, in order.
+    """Call a function with each of these arguments, each call in a task; returns the results in order.
 
-    A process that does not reach what the run needs does nothing, and its error is raised here."""
+    A worker process that does not see the run's marks calls nothing, and its error is raised here.  `JobLost` if the
+    job did not end."""
 
     def call(some: tuple[Any, ...]) -> tuple[TailraceError | None, T | None]:
         refused = refusal(reach)
@@ -50,7 +51,7 @@ def in_tasks(
 
 
 def _line(error: Exception) -> str:
-    """What happened, of a trace of many lines."""
+    """The line of a long stack trace that says what happened."""
     java = getattr(error, "java_exception", None)
     text = str(java.getMessage()) if java is not None else str(error)
     lines = [line.strip() for line in text.splitlines() if line.strip()]

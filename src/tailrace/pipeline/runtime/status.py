@@ -1,4 +1,4 @@
-"""Status: what a run is doing, for people and for `tailrace status` in another terminal."""
+"""Status: what a run is doing, for its own view and for `tailrace status` in another terminal."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 WORKING = ("copying", "following")
-"""States in which a run reads the source, whatever becomes of its writers."""
+"""States in which a run reads the source, whatever its writers do."""
 
 
 @dataclass(slots=True)
 class SourceStatus:
-    """How far a namespace is: copied, or followed with what delay."""
+    """How far a namespace is: its phase, the pieces and rows that are copied, and the changes that were followed."""
 
     phase: str = "copy"
     pieces: int = 0
@@ -32,19 +32,19 @@ class SinkStatus:
     filtered: int = 0
     skipped: int = 0
     acknowledged: int = 0
-    """Messages of the commit log that the writer has delivered or left out."""
+    """Messages of the commit log that the writer has delivered or filtered out."""
     lag: int = 0
-    """Messages of the commit log that it has yet to deliver."""
+    """Messages of the commit log that the writer has yet to deliver."""
     oldest: int = 0
-    """When the oldest of those was written at the source, in milliseconds since 1970; 0 if there is none."""
+    """When the source wrote the oldest of those, in milliseconds since 1970; 0 if there is none."""
     delay: float = 0.0
-    """Seconds from the source into the sink of the last message delivered."""
+    """Seconds that the last delivered message took from the source into the sink."""
     error: str = ""
     passed: str = ""
-    """The last command of the source that its sink cannot carry out: a drop, a rename."""
+    """A message about the last command, such as a drop or a rename, that the sink could not carry out."""
 
     def shown(self, now: float) -> dict[str, Any]:
-        """All of it as plain values, with the `age` in seconds of the oldest message that is pending."""
+        """This status as plain values, with the `age` in seconds of the oldest pending message."""
         return {**asdict(self), "age": age_of(self.lag, self.oldest, now)}
 
 
@@ -55,14 +55,14 @@ def age_of(lag: int, oldest: int, now: float) -> float:
 
 @dataclass(slots=True)
 class Status:
-    """All of a run.  The run's threads write it, the view and the status thread read it."""
+    """The status of a run.  The run's threads write it; the view and the status thread read it."""
 
     pipeline: str
     state: str = "starting"
     error: str = ""
     position: str = ""
     health: str = ""
-    """How the source's logs are: how long ago each last answered."""
+    """How long ago each log of the source last answered."""
     delay: float = 0.0
     records: int = 0
     sources: dict[str, SourceStatus] = field(default_factory=dict)
@@ -70,13 +70,12 @@ class Status:
     lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
 
     def source(self, namespace: str) -> SourceStatus:
-        """A namespace's line, made if there is none; in a new dict, because the view may be going through the old
-        one."""
+        """The status of a namespace; creates it if there is none."""
         with self.lock:
             return self.sources.setdefault(namespace, SourceStatus())
 
     def shown(self) -> dict[str, Any]:
-        """All of it as plain values."""
+        """This status as plain values."""
         with self.lock:
             sinks, now = dict(self.sinks), time.time()
             stuck = bool(sinks) and all(sink.state == "stopped" for sink in sinks.values())

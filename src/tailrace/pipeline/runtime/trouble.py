@@ -1,4 +1,6 @@
-"""Trouble: what kept a message, or a whole share, from being delivered (see coordination.failure for what follows)."""
+"""Trouble: the error that prevented the delivery of a message or of a task's ranges.
+
+`coordination.failure` decides what the writer then does."""
 
 from __future__ import annotations
 
@@ -10,7 +12,7 @@ from tailrace.errors import TailraceError
 
 @dataclass(slots=True)
 class Trouble:
-    """A message, or a whole share, that could not be delivered; it can be pickled."""
+    """The error of a message (`offset` -1: of everything that a task was given) and its cause; it can be pickled."""
 
     error: str
     cause: Cause = "data"
@@ -21,15 +23,15 @@ class Trouble:
 
 
 class Stuck(TailraceError):
-    """A writer has stopped; the operator's help is needed."""
+    """A writer has stopped and needs the operator."""
 
 
 def trouble_of(error: BaseException) -> Trouble:
-    """An error that names no message."""
+    """The trouble for an error that names no message."""
     return Trouble(said(error), cause_of(error))
 
 
 def worst(troubles: list[Trouble]) -> Trouble | None:
-    """The trouble that decides what to do: one that stops, else one that waits, else one that is tried again."""
+    """The trouble that decides what the writer does: first "setup", then "away", then "data"; None if there is none."""
     order = ("setup", "away", "data")
     return min(troubles, key=lambda trouble: order.index(trouble.cause), default=None)
