@@ -1,5 +1,4 @@
-"""Tables of a page.  The address says how they are filtered, sorted and paged, so that a shared link shows the same
-rows."""
+"""Tables of a page, filtered, sorted and paged by the address, so that a shared link shows the same rows."""
 
 from __future__ import annotations
 
