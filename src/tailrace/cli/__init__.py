@@ -1,4 +1,4 @@
-"""The command line: one package or file per command group.  What takes long to import is imported where it is needed.
+"""The command line: one package or file per command group.  A command imports what is slow to import when it runs.
 
 Read in this order: main, which imports only the group that a command line names; shared; then any group.
 """

@@ -31,7 +31,7 @@ def groups(home: HomeOption = None) -> None:
 
 
 def _of(home: Home, name: str | None = None, topic: str | None = None) -> list[Group]:
-    """The groups of a home, perhaps only of a name or a topic."""
+    """Return the groups of a home, or only those of a name or a topic."""
     from tailrace.log.groups import group as steps
 
     found = [entry[:2] for entry in home.store.run(steps.groups())]
@@ -41,7 +41,7 @@ def _of(home: Home, name: str | None = None, topic: str | None = None) -> list[G
 
 
 def _one(home: Home, name: str, topic: str | None) -> Group:
-    """The group of a name; if several topics have one, which topic's must be said."""
+    """Return the group of a name; raise if there is none, or if several topics have one and `topic` is not given."""
     from tailrace.log.groups import group as steps
 
     found = _of(home, name, topic)
@@ -149,7 +149,7 @@ def reset(
 ) -> None:
     """Move a group to another position, back or forward, in every partition.
 
-    Refused while members are reading, unless --force: then they go on from the new position.
+    Refused while members are reading, unless --force is given: then they continue from the new position.
 
     Examples:
 
@@ -200,7 +200,7 @@ def delete(
 
 
 def _say_if_waiting(home: Home, group: Group, force: bool) -> None:
-    """Whether members live shows only after a while."""
+    """Say that the command may wait: it takes a while to see whether the group's members are alive."""
     from tailrace.coordination.lease import TTL_SECONDS
     from tailrace.log.groups.group import members
 

@@ -1,7 +1,7 @@
-"""`tailrace`: where the command line begins, and how it ends.
+"""`tailrace`: the entry of the command line.
 
-Exit codes: 0 done; 1 refused, failed or aborted, with one line on stderr; 2 used wrongly; 3 a scrub found damage;
-130 ended by Ctrl-C.
+Exit codes: 0 done; 1 refused, failed or aborted, with one line on stderr; 2 used wrongly; 3 a scrub or the check of a
+copy found damage, or an index differs from its events; 130 ended by Ctrl-C.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ PANELS = {
 EPILOG = "`tailrace doctor` tells whether all is well; every command has examples in its own --help."
 
 
-# --- groups of commands, each imported only when it is asked for ------------------------------------------------------
+# --- groups of commands, each imported only when it is needed ---------------------------------------------------------
 def _package(name: str) -> Callable[[], typer.Typer]:
-    """A group that is a package."""
+    """Return a function that imports a group that is a package."""
 
     @cache
     def load() -> typer.Typer:
@@ -40,7 +40,7 @@ def _package(name: str) -> Callable[[], typer.Typer]:
 
 
 def _module(name: str) -> Callable[[], typer.Typer]:
-    """A group that is a module of its own."""
+    """Return a function that imports a group that is a module of its own."""
 
     def load() -> typer.Typer:
         app: typer.Typer = import_module(f"tailrace.cli.{name}").app
@@ -59,11 +59,11 @@ MODULES = {
     "pipeline.status": ("status", "actions", "xlog", "offset", "dead", "step"), "home.metrics": ("metrics",),
     "home.serve": ("serve",), "home.doctor": ("doctor",), "home.scrub": ("scrub",),
 }  # fmt: skip
-"""Modules that register commands of the first level, and which."""
+"""Modules that register commands of the first level, and the names of these commands."""
 
 
 def build(command: str | None = None) -> typer.Typer:
-    """The command line: all of it, or the part that one command needs, which takes half as long."""
+    """Build the command line: all of it, or the part that one command needs, which takes half as long."""
     app = typer.Typer(
         name="tailrace",
         no_args_is_help=True,
@@ -84,7 +84,7 @@ def build(command: str | None = None) -> typer.Typer:
 
 
 def command_in(words: Sequence[str]) -> str | None:
-    """The command that the words of a command line name; None where help for all is asked, or none is named."""
+    """Return the command that a command line names; None if it names none, or asks for help before a command."""
     left = iter(words)
     for word in left:
         if word == "--home":
@@ -112,7 +112,7 @@ def root(
 
 
 def main() -> None:
-    """Run the command line; an error of tailrace's is one line on stderr."""
+    """Run the command line; print an error of tailrace as one line on stderr."""
     try:
         build(command_in(sys.argv[1:]))()
     except TailraceError as error:

@@ -139,7 +139,7 @@ def write(
 
 
 def _needed(by: str | None) -> str | None:
-    """The one column that counting needs; None if it is not known."""
+    """Return the one column that counting needs; None if it is not known."""
     from tailrace.spark.columns import TYPES
 
     return "partition" if by is None else by if by in TYPES else None

@@ -46,7 +46,7 @@ def streams(home: HomeOption = None) -> None:
 
 
 def as_json(found: TableDescription) -> dict[str, Any]:
-    """A table as programs see it."""
+    """Return a table as --json prints it."""
     return {
         "table": found.name,
         "hash_key": _key_as_json(found.hash_key),
@@ -70,7 +70,7 @@ def _carried(found: TableDescription) -> str:
 
 @command(app, "list")
 def list_tables(home: HomeOption = None, json_too: JsonOption = False) -> None:
-    """List the tables there are, their keys, and what their changes carry.
+    """List tables, their keys, and what their changes carry.
 
     In a folder these are the tables of models; on S3 and DynamoDB all tables of the account and region.
 
@@ -93,7 +93,7 @@ def list_tables(home: HomeOption = None, json_too: JsonOption = False) -> None:
 
 
 def _described(engine: Engine, name: str, bar: Bar) -> TableDescription | None:
-    """A table; None if it was dropped since the names were listed."""
+    """Return a table's description; None if it was dropped since the names were listed."""
     bar.advance(1)
     try:
         return engine.describe(name, shards=False)
@@ -131,7 +131,7 @@ def _state(shard: Shard) -> str:
 
 
 def descent(shards: Sequence[Shard]) -> Iterator[tuple[int, Shard]]:
-    """Each shard before its children, and how deep to show it: one step further for each split above it."""
+    """Yields each shard before its children, with its depth: the number of splits above it."""
     known = {shard.id for shard in shards}
     children: dict[str | None, list[Shard]] = {}
     for shard in shards:
@@ -161,8 +161,8 @@ def tail(
 ) -> None:
     """Print the changes of a table: time, what happened, the item's key, and what has changed in it.
 
-    A change that only carries keys shows no attributes.  With --json each change is one line.  The token that --save
-    writes is where the next `tail --from FILE` goes on.
+    A change that only carries keys shows no attributes.  With --json each change is one line.  The next
+    `tail --from FILE` continues from the token that --save writes.
 
     Examples:
 
@@ -177,13 +177,13 @@ def tail(
             most = DEFAULT_TAIL_CHANGES if lines is None and start is None else lines
             _print_present(stream, most, json_too)
             sys.stdout.flush()
-            _save(stream, save)  # only now: what an error or Ctrl-C keeps from being printed comes again the next time
+            _save(stream, save)  # only now: changes that an error or Ctrl-C keeps from being printed come next time
             if follow:
                 _follow(stream, json_too, save)
 
 
 def _print_present(stream: Stream[Record[Any]], most: int | None, json_too: bool) -> None:
-    """Print the changes there are now, or the newest so many of them."""
+    """Print the changes that there are now, or the newest `most` of them."""
     present = iter(lambda: next(stream), None)
     if most is None:
         printed = 0
@@ -213,7 +213,7 @@ def _follow(stream: Stream[Record[Any]], json_too: bool, save: Path | None) -> N
 
 
 def _save(stream: Stream[Any], file: Path | None) -> None:
-    """Write the token, so that the file always holds a whole one."""
+    """Write the stream's token so that the file always holds a whole token."""
     if file is None:
         return
     part = file.with_name(file.name + ".part")
@@ -233,7 +233,7 @@ def _print(record: Record[Any] | None, json_too: bool) -> None:
 
 
 def _line(change: dict[str, Any]) -> str:
-    """A change on one line, between tabs."""
+    """Return a change on one line, between tabs."""
     key, new, old = change["key"], change["new"], change["old"]
     line = [time_of(change["meta"]["created_at"]), change["meta"]["event"]["type"], _attributes(key)]
     if new is not None and old is not None:
@@ -275,10 +275,9 @@ def token(
     home: HomeOption = None,
     json_too: JsonOption = False,
 ) -> None:
-    """Make a token of a place in a table's changes, or check one: a program goes on from there, at any time.
+    """Make a token of a place in a table's changes, from which a program can continue at any time; or check a token.
 
-    With --json the token itself is printed.  A token that is damaged, too old or another table's is refused, with the
-    reason.
+    --json prints the token itself.  A token that is damaged, too old or another table's is refused, with the reason.
 
     Examples:
 
@@ -324,10 +323,10 @@ def copy(
     home: HomeOption = None,
     json_too: JsonOption = False,
 ) -> None:
-    """Copy a table's changes into a topic, each once, as they come; Ctrl-C ends, and the next run goes on.
+    """Copy a table's changes into a topic, each once, as they come; Ctrl-C ends, and the next run continues.
 
     A record has the item's key and the change as JSON, and insert, update or delete as its op.  Changes of one item are
-    in one partition, in order.  Several processes may copy the same: no change is there twice.
+    in one partition, in order.  Several processes may copy the same table: the topic still gets each change once.
 
     Examples:
 

@@ -1,4 +1,4 @@
-"""The application: checks, then the API, metrics, health and pages."""
+"""The application: the API, metrics, health checks and pages, behind the checks that every request passes."""
 
 from __future__ import annotations
 
@@ -29,17 +29,18 @@ _headers = [(name.lower().encode(), value.encode()) for name, value in HEADERS.i
 
 
 class Guarded:
-    """Around everything: Host is checked on every request, and every answer carries the headers of `security`.
+    """Middleware around the whole application: checks the Host of every request, and adds the headers of `security` to
+    every answer.
 
-    Requests of the API are recognised here, by the bytes of the path: a route's pattern does not match every
-    character."""
+    It hands the API's requests to the router itself, by the beginning of the path: a route's pattern does not match
+    every character."""
 
     def __init__(self, app: ASGIApp, served: OpenHome) -> None:
         self._app, self._served = app, served
         self._api = Router(served, OPERATIONS)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer, or refuse."""
+        """Answer a request, or refuse it if its Host is not a name of this server."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
@@ -60,7 +61,7 @@ class Guarded:
 
 
 def app_of(served: OpenHome) -> Starlette:
-    """The application of one home."""
+    """Return the application that serves one home."""
 
     async def show_metrics(request: Request) -> Response:
         try:

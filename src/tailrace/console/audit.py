@@ -1,7 +1,7 @@
-"""The audit list: each action that changes how a home is, with its caller and reason, and whether it was refused.
-Records that programs append are none: the log itself keeps them.
+"""The audit list: each action of an operator on a home, with its caller and reason, and whether it was refused.
 
-It is kept as what operators do to pipelines is: in a topic, see `pipeline.operate.ledger`.
+Records that programs append are not on it: the log itself keeps them.  Like the actions on pipelines, the list is
+stored in a topic: see `pipeline.operate.ledger`.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ if TYPE_CHECKING:
     from tailrace.console.operation import Call
 
 HOME = "_home"
-"""The list of actions that are not on one pipeline; its topic is `_home-actions`."""
+"""The name under which the ledger keeps actions that are not on a pipeline; their topic is `_home-actions`."""
 _log = logging.getLogger("tailrace.console")
 
 
 class Actions:
-    """Writes and reads the list."""
+    """Writes and reads the audit list."""
 
     @asynccontextmanager
     async def noted(self, call: Call, what: str, why: str = "", **about: Any) -> AsyncIterator[None]:
-        """Record an action before the block that does it; where the block fails, record that, too.
+        """Record an action before the block that does it; if the block raises, record the error, too.
 
-        If the server dies within the block, the list has the action without an outcome."""
+        If the server dies within the block, the list shows the action as if it had been done."""
         given = {name: value for name, value in about.items() if value is not None}
         with ledger.acting(actor(call)):
             number = await call.served.run(ledger.note, call.served.home, HOME, what, why, **given)
@@ -47,10 +47,10 @@ class Actions:
     async def list(
         self, call: Call, pipeline: str | None = None, most: int | None = None, before: int | None = None
     ) -> list[dict[str, Any]]:
-        """What was done, oldest first: the newest so many, before a number."""
+        """Return the newest `most` actions before the number `before`, oldest first: on the home, or on a pipeline."""
         return await call.served.run(ledger.notes, call.served.home, pipeline or HOME, most, before)
 
 
 def actor(call: Call) -> str:
-    """The caller, as the list names it."""
+    """Return the caller's name, as the audit list has it."""
     return f"{call.client} over HTTP"

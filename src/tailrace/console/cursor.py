@@ -1,6 +1,6 @@
 """Cursors: a place in every partition of a topic, as text: "0:17,1:3" is offset 17 of partition 0 and 3 of partition 1.
 
-What a client may say for one: earliest, latest, an offset (of one partition), a time, how long ago, a cursor.
+In place of a cursor a client may give a position: earliest, latest, an offset (of one partition), a time, how long ago.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _CURSOR = re.compile(r"\d{1,19}:\d{1,19}(,\d{1,19}:\d{1,19})*\Z", re.ASCII)
 
 
 def cursor_of(positions: Mapping[int, int]) -> str:
-    """Positions as text."""
+    """Return positions as a cursor."""
     return ",".join(f"{q}:{at}" for q, at in sorted(positions.items()))
 
 
@@ -30,7 +30,7 @@ def is_cursor(text: str) -> bool:
 
 
 def parsed(text: str) -> dict[int, int]:
-    """The positions of a cursor."""
+    """Return the positions of a cursor; raise if it names a partition twice or an offset beyond any end."""
     found: dict[int, int] = {}
     for part in text.split(","):
         q, _, at = part.partition(":")
@@ -43,7 +43,7 @@ def parsed(text: str) -> dict[int, int]:
 
 
 def by_partition(what: str, given: Mapping[str, int]) -> dict[int, int]:
-    """Offsets by partition, whose numbers are text in JSON."""
+    """Return offsets by partition number; in JSON the numbers are text.  Raise `BadInput` for any other content."""
     for q, at in given.items():
         if not (q.isascii() and q.isdecimal() and len(q) < 5 and 0 <= at < LARGEST):
             raise BadInput(f'{what} has partitions and their next offsets, as in {{"0": 17}}, not {{{q[:40]!r}: {at}}}')
@@ -51,7 +51,7 @@ def by_partition(what: str, given: Mapping[str, int]) -> dict[int, int]:
 
 
 def position_of(text: str, now: datetime | None = None) -> Position:
-    """earliest, latest, an offset, a time, or how long ago."""
+    """Return the position that a text names: earliest, latest, an offset, a time, or how long ago."""
     if text in ("earliest", "latest"):
         return "earliest" if text == "earliest" else "latest"
     if text.isascii() and text.isdecimal():
@@ -76,7 +76,8 @@ def position_of(text: str, now: datetime | None = None) -> Position:
 
 
 def start_at(topic: Topic, partition: int | None, text: str) -> Steps[dict[int, int]]:
-    """The positions that a client's words stand for, now."""
+    """Return the offsets that a position or cursor stands for now, in all partitions or one.  Raise `OutOfRange` for an
+    offset beyond its partition's end."""
     head = yield from topic.log.head()
     known = range(head.partitions)
     if partition is not None:

@@ -1,4 +1,4 @@
-"""Bytes in JSON, as everywhere in tailrace: text where they are UTF-8, {"base64": "…"} where not, null for none."""
+"""Bytes in JSON, as everywhere in tailrace: text if they are UTF-8, {"base64": "…"} if not, null for none."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from tailrace.errors import BadInput
 
 
 class Base64(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Bytes that are no text."""
+    """Bytes that are not UTF-8."""
 
     base64: bytes
 
 
 Data: TypeAlias = str | Base64 | None
-"""Some bytes, or none."""
+"""Bytes as JSON has them, or null for none."""
 
 
 def data_of(stored: bytes | None) -> Data:
-    """Stored bytes for an answer."""
+    """Return stored bytes as JSON has them."""
     if stored is None:
         return None
     try:
@@ -30,7 +30,7 @@ def data_of(stored: bytes | None) -> Data:
 
 
 def bytes_of(given: Data) -> bytes | None:
-    """The bytes that a request gives."""
+    """Return the bytes that a request gives; raise `BadInput` for text that is no Unicode."""
     if isinstance(given, Base64):
         return given.base64
     if given is None:
@@ -42,7 +42,7 @@ def bytes_of(given: Data) -> bytes | None:
 
 
 def value_of(given: Data, json: msgspec.Raw | msgspec.UnsetType) -> bytes | None:
-    """A value that is given as bytes or as JSON, which is stored as it was written."""
+    """Return the value that a request gives as bytes or as JSON; JSON is stored as it was written."""
     if isinstance(json, msgspec.UnsetType):
         return bytes_of(given)
     if given is not None:

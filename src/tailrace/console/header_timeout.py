@@ -1,5 +1,5 @@
-"""The header timeout: a limit on the time in which a connection sends the head of its request.  Without it
-uvicorn waits for ever, and each such connection costs a descriptor."""
+"""The header timeout: how long a client may take to send the head of a request.  Without it uvicorn waits for ever, and
+each such connection holds a descriptor."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 
 def protocol(head_seconds: float) -> type[H11Protocol]:
-    """The protocol of a server that closes connections whose heads do not come in time."""
+    """Return uvicorn's protocol with a timer that closes a connection if a request's head is not complete in time."""
 
     class Patient(H11Protocol):
         _late: asyncio.TimerHandle | None = None
 
         def connection_made(self, transport: Any) -> None:
-            """A client has come."""
+            """Start the timer: a client has connected."""
             super().connection_made(transport)
             self._expect_head()
 
         def data_received(self, data: bytes) -> None:
-            """Some bytes have come; whether the head is whole shows in the state."""
+            """Parse the bytes, and stop the timer once the parser's state says that the head is complete."""
             super().data_received(data)
             self._expect_head()
 
         def connection_lost(self, exc: Exception | None) -> None:
-            """The client is gone."""
+            """Stop the timer: the client is gone."""
             self._stop()
             super().connection_lost(exc)
 

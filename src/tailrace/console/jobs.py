@@ -1,4 +1,4 @@
-"""Jobs: what takes long and is watched: a scrub, upkeep, an estimate of costs.  Each runs in a thread of its own."""
+"""Jobs: long work that a client starts and watches (a scrub, upkeep, an estimate of costs), each in its own thread."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ State = Literal["running", "done", "failed"]
 
 
 class Job(msgspec.Struct):
-    """Something that was started: when, in milliseconds since 1970, how far it is, and what came of it.  `done` and
-    `total` are in bytes of a scrub, in steps of an estimate; a total of 0 is not known."""
+    """A job: its progress, and its result or error; times are in milliseconds since 1970.  `done` and `total` count the
+    bytes of a scrub, the steps of an estimate; a `total` of 0 is not known."""
 
     number: int
     what: str
@@ -34,7 +34,7 @@ class Job(msgspec.Struct):
 
 
 class Jobs:
-    """The jobs of one server, since it has started."""
+    """The jobs of one server since its start; of many, the newest are kept."""
 
     def __init__(self) -> None:
         self._jobs: OrderedDict[int, Job] = OrderedDict()
@@ -42,7 +42,7 @@ class Jobs:
         self._count = 0
 
     def start(self, what: str, work: Callable[[Job], Any]) -> Job:
-        """Start one; `Busy` if too many run."""
+        """Start `work` in a new thread and return its job; raise `Busy` if too many jobs run."""
         with self._lock:
             running = [job for job in self._jobs.values() if job.state == "running"]
             if len(running) >= MOST_RUNNING:
@@ -69,11 +69,11 @@ class Jobs:
             job.ended = int(time.time() * 1000)
 
     def all(self) -> list[Job]:
-        """All that are known, newest first."""
+        """Return all jobs that are kept, newest first."""
         return [*reversed(self._jobs.values())]
 
     def one(self, number: int) -> Job:
-        """One of them."""
+        """Return the job of this number; raise `NotThere` if none is kept."""
         found = self._jobs.get(number)
         if found is None:
             raise NotThere(f"there is no job {number} here; a server knows those that it has started itself")

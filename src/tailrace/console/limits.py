@@ -16,17 +16,18 @@ from tailrace.errors import BadInput, TooLarge
 
 MiB = 1024 * 1024
 MAX_RECORDS = 1_000_000
-"""Records of one append.  Each is an object of more than a hundred bytes, and could have two in the body."""
+"""The most records of one append.  Each becomes an object of more than a hundred bytes, and may be two objects in the
+body."""
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
-    """What one server grants."""
+    """The limits of one server."""
 
     body_bytes: int = 64 * MiB
     body_seconds: float = 60.0
-    """A request's body must have come within this time."""
+    """A request's body must arrive within this time."""
     head_seconds: float = 10.0
-    """A request's head must have come within this time."""
+    """A request's head must arrive within this time."""
     page_records: int = 10_000
     page_bytes: int = 32 * MiB
     wait_seconds: float = 60.0
@@ -34,9 +35,9 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     streams_per_client: int = 64
     streams: int = 4096
     threads: int = 32
-    """Threads for what blocks."""
+    """Threads that make blocking calls."""
     poll_seconds: float = 1.0
-    """How often a home in the cloud is asked whether there is more, while a follower waits for that."""
+    """How often the server asks S3 and DynamoDB for new records while a follower waits for them."""
 
 
 def check_count(records: int) -> None:
@@ -62,7 +63,7 @@ def check_wait(seconds: float, limits: Limits) -> float:
 
 
 async def body_of(request: Request, limits: Limits) -> bytes:
-    """A request's body, if it is within the limits."""
+    """Read a request's body; refuse one that is too large, too slow or cut off."""
     declared = request.headers.get("content-length", "")
     if declared.isdecimal() and int(declared) > limits.body_bytes:
         raise _too_large(limits)
@@ -96,7 +97,7 @@ def _too_many(what: str, option: str) -> Refused:
 
 
 def allow_descriptors(wanted: int) -> int:
-    """Let this process open so many files and sockets, as far as the hard limit goes; gives how many it may."""
+    """Let this process open `wanted` files and sockets, or as many as the hard limit allows; return how many."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     allowed = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
     if soft == resource.RLIM_INFINITY or soft >= allowed:
@@ -106,7 +107,7 @@ def allow_descriptors(wanted: int) -> int:
 
 
 class OpenStreams:
-    """How many streams and long polls are open, for each client and in all."""
+    """The number of open streams and long polls, for each client and in all."""
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
@@ -114,7 +115,7 @@ class OpenStreams:
 
     @contextmanager
     def one(self, client: str) -> Iterator[None]:
-        """A stream of a client's, for the length of a block."""
+        """Count a stream of a client for the length of a block; refuse it if the client or the server has too many."""
         if self._open[client] >= self._limits.streams_per_client:
             raise _too_many(f"{self._open[client]} streams and long polls of this client are open", "--max-streams")
         if self._open.total() >= self._limits.streams:

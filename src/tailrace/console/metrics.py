@@ -43,7 +43,7 @@ HELP = {
     "tailrace_group_lag": "Records that the consumer group has yet to read.",
     "tailrace_group_oldest_seconds": "Age of the oldest record that the consumer group has yet to read; 0 if none.",
 }
-"""Every metric, and what it says."""
+"""The help text of every metric."""
 MEDIA_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 
@@ -55,9 +55,9 @@ class Sample(NamedTuple):
     value: float
 
 
-# --- what there is to measure -----------------------------------------------------------------------------------------
+# --- samples ----------------------------------------------------------------------------------------------------------
 def of_run(status: Mapping[str, Any]) -> Iterator[Sample]:
-    """The metrics of one pipeline, by the status that its run shows."""
+    """Yields the metrics of one pipeline, from the status that its run reports."""
     pipeline = {"pipeline": status["pipeline"]}
     up = status["state"] != "waiting" and not status["state"].startswith(("stopped", "not running"))
     yield Sample("tailrace_messages_total", pipeline, status["records"])
@@ -74,7 +74,7 @@ def of_run(status: Mapping[str, Any]) -> Iterator[Sample]:
 
 
 def of_home(home: Home) -> Iterator[Sample]:
-    """The metrics of everything in a home."""
+    """Yields the metrics of everything in a home.  Reads the head of every topic."""
     from tailrace.log.groups.group import Group, groups
     from tailrace.log.groups.lag import describe
     from tailrace.pipeline.operate import ledger
@@ -96,12 +96,12 @@ def of_home(home: Home) -> Iterator[Sample]:
         with suppress(NotThere):
             yield from of_queue(name, home.queue(name).stats())
     for name in ledger.pipelines(home):
-        with suppress(NotThere):  # its first run has only just begun
+        with suppress(NotThere):  # its first run has not reported a status yet
             yield from of_run(ledger.reported(home, name))
 
 
 def of_queue(name: str, now: Stats) -> Iterator[Sample]:
-    """The metrics of one queue, by its stats."""
+    """Yields the metrics of one queue, from its stats."""
     labels = {"queue": name}
     for counter in ("inserted", "emitted", "acked", "errored", "dead", "purged"):
         yield Sample(f"tailrace_queue_{counter}_total", labels, getattr(now, counter))
@@ -114,7 +114,7 @@ def of_queue(name: str, now: Stats) -> Iterator[Sample]:
 
 # --- as Prometheus reads it -------------------------------------------------------------------------------------------
 def rendered(samples: Iterable[Sample]) -> str:
-    """Samples in Prometheus' text format, those of one metric together."""
+    """Return samples in Prometheus' text format, those of one metric together."""
     found: dict[str, list[Sample]] = {}
     for sample in samples:
         found.setdefault(sample.metric, []).append(sample)

@@ -1,5 +1,5 @@
-"""The open home of a server: open, and opened again when it was away; with the threads, producers and lenders that
-requests share."""
+"""The open home of a server, with the producers, followers and lenders that requests share.  The server opens the home
+again after its database was replaced or its storage has failed for good."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ from tailrace.log.topic import Topic
 from tailrace.queue.lending import Lender
 
 TOPIC_SECONDS = 1.0
-"""How long a topic's description is used without a look whether it has changed."""
+"""How long a topic's description is used before it is read again."""
 MOST_TOPICS = 10_000
 LEND_GRACE = 1.0
-"""Seconds that acknowledgements of messages on loan are waited for when the server ends."""
+"""Seconds that a stopping server waits for the acknowledgements of leased messages to be stored."""
 P = ParamSpec("P")
 T = TypeVar("T")
 
 
 class OpenHome:
-    """One home, and what its requests share.  Used on one event loop."""
+    """One home, and what its requests share.  To be used on one event loop."""
 
     def __init__(
         self,
@@ -59,12 +59,12 @@ class OpenHome:
         self._lenders: dict[str, Lender] = {}
         self._topics: OrderedDict[str, tuple[Topic, float]] = OrderedDict()
 
-    # -- being there
+    # -- whether the home is there
     def check_home(self) -> None:
-        """`Unavailable` while the home's folder is gone: what is written to a removed file is written nowhere.
+        """Open the home again if its database file was replaced, or if it was closed because its storage had failed for
+        good; raise `Unavailable` while the file is gone.
 
-        A folder that is there again, the same or another, is opened again, and so is a home that was closed because
-        its storage had failed for good."""
+        Without this check the server would write to a removed file, and lose what it writes."""
         now = self._database()
         if now == self._mark and not self.home._closed:
             return
@@ -77,7 +77,7 @@ class OpenHome:
                 self._open()
 
     def _database(self) -> tuple[int, int] | None:
-        """Which file the database is; None if there is none."""
+        """Return the device and inode of the home's database file; None if there is no file."""
         if self._folder is None:
             return None
         try:
@@ -88,9 +88,9 @@ class OpenHome:
 
     # -- blocking work
     async def run(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Call something that blocks, in one of the server's threads.
+        """Call a function that blocks in one of the server's threads, and return its result.
 
-        A home that is broken for good is closed, so that the next request opens it again."""
+        If the storage has failed for good, the home is closed, so that the next request opens it again."""
         try:
             return await asyncio.to_thread(partial(function, *args, **kwargs))
         except Broken:
@@ -101,7 +101,7 @@ class OpenHome:
 
     # -- topics
     async def topic(self, name: str) -> Topic:
-        """The topic of this name, as it was at most a second ago."""
+        """Return the topic of this name, with its description as it was at most TOPIC_SECONDS ago."""
         found = self._topics.get(name)
         if found is not None and found[1] > time.monotonic():
             return found[0]
@@ -114,30 +114,31 @@ class OpenHome:
         return known
 
     def forget(self, topic: str) -> None:
-        """A topic has changed, or is gone."""
+        """Forget the description of a topic that was changed or deleted."""
         self._topics.pop(topic, None)
 
     # -- queues
     async def lender(self, queue: str) -> Lender:
-        """The lender of a queue; it is made by the first take, and leaves by itself when it is not used for a while."""
+        """Return the lender of a queue.  The first take starts it; it ends by itself when no client has used it for a
+        while."""
         found = self._lenders.get(queue)
         if found is None or not found.running:
             opened = self.home.queue(queue)
             fresh = await self.run(partial(Lender, opened))
             found = self._lenders.get(queue)
-            if found is not None and found.running:  # another request was first
+            if found is not None and found.running:  # another request has started one meanwhile
                 await self.run(fresh.shutdown)
             else:
                 found = self._lenders[queue] = fresh
         return found
 
     def lender_if_any(self, queue: str) -> Lender | None:
-        """The lender of a queue, if one runs."""
+        """Return the lender of a queue, or None if none runs."""
         found = self._lenders.get(queue)
         return found if found is not None and found.running else None
 
     async def close(self) -> None:
-        """Give everything back, and close the home."""
+        """Stop the tails, commit what the producers have, end the lenders, and close the home."""
         self.tails.close()
         with suppress(TailraceError):
             await self.producers.close()

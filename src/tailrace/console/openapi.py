@@ -16,7 +16,7 @@ REFERENCE = "#/components/schemas/{name}"
 
 
 def document(operations: Sequence[Operation], prefix: str) -> dict[str, Any]:
-    """The whole document."""
+    """Return the OpenAPI document of these operations, whose paths are below `prefix`."""
     kinds = [Problem, *(kind for one in operations for kind in (one.answer, one.body, one.query) if kind is not None)]
     schemas, components = msgspec.json.schema_components(kinds, ref_template=REFERENCE)
     known = dict(zip(map(id, kinds), schemas, strict=True))

@@ -1,5 +1,6 @@
-"""Operations: what can be asked over HTTP.  Each is one method on one path, with the types of what it takes and gives;
-the router, the checks and the OpenAPI document are all made from these.
+"""Operations of the HTTP API: each is one method on one path, with the types of its query, body and answer.
+
+The router, the checks and the OpenAPI document are all made from them.
 """
 
 from __future__ import annotations
@@ -32,30 +33,30 @@ F = TypeVar("F", bound=Handler)
 
 @dataclass(slots=True)
 class Call:
-    """One request, once it is admitted: its caller, what it asks, and of which home."""
+    """One admitted request: the home that it asks, its caller, and the names in its path."""
 
     served: OpenHome
     request: Request
     who: Principal
     path: Mapping[str, str]
     raw: bytes = b""
-    """The body, of a request whose body is not described by a type."""
+    """The body, before it is decoded."""
     media: str = JSON
     """The media type of the body."""
 
     @property
     def client(self) -> str:
-        """What streams are counted by: the caller, and its address."""
+        """The caller and its address, by which the server counts streams and names actors."""
         return f"{self.who.name}@{self.request.client.host if self.request.client else '?'}"
 
     def number(self, name: str) -> int:
-        """A whole number in the path."""
+        """Return a whole number in the path; raise `BadInput` for any other text."""
         if not self.path[name].isdecimal() or not self.path[name].isascii() or len(self.path[name]) > 18:
             raise BadInput(f"{name} is a whole number from 0, not {self.path[name][:40]!r}")
         return int(self.path[name])
 
     def chosen(self, *offered: str) -> str:
-        """The media type of the answer, by `Accept`; the first one if the client does not care."""
+        """Return the media type of the answer, by `Accept`: the first one offered if the client accepts any."""
         wanted = [part.partition(";")[0].strip() for part in self.request.headers.get("accept", "*/*").split(",")]
         for one in wanted:
             if one in offered:
@@ -73,56 +74,56 @@ class Operation:
     path: str
     handler: Handler
     answer: Any = None
-    """The type of the JSON that it gives; None: no content."""
+    """The type of the JSON answer; None: no content."""
     body: Any = None
     query: Any = None
     role: Role = "viewer"
     status: int = 200
     statuses: tuple[int, ...] = ()
-    """Other statuses with which it gives the same."""
+    """Other statuses with which the same answer may come."""
     takes: tuple[str, ...] = ()
     """Media types of a body that the handler decodes itself."""
     gives: tuple[str, ...] = ()
-    """Media types that it gives besides JSON."""
+    """Media types of the answer besides JSON."""
     numbers: tuple[str, ...] = ()
-    """Names in the path that are whole numbers."""
+    """Names in the path that stand for whole numbers."""
 
     @property
     def name(self) -> str:
-        """What it is called in the OpenAPI document."""
+        """The operation's id in the OpenAPI document."""
         return self.handler.__name__
 
     @property
     def about(self) -> str:
-        """What it does, in the words of its docstring."""
+        """The operation's description: its handler's docstring, on one line."""
         return " ".join((self.handler.__doc__ or "").split())
 
     @property
     def tag(self) -> str:
-        """The noun that it is about."""
+        """The noun that the operation is about: the first word of its path."""
         return self.path.split("/")[1]
 
 
 @dataclass(slots=True)
 class Operations:
-    """The operations on one noun: `@operations.get("/topics", answer=…)`."""
+    """The operations on one noun.  Its methods are decorators for handlers: `@operations.get("/topics", answer=…)`."""
 
     all: list[Operation] = field(default_factory=list)
 
     def get(self, path: str, **about: Any) -> Callable[[F], F]:
-        """An operation that changes nothing."""
+        """Register an operation that changes nothing."""
         return self._add("GET", path, about)
 
     def post(self, path: str, **about: Any) -> Callable[[F], F]:
-        """An operation that changes something."""
+        """Register an operation that changes something; by default it needs the role operator."""
         return self._add("POST", path, {"role": "operator", **about})
 
     def patch(self, path: str, **about: Any) -> Callable[[F], F]:
-        """An operation that changes some fields of something."""
+        """Register an operation that changes some fields of something."""
         return self._add("PATCH", path, {"role": "operator", **about})
 
     def delete(self, path: str, **about: Any) -> Callable[[F], F]:
-        """An operation that removes something."""
+        """Register an operation that removes something."""
         return self._add("DELETE", path, {"role": "operator", **about})
 
     def _add(self, method: str, path: str, about: dict[str, Any]) -> Callable[[F], F]:
@@ -135,7 +136,8 @@ class Operations:
 
 # --- decoding ---------------------------------------------------------------------------------------------------------
 def decoded(data: bytes, kind: Any) -> Any:
-    """JSON of a type; what does not fit is refused with where, and with the nearest name of an unknown field."""
+    """Decode JSON as a type.  Raise `BadInput` that says where it does not fit, and suggests a name for an unknown
+    field."""
     check_objects(data)
     try:
         return msgspec.json.decode(data, type=kind)
@@ -146,7 +148,8 @@ def decoded(data: bytes, kind: Any) -> Any:
 
 
 def query_of(given: Mapping[str, str], kind: Any) -> Any:
-    """The parameters behind the `?`, by a type; those that are there twice are refused by the caller."""
+    """Return the parameters behind the `?` as a type; raise `BadInput` where they do not fit.  The caller has refused
+    parameters that are given twice."""
     try:
         return msgspec.convert(dict(given), type=kind, strict=False)
     except msgspec.ValidationError as error:
@@ -163,7 +166,7 @@ def _hint(text: str, kind: Any) -> str:
 
 
 def _fields(kind: Any, seen: set[Any]) -> set[str]:
-    """The names of all fields that a type has, and the types in it."""
+    """Return the names of all fields of a type and of the types within it."""
     if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
         if kind in seen:
             return set()

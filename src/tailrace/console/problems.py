@@ -1,4 +1,4 @@
-"""Problem documents (RFC 9457): how each error is answered over HTTP, with the text that the library gives."""
+"""Problem documents (RFC 9457): the HTTP answer to each error, with the error's message."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tailrace.errors import Damaged, Expected, Lost, OutOfRange, TailraceError, 
 
 MEDIA_TYPE = "application/problem+json"
 RETRY_SECONDS = 1
-"""What a client is asked to wait after an answer that says "not now"."""
+"""The `Retry-After` of answers with the status 429 or 503."""
 
 STATUS: dict[type[BaseException], int] = {
     errors.TooLarge: 413,
@@ -44,11 +44,11 @@ STATUS: dict[type[BaseException], int] = {
     errors.Closed: 503,
     errors.TailraceError: 500,
 }
-"""The status of each error class; of one that is not here, that of the nearest class it inherits from."""
+"""The status of each error class.  A class that is not here has the status of the nearest class it inherits from."""
 
 
 class LostOffsets(msgspec.Struct, frozen=True):
-    """Records of a partition that cannot be read: from `first` up to, and without, `end`."""
+    """Damaged offsets of a partition, from `first` to before `end`."""
 
     partition: int
     first: int
@@ -56,7 +56,7 @@ class LostOffsets(msgspec.Struct, frozen=True):
 
 
 class Problem(msgspec.Struct, omit_defaults=True):
-    """What went wrong, to what, and what to do next.  The fields below `detail` are there where the error has them."""
+    """What went wrong, and what to do next.  Each field below `detail` is present if the error has it."""
 
     type: str
     title: str
@@ -65,18 +65,18 @@ class Problem(msgspec.Struct, omit_defaults=True):
     floor: int | None = None
     """The lowest offset that is kept."""
     end: int | None = None
-    """The next offset to be written."""
+    """The offset of the next record to be appended."""
     stream: str | None = None
     version: int | None = None
-    """The version that an event stream has."""
+    """The present version of the event stream."""
     actual: dict[str, int] | None = None
-    """The next offset of each partition that was expected to be at another."""
+    """The next offset of each partition for which the client expected another one."""
     lost: list[LostOffsets] | None = None
-    """Records that are damaged."""
+    """Offsets that are damaged."""
 
 
 class Refused(Exception):
-    """A request that is refused before anything of the home is asked: wrong method, media type, token, Host."""
+    """A request that the server refuses without asking the home: wrong method, media type, token, Host."""
 
     def __init__(self, status: int, title: str, detail: str, headers: Mapping[str, str] | None = None) -> None:
         super().__init__(detail)
@@ -84,14 +84,15 @@ class Refused(Exception):
 
 
 def status_of(error: BaseException) -> int:
-    """The status that answers an error."""
+    """Return the HTTP status of an error."""
     if isinstance(error, Refused):
         return error.status
     return next((STATUS[kind] for kind in type(error).__mro__ if kind in STATUS), 500)
 
 
 def problem_of(error: Exception, number: str = "") -> Problem:
-    """An error as a document.  One that is not tailrace's has no text of its own: it is in the server's log."""
+    """Return an error as a problem document.  The message of an error that is not tailrace's stays in the server's log,
+    under `number`."""
     if isinstance(error, Refused):
         return Problem(_urn(error.title), error.title, error.status, str(error))
     if not isinstance(error, TailraceError):
@@ -111,12 +112,12 @@ def problem_of(error: Exception, number: str = "") -> Problem:
 
 
 def lost_offsets(lost: tuple[Lost, ...] | list[Lost]) -> list[LostOffsets]:
-    """Lost records, for an answer."""
+    """Return lost offsets as an answer has them."""
     return [LostOffsets(*one) for one in lost]
 
 
 def answer(error: Exception, number: str = "") -> Response:
-    """An error as an answer."""
+    """Return the response to an error."""
     made = problem_of(error, number)
     headers: dict[str, str] = dict(error.headers) if isinstance(error, Refused) else {}
     if made.status in (429, 503):

@@ -15,11 +15,12 @@ from tailrace.log.write.named_producer import NamedProducer
 
 MOST_TOPICS, MOST_NAMED = 1000, 1000
 TAKEOVERS = 10
-"""How often a named producer takes its name back from another server before it says so."""
+"""How often the server takes a producer's name back from another process before it gives up."""
 
 
 class Producers:
-    """A producer for each topic that is appended to, and one for each name that clients number their batches under."""
+    """A producer for each topic that clients append to, and a named producer for each name under which clients number
+    batches."""
 
     def __init__(self, home: Home) -> None:
         self._home = home
@@ -27,7 +28,7 @@ class Producers:
         self._named: OrderedDict[tuple[str, str], tuple[NamedProducer, asyncio.Lock]] = OrderedDict()
 
     async def of(self, topic: Topic) -> AsyncProducer:
-        """The producer of a topic."""
+        """Return the shared producer of a topic; a changed topic gets a new one."""
         found = self._topics.get(topic.id)
         if found is None or found[0].described != topic.described:
             if found is not None:
@@ -40,14 +41,16 @@ class Producers:
         return found[1]
 
     def drop(self, topic: Topic) -> None:
-        """Forget a producer that has failed."""
+        """Forget a topic's producer after it has failed, so that the next append makes a new one."""
         self._topics.pop(topic.id, None)
 
     async def send_numbered(
         self, topic: Topic, name: str, number: int, records: Records, partition: int | None
     ) -> list[OffsetSpan] | None:
-        """Store batch `number` of a name once.  The number alone decides, so that a name that another server has taken
-        meanwhile is taken back, and the same batch is sent again."""
+        """Store batch `number` of a producer's name once, and return its offsets.
+
+        The number alone decides whether the batch is the next one.  So if another server has taken the name meanwhile,
+        this one takes it back and sends the same batch again; after TAKEOVERS attempts it raises `Fenced`."""
         for attempt in range(TAKEOVERS):
             producer, lock = await self._producer(topic, name)
             async with lock:
@@ -70,7 +73,7 @@ class Producers:
         return self._named[key]
 
     async def close(self) -> None:
-        """Commit what was sent, and end."""
+        """Commit what was sent, and close the producers."""
         for _, producer in self._topics.values():
             await producer.close()
         self._topics.clear()

@@ -1,4 +1,4 @@
-"""Reading a topic for an answer: pages of records, and records as they come."""
+"""Reads of a topic for an answer: single pages of records, and pages that follow the topic's end."""
 
 from __future__ import annotations
 
@@ -24,20 +24,21 @@ if TYPE_CHECKING:
     from tailrace.console.open_home import OpenHome
 
 STREAM_BYTES, STREAM_RECORDS = 1024 * 1024, 2**62
-"""What a stream fetches at a time: at least one chunk, and never a part of one, which would be read again."""
+"""How much a stream fetches at a time: at least one chunk, and never a part of one, since its rest would be fetched
+again."""
 END_BYTES = 64
-"""Room for what ends an Arrow stream, and for aligning its schema."""
+"""Bytes for the end mark of an Arrow stream, and for aligning its schema."""
 
 
 class RecordHeader(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A header of a record; a name may come twice."""
+    """A header of a record; a record may have several of one name."""
 
     name: str
     value: Data
 
 
 class ReadRecord(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A record; `timestamp` is in milliseconds since 1970, `attributes` has a pipeline's mode and op."""
+    """A record; `timestamp` is in milliseconds since 1970, `attributes` holds a pipeline's mode and op."""
 
     partition: int
     offset: int
@@ -49,7 +50,7 @@ class ReadRecord(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 def shown(record: Record) -> ReadRecord:
-    """A record for an answer."""
+    """Return a record as an answer has it."""
     headers = [RecordHeader(name, data_of(value)) for name, value in record.headers]
     return ReadRecord(
         record.partition, record.offset, record.timestamp, data_of(record.key), data_of(record.value), headers,
@@ -59,38 +60,38 @@ def shown(record: Record) -> ReadRecord:
 
 @dataclass(slots=True)
 class Page:
-    """What was fetched for one answer."""
+    """The records that were fetched for one answer."""
 
     fetched: list[Fetched] = field(default_factory=list)
     lost: list[Lost] = field(default_factory=list)
-    """Damaged offsets that were passed: the answer says which."""
+    """Damaged offsets that the page leaves out, and the answer names."""
     next: dict[int, int] = field(default_factory=dict)
     batch: Batch | None = None
-    """The page as it is sent to every follower that stands at its beginning."""
+    """The page as the server sends it to every follower that has read up to its beginning."""
     passed: int = 0
-    """How many offsets before it a follower has passed that wants the newest records only."""
+    """How many offsets before the page a follower has skipped, since it wants the newest records only."""
 
     @property
     def rows(self) -> int:
-        """How many records there are."""
+        """The number of records."""
         return sum(one.data.num_rows for one in self.fetched)
 
     @property
     def cursor(self) -> str:
-        """Where the next page begins."""
+        """The cursor at which the next page begins."""
         return cursor_of(self.next)
 
     @property
     def losses(self) -> list[LostOffsets]:
-        """The lost offsets, for the answer."""
+        """The lost offsets, as an answer has them."""
         return lost_offsets(self.lost)
 
     def records(self, topic: str) -> list[ReadRecord]:
-        """The records, for JSON."""
+        """Return the records, as JSON has them."""
         return [shown(record) for one in self.fetched for record in as_records(topic, one)]
 
     def arrow(self) -> memoryview:
-        """The records as an Arrow stream; a page without any has a schema all the same."""
+        """Return the records as an Arrow stream; a page without records still has a schema."""
         batches = [as_arrow(one) for one in self.fetched] or [_none()]
         table = pa.concat_tables([pa.Table.from_batches([batch]) for batch in batches], promote_options="default")
         size = sum(pa.ipc.get_record_batch_size(batch) for batch in table.to_batches())
@@ -116,7 +117,9 @@ def _none() -> pa.RecordBatch:
 
 
 async def read_page(served: OpenHome, reader: Reader, limit: int, max_bytes: int) -> Page:
-    """One page: up to so many records, and about so many bytes; less only at the end."""
+    """Read a page of up to `limit` records and about `max_bytes` bytes; it is smaller only at the end of the topic.
+
+    Passes damaged offsets, and notes them in the page; raises `Damaged` if the error does not say which they are."""
     page, left = Page(), max_bytes
     while page.rows < limit and left > 0:
         try:
@@ -138,7 +141,7 @@ async def read_page(served: OpenHome, reader: Reader, limit: int, max_bytes: int
 
 
 def _step_back(reader: Reader, page: Page, fetched: list[Fetched]) -> None:
-    """Go on behind the last record that the page has room for."""
+    """Move the reader back to behind the last record that the page has room for."""
     kept = page.fetched[len(page.fetched) - len(fetched) :]
     for whole, part in zip(fetched, kept, strict=True):
         if part.data.num_rows < whole.data.num_rows:
@@ -148,7 +151,7 @@ def _step_back(reader: Reader, page: Page, fetched: list[Fetched]) -> None:
 
 
 def _pass(reader: Reader, error: Damaged, page: Page) -> bool:
-    """Go on behind damaged offsets, and note them; False if they are not known."""
+    """Move the reader behind damaged offsets, and note them in the page; return False if the error names none."""
     mine = [one for one in error.lost if reader.positions.get(one.partition, one.end) < one.end]
     for one in mine:
         page.lost.append(one)
@@ -159,10 +162,10 @@ def _pass(reader: Reader, error: Damaged, page: Page) -> bool:
 async def follow(
     served: OpenHome, topic: Topic, positions: dict[int, int], *, every: bool, beat: float, newest: int | None = None
 ) -> AsyncIterator[Page]:
-    """Pages as they come, without end; an empty one after each `beat` seconds without records.
+    """Yields pages of records as they come, without end; an empty page after each `beat` seconds without records.
 
-    A follower of all partitions that has caught up gets the pages that the tail has fetched for all.  With `newest`,
-    one that is further behind than so many records of a partition goes on with these."""
+    A follower of all partitions that has caught up gets the pages that the tail has fetched for all followers.  With
+    `newest`, a follower that is more than `newest` offsets behind in a partition skips to the newest ones."""
     reader = Reader(topic.log, positions, every=every)
     async with served.tails.follow(topic.log) as tail:
         while True:
@@ -181,7 +184,7 @@ async def follow(
 
 
 def _skip(reader: Reader, ends: Mapping[int, int], newest: int) -> int:
-    """Go on with the newest records of each partition; gives how many offsets that leaves out."""
+    """Move the reader to the `newest` last offsets of each partition; return how many offsets that skips."""
     late = {q: ends[q] - newest for q, at in reader.positions.items() if ends.get(q, 0) - at > newest}
     passed = sum(at - reader.positions[q] for q, at in late.items())
     reader.positions.update(late)
@@ -191,7 +194,7 @@ def _skip(reader: Reader, ends: Mapping[int, int], newest: int) -> int:
 async def wait_for_page(
     served: OpenHome, topic: Topic, reader: Reader, limit: int, max_bytes: int, seconds: float
 ) -> Page:
-    """A page; one that would be empty is waited for, for so many seconds."""
+    """Read a page; if it would be empty, wait for records for up to `seconds`."""
     page = await read_page(served, reader, limit, max_bytes)
     until = time.monotonic() + seconds
     async with served.tails.follow(topic.log) as tail:
@@ -202,8 +205,8 @@ async def wait_for_page(
 
 
 def items_of(page: Page, topic: str, at: dict[int, int], left: int | None = None) -> list[Item]:
-    """A page's records and, in their places, the ranges that are lost, each with the cursor from which a client goes on
-    after it.  Moves the positions in `at` over what it gives."""
+    """Return up to `left` of a page's records and, in their places, the ranges that are lost, each with the cursor from
+    which a client continues after it.  Moves the positions in `at` past what it returns."""
     items: list[Item] = []
     losses = sorted(page.losses, key=lambda one: one.first)
 

@@ -1,6 +1,6 @@
-"""The router of the API: from a request to its operation, through the checks, to its answer.
+"""The router of the API: finds a request's operation, checks the caller, calls the handler and encodes its answer.
 
-Paths are cut before their escapes are decoded, so that a name may have a slash in it: /events/streams/Cart-a%2Fb.
+It splits a path before it decodes the escapes, so that a name may have a slash in it: /events/streams/Cart-a%2Fb.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 class Router:
-    """Answers what is below /api/v1."""
+    """Answers the requests below /api/v1."""
 
     def __init__(self, served: OpenHome, operations: Iterable[Operation]) -> None:
         self._served = served
@@ -47,7 +47,7 @@ class Router:
         self._routes[len(parts)].sort(key=lambda route: [part.startswith("{") for part in route[0]])
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request; whatever fails is a problem document."""
+        """Answer one request; the answer to any failure is a problem document."""
         request = Request(scope, receive)
         try:
             response = await self.answer(request)
@@ -62,7 +62,7 @@ class Router:
         await response(scope, receive, send)
 
     async def answer(self, request: Request) -> Response:
-        """The answer to one request."""
+        """Return the answer to one request; raise what a check or the handler raises."""
         who = self._served.gate.admit(request)
         operation, path = self._find(request)
         self._served.gate.allow(who, operation.role)
@@ -108,7 +108,7 @@ def _segments(scope: Scope) -> list[str]:
 
 
 def _query(request: Request, operation: Operation) -> Any:
-    """The parameters behind the `?`, by the operation's type."""
+    """Return the parameters behind the `?` as the operation's type; refuse one that is given twice."""
     pairs = request.query_params.multi_items()
     names = [name for name, _ in pairs]
     if twice := next((name for name in names if names.count(name) > 1), None):
@@ -119,7 +119,7 @@ def _query(request: Request, operation: Operation) -> Any:
 
 
 def _media(request: Request, operation: Operation) -> str:
-    """The media type of a body that the operation takes."""
+    """Return the media type of the body; refuse one that the operation does not take."""
     offered = (*((JSON,) if operation.body is not None else ()), *operation.takes)
     given = request.headers.get("content-type", "").partition(";")[0].strip().lower() or offered[0]
     if given not in offered:

@@ -1,8 +1,8 @@
-"""What a caller may ask: tokens, roles, and the checks that come before anything else.
+"""Security of the server: tokens, roles, and the checks that come before anything else.
 
-Host is checked on every request: after DNS rebinding a page of another site asks under its own name, and a GET carries
-no Origin.  Origin is checked on writes.  A token comes as `Authorization: Bearer …`, or in a cookie that the page sets
-when it is opened with `?token=…`; with the cookie a write must have an Origin.
+The gate checks Host on every request: after DNS rebinding a page of another site sends its own name as Host, and a GET
+carries no Origin.  It checks Origin on writes.  A caller sends its token as `Authorization: Bearer …`, or in a cookie
+that the site sets when a browser opens it with `?token=…`; a write with the cookie must have an Origin.
 """
 
 from __future__ import annotations
@@ -37,32 +37,33 @@ HEADERS = {
     "Cross-Origin-Resource-Policy": "same-origin",
     "Cache-Control": "no-store",
 }
-"""What every answer carries."""
+"""The headers that every answer carries."""
 
 
 @dataclass(frozen=True, slots=True)
 class Principal:
-    """The caller: its name and its role."""
+    """A caller: its name and its role."""
 
     name: str
     role: Role
 
 
 class Tokens:
-    """The tokens that are accepted, and whose they are."""
+    """The tokens that the server accepts, and the caller of each."""
 
     def __init__(self, known: dict[str, Principal]) -> None:
         self._known = {token.encode(): who for token, who in known.items()}
 
     @classmethod
     def fresh(cls) -> tuple[Tokens, str]:
-        """A new token of an operator's, for as long as the server runs."""
+        """Make a new token of an operator, for as long as the server runs; return it with the tokens."""
         token = secrets.token_urlsafe(32)
         return cls({token: Principal("operator", "operator")}), token
 
     @classmethod
     def of_file(cls, path: Path) -> Tokens:
-        """The tokens of a file: a line `ROLE NAME TOKEN` for each; empty lines and those after `#` are passed over."""
+        """Read the tokens of a file: a line `ROLE NAME TOKEN` for each; `#` begins a comment.  Raise `BadSetting` for a
+        line that is wrong, and for a file that other users may read."""
         try:
             mode, text = path.stat().st_mode, path.read_text()
         except (OSError, UnicodeDecodeError) as error:
@@ -82,7 +83,7 @@ class Tokens:
         return cls(known)
 
     def find(self, given: str) -> Principal | None:
-        """Whose a token is; every known one is compared, in constant time."""
+        """Return the caller of a token, or None.  Compares every known token, in constant time."""
         found, offered = None, given.encode("utf-8", "surrogateescape")
         for token, who in self._known.items():
             if hmac.compare_digest(token, offered):
@@ -100,13 +101,13 @@ def _parsed(path: Path, number: int, words: list[str]) -> tuple[str, Principal]:
 
 
 class Gate:
-    """The checks of one server: which hosts it answers for, whose tokens it takes."""
+    """The checks of one server: the hosts that it answers for, the tokens that it accepts."""
 
     def __init__(self, tokens: Tokens, hosts: frozenset[str], cookie: str, *, read_only: bool = False) -> None:
         self.tokens, self.hosts, self.cookie, self.read_only = tokens, hosts, cookie, read_only
 
     def check_host(self, request: HTTPConnection) -> None:
-        """Refuse a request under a name that this server is not known by."""
+        """Refuse a request whose Host is not a name of this server."""
         given = request.headers.getlist("host")
         name = host_name(given[0]) if len(given) == 1 else None
         if name is None or name not in self.hosts:
@@ -127,7 +128,7 @@ class Gate:
             raise Refused(403, "Wrong origin", f"a write from the origin {str(given)[:80]!r} is refused")
 
     def authenticate(self, request: HTTPConnection) -> tuple[Principal | None, bool]:
-        """The caller, and whether a cookie named it."""
+        """Return the caller, or None, and whether its token came in the cookie."""
         scheme, _, token = request.headers.get("authorization", "").partition(" ")
         if scheme.lower() == "bearer":
             return self.tokens.find(token.strip()), False
@@ -135,7 +136,7 @@ class Gate:
         return (self.tokens.find(kept), True) if kept else (None, False)
 
     def admit(self, request: HTTPConnection) -> Principal:
-        """The caller, once every check has passed."""
+        """Return the caller; refuse the request if a check fails."""
         self.check_host(request)
         who, by_cookie = self.authenticate(request)
         if who is None:
@@ -147,7 +148,7 @@ class Gate:
         return who
 
     def allow(self, who: Principal, role: Role) -> None:
-        """Refuse what the role, or this server, does not allow."""
+        """Refuse an operation that the caller's role, or a read-only server, does not allow."""
         if role == "operator" and self.read_only:
             raise Refused(403, "Read only", "this server was started with --read-only: it changes nothing")
         if role == "operator" and who.role != "operator":
@@ -155,7 +156,7 @@ class Gate:
 
 
 def host_name(given: str) -> str | None:
-    """The name in a Host header, without the port; None if it is none."""
+    """Return the name in a Host header, without the port; None if the header is malformed."""
     try:
         return urlsplit(f"//{given}").hostname if given and "@" not in given else None
     except ValueError:
@@ -171,6 +172,6 @@ def _authority(origin: str) -> str | None:
 
 
 def hosts_of(bind: str, allowed: list[str] | tuple[str, ...]) -> frozenset[str]:
-    """The names that a server bound to an address answers for."""
+    """Return the names that a server bound to an address answers for."""
     own = LOOPBACK if bind in LOOPBACK else frozenset({bind} - {"0.0.0.0", "::"})
     return own | {name.lower() for name in allowed}

@@ -1,4 +1,4 @@
-"""The server: binds, prints its address, and runs until a signal stops it."""
+"""The server: binds its socket, reports its address, and runs until a signal stops it."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from tailrace.errors import BadSetting
 
 BACKLOG = 2048
 OTHER_FILES = 512
-"""Files besides connections that a server may have open: its home's, its libraries'."""
+"""Files that a server may have open besides its connections: those of its home and its libraries."""
 _log = logging.getLogger("tailrace.console")
 GRACE_SECONDS = 3
-"""Open streams are cut after so many seconds when the server ends; clients go on by their cursor."""
+"""Seconds after which a stopping server cuts open streams; clients continue from their cursors."""
 
 
 class Serving(msgspec.Struct, frozen=True, kw_only=True):
-    """What `tailrace serve` can be given."""
+    """The settings of `tailrace serve`."""
 
     host: str = "127.0.0.1"
     port: int = 7117
@@ -40,7 +40,7 @@ class Serving(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Started(msgspec.Struct, frozen=True, kw_only=True):
-    """A server that listens: of which home, where, and with which token, if one was made for it."""
+    """The facts about a server that listens: its home, its address, and its token, if one was made for it."""
 
     home: str
     address: str
@@ -55,7 +55,7 @@ def serve(
     told: Callable[[Started], object],
     doctor: Callable[[str], Iterable[Any]] = lambda url: (),
 ) -> None:
-    """Serve a home until SIGINT or SIGTERM; `told` is called once it listens, `doctor` checks the machine."""
+    """Serve a home until SIGINT or SIGTERM.  Calls `told` once the server listens; `doctor` checks the machine."""
     tokens, token = _tokens(serving)
     with bound(serving.host, serving.port) as listening:
         port = listening.getsockname()[1]
@@ -72,7 +72,7 @@ def serve(
 
 
 def config(app: Any, limits: Limits) -> uvicorn.Config:
-    """How uvicorn runs the application."""
+    """Return the settings with which uvicorn runs the application."""
     return uvicorn.Config(
         app,
         http=protocol(limits.head_seconds),
@@ -90,7 +90,7 @@ def config(app: Any, limits: Limits) -> uvicorn.Config:
 
 
 def _connections(limits: Limits) -> int:
-    """How many connections a server has at most: its streams, and others that come and go."""
+    """Return how many connections a server has at most: its streams, and short requests."""
     return limits.streams + 1024
 
 
@@ -107,10 +107,10 @@ def _tokens(serving: Serving) -> tuple[Tokens, str | None]:
 
 @contextlib.contextmanager
 def bound(host: str, port: int) -> Iterator[socket.socket]:
-    """A listening socket; a port that another program has is refused."""
+    """Yields a listening socket; raises `BadSetting` if the address cannot be bound."""
     try:
         family, kind, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        # asyncio turns off Nagle's delay only for a socket that names TCP; without that an answer waits for 40 ms.
+        # asyncio turns off Nagle's delay only for a socket that names TCP; with the delay an answer waits for 40 ms.
         listening = socket.socket(family, kind, socket.IPPROTO_TCP)
     except (OSError, OverflowError) as error:
         raise BadSetting(f"cannot listen on {host}:{port}: {getattr(error, 'strerror', None) or error}") from None

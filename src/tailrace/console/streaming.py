@@ -1,4 +1,4 @@
-"""Answers that go on: records and events as NDJSON lines or as server-sent events, while the client reads them."""
+"""Streaming answers: records and events as NDJSON lines or as server-sent events, for as long as the client reads."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from tailrace.console.operation import EVENTS, NDJSON, Call
 from tailrace.console.problems import Problem, problem_of
 
 BEAT_SECONDS = 15.0
-"""A stream without news sends a sign of life so often: proxies end silent connections."""
+"""Seconds without news after which a stream sends a sign of life: proxies end silent connections."""
 PIECE_BYTES = 1024 * 1024
 _log = logging.getLogger("tailrace.console")
 _encode = msgspec.json.Encoder().encode
 
 
 class Item(msgspec.Struct, frozen=True):
-    """One thing to send: what it is called, its JSON, and where a client goes on that has it."""
+    """One thing to send: its event name, its data, and the cursor from which a client continues after it."""
 
     event: str
     data: Any
@@ -30,7 +30,7 @@ class Item(msgspec.Struct, frozen=True):
 
 
 class Batch:
-    """Things to send at once; what several clients get is encoded once."""
+    """Items to send at once.  A batch that several clients get is encoded once."""
 
     __slots__ = ("_encoded", "items")
 
@@ -39,7 +39,7 @@ class Batch:
         self._encoded: dict[str, bytes] = {}
 
     def encoded(self, media: str) -> bytes:
-        """As a stream of this media type has it; an empty batch is a sign of life."""
+        """Return the items as a stream of this media type has them; an empty batch is a sign of life."""
         if media not in self._encoded:
             if not self.items:
                 self._encoded[media] = b": still here\n\n" if media == EVENTS else b"\n"
@@ -49,7 +49,7 @@ class Batch:
 
 
 def as_lines(items: Iterable[Item]) -> bytes:
-    """NDJSON: a record is its own line; anything else says what it is."""
+    """Return items as NDJSON: a record is a line of its own, any other item an object under its event name."""
     out = bytearray()
     for item in items:
         out += _encode(item.data if item.event == "record" else {item.event: item.data})
@@ -58,7 +58,7 @@ def as_lines(items: Iterable[Item]) -> bytes:
 
 
 def as_events(items: Iterable[Item]) -> bytes:
-    """Server-sent events; a browser's EventSource goes on by the last id."""
+    """Return items as server-sent events; a browser's EventSource continues from the last id."""
     out = bytearray()
     for item in items:
         if item.event != "record":
@@ -82,7 +82,8 @@ async def _sent(call: Call, batches: AsyncIterator[Batch], media: str) -> AsyncI
 
 
 def in_pieces(body: memoryview, status: int, headers: dict[str, str], media: str) -> StreamingResponse:
-    """A large answer, sent as fast as the client takes it: given whole, its rest would be moved with each piece."""
+    """Return a large answer that is sent in pieces, as fast as the client takes them.  If the body were sent whole,
+    each write would move the rest of it in memory."""
 
     async def pieces() -> AsyncIterator[memoryview]:
         for start in range(0, len(body), PIECE_BYTES):
@@ -92,7 +93,7 @@ def in_pieces(body: memoryview, status: int, headers: dict[str, str], media: str
 
 
 class Counted(StreamingResponse):
-    """An answer that counts as one of its client's streams for as long as it is sent."""
+    """An answer that counts as one of its client's streams until it is sent."""
 
     def __init__(self, call: Call, body: AsyncIterator[bytes], media: str) -> None:
         super().__init__(body, headers={"X-Accel-Buffering": "no"}, media_type=media)
@@ -100,7 +101,7 @@ class Counted(StreamingResponse):
         self._slot.__enter__()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send it, until it ends or the client is gone."""
+        """Send the answer, until it ends or the client is gone."""
         try:
             await super().__call__(scope, receive, send)
         finally:
@@ -108,7 +109,7 @@ class Counted(StreamingResponse):
 
 
 def streamed(call: Call, batches: AsyncGenerator[Batch], media: str) -> Counted:
-    """An answer that goes on.  A failure is the stream's last item."""
+    """Return a streaming answer.  If `batches` raises, the stream's last item is the problem."""
 
     async def body() -> AsyncIterator[bytes]:
         async with aclosing(batches):

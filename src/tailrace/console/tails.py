@@ -1,8 +1,8 @@
-"""Tails: followers of a topic wait here for more.  However many wait for one topic, its head is read once, and what is
-new is fetched and encoded once for all that have caught up; a follower that has not reads by itself.
+"""Tails: followers of a topic wait here for new records.  However many followers a topic has, its tail reads the head
+once, and fetches and encodes new records once for all followers that have caught up; the others read by themselves.
 
-Followers learn of what this process appends at once.  What others append shows in the version of the table, where it
-has one, and else by a look every `poll_seconds`; nothing is asked while no follower waits.
+A tail learns at once of the appends of this process.  Those of other processes show in the version of the table, if it
+has one; otherwise the tail reads the head every `poll_seconds`.  It asks nothing while no follower waits.
 """
 
 from __future__ import annotations
@@ -23,28 +23,27 @@ from tailrace.log.topic_log import TopicLog
 from tailrace.storage.calls import Store
 
 LOOK_SECONDS = 0.04
-"""How often a table on disk is asked for its version while a follower waits: what another process writes is seen
-then."""
+"""Seconds between looks at the version of a table on disk, in which a tail sees that another process has written."""
 LONGEST = 1.0
-"""Seconds after which a look is taken although nothing seems to have happened."""
+"""Seconds after which a tail reads the head although the version is the same."""
 MOST_SHARED_BYTES, MOST_SHARED_PAGES = 4 * 1024 * 1024, 16
-"""What is fetched for all followers at a time, and kept for those that are a little behind."""
+"""The most that a tail fetches for all followers at a time, and keeps for those that are a little behind."""
 
 
 class Tail:
-    """The end of one topic, as its followers know it."""
+    """The end of one topic, watched for all of its followers."""
 
     def __init__(self, store: Store, log: TopicLog, poll_seconds: float) -> None:
         self._store, self._log, self._poll = store, log, poll_seconds
         self.ends: Mapping[int, int] = {}
         self.error: TailraceError | None = None
-        """Why nothing more comes: the topic was deleted."""
+        """Why no more records come, for example because the topic was deleted."""
         self._told, self._moved = asyncio.Event(), asyncio.Event()
         self.followers = 0
         self._pages: OrderedDict[str, Page] = OrderedDict()
 
     async def run(self) -> None:
-        """Look, whenever there may be more, until cancelled."""
+        """Read the head whenever there may be new records, until cancelled."""
         loop, watched = asyncio.get_running_loop(), watch(self._store)
         stop = watched.listen(self._log.id, lambda: loop.call_soon_threadsafe(self._told.set))
         try:
@@ -60,7 +59,7 @@ class Tail:
         try:
             ends = (await self._store.arun(self._log.head())).next
         except StorageError:
-            return  # away for now; the next look may succeed, and readers say so themselves
+            return  # the storage is away: the next look may succeed, and followers that read report it themselves
         except TailraceError as error:
             self.error = error
             ends = {}
@@ -72,7 +71,7 @@ class Tail:
             moved.set()
 
     async def _fetch(self, start: Mapping[int, int], ends: Mapping[int, int]) -> None:
-        """Read what is new, for all followers that have read everything before it; of very much only the beginning."""
+        """Fetch the new records, up to MOST_SHARED_BYTES, for all followers that have read everything before them."""
         reader, size = Reader(self._log, start, until=ends, every=True), 0
         try:
             while size < MOST_SHARED_BYTES:
@@ -87,14 +86,14 @@ class Tail:
                 while len(self._pages) > MOST_SHARED_PAGES:
                     self._pages.popitem(last=False)
         except TailraceError:
-            return  # each follower meets the error by itself, and reports it
+            return  # each follower meets the error when it reads, and reports it
 
     def page_at(self, positions: Mapping[int, int]) -> Page | None:
-        """The page that begins at these positions, if it was fetched for all."""
+        """Return the page that begins at these positions, or None if it was not fetched for all followers."""
         return self._pages.get(cursor_of(positions)) if self._pages else None
 
     async def _pause(self, version: int | None) -> None:
-        """Wait until another look is due."""
+        """Wait until the next look is due."""
         watched = watch(self._store)
         if version is None:
             await _wait(self._told, self._poll)
@@ -105,9 +104,9 @@ class Tail:
                 return
 
     async def more(self, positions: Mapping[int, int], seconds: float, *, every: bool) -> bool:
-        """Wait until there is something behind these positions, for so many seconds; whether there is.
+        """Wait up to `seconds` for records behind these positions; return whether there are any.
 
-        `every`: also in partitions that the topic has got since."""
+        With `every`, records in partitions that the topic has got since count, too.  Raises the tail's `error`."""
         until = time.monotonic() + seconds
         while True:
             if self.error is not None:
@@ -133,7 +132,7 @@ async def _wait(event: asyncio.Event, seconds: float) -> bool:
 
 
 class Tails:
-    """The tails of the topics that are followed at the moment."""
+    """The tails of the topics that have followers at the moment."""
 
     def __init__(self, store: Store, poll_seconds: float) -> None:
         self._store, self._poll = store, poll_seconds
@@ -141,7 +140,7 @@ class Tails:
 
     @asynccontextmanager
     async def follow(self, log: TopicLog) -> AsyncIterator[Tail]:
-        """The tail of a topic, for the length of a block."""
+        """Yields the tail of a topic, for the length of a block.  The tail runs as long as it has followers."""
         if log.id not in self._tails:
             tail = Tail(self._store, log, self._poll)
             self._tails[log.id] = tail, asyncio.create_task(tail.run(), name=f"tailrace-tail-{log.name}")
@@ -156,6 +155,6 @@ class Tails:
                 task.cancel()
 
     def close(self) -> None:
-        """Stop looking."""
+        """Cancel all tails."""
         for _, task in self._tails.values():
             task.cancel()

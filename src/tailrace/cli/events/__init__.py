@@ -7,7 +7,7 @@ import typer
 
 
 def group() -> typer.Typer:
-    """The group with all its commands."""
+    """Return the group with all its commands."""
     from tailrace.cli.events import checkpoint, event_streams, feed
 
     feed.register(event_streams.app)

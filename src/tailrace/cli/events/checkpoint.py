@@ -1,4 +1,4 @@
-"""`tailrace events checkpoint`: how far the groups of the feed's consumers are, and to put them elsewhere."""
+"""`tailrace events checkpoint`: shows how far the feed's consumer groups are, and moves them."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ def show(
     home: HomeOption = None,
     json_too: JsonOption = False,
 ) -> None:
-    """Show how far groups are: checkpoint, batches behind the tail, the member at work, what is wrong.
+    """Show how far groups are: checkpoint, batches behind the tail, the member at work, its error.
 
-    "last progress" is how long ago a consumer came forward or found itself at the tail: the longer, the worse.
+    "last progress" is how long ago the group made progress or was at the tail: the longer, the worse.
 
     Examples:
 
@@ -67,7 +67,7 @@ def show(
 
 @command(app)
 def reset(group: GroupArgument, yes: YesOption = False, home: HomeOption = None, json_too: JsonOption = False) -> None:
-    """Let a group begin with the first event again.  A consumer that is running goes on from there, too.
+    """Move a group back to the first event.  A running consumer continues from there, too.
 
     Examples:
 
@@ -90,7 +90,7 @@ def override(
     home: HomeOption = None,
     json_too: JsonOption = False,
 ) -> None:
-    """Put a group to a checkpoint, back or forward.  A consumer that is running goes on from there, too.
+    """Move a group to a checkpoint, back or forward.  A running consumer continues from there, too.
 
     Examples:
 

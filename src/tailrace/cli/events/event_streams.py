@@ -30,7 +30,7 @@ ArchiveOption = Annotated[
 ]
 _FIELDS = {"type", "data", "meta", "id", "correlation", "causation"}
 _WRITTEN = {"index", "time"}
-"""What `read` prints and `append` passes over, so that one's output is the other's input."""
+"""Fields that `read` prints and `append` ignores, so that `append` takes the output of `read`."""
 
 
 @app.callback()
@@ -39,7 +39,7 @@ def events(home: HomeOption = None) -> None:
 
 
 def event_of(line: bytes, number: int) -> Event:
-    """An event from a line of JSON."""
+    """Return the event in a line of JSON; raise `BadEvent`, which names the line, if there is none."""
     from tailrace.events.event import Event
 
     try:
@@ -55,7 +55,7 @@ def event_of(line: bytes, number: int) -> Event:
 
 
 def _bytes_of(value: Any, number: int) -> bytes:
-    """Text as it is, {"base64": …} as bytes, anything else as JSON."""
+    """Return the bytes of a JSON value: text as it is, {"base64": …} decoded, anything else as JSON."""
     if value is None:
         return b""
     if isinstance(value, str):
@@ -72,7 +72,7 @@ def _bytes_of(value: Any, number: int) -> bytes:
 
 
 def as_json(event: Event) -> str:
-    """An event on one line."""
+    """Return an event as JSON on one line."""
     shown = {"index": event.index, "type": event.type, "time": event.time, "id": event.id}
     more = {"correlation": event.correlation, "causation": event.causation}
     bodies = {"data": json_of(event.data), "meta": json_of(event.meta)}
@@ -90,7 +90,7 @@ def append(
     home: HomeOption = None,
     json_too: JsonOption = False,
 ) -> None:
-    """Append events, one JSON object a line: type, and if you like data, meta, id, correlation, causation.
+    """Append events, one JSON object per line: type, and optionally data, meta, id, correlation, causation.
 
     Data is text, any JSON, or {"base64": "…"}.  Each batch is appended whole or not at all.
 
@@ -135,7 +135,7 @@ def read(
     home: HomeOption = None,
     json_too: JsonOption = False,
 ) -> None:
-    """Print a stream's events, one JSON object a line, which `append` takes as they are; with --json as one array.
+    """Print a stream's events, one JSON object per line, as `append` takes them; with --json as one array.
 
     Examples:
 
@@ -159,7 +159,7 @@ def list_streams(
     home: HomeOption = None,
     json_too: JsonOption = False,
 ) -> None:
-    """List streams, one a line.  Goes through the whole home, page by page.
+    """List streams, one per line.  Reads through the whole home, page by page.
 
     Examples:
 
@@ -229,8 +229,8 @@ def prune(
 ) -> None:
     """Remove a stream's oldest events, for good; its version stays.
 
-    Only whole calved batches go, and then the leading events of the Tip; deferred ones share a batch with later ones.
-    With --archive batches are moved into that home before they are removed from this one, and none of the Tip go.
+    It removes whole calves, and then the first events of the Tip; it defers events that share a calf with later ones.
+    With --archive it moves calves into that home before it removes them from this one, and leaves the Tip as it is.
 
     Examples:
 

@@ -1,4 +1,4 @@
-"""`tailrace events feed`: every event of the store in one order; `tailrace events index`: what that is made of."""
+"""`tailrace events feed`: every event of the store in one order; `tailrace events index`: the index behind the feed."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from tailrace.feed.validation import EventRange, Validation
 
 MAX_STREAMS_NAMED = 5
-"""So many streams are named where something is wrong; --json has all."""
+"""How many streams `validate` names for each kind of difference; --json has all."""
 
 index = new_group("The index that the feed is made of.")
 
@@ -56,8 +56,8 @@ def feed(
 ) -> None:
     """Print every event of all streams, in one order, from a checkpoint on.
 
-    Text has checkpoint, time, stream/index, type and data between tabs.  With --json it is one array; with --follow one
-    object a line.  Go on with the last checkpoint printed: of a few events that share one, some come again.
+    Text has checkpoint, time, stream/index, type and data between tabs.  --json prints one array, with --follow one
+    object per line.  Continue from the last checkpoint printed: of several events that share it, some come again.
 
     Examples:
 
@@ -100,7 +100,7 @@ def _print(events: Iterable[FeedEvent], json_too: bool, chosen: bool) -> None:
 
 
 def as_json(event: FeedEvent) -> str:
-    """An event of the feed on one line; without a body, or if it was pruned, `data` is null."""
+    """Return an event of the feed as JSON on one line; `data` is null without bodies, or if the event was pruned."""
     shown: dict[str, Any] = {
         "partition": event.partition,
         "checkpoint": event.checkpoint,
@@ -138,9 +138,10 @@ def create(
     home: HomeOption = None,
     json_too: JsonOption = False,
 ) -> None:
-    """Make the index with several partitions, before the feed is read for the first time.
+    """Create the index with several partitions, before the feed is read for the first time.
 
-    Streams are spread over the partitions, and several processes share them.  Their number cannot be changed later.
+    The index spreads streams over its partitions, which several processes can share.  The number cannot be changed
+    later.
 
     Examples:
 
@@ -156,7 +157,7 @@ def create(
 
 @command(index)
 def status(home: HomeOption = None, json_too: JsonOption = False) -> None:
-    """Show how far the index is, which process keeps it, and what is wrong, if anything is.
+    """Show how far the index is, which process keeps it, and its trouble, if there is any.
 
     Examples:
 
@@ -190,9 +191,9 @@ def _since(milliseconds: int) -> str:
 
 @command(index)
 def validate(home: HomeOption = None, json_too: JsonOption = False) -> None:
-    """Compare the index with the events themselves; ends with exit code 3 if they differ.
+    """Compare the index with the events in their streams; the exit code is 3 if they differ.
 
-    Reads the whole home and the whole index.  What is missing is named; `tailrace events index rebuild` repairs it.
+    Reads the whole home and the whole index, and names what is missing; `tailrace events index rebuild` repairs it.
 
     Examples:
 
@@ -214,7 +215,7 @@ def validate(home: HomeOption = None, json_too: JsonOption = False) -> None:
 
 
 def _index_first(events: Any) -> None:
-    """Have indexed what is only not indexed yet; if something keeps it from that, the comparison says what it lacks."""
+    """Index the events that are only not indexed yet; if that fails, print why, and let the comparison name them."""
     from tailrace.errors import TailraceError
 
     try:
@@ -261,9 +262,9 @@ def rebuild(
 ) -> None:
     """Add the events that the index lacks, from the streams themselves.
 
-    Checkpoints stay valid.  With --all every event is indexed again: a reader that goes on from an old checkpoint then
-    gets every event again, in order.  That is needed only where `validate` says so, and while no process reads the
-    feed; on S3 and DynamoDB switch the indexer off first.
+    Checkpoints stay valid.  --all indexes every event again: a reader that continues from an old checkpoint then gets
+    every event again, in order.  Use --all only if `validate` says so, and while no process reads the feed; on S3 and
+    DynamoDB switch the indexer off first.
 
     Examples:
 

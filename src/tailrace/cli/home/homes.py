@@ -1,4 +1,4 @@
-"""`tailrace home`: make one, and see what it is."""
+"""`tailrace home`: creates a home, shows it, copies it."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ def create(
     home: HomeOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Make a home: a folder, or the DynamoDB table of one on S3, whose bucket must be there.
+    """Create a home: a folder, or the DynamoDB table of a home on S3, whose bucket must exist.
 
-    One that is there already is left as it is.
+    A home that exists already is left as it is.
 
     Examples:
 
@@ -53,7 +53,7 @@ def create(
 
 
 def _make_table(url: str) -> None:
-    """The table of a home on S3, after its bucket has answered."""
+    """Create the table of a home on S3 after its bucket has answered; a table that exists stays as it is."""
     from tailrace.home import s3_options
     from tailrace.storage.aws.buckets import open_bucket
     from tailrace.storage.aws.dynamodb import create_table
@@ -70,7 +70,7 @@ def _make_table(url: str) -> None:
 
 
 def described(home: Home, *, size: bool) -> dict[str, Any]:
-    """A home as programs see it; its size only if asked, since on S3 that lists every object."""
+    """Return a home as --json prints it; its size only if asked, since on S3 that lists every object."""
     from tailrace.log.groups.group import groups
     from tailrace.storage.tables import Key
 
@@ -90,7 +90,7 @@ def described(home: Home, *, size: bool) -> dict[str, Any]:
 
 
 def database_bytes(url: str) -> int | None:
-    """The size of a home's database file and its journal; None if it has none."""
+    """Return the size of a home's database file and its journal; None if the home is not a folder."""
     from tailrace.home import folder_of
 
     folder = folder_of(url)
@@ -149,8 +149,8 @@ def copy(
 ) -> None:
     """Copy the present state of a home, from disk to S3, back, or any to any, and read the copy again to verify it.
 
-    The source may be written to meanwhile.  A copy that was cut off goes on where it was when the same command is run
-    again; until it is complete it cannot be opened.  docs/operations/backup.md says what exactly is copied.
+    Programs may write to the source meanwhile.  If a copy is cut off, the same command continues it; until the copy is
+    complete it cannot be opened.  docs/operations/backup.md says what exactly is copied.
 
     Examples:
 

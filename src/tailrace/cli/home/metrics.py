@@ -1,4 +1,4 @@
-"""`tailrace metrics`: what Prometheus reads, printed or served."""
+"""`tailrace metrics`: metrics for Prometheus, printed or served."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def metrics(
 ) -> None:
     """Print metrics of a home's topics, consumer groups, queues and pipelines, as Prometheus reads them.
 
-    Each look reads the head of every topic: with many of them, do not look every second.
+    Each look reads the head of every topic: with many topics, do not look every second.
 
     Examples:
 
@@ -56,11 +56,11 @@ def metrics(
 
 @contextmanager
 def serve(look: Callable[[], Iterable[Sample]], port: int, host: str = "127.0.0.1") -> Iterator[int]:
-    """Answer GET /metrics with what a look gives; gives the port."""
+    """Serve the metrics that `look` returns, under any path, for the length of a block; yields the port."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            """The only thing there is."""
+            """Answer with the metrics, or with 503 if the look fails."""
             try:
                 code, body = 200, rendered(look()).encode()
             except Exception as error:  # a home that is away is a failed look, and the next one may succeed

@@ -1,4 +1,4 @@
-"""`tailrace scrub`: is all of it still what was written."""
+"""`tailrace scrub`: reads a home again and reports damage; also quarantines damaged offsets and lifts quarantines."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def scrub(
 
 
 def keep_apart(home: Home, report: Report, why: str, yes: bool) -> int:
-    """Quarantine what is lost, after asking; gives how many stretches of offsets."""
+    """Quarantine the lost offsets, after asking; return how many ranges of offsets."""
     lost = [damage for damage in report.damages if damage.topic and damage.lost]
     count = sum(end - first for damage in lost for _, first, end in damage.lost)
     if not lost:
@@ -112,8 +112,8 @@ def lift(
     home: HomeOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Take a topic's quarantine back: readers get an error again where records are damaged, or the records, if they
-    were restored.
+    """Lift a topic's quarantine: readers get an error again where records are damaged, or the records, if they were
+    restored.
 
     Examples:
 
@@ -132,7 +132,7 @@ def lift(
 
 
 def one_of(passed: PassedOffsets) -> dict[str, Any]:
-    """A decision as programs see it."""
+    """Return a quarantine as --json prints it."""
     import msgspec
 
     fields = msgspec.to_builtins(passed)
@@ -140,7 +140,7 @@ def one_of(passed: PassedOffsets) -> dict[str, Any]:
 
 
 def show(report: Report, seconds: float) -> None:
-    """A report for people: what was read, what else there is, and the damage last."""
+    """Print a report for people: what was read, other notes, and the damage last."""
     from rich.text import Text
 
     read = report.found

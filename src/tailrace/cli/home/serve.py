@@ -56,8 +56,8 @@ def serve(
 ) -> None:
     """Serve a home over HTTP: an API for programs in any language, metrics, and pages for a browser.
 
-    Only this machine can reach it, with the token that is printed.  For others give --host and --token-file, and put a
-    proxy that speaks TLS in front.  docs/guide/http.md has the API.
+    Only this machine can reach it, with the token that it prints.  For other machines give --host and --token-file, and
+    put a proxy that speaks TLS in front.  docs/guide/http.md has the API.
 
     Examples:
 
@@ -89,7 +89,7 @@ def serve(
 
 
 def _print(started: Started, token_file: Path | None, as_json: bool) -> None:
-    """Say where it is: to people, or on one line to the program that has started it."""
+    """Print the server's address and token: for people, or on one line for the program that has started it."""
     if as_json:
         facts = {"home": started.home, "address": started.address, "token": started.token}
         print(json.dumps({**facts, "read_only": started.read_only}), flush=True)

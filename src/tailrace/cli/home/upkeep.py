@@ -1,4 +1,4 @@
-"""`tailrace upkeep`: retention, compaction, merging and cleaning, once or every so often."""
+"""`tailrace upkeep`: retention, compaction, merging and cleaning of topics, once or repeatedly."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ if TYPE_CHECKING:
 app = new_group("Retention, compaction, merging and cleaning of topics.")
 
 SLOWEST = 64 * 1024
-"""Bytes a second below which a rate is taken for a slip."""
+"""Bytes a second below which a rate is refused as a slip."""
 
 DAY_MS = 24 * 3600 * 1000
 PASSING = (Busy, Fenced, DiskFull, Throttled, TimedOut, Unavailable)
-"""What the next run may not meet: others are at it, or the storage is away."""
+"""Errors that may be over by the next run: another process is at work, or the storage is away."""
 
 TopicsArgument = Annotated[
     list[str] | None,
@@ -57,11 +57,11 @@ def run(
     home: HomeOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Remove what is older or more than topics are to keep, keep the last record of each key where that is asked for,
-    make few large objects of many small ones, and remove what nothing refers to any more.  Readers do not notice.
+    """Remove the records that retention does not keep, compact topics by key if they are set so, merge small chunks
+    into large ones, and delete objects that nothing refers to.  Readers do not notice.
 
-    Only one process of a home is at it at a time; it can be stopped anywhere, and goes on with the next run.  The
-    settings are each topic's own: `tailrace topic set orders retention_ms=30d`.
+    Only one process of a home runs upkeep at a time.  It can be stopped at any point, and the next run continues.  Each
+    topic has its own settings: `tailrace topic set orders retention_ms=30d`.
 
     Examples:
 
@@ -69,7 +69,7 @@ def run(
         tailrace upkeep run orders clicks --rate 20MiB
         tailrace upkeep run --every 1h
     """
-    os.nice(10)  # others come first
+    os.nice(10)  # other processes come first
     pause = values.seconds(every) if every else None
     speed = values.size(rate) if rate else None
     if speed is not None and speed < SLOWEST:
@@ -91,7 +91,7 @@ def run(
 
 
 def _once(home: Home, topics: Sequence[str], rate: float | None, as_json: bool, *, quiet_if_idle: bool) -> bool:
-    """One run over the topics; whether one of them could not be finished."""
+    """Run upkeep once over the topics; return whether one of them could not be finished."""
     from tailrace.log.upkeep.scheduler import HomeUpkeep, UpkeepPace
 
     try:
@@ -128,7 +128,7 @@ def _print(done: Sequence[UpkeepResult]) -> None:
 
 
 def _summary(one: UpkeepResult) -> str:
-    """What upkeep did to a topic, on one line."""
+    """Return what upkeep did to a topic, on one line."""
     parts = []
     if one.expired_records:
         parts.append(f"removed {counted(one.expired_records, 'old record')} ({size_of(one.expired_bytes)})")

@@ -18,7 +18,7 @@ app = new_group("Messages that a writer could not take.")
 
 @command(app, "list")
 def list_dead(pipeline: PipelineArgument, home: HomeOption = None, as_json: JsonOption = False) -> None:
-    """List messages that writers could not take and passed.
+    """List the messages that writers have put aside.
 
     Examples:
 
@@ -54,7 +54,7 @@ def show_dead(
     home: HomeOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Print a dead letter, and the message it is about.
+    """Print a dead letter with its message.
 
     Examples:
 

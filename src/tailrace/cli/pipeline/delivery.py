@@ -35,9 +35,9 @@ def step(
     home: HomeOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Deliver the next messages to a writer, one at a time, and say what became of each; no run may be under way.
+    """Deliver the next messages to a writer, one at a time, and print the outcome of each; no run may be under way.
 
-    It ends after one that fails.  Exit codes: 0 all were delivered, filtered or none is pending; 1 one failed.
+    It ends after a message that fails.  Exit codes: 0 all were delivered or filtered, or none is pending; 1 one failed.
 
     Examples:
 
@@ -61,7 +61,7 @@ def retry(
 ) -> None:
     """Deliver dead letters once more; no run may be under way.
 
-    What is delivered, or is about a document that has been delivered since, is no longer listed.
+    A dead letter is no longer listed once it is delivered, or once its document has been delivered since.
 
     Examples:
 
@@ -75,7 +75,7 @@ def retry(
 
 
 def _print(done: Iterator[Stepped], as_json: bool) -> int:
-    """Print what became of messages; how many there were.  The last may have failed."""
+    """Print the outcome of each message, and return how many there were; raise if one has failed."""
     shown: list[dict[str, Any]] = []
     for one in done:
         m = one.logged.message

@@ -1,4 +1,4 @@
-"""What the commands of an operator share: which pipeline, in which home, and how its messages look."""
+"""The pipeline that an operator's command names: its name, its home, and how its messages are printed."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ PipelineArgument = Annotated[str, typer.Argument(metavar="PIPELINE", help="The p
 
 @contextmanager
 def pipeline_of(given: str, url: str | None) -> Iterator[tuple[Home, str]]:
-    """The home of a pipeline and its name.  By its file, as `run` takes it, the home is the one that the file names."""
+    """Yields a pipeline's home and name.  If the pipeline is given by its file, its home is the one that the file
+    names, unless `url` names another."""
     name, hint = given, ", and so does the pipeline's file, given in place of its name"
     if Path(given).suffix in (".py", ".toml") and Path(given).exists():
         definition = loaded(Path(given), url)
@@ -33,7 +34,7 @@ def pipeline_of(given: str, url: str | None) -> Iterator[tuple[Home, str]]:
 
 
 def place(text: str) -> tuple[int, int]:
-    """A message's place: partition:offset."""
+    """Return the partition and offset of a message that is given as PARTITION:OFFSET."""
     partition, colon, at = text.partition(":")
     if not colon or not partition.isdigit() or not at.lstrip("-").isdigit():
         raise BadInput(f"a message is named PARTITION:OFFSET, like 0:14, not {text!r}")
@@ -41,7 +42,7 @@ def place(text: str) -> tuple[int, int]:
 
 
 def message_as_json(message: Message) -> dict[str, Any]:
-    """A message as JSON can hold it; an id that is not UTF-8 as bytes are: {"base64": "…"}."""
+    """Return a message as JSON can hold it; an id that is not UTF-8 becomes {"base64": "…"}."""
     from tailrace.adaptors.rows.json_text import finite, plain
 
     return {
@@ -57,7 +58,7 @@ def message_as_json(message: Message) -> dict[str, Any]:
 
 
 def message_as_text(message: Message) -> str:
-    """A message in a few words: what was done to which document."""
+    """Return a message in a few words: its op, and the document's namespace and id."""
     return f"{message.op.name.lower()} {message.namespace} {text_of(_bytes_of(message.id))}"
 
 

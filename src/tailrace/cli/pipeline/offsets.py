@@ -88,7 +88,7 @@ def mark(
 ) -> None:
     """Count everything up to a message as delivered, without sending it; or, if lower, deliver again from there.
 
-    The writer of a run under way is fenced: it stops, and the next run obeys.
+    This fences the writer of a run under way: the writer stops, and the next run starts from the mark.
 
     Examples:
 

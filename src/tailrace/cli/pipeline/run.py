@@ -1,4 +1,4 @@
-"""`tailrace run`: a pipeline at work, watched."""
+"""`tailrace run`: runs a pipeline, and shows its status meanwhile."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 DAEMON = "tailrace.pipeline.runtime.daemon"
 LINE_INTERVAL_SECONDS = 2.0
-"""Seconds between two lines where there is no terminal."""
+"""Seconds between two lines of status if there is no terminal."""
 FileArgument = Annotated[Path, typer.Argument(metavar="FILE", help="The pipeline's file: .py or .toml.")]
 DefaultFileArgument = Annotated[
     Path | None,
@@ -44,7 +44,8 @@ MasterOption = Annotated[
 
 
 def loaded(file: Path | None, home: str | None) -> Definition:
-    """The pipeline of a file, perhaps in another home; without a file, of the one that `tailrace init` writes."""
+    """Return the pipeline of a file, in another home if `home` names one; without a file, that of pipeline.py or
+    pipeline.toml in this folder."""
     from tailrace.pipeline.define.builder import load
 
     definition = load(file or _default_file())
@@ -83,7 +84,7 @@ def run(
     """Run a pipeline: copy what is there, then follow what changes, until Ctrl-C.
 
     In a terminal it shows how far each table and each writer is; elsewhere it prints a line every few seconds, with
-    --json a JSON object.  Ctrl-C ends it cleanly, a second one at once; the next run goes on where it left off.
+    --json a JSON object.  Ctrl-C ends it cleanly, a second one at once; the next run continues where it left off.
     Exit codes: 0 ended as asked; 1 a writer or the source stopped, and why; 130 a second Ctrl-C.
 
     Examples:
@@ -120,14 +121,14 @@ def _setting(text: str) -> tuple[str, str]:
 
 
 def _silence_end_of_java() -> None:
-    """Where Java is ended before this process, as systemd does, pyspark's threads would print what they lost."""
+    """Silence pyspark's threads: if Java is ended before this process, as systemd does, they would print errors."""
     from pyspark import accumulators
 
     logging.getLogger("py4j").addHandler(logging.NullHandler())
     logging.getLogger("py4j").propagate = False
     logging.getLogger().addFilter(
         lambda record: "py4j" not in Path(record.pathname).parts
-    )  # some of it goes to the root
+    )  # some messages go to the root logger
     for name in ("AccumulatorTCPServer", "AccumulatorUnixServer"):
         if server := getattr(accumulators, name, None):
             server.handle_error = lambda *_: None
@@ -137,7 +138,9 @@ def _silence_end_of_java() -> None:
 def _spark(
     definition: Definition, master: str | None, settings: Mapping[str, str], *, quiet: bool
 ) -> Iterator[Callable[[], SparkContext]]:
-    """What starts Spark for one run: jobs of all writers at once, and workers that are quiet on this terminal."""
+    """Yields a function that starts Spark for one run; stops Spark after the block.
+
+    Spark runs the jobs of all writers at once, and local workers print nothing on this terminal."""
     from tailrace.cli.shared.spark_job import log, starting
     from tailrace.coordination.process import name_driver
     from tailrace.pipeline.functions.frames import has_frames
@@ -166,7 +169,7 @@ def _spark(
         yield start
     finally:
         for spark in made:
-            with suppress(Exception):  # a Java that has ended cannot be asked to
+            with suppress(Exception):  # Java may have ended already
                 spark.stop()
             made_later(java)
 
@@ -180,7 +183,7 @@ def _work(runner: Runner, once: bool, failed: list[BaseException]) -> None:
 
 @contextmanager
 def _signals(runner: Runner) -> Iterator[None]:
-    """The first Ctrl-C or SIGTERM stops cleanly, the second at once."""
+    """In this block, the first Ctrl-C or SIGTERM stops the run cleanly, and the second ends the process at once."""
     asked: list[int] = []
 
     def stop(number: int, frame: Any) -> None:
@@ -210,7 +213,7 @@ def _metrics(runner: Runner, port: int | None) -> Iterator[None]:
 
 
 def _prints(definition: Definition) -> bool:
-    """Whether messages go to the standard output: messages about the run go to stderr then."""
+    """Return whether the pipeline prints messages to stdout; then the lines about the run go to stderr."""
     from tailrace.pipeline.functions.pretty import Pretty
 
     pretty = any(isinstance(function, Pretty) for sink in definition.sinks for function in sink.functions)
@@ -227,13 +230,13 @@ def _watch(runner: Runner, work: threading.Thread, as_json: bool, out: TextIO) -
 
         with Live(console=console(), refresh_per_second=4, get_renderable=show) as live:
             work.join()
-            live.transient = not runner.status.sinks  # of a run that was refused nothing is left but why
+            live.transient = not runner.status.sinks  # of a refused run only the error stays
         return
     last = time.monotonic()
     while work.is_alive():
         work.join(0.2)
-        over = not work.is_alive() and runner.status.state != "starting"  # of a run that was refused there is no more
-        shows = as_json or bool(runner.status.sinks)  # before that there is nothing to tell
+        over = not work.is_alive() and runner.status.state != "starting"  # a refused run has no last line
+        shows = as_json or bool(runner.status.sinks)  # before the sinks are known, there is nothing to show
         if shows and (time.monotonic() - last >= LINE_INTERVAL_SECONDS or over):
             last = time.monotonic()
             with suppress(BrokenPipeError):

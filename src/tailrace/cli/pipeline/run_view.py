@@ -1,4 +1,4 @@
-"""What people see of a run: a live view in a terminal, plain lines elsewhere, JSON for programs."""
+"""The view of a run: live in a terminal, plain lines elsewhere, JSON for programs."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ if TYPE_CHECKING:
 OLD_AFTER_SECONDS = 10.0
 """Seconds after which a line says how long the oldest message has waited."""
 MAX_NAMESPACES_SHOWN = 20
-"""So many namespaces are shown."""
+"""How many namespaces the live view shows."""
 NUMBERS = ("COPIED", "CHANGES", "ROWS", "BEHIND", "OLDEST", "DELAY", "PER S")
 STYLES = {"stopped": "red", "waiting": "yellow", "looking": "yellow"}
 
 
 class Rates:
-    """How fast counters grow, over the last seconds."""
+    """The growth rates of counters over the last seconds."""
 
     def __init__(self, seconds: float = 5.0, clock: Callable[[], float] = time.monotonic) -> None:
         self._seconds, self._clock = seconds, clock
         self._seen: dict[str, deque[tuple[float, int]]] = {}
 
     def __call__(self, name: str, count: int) -> float:
-        """The rate of one counter, which now is at `count`."""
+        """Return the rate of a counter that is at `count` now."""
         now, seen = self._clock(), self._seen.setdefault(name, deque())
         seen.append((now, count))
         while len(seen) > 2 and now - seen[1][0] >= self._seconds:
@@ -40,13 +40,13 @@ class Rates:
 
 
 class RunView:
-    """Shows one run's status again and again."""
+    """Renders the status of one run repeatedly, and so knows its rates."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._rates, self._pieces = Rates(5.0, clock), Rates(60.0, clock)
 
     def line(self, status: dict[str, Any], as_json: bool) -> str:
-        """A status on one line."""
+        """Return a status on one line: as text, or as JSON."""
         if as_json:
             return json.dumps(status)
         copied = sum(s["copied"] for s in status["sources"].values())
@@ -63,14 +63,14 @@ class RunView:
         return f"{status['state']}{trouble}: {read}{changes:,} changes, {rate:,.0f}/s | {sinks}"
 
     def live(self, status: dict[str, Any]) -> RenderableType:
-        """What is read, namespace by namespace, and what is written, writer by writer."""
+        """Return the live view: what is read, namespace by namespace, and what is written, writer by writer."""
         from rich.console import Group
         from rich.text import Text
 
         if not status["sources"] and not status["sinks"]:
             return self._head(status)
         troubles = dict.fromkeys([status["error"], *(s["error"] for s in status["sinks"].values())])
-        over = status["state"] == "stopped"  # what ended the run is said behind the view
+        over = status["state"] == "stopped"  # the command prints the error that ended the run after the view
         shown = [Text(trouble, "red") for trouble in troubles if trouble and not over]
         shown += [Text(f"{name}: {told}", "yellow") for name, s in status["sinks"].items() if (told := failures(s))]
         health = [Text(status["health"], "dim")] if status["health"] else []
@@ -94,7 +94,7 @@ class RunView:
         return table
 
     def _progress(self, name: str, source: dict[str, Any]) -> str:
-        """How much of a copy is done, and how long the rest will take."""
+        """Return how much of a copy is done, and how long the rest will take."""
         if source["phase"] != "copy" or not source["pieces"]:
             return ""
         share, rate = source["done"] / source["pieces"], self._pieces(name, source["done"])
@@ -113,7 +113,7 @@ class RunView:
 
 
 def failures(sink: dict[str, Any]) -> str:
-    """How many messages a writer has not delivered in this run, because they failed and `on_error` says so."""
+    """Return how many messages failed in this run and were not delivered, since the writer's `on_error` allows that."""
     count = sink["skipped"]
     return f"{counted(count, 'message')} failed, as on_error allows, and not delivered" if count else ""
 
@@ -123,7 +123,7 @@ def _failed(sink: dict[str, Any]) -> str:
 
 
 def _behind(sink: dict[str, Any]) -> str:
-    """How much is pending; since when, if that is longer than a batch usually takes."""
+    """Return how many messages are pending, and for how long if that is longer than a batch usually takes."""
     return f"{sink['lag']:,} behind" + (f" for {ago(sink['age'])}" if sink["age"] >= OLD_AFTER_SECONDS else "")
 
 

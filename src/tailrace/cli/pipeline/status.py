@@ -1,4 +1,4 @@
-"""`tailrace status` and `actions`: how pipelines are, and what operators did to them."""
+"""`tailrace status` and `actions`: the status of pipelines, and the actions of operators on them."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def status(
     home: HomeOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Say how pipelines are, from any terminal.
+    """Show the status of pipelines, from any terminal.
 
     BEHIND is how many messages of the commit log a writer has yet to deliver, OLDEST how long the first of them has
     waited since it was written at the source.
@@ -68,7 +68,8 @@ def _writer(name: str, shown: dict[str, Any]) -> tuple[object, ...]:
 
 
 def _trouble(status: dict[str, Any], writer: dict[str, Any]) -> str:
-    """What is wrong with a writer, or with all of them; a run that a writer ended says the same as that writer."""
+    """Return what is wrong with a writer, or with its run.  A run's error that repeats the error of a writer is shown
+    only for that writer."""
     others = any(w["error"] and w["error"] in status["error"] for w in status["sinks"].values())
     told: str = writer["error"] or ("" if others else status["error"]) or writer.get("passed", "")
     return told or failures(writer)

@@ -39,7 +39,7 @@ def init(
     force: Annotated[bool, typer.Option("--force", help="Overwrite the file.")] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Write a pipeline's file to start from, with what each setting means.
+    """Write a pipeline's file to start from, with a comment on each setting.
 
     Examples:
 
@@ -62,7 +62,7 @@ def init(
 
 
 def template(name: str, source: str, sink: str) -> str:
-    """A commented pipeline file."""
+    """Return the text of a commented pipeline file."""
     from tailrace.adaptors.registry import adaptor
 
     read, write = adaptor(source), adaptor(sink)
@@ -110,7 +110,7 @@ def _commented(settings: Any, end: str) -> list[str]:
 
 
 def fields_of(settings: Any) -> list[SettingField]:
-    """The settings of an adaptor's end."""
+    """Return the settings of an adaptor's reader or writer."""
     import msgspec
 
     out = []
@@ -131,7 +131,7 @@ class SettingField(NamedTuple):
 
 
 def typed(kind: Any) -> tuple[str, str]:
-    """How a setting's type is called, and what its author says of it."""
+    """Return the name of a setting's type, and the description of the setting."""
     about = ""
     if get_origin(kind) is Annotated:
         kind, *metas = get_args(kind)
@@ -140,7 +140,7 @@ def typed(kind: Any) -> tuple[str, str]:
 
 
 def _called(kind: Any) -> str:
-    """A type as people write it: a choice is its words, not Python's `Literal`."""
+    """Return a type as people write it: a choice is its words, not Python's `Literal`."""
     if get_origin(kind) is Annotated:
         return _called(get_args(kind)[0])
     if get_origin(kind) is Literal:
@@ -180,7 +180,7 @@ def about(
 
 
 def described(adaptor: Adaptor) -> dict[str, Any]:
-    """An adaptor as plain values."""
+    """Return an adaptor as plain values."""
     ends = {"source": adaptor.reader_settings, "sink": adaptor.writer_settings}
     return {
         "name": adaptor.name,
@@ -237,7 +237,7 @@ def try_out(file: DefaultFileArgument = None, home: HomeOption = None, as_json: 
 
 
 def sampled(definition: Definition) -> tuple[int, dict[str, list[dict[str, Any]]]]:
-    """The first messages that the source has: how many, and what of them would reach each writer."""
+    """Read the first messages of the source; return how many there are, and those that would reach each writer."""
 
     from tailrace.adaptors.registry import make_reader, make_writer
     from tailrace.adaptors.rows.rows import messages_of
@@ -276,7 +276,7 @@ def sampled(definition: Definition) -> tuple[int, dict[str, list[dict[str, Any]]
 
 
 def _passed(writer: str, function: Any, batch: Any) -> Any:
-    """What a function makes of some messages; what it raises, with the message."""
+    """Return what a function makes of some messages; if it raises, raise `BadInput` that names the message."""
     from tailrace.adaptors.rows.rows import messages_of
 
     try:
@@ -288,7 +288,7 @@ def _passed(writer: str, function: Any, batch: Any) -> Any:
 
 
 def _some(reader: Any, names: list[str]) -> list[Any]:
-    """The first rows of some namespaces, ten at most, of as many namespaces as possible."""
+    """Return the first rows of some namespaces: ten at most, from as many namespaces as possible."""
     batches, left = [], SAMPLE_MESSAGES
     for n, name in enumerate(names):
         if left:

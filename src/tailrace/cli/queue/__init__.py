@@ -1,4 +1,4 @@
-"""`tailrace queue`: queues, their messages, and the processes that handle these.
+"""`tailrace queue`: queues, their messages, and the processes that handle the messages.
 
 Read in this order: queues, stats, workers, dead_messages.
 """
@@ -7,7 +7,7 @@ import typer
 
 
 def group() -> typer.Typer:
-    """The group with all its commands, in reading order."""
+    """Return the group with all its commands, in reading order."""
     from tailrace.cli.queue import dead_messages, queues, stats, workers
 
     for register in (stats.register, workers.register, dead_messages.register):

@@ -1,4 +1,4 @@
-"""`tailrace queue dead`: messages that were given up, why, and how they come back."""
+"""`tailrace queue dead`: lists the dead letters of a queue, shows one, and puts some back."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def _letter(one: DeadLetter) -> dict[str, Any]:
 
 
 def _facts(one: DeadLetter) -> list[tuple[str, str]]:
-    """One dead letter, whole."""
+    """Return the facts about one dead letter."""
     return [
         ("number", f"{one.number}{', put back' if one.requeued else ''}"),
         ("message", f"{one.shard}:{one.offset}"),
@@ -77,7 +77,7 @@ def _facts(one: DeadLetter) -> list[tuple[str, str]]:
 
 
 def _print_letters(letters: list[DeadLetter]) -> None:
-    """Those that were not put back, as a table; how many were, below."""
+    """Print a table of the dead letters that were not put back, and below it how many were."""
     rows = [
         (one.number, f"{one.shard}:{one.offset}", one.attempts, one.reason, text_of(one.message))
         for one in letters

@@ -1,4 +1,4 @@
-"""`tailrace queue`: queues, their messages, and the consumers that handle these."""
+"""`tailrace queue`: queues, their messages, and the consumers that handle the messages."""
 
 from __future__ import annotations
 
@@ -40,11 +40,11 @@ ORDER = (
     "create", "list", "push", "tail", "work", "stats", "pause", "play",
     "rebalance", "replay", "dead", "explain", "purge", "delete",
 )  # fmt: skip
-"""The commands as --help lists them: in the order in which a newcomer needs them."""
+"""The order in which --help lists the commands: as a newcomer needs them."""
 
 
 def in_reading_order() -> None:
-    """Sort the commands, when all are registered."""
+    """Sort the commands, once all are registered."""
     app.registered_commands.sort(key=lambda one: ORDER.index(one.name or getattr(one.callback, "__name__", "")))
 
 
@@ -61,7 +61,7 @@ def create(
     home: HomeOption = None,
     json_too: JsonOption = False,
 ) -> None:
-    """Make a queue.  A push makes one, too, with 24 shards.
+    """Create a queue.  A push to a new queue creates it, too, with 24 shards.
 
     Examples:
 
@@ -88,7 +88,7 @@ def _number(value: Any) -> Any:
 
 @command(app, "list")
 def list_queues(home: HomeOption = None, json_too: JsonOption = False) -> None:
-    """List the queues there are, and how much is in them.
+    """List queues, and how many messages they have.
 
     Examples:
 
@@ -122,7 +122,7 @@ def push(
     home: HomeOption = None,
     json_too: JsonOption = False,
 ) -> None:
-    """Push messages, all in one transaction: JSON where a line is JSON, else text.
+    """Push messages in one transaction, or with --after each by itself: JSON if a line is JSON, else text.
 
     Examples:
 
@@ -150,7 +150,7 @@ def push(
 
 @contextmanager
 def say_if_made(home: Home, queue: str) -> Iterator[None]:
-    """Say that the queue was not there before, and which name may have been meant."""
+    """Say after the block that it has created the queue, if it has, and which name may have been meant."""
     names = home.queues()
     yield
     if queue not in names and queue in home.queues():
@@ -160,7 +160,7 @@ def say_if_made(home: Home, queue: str) -> Iterator[None]:
 
 
 def _pusher() -> str:
-    """The name under which the command line pushes, for `explain`."""
+    """Return the name under which the command line pushes, which `explain` shows."""
     return f"tailrace queue push, process {os.getpid()} on {socket.gethostname()}"[:200]
 
 
@@ -214,7 +214,7 @@ def _said(home: str | None, queue: str, what: str, json_too: bool, text: str, **
 
 @command(app)
 def pause(queue: QueueArgument, home: HomeOption = None, json_too: JsonOption = False) -> None:
-    """Hand out nothing more, in any process, until `play`; handlers that run go on.
+    """Pause a queue: no consumer in any process gets another message until `play`; handlers that run go on.
 
     Examples:
 
@@ -225,7 +225,7 @@ def pause(queue: QueueArgument, home: HomeOption = None, json_too: JsonOption = 
 
 @command(app)
 def play(queue: QueueArgument, home: HomeOption = None, json_too: JsonOption = False) -> None:
-    """Go on after a pause.
+    """Hand out messages again after a pause.
 
     Examples:
 
@@ -238,9 +238,9 @@ def play(queue: QueueArgument, home: HomeOption = None, json_too: JsonOption = F
 def rebalance(
     queue: QueueArgument, shards: ShardsOption = None, home: HomeOption = None, json_too: JsonOption = False
 ) -> None:
-    """Even out now how many shards each consumer has, or give the queue more shards.
+    """Spread the shards evenly over the consumers now, or give the queue more shards.
 
-    Consumers do so by themselves when one comes or goes; this waits until they have, for up to 10 seconds.
+    Consumers spread them by themselves when one comes or goes; this command waits for that, for up to 10 seconds.
 
     Examples:
 
@@ -295,7 +295,8 @@ def explain(
     home: HomeOption = None,
     json_too: JsonOption = False,
 ) -> None:
-    """Print one message's life: pushed when and by whom, handed to whom, each error, acked; and what is not known.
+    """Print one message's life: when and by which program it was pushed, its consumers, each error, its
+    acknowledgement; and what is not known.
 
     Examples:
 
@@ -341,7 +342,7 @@ def purge(queue: QueueArgument, yes: YesOption = False, home: HomeOption = None,
 def delete(queue: QueueArgument, yes: YesOption = False, home: HomeOption = None, json_too: JsonOption = False) -> None:
     """Delete a queue with its messages, dead letters and settings, for good; asks first.
 
-    Workers of the queue end.  A deletion that was cut off goes on when the command is run again.
+    Workers of the queue end.  If a deletion is cut off, the same command finishes it.
 
     Examples:
 
@@ -360,7 +361,7 @@ def delete(queue: QueueArgument, yes: YesOption = False, home: HomeOption = None
 
 
 def _doomed(queue: Queue) -> str:
-    """The question that a deletion asks: what would be gone, and which consumers work on it."""
+    """Return the question that a deletion asks: what would be gone, and which consumers work on the queue."""
     now, letters = queue.stats(), sum(1 for _ in queue.dead())
     left = f"{counted(now.backlog + now.delayed, 'message')} that {'is' if now.backlog + now.delayed == 1 else 'are'}"
     working = f", while {', '.join(now.consumers)} handle it" if now.consumers else ""

@@ -23,7 +23,7 @@ QueueArgument = Annotated[
 ]
 NUMBERS = ("routed", "emitted", "acked", "errored", "dead", "running", "backlog")
 WIDE_TERMINAL_COLUMNS = 90
-"""Columns of a terminal from which on all numbers are shown."""
+"""Columns that a terminal must have for `--watch` to show all numbers."""
 
 
 def register(app: typer.Typer) -> None:
@@ -32,14 +32,14 @@ def register(app: typer.Typer) -> None:
 
 
 def as_json(one: Stats) -> dict[str, object]:
-    """Stats as plain values."""
+    """Return stats as plain values."""
     from tailrace.queue.stats import as_json as plain
 
     return plain(one)
 
 
 def age(one: Stats) -> str:
-    """The age of the oldest message that is not done."""
+    """Return the age of the oldest message that is not done."""
     return ago(one.oldest_seconds) if one.backlog else "-"
 
 
@@ -49,7 +49,7 @@ def stats(
     home: HomeOption = None,
     json_too: JsonOption = False,
 ) -> None:
-    """Show how many messages a queue has, in which state, by shard and for all.
+    """Show how many messages a queue has in each state, by shard and in all.
 
     Examples:
 
@@ -84,19 +84,19 @@ def _print_stats(queue: str, now: Stats, json_too: bool) -> None:
 
 
 def _print_line(queue: str, now: Stats, json_too: bool) -> None:
-    """A line a second, for files and programs."""
+    """Print the stats on one line, for files and programs."""
     shown = {"queue": queue, **as_json(now)}
     text = "  ".join(f"{name} {shown[name]}" for name in ("queue", *NUMBERS))
     print(json.dumps(shown) if json_too else text, flush=True)
 
 
 def _largest(now: Stats, most: int) -> list[int]:
-    """The shards with the largest backlogs, at most so many."""
+    """Return the shards with the largest backlogs, at most `most` of them."""
     return sorted(sorted(now.shards, key=lambda q: -now.shards[q].backlog)[:most])
 
 
 def _by_shard(now: Stats, names: Sequence[str], chosen: Sequence[int]) -> tuple[list[str], list[tuple[object, ...]]]:
-    """The table of some shards of a queue, and the sum of all of them last."""
+    """Return the column names and rows of a table of the chosen shards; its last row is the sum of all shards."""
     rows = [(q, now.shards[q]) for q in chosen]
     shown: list[tuple[object, ...]] = [
         (q, *(getattr(one, name) for name in names), age(one), one.owner or "-") for q, one in rows
@@ -106,7 +106,7 @@ def _by_shard(now: Stats, names: Sequence[str], chosen: Sequence[int]) -> tuple[
 
 
 def _watch(queue: str, look: Callable[[], Stats]) -> None:
-    """A table that renews itself every second and fits the terminal."""
+    """Show a table that fits the terminal, and renew it every second until Ctrl-C."""
     from rich.console import Group
     from rich.live import Live
     from rich.text import Text

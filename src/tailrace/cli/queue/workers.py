@@ -26,13 +26,14 @@ if TYPE_CHECKING:
     from tailrace.queue import Worker
 
 MAX_FUNCTIONS_NAMED = 20
-"""Functions of a module that are named when the one asked for is not there."""
+"""The most functions of a module that an error names if the one asked for is not there."""
 RESTART_PAUSE_SECONDS = 1.0
 """Seconds before a process that died is started again."""
 
 
 def handler_of(given: str) -> Callable[[Any], Any]:
-    """The function that MODULE:HANDLER names; modules of the working folder are found."""
+    """Return the function that MODULE:HANDLER names, also of a module in the working folder; raise `BadInput` if there
+    is none."""
     module, _, name = given.partition(":")
     if not module or not name:
         raise BadInput(f"a handler is MODULE:FUNCTION, as in shop.mail:send, not {given!r}")
@@ -56,13 +57,13 @@ def handler_of(given: str) -> Callable[[Any], Any]:
 
 
 def _is_missing(module: str, error: BaseException) -> bool:
-    """Whether it is the handler's own module that was not found, rather than one that it imports."""
+    """Return whether the handler's own module was not found, rather than one that it imports."""
     missing = error.name if isinstance(error, ModuleNotFoundError) else None
     return missing is not None and f"{module}.".startswith(f"{missing}.")
 
 
 def _has_not(found: Any, part: str) -> str:
-    """That something has no such name, where it is from, and which functions it has."""
+    """Return the text that a module or object has no such name, where it is from, and which functions it has."""
     place = getattr(found, "__file__", None)
     where = f"{getattr(found, '__name__', found)}{f' ({place})' if place else ''}"
     names = [one for one, value in vars(found).items() if callable(value) and not one.startswith("_")]
@@ -95,7 +96,7 @@ def work(
 ) -> None:
     """Handle the messages of a queue, until Ctrl-C or SIGTERM, which end it cleanly; a second one does not wait.
 
-    A process of several that dies is started again.  With --json the last line of each process says what it handled.
+    If one of several processes dies, it is started again.  With --json each process prints at its end what it handled.
 
     Examples:
 
@@ -128,7 +129,7 @@ def work(
 
 
 def _summary(queue: str, worker: Worker) -> str:
-    """What a worker has done until its end."""
+    """Return what a worker has done until its end."""
     failed = f", {counted(worker.errored, 'attempt')} failed" if worker.errored else ""
     dead = f", {counted(worker.dead_letters, 'dead letter')}: `tailrace queue dead {queue}`"
     return f"handled {counted(worker.acked, 'message')}{failed}{dead if worker.dead_letters else ''}"
@@ -143,7 +144,7 @@ def _is_there(home: str | None, queue: str) -> bool:
 
 
 def _drained(home: Home, queue: str, worker: Worker) -> None:
-    """Wait until everything is done, or the worker has ended."""
+    """Wait until everything in the queue is done or the worker has ended; raise the worker's error."""
     if home.queue(queue).stats().paused:
         note(f"queue {queue!r} is paused, so nothing is handed out; `tailrace queue play {queue}` goes on")
     while worker.running and not home.queue(queue).drain(0.2):
@@ -153,15 +154,15 @@ def _drained(home: Home, queue: str, worker: Worker) -> None:
 
 
 class Supervisor:
-    """Runs some processes, starts those again that die while the queue is there, and ends all when it is to end."""
+    """Runs several processes; starts a process that has died again while the queue exists; ends all at a signal."""
 
     def __init__(self, words: list[str], count: int, is_there: Callable[[], bool]) -> None:
         self._words, self._count, self._is_there = words, count, is_there
         self._asked = 0
-        """How many signals have asked for the end."""
+        """How many signals have asked the supervisor to end."""
 
     def run(self) -> None:
-        """Work until a signal comes, every process has ended well, or the queue is gone."""
+        """Run until a signal comes, every process has ended with exit code 0, or the queue is gone."""
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, self._ask)
         running = [self._start() for _ in range(self._count)]
@@ -176,11 +177,11 @@ class Supervisor:
         self._asked += 1
 
     def _start(self) -> subprocess.Popen[bytes]:
-        # A session of its own: Ctrl-C in the terminal reaches this process alone, which tells the others in turn.
+        # In a session of its own a process does not get the terminal's Ctrl-C: the supervisor ends it.
         return subprocess.Popen(self._words, start_new_session=True)
 
     def _renewed(self, one: subprocess.Popen[bytes]) -> subprocess.Popen[bytes]:
-        """The process, or another one in its place if it died."""
+        """Return the process, or a new one in its place if it has died; raise `UnknownQueue` if the queue is gone."""
         if one.poll() in (None, 0) or self._asked:
             return one
         note(f"process {one.pid} ended with {_how(one.returncode)}, and is started again")
@@ -200,7 +201,7 @@ class Supervisor:
 
 
 def _how(code: int) -> str:
-    """An exit code, or the name of the signal that ended a process."""
+    """Return an exit code, or the name of the signal that ended a process."""
     try:
         return signal.Signals(-code).name if code < 0 else f"exit code {code}"
     except ValueError:

@@ -1,4 +1,4 @@
-"""How a function becomes a command: its docstring is the help, with the examples in it kept line by line."""
+"""Commands: functions whose docstring becomes the help, with the examples in it kept line by line."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ ELSEWHERE = {
     "ls": ("list",), "rm": ("delete",), "remove": ("delete",), "show": ("describe",), "alter": ("set", "grow"),
     "make": ("create",), "start": ("run",), "check": ("test", "doctor"), "backup": ("copy",), "mark": ("offset",),
 }  # fmt: skip
-"""What commands are called elsewhere, and here."""
+"""The names of commands in other systems, and the commands here."""
 
 
 class _Flags:
     """Help in which a flag has no type: `--json`, not `--json <bool>`."""
 
     def get_params(self, context: Any) -> list[Any]:
-        """The parameters, as for any command."""
+        """Return the parameters; a flag has no type."""
         found: list[Any] = super().get_params(context)  # type: ignore[misc]
         for parameter in found:
             if getattr(parameter, "is_flag", False) and parameter.metavar is None:
@@ -37,10 +37,10 @@ class Command(_Flags, TyperCommand):
 
 
 class Group(_Flags, TyperGroup):
-    """A group of commands.  Names that other systems have for one of them lead to it."""
+    """A group of commands.  If a user types the name that other systems have for a command, the error names ours."""
 
     def resolve_command(self, context: Any, args: list[str]) -> Any:
-        """The command that the first word names."""
+        """Return the command that the first word names."""
         try:
             return super().resolve_command(context, args)
         except Exception as error:
@@ -51,7 +51,7 @@ class Group(_Flags, TyperGroup):
 
 
 def group(help: str) -> typer.Typer:
-    """A new group of commands."""
+    """Return a new group of commands."""
     return typer.Typer(no_args_is_help=True, help=help, cls=Group)
 
 
@@ -61,7 +61,8 @@ def command(app: typer.Typer, name: str | None = None) -> Callable[[F], F]:
 
 
 def in_panels(panels: Mapping[str, Sequence[str]]) -> type[Group]:
-    """A group whose help shows its commands in panels, in this order; a command in none of them is an error."""
+    """Return a class of groups whose help shows the commands in panels, in this order; a command in no panel is an
+    error."""
     titles = {name: title for title, names in panels.items() for name in names}
 
     class Panels(Group):
@@ -74,9 +75,9 @@ def in_panels(panels: Mapping[str, Sequence[str]]) -> type[Group]:
 
 
 def unwrapped(doc: str) -> str:
-    """A docstring for any width: paragraphs on one line each, indented lines as shell commands.
+    """Return a docstring as help for any width: each paragraph on one line, indented lines as shell commands.
 
-    What looks like markup is not meant as such."""
+    Brackets are escaped, since a docstring has no markup."""
     out = []
     for paragraph in inspect.cleandoc(doc).split("\n\n"):
         lines = paragraph.splitlines()

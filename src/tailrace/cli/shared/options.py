@@ -12,7 +12,7 @@ from tailrace.errors import TailraceError
 
 
 def _chosen(context: typer.Context, given: str | None) -> str:
-    """The home's URL: as given here, or before the command, or by the environment; "" for the default."""
+    """Return the home's URL: as given here, or before the command, or by the environment; "" for the default."""
     above: Any = context.parent
     while not given and above is not None:
         given, above = above.params.get("home"), above.parent
@@ -20,16 +20,17 @@ def _chosen(context: typer.Context, given: str | None) -> str:
 
 
 def _given(context: typer.Context, given: str | None) -> str:
-    """The home's URL as given here or before the command; "" if only the environment says one, or nothing does."""
+    """Return the home's URL as given here or before the command; "" if only the environment names one, or none is
+    named."""
     above: Any = context.parent
     while not given and above is not None:
         there, above = above.params.get("home"), above.parent
-        given = there if there != os.environ.get("TAILRACE_HOME") else None  # the callback above has put it there
+        given = there if there != os.environ.get("TAILRACE_HOME") else None  # `_chosen` has put it there
     return given or ""
 
 
 def complete_topics(context: typer.Context, incomplete: str) -> list[str]:
-    """Topic names for the shell; a home that cannot be opened has none to offer."""
+    """Return topic names for the shell's completion; none if the home cannot be opened."""
     from tailrace.cli.shared.session import opened
 
     try:
@@ -40,7 +41,7 @@ def complete_topics(context: typer.Context, incomplete: str) -> list[str]:
 
 
 def complete_tables(context: typer.Context, incomplete: str) -> list[str]:
-    """Names of tables for the shell."""
+    """Return names of tables for the shell's completion."""
     from tailrace.cli.shared.session import opened
 
     try:
@@ -51,7 +52,7 @@ def complete_tables(context: typer.Context, incomplete: str) -> list[str]:
 
 
 def _groups(context: typer.Context, incomplete: str) -> list[str]:
-    """Group names for the shell."""
+    """Return group names for the shell's completion."""
     from tailrace.cli.shared.session import opened
     from tailrace.log.groups.group import groups
 
@@ -63,7 +64,7 @@ def _groups(context: typer.Context, incomplete: str) -> list[str]:
 
 
 class Format(StrEnum):
-    """How records are written."""
+    """A format in which records are written."""
 
     text = "text"
     json = "json"

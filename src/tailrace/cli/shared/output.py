@@ -1,6 +1,6 @@
-"""Showing results: tables and lines for people, JSON for programs.
+"""Output of commands: tables and lines for people, JSON for programs.
 
-In JSON, bytes that are UTF-8 are text, others {"base64": "…"}, and none are null.
+In JSON, bytes that are UTF-8 are text, other bytes are {"base64": "…"}, and missing ones null.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ UNLIMITED = 10_000
 
 
 def console(*, stderr: bool = False) -> Console:
-    """A console as wide as the terminal; without one nothing is wrapped or cut."""
+    """Return a console as wide as the terminal; without a terminal it neither wraps nor cuts lines."""
     from rich.console import Console
 
     stream = sys.stderr if stderr else sys.stdout
@@ -31,7 +31,7 @@ def console(*, stderr: bool = False) -> Console:
 
 
 def emit(shown: RenderableType) -> None:
-    """Print something of rich's, without blanks at the ends of lines."""
+    """Print what rich can render, without blanks at the ends of lines."""
     out = console()
     with out.capture() as captured:
         out.print(shown)
@@ -44,7 +44,7 @@ def print_table(names: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
 
 
 def table_of(names: Sequence[str], rows: Iterable[Sequence[object]]) -> Table:
-    """Rows under column names; numbers to the right."""
+    """Return a table of rows under column names, with numbers aligned to the right."""
     from rich.table import Table
     from rich.text import Text
 
@@ -59,7 +59,7 @@ def table_of(names: Sequence[str], rows: Iterable[Sequence[object]]) -> Table:
 
 
 def print_facts(facts: Iterable[tuple[str, object]]) -> None:
-    """Names and values, one a line."""
+    """Print names and values, one pair per line."""
     from rich.table import Table
     from rich.text import Text
 
@@ -72,12 +72,12 @@ def print_facts(facts: Iterable[tuple[str, object]]) -> None:
 
 
 def print_json(value: Any) -> None:
-    """One JSON document."""
+    """Print a value as one indented JSON document."""
     print(json.dumps(value, indent=2, ensure_ascii=False))
 
 
 def print_array(documents: Iterable[str]) -> None:
-    """A JSON array of documents that are JSON already, as they come: all of them need not fit into memory."""
+    """Print a JSON array of documents that are JSON already, as they come: all of them need not fit into memory."""
     before = "[\n  "
     for document in documents:
         print(before + document, end="")
@@ -86,7 +86,7 @@ def print_array(documents: Iterable[str]) -> None:
 
 
 def text_of(data: bytes | None) -> str:
-    """Bytes for people: text where they are UTF-8, with control characters escaped; else marked hexadecimal."""
+    """Return bytes for people: text if they are UTF-8, with control characters escaped; else marked hexadecimal."""
     if data is None:
         return "null"
     try:
@@ -99,7 +99,7 @@ def text_of(data: bytes | None) -> str:
 
 
 def json_of(data: bytes | None) -> str | dict[str, str] | None:
-    """Bytes for programs."""
+    """Return bytes as JSON has them: text if they are UTF-8, else {"base64": "…"}; null for none."""
     if data is None:
         return None
     try:
@@ -109,13 +109,13 @@ def json_of(data: bytes | None) -> str | dict[str, str] | None:
 
 
 def time_of(milliseconds: int) -> str:
-    """A timestamp, in UTC."""
+    """Return a timestamp as text in UTC."""
     text = datetime.fromtimestamp(milliseconds / 1000, UTC).isoformat(timespec="milliseconds")
     return text.replace("+00:00", "Z")
 
 
 def ago(seconds: float) -> str:
-    """An age for people."""
+    """Return an age for people: 12.0 s, 3.5 h; a dash for 0."""
     for unit, size in (("d", 86400), ("h", 3600), ("m", 60)):
         if seconds >= size:
             return f"{seconds / size:.1f} {unit}"
@@ -123,7 +123,7 @@ def ago(seconds: float) -> str:
 
 
 def size_of(count: float) -> str:
-    """Bytes for people."""
+    """Return a number of bytes for people: 1.5 MiB."""
     for unit in ("B", "KiB", "MiB", "GiB", "TiB"):
         if count < 1024 or unit == "TiB":
             return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
@@ -132,12 +132,12 @@ def size_of(count: float) -> str:
 
 
 def counted(count: int, noun: str) -> str:
-    """A number and its noun: "1 record", "2,000 records"."""
+    """Return a number and its noun: "1 record", "2,000 records"."""
     return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
 def record_as_json(record: Record) -> str:
-    """A record on one line, always with the same fields."""
+    """Return a record as JSON on one line, always with the same fields."""
     return json.dumps(
         {
             "partition": record.partition,
@@ -154,7 +154,8 @@ def record_as_json(record: Record) -> str:
 
 
 def record_as_text(record: Record) -> str:
-    """A record on one line, between tabs: partition:offset, time, key, value, and what else is not the usual."""
+    """Return a record on one line, between tabs: partition:offset, time, key, value; op and mode if they are set;
+    headers."""
     line = [
         f"{record.partition}:{record.offset}",
         time_of(record.timestamp),

@@ -15,7 +15,7 @@ BAR_AFTER_SECONDS = 1.0
 
 
 class Bar:
-    """Shows how far a command has come, if stderr is a terminal and it takes longer than a second.
+    """Shows how far a command has come, if stderr is a terminal and the command takes longer than a second.
 
     `total` is 0 if it is not known; `unit` is "bytes" or what is counted."""
 
@@ -34,11 +34,11 @@ class Bar:
             self._shown.stop()
 
     def advance(self, by: int) -> None:
-        """So much more is done."""
+        """Add `by` to what is done."""
         self.reach(self._done + by)
 
     def reach(self, done: int) -> None:
-        """So much is done."""
+        """Set what is done, and show the bar if it is time."""
         self._done = done
         if self._shown is None and sys.stderr.isatty() and time.monotonic() - self._began >= BAR_AFTER_SECONDS:
             self._shown = self._show()

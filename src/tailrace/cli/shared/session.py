@@ -17,14 +17,14 @@ if TYPE_CHECKING:
 
 
 def is_home(folder: Path) -> bool:
-    """Whether a folder is the home of a tailrace."""
+    """Return whether a folder is the home of a tailrace."""
     return (folder / "tailrace.db").exists()
 
 
 @contextmanager
 def opened(url: str | None, *, make: bool = False, hint: str = "") -> Iterator[Home]:
-    """Open a home.  Unless `make`, a folder that is none yet is refused: a typo must not leave one behind; `hint` says
-    where else the home may be named."""
+    """Open a home for the length of a block.  Unless `make`, refuse a folder that is no home yet, since a typo must not
+    create one; `hint` tells the user where else the home may be named."""
     from tailrace import home as homes
 
     url = url or homes.DEFAULT
@@ -39,11 +39,11 @@ def opened(url: str | None, *, make: bool = False, hint: str = "") -> Iterator[H
 
 
 def confirm(question: str, yes: bool) -> None:
-    """Ask on stderr, unless `--yes` was given; anything but yes ends the command."""
+    """Ask on stderr, unless `--yes` was given; any answer but yes aborts the command."""
     if not yes:
         typer.confirm(question, abort=True, err=True)
 
 
 def note(text: str) -> None:
-    """Something to know that is no result: it goes to stderr."""
+    """Print to stderr what the user should know and is no result."""
     print(text, file=sys.stderr)

@@ -18,12 +18,12 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 _JAVA = re.compile(r"^(?:Exception in thread.*? |: |)[\w.]+\.\w*(?:Exception|Error): (.*)|^Error: (.*)", re.MULTILINE)
-"""What a trace of Java's, or Spark's own launcher, says first."""
+"""The first message of a Java stack trace, or of Spark's launcher."""
 
 
 @contextmanager
 def session(master: str, home: str | None) -> Iterator[SparkSession]:
-    """Spark for the length of a block."""
+    """Yields a Spark session, and stops it after the block."""
     import tailrace.spark
 
     with aside():
@@ -36,7 +36,8 @@ def session(master: str, home: str | None) -> Iterator[SparkSession]:
 
 @contextmanager
 def log() -> Iterator[IO[bytes] | None]:
-    """Where Java writes what it has to say; what concerns people comes as an error."""
+    """Yields a file for Java's log, which is discarded afterwards; None if TAILRACE_SPARK_LOGS is set.  Failures that
+    concern the user are raised as errors anyway."""
     if "TAILRACE_SPARK_LOGS" in os.environ:
         yield None
         return
@@ -46,7 +47,7 @@ def log() -> Iterator[IO[bytes] | None]:
 
 @contextmanager
 def aside() -> Iterator[None]:
-    """Java, started in here, writes what it has to say to a file; what concerns people comes as an error."""
+    """Send this process's stderr to a file during a block, and with it the log of the Java that the block starts."""
     with log() as file:
         if file is None:
             yield
@@ -63,7 +64,8 @@ def aside() -> Iterator[None]:
 
 @contextmanager
 def starting(said: IO[bytes] | None) -> Iterator[None]:
-    """What keeps Spark from starting, in one line: as Java said it, or as Python has it from there."""
+    """Raise what keeps Spark from starting as `NotReady` with one line: Java's message from the log `said`, or
+    Python's."""
     from py4j.protocol import Py4JError  # type: ignore[import-untyped]
     from pyspark.errors import PySparkException
 
@@ -84,7 +86,8 @@ def starting(said: IO[bytes] | None) -> Iterator[None]:
 
 @contextmanager
 def explained() -> Iterator[None]:
-    """An error of tailrace's that Spark has wrapped comes out again; of one of Spark's, its first line."""
+    """Unwrap an error of tailrace that Spark has wrapped, as `TailraceError`; raise an error of Spark as `BadInput`,
+    with its first line."""
     from pyspark.errors import PySparkException
 
     try:
@@ -97,7 +100,7 @@ def explained() -> Iterator[None]:
 
 
 def run(spark: SparkSession, what: str, work: Callable[[], T]) -> T:
-    """Do some work in Spark, with a bar that shows how many of its tasks are done."""
+    """Do some work in Spark, with a bar that shows how many of its tasks are done; return its result."""
     done = threading.Event()
     # The work stays in this thread: Spark looks formats up in the session of the thread that asks.
     watcher = threading.Thread(target=_watch, args=(spark, what, done), daemon=True)
@@ -125,7 +128,7 @@ def _watch(spark: SparkSession, what: str, done: threading.Event) -> None:
 
 
 def _tasks(spark: SparkSession) -> tuple[int, int]:
-    """How many tasks of the stages at work are done, and how many they have."""
+    """Return how many tasks of the active stages are done, and how many tasks these stages have."""
     tracker = spark.sparkContext.statusTracker()
     stages = [found for id in tracker.getActiveStageIds() if (found := tracker.getStageInfo(id)) is not None]
     return sum(s.numCompletedTasks for s in stages), sum(s.numTasks for s in stages)

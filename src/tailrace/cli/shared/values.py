@@ -1,4 +1,4 @@
-"""What people write on the command line: positions, settings."""
+"""Values on the command line: durations, sizes, positions, settings, percentages."""
 
 from __future__ import annotations
 
@@ -24,20 +24,20 @@ BYTES = {
 
 
 def _quantity(text: str, units: dict[str, Any]) -> float | None:
-    """A number with a unit; None if it is something else."""
+    """Return a number times its unit; None if the text is something else."""
     found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([a-z]+)", text.strip().lower())
     return float(found[1]) * units[found[2]] if found and found[2] in units else None
 
 
 def whole(text: str | int) -> int:
-    """A whole number, as an option's value."""
+    """Return a whole number that is an option's value; raise `typer.BadParameter` for anything else."""
     if not str(text).strip().lstrip("-").isdecimal():
         raise typer.BadParameter(f"{text!r} is no whole number")
     return int(text)
 
 
 def seconds(text: str) -> float:
-    """How long: `90s`, `15m`, `12h`, `1d`, or a number of seconds."""
+    """Return the seconds of a duration: `90s`, `15m`, `12h`, `1d`, or a number of seconds."""
     found = _quantity(text, SECONDS) if not text.replace(".", "", 1).isdecimal() else float(text)
     if not found:
         raise BadInput(f"{text!r} is no duration above zero; write 90s, 15m, 12h, 1d")
@@ -45,7 +45,7 @@ def seconds(text: str) -> float:
 
 
 def size(text: str) -> int:
-    """How many bytes: `64KiB`, `16MiB`, `1GB`, or a number."""
+    """Return the bytes of a size: `64KiB`, `16MiB`, `1GB`, or a number."""
     found = _quantity(text, BYTES) if not text.isdecimal() else float(text)
     if not found:
         raise BadInput(f"{text!r} is no size above zero; write 64KiB, 16MiB, 1GB")
@@ -53,7 +53,7 @@ def size(text: str) -> int:
 
 
 def position(text: str, now: datetime | None = None) -> Position:
-    """earliest, latest, an offset, a time, or how long ago: `15m`, `2h`, `7d`."""
+    """Return the position that a text names: earliest, latest, an offset, a time, or how long ago (`15m`, `2h`)."""
     if text in ("earliest", "latest"):
         return text  # type: ignore[return-value]
     if text.isdecimal():
@@ -71,7 +71,8 @@ def position(text: str, now: datetime | None = None) -> Position:
 
 
 def place_in_stream(text: str) -> Start:
-    """trim_horizon, latest, a time, how long ago, or a token of a change stream: its JSON, or the file that has it."""
+    """Return a place in a change stream: trim_horizon, latest, a time, how long ago, or a token (its JSON, or the file
+    that has it)."""
     if text in ("trim_horizon", "latest"):
         return text
     if text.lstrip().startswith("{") or Path(text).is_file():
@@ -103,7 +104,7 @@ def _token(text: str, given: str) -> Start:
 
 
 def settings(given: list[str] | None) -> dict[str, Any]:
-    """NAME=VALUE pairs.  A duration may be written `7d`, a size `1GiB`, no limit `null`."""
+    """Return settings given as NAME=VALUE.  A duration may be written `7d`, a size `1GiB`, no limit `null`."""
     pairs = {}
     for text in given or ():
         name, equals, value = text.partition("=")
@@ -125,7 +126,7 @@ def _setting(name: str, value: str) -> Any:
 
 
 def share(text: str) -> float:
-    """A part of all, as a percentage: `5%`."""
+    """Return a percentage such as `5%` as a fraction, above 0 and up to 1."""
     found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*%", text.strip())
     part = float(found[1]) / 100 if found else 0.0
     if not 0 < part <= 1:

@@ -8,7 +8,7 @@ import typer
 
 
 def group() -> typer.Typer:
-    """The group with all its commands."""
+    """Return the group with all its commands."""
     from tailrace.cli.home import scrub
     from tailrace.cli.topic import append, cost, publish, reading, topics, transfer
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class Appending:
-    """Sends portions of records and counts those that are durable."""
+    """Sends portions of records, and counts the records that are durable."""
 
     def __init__(self, producer: Producer, partition: int | None) -> None:
         self._producer, self._partition = producer, partition
@@ -37,17 +37,17 @@ class Appending:
 
     @property
     def records(self) -> int:
-        """How many are durable, as far as was looked."""
+        """The number of records that are known to be durable."""
         return sum(one["records"] for one in self.partitions.values())
 
     def send(self, records: Records) -> None:
-        """Send records; raises if some sent before could not be stored."""
+        """Send records; raise if records that were sent before could not be stored."""
         self._acks.append(self._producer.send_batch(records, partition=self._partition))
         while self._acks and self._acks[0].done():
             self._count(self._acks.popleft())
 
     def finish(self) -> None:
-        """Wait until everything is durable."""
+        """Wait until all records are durable; raise if some could not be stored."""
         while self._acks:
             self._count(self._acks.popleft())
 
@@ -75,10 +75,10 @@ def append(
 ) -> None:
     """Append records to a topic, from files or standard input.
 
-    Each line is a record's value; with --key, or a file called .jsonl, each line is a JSON document.  A row of .csv
-    becomes a JSON object, and so does one of .parquet and .arrow, unless they are as `tailrace topic read` writes them.
+    Each line is a record's value; with --key, or in a .jsonl file, each line is a JSON document.  A row of .csv becomes
+    a JSON object, and so does a row of .parquet and .arrow, unless the file is as `tailrace topic read` writes it.
 
-    A bad row ends it, with its line number, and what came before it is kept; --skip-bad goes on.
+    A bad row ends the command, which names its line and keeps the rows before it; with --skip-bad it continues.
 
     Examples:
 
@@ -122,7 +122,7 @@ def append(
 def _send_all(
     sending: Appending, topic: str, files: list[Path], read: Callable[[Path, IO[bytes]], Iterator[Portion]]
 ) -> None:
-    """Send every file; when one ends it early, say how much of it is in the topic."""
+    """Send every file; if an error or Ctrl-C ends this early, say how many records are in the topic."""
     try:
         with Bar(f"appending to {topic}", _size(files)) as bar:
             before = 0
@@ -147,12 +147,12 @@ def _send_all(
 
 
 def _is_text(path: Path, format: Format | None) -> bool:
-    """Whether a file's records have no key of their own."""
+    """Return whether a file's records have no key of their own."""
     return (format or format_of(path.name, None)) not in (Format.parquet, Format.arrow)
 
 
 def _size(files: list[Path]) -> int:
-    """The bytes in all files; 0 if that cannot be known."""
+    """Return the bytes of all files; 0 if that cannot be known."""
     try:
         return sum(path.stat().st_size for path in files) if all(path.is_file() for path in files) else 0
     except OSError:

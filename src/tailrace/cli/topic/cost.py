@@ -31,9 +31,9 @@ def cost(
 ) -> None:
     """Show what a topic costs on S3 and DynamoDB: requests and dollars for a GiB, a day, and when nothing happens.
 
-    What a topic was appended in the last day before its newest record is counted from its pages.  What that asks for is
-    counted, too: the code that appends, reads and consumes does so on a home in memory that meters it.  How long a
-    producer lingers decides how many commits a day has, and with them the bill.
+    The topic's pages say how much was appended in the day before its newest record.  To count the requests, the command
+    appends, reads and consumes on a home in memory that meters them.  How long a producer lingers decides how many
+    commits a day has, and with them the bill.
 
     Examples:
 
@@ -63,7 +63,7 @@ def cost(
 
 
 def as_builtins(found: Estimate) -> dict[str, Any]:
-    """An estimate for programs."""
+    """Return an estimate as plain values."""
     import msgspec
 
     built: dict[str, Any] = msgspec.to_builtins(found)
@@ -71,7 +71,7 @@ def as_builtins(found: Estimate) -> dict[str, Any]:
 
 
 def show(found: Estimate, asked: dict[str, Any]) -> None:
-    """An estimate for people."""
+    """Print an estimate for people."""
     print_facts(
         [
             ("topic", f"{found.partitions} partitions, records of {size_of(found.record_bytes)}"),

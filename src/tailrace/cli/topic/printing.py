@@ -1,4 +1,4 @@
-"""Printing records as they are read: text, JSON, Arrow, Parquet."""
+"""Printing of records as they are read: text, JSON, Arrow, Parquet."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ BINARY = (Format.arrow, Format.parquet)
 
 @contextmanager
 def destination(output: Path | None, format: Format) -> Iterator[IO[bytes]]:
-    """Where to write: a file, which appears when it is whole, or standard output."""
+    """Yields where to write: a file, which appears once it is whole, or standard output."""
     if output is None:
         if format in BINARY and sys.stdout.isatty():
             raise BadInput(f"{format.value} is not for a terminal; write it to a file: --output FILE")
@@ -43,7 +43,7 @@ def destination(output: Path | None, format: Format) -> Iterator[IO[bytes]]:
 
 
 def write(fetched: Iterable[Fetched], topic: str, format: Format, out: IO[bytes]) -> None:
-    """Write records in a format, as they come."""
+    """Write records in a format, as they are read."""
     if format in BINARY:
         _write_arrow(fetched, format, out)
     elif format is Format.json:

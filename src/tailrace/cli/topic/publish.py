@@ -39,8 +39,8 @@ def publish(
 ) -> None:
     """Add a topic's records to a table that DuckDB, Polars and Spark read, each record once.
 
-    The table is a folder of the path, called after the topic. It says itself up to where it has the topic, so the
-    command may be stopped at any time and run again: it adds what has come since.
+    The table is a folder of the path, named after the topic. The table stores how far it has the topic, so the command
+    may be stopped at any time and run again: it adds the records that have come since.
 
     Examples:
 

@@ -63,7 +63,7 @@ def read(
 
 
 def _first(fetched: Iterator[Fetched], most: int | None) -> Iterator[Fetched]:
-    """The first so many records."""
+    """Yields the first `most` records; all if it is None."""
     left = most
     for one in fetched:
         if left is not None:
@@ -83,9 +83,9 @@ def tail(
     home: HomeOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Print the last records of a topic, and those that come.
+    """Print the last records of a topic, and with --follow those that are appended.
 
-    The last ones of all partitions are put in the order of their timestamps.  With --json each is one line.
+    The last records of all partitions are put in the order of their timestamps.  With --json each is one line.
 
     Examples:
 
@@ -111,7 +111,7 @@ def _print(record: Record, as_json: bool) -> None:
 
 
 def _last(topic: Topic, ends: dict[int, tuple[int, int]], count: int) -> list[Record]:
-    """The last records before these ends, by time; of one partition always in its own order."""
+    """Return the last `count` records before these ends, by time; those of one partition stay in its order."""
     found = []
     for q, (floor, end) in ends.items():
         if count and end > floor:

@@ -30,7 +30,7 @@ MAX_RECORD_BYTES = 16 * 1024 * 1024
 ROWS_PER_PORTION = 10_000
 OURS = ("key", "value", "timestamp", "attributes", "headers")
 PLACES = ("partition", "offset")
-"""Columns that `tailrace topic read` writes too; a record gets its own when it is appended."""
+"""More columns that `tailrace topic read` writes; an append ignores them, since it gives a record its own."""
 
 
 _KINDS = {b"[": "a list", b'"': "a text", b"t": "a truth value", b"f": "a truth value", b"n": "null"}
@@ -40,11 +40,11 @@ Portion: TypeAlias = "tuple[Records, int]"
 """Records, and how far into the source they reach, in bytes."""
 
 Bad: TypeAlias = Callable[[BadRecord], None]
-"""Told of a row that cannot be a record: raises, or passes over it."""
+"""Called with the error of a row that cannot be a record: raises it, or returns to skip the row."""
 
 
 class Format(StrEnum):
-    """What a file holds."""
+    """The format of a file."""
 
     lines = "lines"
     jsonl = "jsonl"
@@ -60,14 +60,16 @@ _EXTENSIONS = {
 
 
 def format_of(name: str, key: str | None) -> Format:
-    """The format of a file by its extension; rows with a key field have at least to be JSON."""
+    """Return the format of a file by its extension.  Any other file is plain lines, or JSON lines if a field is to be
+    the key."""
     return _EXTENSIONS.get(Path(name).suffix.lower(), Format.jsonl if key else Format.lines)
 
 
 def portions(
     stream: IO[bytes], name: str, format: Format, key: str | None, bad: Bad, most: int = MAX_RECORD_BYTES
 ) -> Iterator[Portion]:
-    """The records in a stream; `name` is for messages.  `most`: bytes that a record may have, and so a line."""
+    """Return the records of a stream in portions.  `name` is for messages; `most` is how many bytes a record, and so a
+    line, may have."""
     if format is Format.lines:
         if key:
             raise BadInput("plain lines have no fields to take a --key from; say --format jsonl, csv or parquet")
@@ -80,9 +82,9 @@ def portions(
 
 
 def _lines(stream: IO[bytes], name: str, most: int, bad: Bad) -> Iterator[tuple[list[tuple[int, bytes]], int]]:
-    """Numbered lines, as many at a time as there are: what is typed comes at once.
+    """Yields numbered lines, as many at a time as one read returns: a line that is typed comes at once.
 
-    `bad` is called for a line as soon as it is over the limit; the rest of the line is skipped, and not kept."""
+    Calls `bad` for a line as soon as it is over the limit; skips the rest of the line without keeping it."""
     read: Callable[[int], bytes] = getattr(stream, "read1", stream.read)
     begun: list[bytes] = []
     size, number, at = 0, 1, 0
@@ -131,7 +133,8 @@ def _jsonl(stream: IO[bytes], name: str, key: str | None, bad: Bad, most: int) -
 
 
 def _json_key(line: bytes, key: str | None) -> bytes | None:
-    """The key in a line of JSON.  Nothing else of it is decoded: objects can need twenty times the memory of text."""
+    """Return the key in a line of JSON; raise `ValueError` if there is none.  Checks the rest of the line without
+    decoding it: objects can need twenty times the memory of text."""
     import msgspec
 
     try:
@@ -150,7 +153,7 @@ def _json_key(line: bytes, key: str | None) -> bytes | None:
 
 
 def _key_of(document: dict[str, Any], key: str) -> bytes | None:
-    """A field as a record's key: text as it is, null as none, anything else as its JSON."""
+    """Return a field as a record's key: text as it is, none for null, anything else as its JSON."""
     if key not in document:
         raise ValueError(f"it has no field {key!r}; it has {', '.join(map(repr, document)) or 'none'}")
     value = document[key]
@@ -162,25 +165,25 @@ def _dumped(value: Any) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """What JSON has no name for: bytes as text or base64, the rest as Python writes it."""
+    """Return a value that JSON has no type for: bytes as text or base64, any other as Python writes it."""
     return json_of(value) if isinstance(value, bytes) else str(value)
 
 
 class _Metered(io.BufferedIOBase):
-    """A stream that counts the bytes of a row, and ends before there are too many: a quote may never be closed."""
+    """A stream that counts the bytes of a row, and raises before there are too many: a quote may never be closed."""
 
     def __init__(self, stream: IO[bytes], name: str, most: int) -> None:
         self._read: Callable[[int], bytes] = getattr(stream, "read1", stream.read)
         self._name, self._most = name, most
         self.row = 0
-        """Bytes read since a row was whole."""
+        """Bytes read since the last row was whole."""
 
     def readable(self) -> bool:
-        """It is."""
+        """Return True."""
         return True
 
     def read1(self, size: int = -1, /) -> bytes:
-        """Some more bytes."""
+        """Read more bytes; raise `BadInput` if the row has too many."""
         data = self._read(size if size > 0 else READ_BYTES)
         self.row += len(data)
         if self.row > self._most + READ_BYTES:
@@ -233,7 +236,7 @@ def _csv_pair(names: list[str], row: list[str], key: str | None) -> Pair:
 
 
 def _columns(stream: IO[bytes], name: str, format: Format, key: str | None, most: int) -> Iterator[Portion]:
-    """Arrow record batches, whole or made into JSON objects."""
+    """Yields Arrow record batches, whole or made into JSON objects."""
     from tailrace.adaptors.file.source.bounded import MEMORY_BYTES
 
     memory = max(MEMORY_BYTES, 2 * most)
@@ -246,7 +249,7 @@ def _columns(stream: IO[bytes], name: str, format: Format, key: str | None, most
     if stream.seekable():
         yield from _parquet(stream, name, key, memory)
         return
-    with tempfile.TemporaryFile() as file:  # Parquet begins at its end
+    with tempfile.TemporaryFile() as file:  # reading Parquet begins at the file's end
         shutil.copyfileobj(stream, file, READ_BYTES)
         yield from _parquet(file, name, key, memory)
 

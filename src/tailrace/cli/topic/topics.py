@@ -1,4 +1,4 @@
-"""`tailrace topic`: make, list, describe, grow, set, delete.  Those on records are in append.py and reading.py."""
+"""`tailrace topic`: create, list, describe, grow, set, delete.  Commands on records are in append.py and reading.py."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def topics(home: HomeOption = None) -> None:
 
 
 def described(home: Home, topic: Topic) -> dict[str, Any]:
-    """A topic as programs see it."""
+    """Return a topic as --json prints it."""
     import msgspec
 
     from tailrace.log.groups.group import groups_of
@@ -58,7 +58,7 @@ def create(
     home: HomeOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Make a topic, and the home if there is none yet.
+    """Create a topic, and the home if there is none yet.
 
     Examples:
 
@@ -110,7 +110,7 @@ def describe(topic: TopicArgument, home: HomeOption = None, as_json: JsonOption 
         print_json(about)
         return
     shown = {"topic": about["name"], "id": about["id"], "created": time_of(about["created"])}
-    most = "at most " if about["compacted"] else ""  # compaction leaves gaps, which are not counted
+    most = "at most " if about["compacted"] else ""  # compaction leaves gaps, which this number includes
     records = ("records", f"{most}{about['records']:,}")
     print_facts([*shown.items(), records, ("groups", ", ".join(about["groups"]) or "none")])
     print()
@@ -137,8 +137,8 @@ def grow(
 ) -> None:
     """Give a topic more partitions, while others write and read.
 
-    Records stay where they are. From now on keys belong to other partitions; groups read on in them once they have
-    committed all before this point, so the order of each key holds. There is no way back to fewer.
+    Records stay where they are. From now on keys may belong to other partitions; a group reads past this point once it
+    has committed all records before it, so the order of each key holds. A topic cannot have fewer partitions again.
 
     Examples:
 

@@ -25,10 +25,10 @@ def export(
     home: HomeOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Write what a topic holds to a folder, as plain segment files that other programs can read.
+    """Write the records of a topic to a folder, as plain segment files that other programs can read.
 
-    One sub-folder per partition, files of up to 1 GiB named by their first offset; all partitions are cut at one
-    moment.  Each file appears when it is whole.  docs/formats/entry.md describes the bytes.
+    Each partition has a sub-folder, with files of up to 1 GiB named by their first offset; all partitions are cut at
+    one moment.  Each file appears when it is whole.  docs/formats/entry.md describes the bytes.
 
     Examples:
 
@@ -62,8 +62,8 @@ def import_segments(
 ) -> None:
     """Append an export to a topic, each record to its partition and under its offset.
 
-    What the topic has already is compared and passed over: an import that was cut off can be run again, and stores
-    each record once.  A torn end of a last segment is cut, and told.
+    Records that the topic has already are compared and skipped: an import that was cut off can be run again, and stores
+    each record once.  A torn end of a last segment is cut off and reported.
 
     Examples:
 

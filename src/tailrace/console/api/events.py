@@ -24,8 +24,8 @@ LARGEST = 2**62
 
 
 class NewEvent(msgspec.Struct, forbid_unknown_fields=True):
-    """An event: its type, and data as text or base64 in `data` or as JSON in `json`.  With an `id` and an expected
-    version, an append that is sent again is stored once."""
+    """An event to append: its type, and its data as text or base64 in `data` or as JSON in `json`.  If events have an
+    `id` and the append an expected version, the server stores an append that a client repeats only once."""
 
     type: str
     data: Data = None
@@ -37,8 +37,8 @@ class NewEvent(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class NewEvents(msgspec.Struct, forbid_unknown_fields=True):
-    """Events to be appended, all or none.  `expected` is the version that the stream must have: how many events it has
-    had.  `unfolds` replace those that are kept with the stream's Tip."""
+    """Events to append, all or none.  `expected` is the version that the stream must have: the number of events ever
+    appended to it.  `unfolds` replace those that the stream's Tip holds."""
 
     events: list[NewEvent] = []
     expected: int | None = None
@@ -46,7 +46,7 @@ class NewEvents(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class StreamVersion(msgspec.Struct):
-    """A stream, and how many events it has had."""
+    """A stream and its version: the number of events ever appended to it."""
 
     stream: str
     version: int
@@ -66,7 +66,7 @@ class ReadEvent(msgspec.Struct, omit_defaults=True):
 
 
 class EventPage(msgspec.Struct):
-    """Some events of a stream; `next` is what `from` takes to go on, if there may be more."""
+    """A page of a stream's events.  `next` is the `from` of the next page; null at the end and for a read backwards."""
 
     stream: str
     events: list[ReadEvent]
@@ -83,7 +83,8 @@ class EventQuery(msgspec.Struct, forbid_unknown_fields=True, rename={"start": "f
 
 
 class StreamTip(msgspec.Struct):
-    """A stream's Tip: its version and etag, the lowest index that is kept, what the Tip holds, and its unfolds."""
+    """A stream's Tip.  `version`, `etag` and `lowest` (the lowest index that is kept) are the stream's; `first` is the
+    index of the first event in the Tip, and `calved_bytes` the size of all events that have moved into calves."""
 
     stream: str
     version: int
@@ -97,14 +98,14 @@ class StreamTip(msgspec.Struct):
 
 
 class StreamNames(msgspec.Struct):
-    """Some streams; `next` is what `after` takes to go on, if there may be more."""
+    """A page of stream names; `next` is the `after` of the next page, null at the end."""
 
     streams: list[str]
     next: str | None
 
 
 class StreamNamesQuery(msgspec.Struct, forbid_unknown_fields=True):
-    """Which streams to list."""
+    """Which streams to list: of all categories or one, behind the stream `after`."""
 
     category: str | None = None
     after: str | None = None
@@ -112,32 +113,33 @@ class StreamNamesQuery(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class Categories(msgspec.Struct):
-    """Every category, and how many streams it has."""
+    """The number of streams of each category."""
 
     categories: dict[str, int]
 
 
 class FedEvent(msgspec.Struct, omit_defaults=True):
-    """An event in the feed; `event` is missing where it was pruned."""
+    """An event in the feed; `event` is missing if it was pruned."""
 
     stream: str
     index: int
     type: str
     checkpoint: str
-    """Where to go on once this event and all before it are handled."""
+    """The checkpoint to continue from once this event and all before it are handled."""
     event: ReadEvent | None = None
 
 
 class FeedPage(msgspec.Struct):
-    """Some events of the feed; `next` is the checkpoint to go on with."""
+    """A page of the feed; `next` is the checkpoint at which the next page begins."""
 
     events: list[FedEvent]
     next: str
 
 
 class FeedQuery(msgspec.Struct, forbid_unknown_fields=True, rename={"start": "from"}):
-    """From which checkpoint (`from`; one for each partition of the index, as in 17,3), and of what.  `wait` is how many
-    seconds to wait where there is nothing yet: an event is in the feed soon after it was appended."""
+    """The checkpoint to start from (`from`; one for each partition of the index, as in 17,3), and which events to
+    return.  `wait` is how many seconds the server waits for an event if there is none yet: an event reaches the feed
+    soon after its append."""
 
     start: str = "0"
     category: str | None = None
@@ -148,7 +150,8 @@ class FeedQuery(msgspec.Struct, forbid_unknown_fields=True, rename={"start": "fr
 
 
 class FeedConsumer(msgspec.Struct):
-    """A group of processes that share the feed: how many batches of events it has yet to handle."""
+    """A group of processes that share the feed.  `behind` is how many batches of events the group has yet to handle,
+    `errors` what keeps it from handling them."""
 
     group: str
     behind: int
@@ -168,7 +171,7 @@ def _event(given: NewEvent) -> Event:
 
 
 def shown(event: Event) -> ReadEvent:
-    """An event for an answer."""
+    """Return an event as an answer has it."""
     return ReadEvent(
         event.index, event.type, event.time, event.id, data_of(event.data), data_of(event.meta), event.correlation,
         event.causation,
@@ -178,7 +181,8 @@ def shown(event: Event) -> ReadEvent:
 # --- one stream -------------------------------------------------------------------------------------------------------
 @operations.post("/events/streams/{stream}", answer=StreamVersion, body=NewEvents, status=201)
 async def append_events(call: Call, body: NewEvents) -> StreamVersion:
-    """Append events to a stream, all or none; a stale version is a conflict that says the current one."""
+    """Append events to a stream, all or none.  If the stream does not have the expected version, the answer is a
+    conflict with its current version."""
     if len(body.events) + len(body.unfolds) > MOST_EVENTS:
         raise BadInput(f"an append has at most {MOST_EVENTS} events, not {len(body.events) + len(body.unfolds)}")
     stream = call.served.home.events().aio.stream(call.path["stream"])
@@ -202,7 +206,7 @@ async def read_events(call: Call, query: EventQuery) -> EventPage:
 
 @operations.get("/events/streams/{stream}/tip", answer=StreamTip)
 async def describe_tip(call: Call) -> StreamTip:
-    """Describe a stream's Tip: its version, what it holds, its unfolds."""
+    """Describe a stream's Tip: its version, its events and its unfolds."""
     stream = call.served.home.events().stream(call.path["stream"])
     tip = await call.served.run(stream.tip)
     return StreamTip(
@@ -214,7 +218,7 @@ async def describe_tip(call: Call) -> StreamTip:
 # --- all streams ------------------------------------------------------------------------------------------------------
 @operations.get("/events/streams", answer=StreamNames, query=StreamNamesQuery)
 async def list_event_streams(call: Call, query: StreamNamesQuery) -> StreamNames:
-    """List event streams; this goes through the home, a page at a time."""
+    """List event streams, in pages.  The server reads through the home to find them."""
     limit, events = check_limit(query.limit, 1000), call.served.home.events()
     found = await call.served.run(lambda: [*islice(events.streams(query.category, after=query.after), limit)])
     return StreamNames(found, found[-1] if len(found) == limit else None)
@@ -222,7 +226,7 @@ async def list_event_streams(call: Call, query: StreamNamesQuery) -> StreamNames
 
 @operations.get("/events/categories", answer=Categories)
 async def list_categories(call: Call) -> Categories:
-    """List the categories of event streams; this goes through the whole home."""
+    """List the categories of event streams.  The server reads through the whole home to find them."""
     return Categories(await call.served.run(call.served.home.events().categories))
 
 
@@ -240,7 +244,8 @@ def _checkpoints(text: str) -> Sequence[int]:
 
 @operations.get("/events/feed", answer=FeedPage, query=FeedQuery, gives=(NDJSON, EVENTS))
 async def read_feed(call: Call, query: FeedQuery) -> FeedPage | Response:
-    """Read all events of the home in one order, from a checkpoint on; as server-sent events it goes on."""
+    """Read all events of the home in one order, from a checkpoint on.  As server-sent events, the answer continues with
+    new events."""
     media = call.chosen(JSON, NDJSON, EVENTS)
     start = call.request.headers.get("last-event-id") or query.start if media == EVENTS else query.start
     given = _checkpoints(start)
@@ -274,7 +279,7 @@ async def _some(feed: AsyncFeed, places: list[int], limit: int) -> list[FedEvent
 
 
 def _fed(event: FeedEvent, places: list[int]) -> FedEvent:
-    """An event of the feed, with the checkpoints behind it; `places` moves along."""
+    """Return an event of the feed, with the checkpoints behind it, and move `places` past it."""
     places[event.partition if len(places) > 1 else 0] = event.checkpoint
     body = None if event.event is None else shown(event.event)
     return FedEvent(event.stream, event.index, event.type, ",".join(map(str, places)), body)

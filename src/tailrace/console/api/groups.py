@@ -1,4 +1,4 @@
-"""Consumer groups over HTTP: how far they are, reading with stored positions and no membership, and moving them."""
+"""Consumer groups over HTTP: their lag, reading from stored positions without membership, resets and deletion."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ PATH = "/groups/{group}/topics/{topic}"
 
 
 class GroupLag(msgspec.Struct):
-    """Records that were not read yet, and the age in seconds of the oldest of them."""
+    """The number of records that the group has yet to read, and the age in seconds of the oldest of them."""
 
     records: int
     seconds: float
@@ -51,7 +51,7 @@ class GroupList(msgspec.Struct):
 
 
 class GroupListQuery(msgspec.Struct, forbid_unknown_fields=True):
-    """Which groups to list."""
+    """Which groups to list: all, or those of a topic."""
 
     topic: str | None = None
 
@@ -66,7 +66,7 @@ class GroupMember(msgspec.Struct):
 
 
 class GroupPartition(msgspec.Struct):
-    """How far a group is in a partition, and which member reads it, if any."""
+    """A group's position and lag in a partition, and the member that reads it, if any."""
 
     partition: int
     position: int
@@ -76,7 +76,7 @@ class GroupPartition(msgspec.Struct):
 
 
 class GroupDescription(msgspec.Struct):
-    """A group: its members, and how far it is."""
+    """A group: its lag, its members, and its position in each partition."""
 
     group: str
     topic: str
@@ -92,7 +92,8 @@ class NewGroup(msgspec.Struct, forbid_unknown_fields=True, rename={"start": "fro
 
 
 class GroupReset(msgspec.Struct, forbid_unknown_fields=True):
-    """Where to move a group, and why.  With `preview` nothing is moved."""
+    """Where to move a group, and why.  With `preview` the server only says what would move.  With `force` the server
+    moves the group also while members read for it."""
 
     to: str
     why: str = ""
@@ -101,7 +102,8 @@ class GroupReset(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class GroupMove(msgspec.Struct):
-    """A partition of a group that is moved, or would be: `again` records are read again, `skipped` are not read."""
+    """How a reset moves a group in one partition: the group reads `again` records once more, and does not read
+    `skipped` records."""
 
     partition: int
     before: int
@@ -111,20 +113,20 @@ class GroupMove(msgspec.Struct):
 
 
 class GroupMoves(msgspec.Struct):
-    """What a reset has done, or would do."""
+    """The moves of a reset; `done` is false for a preview."""
 
     moves: list[GroupMove]
     done: bool
 
 
 class GroupPositions(msgspec.Struct, forbid_unknown_fields=True):
-    """The next offset to read of some partitions, as "0": 17."""
+    """The next offset to read, by partition, as in "0": 17."""
 
     positions: dict[str, int]
 
 
 class GroupReadQuery(msgspec.Struct, forbid_unknown_fields=True):
-    """How much to read, and how many seconds to wait where there is nothing yet."""
+    """How many records to read, and how many seconds the server waits for a record if there is none yet."""
 
     limit: int = PAGE_RECORDS
     wait: float = 0.0
@@ -155,7 +157,7 @@ def _summaries(home: Home, topic: str | None) -> list[GroupSummary]:
 
 @operations.get("/groups", answer=GroupList, query=GroupListQuery)
 async def list_groups(call: Call, query: GroupListQuery) -> GroupList:
-    """List consumer groups, with how far behind they are."""
+    """List consumer groups, with the number of their members and their lag."""
     if query.topic is not None:
         await call.served.topic(query.topic)
     return GroupList(await call.served.run(_summaries, call.served.home, query.topic))
@@ -184,7 +186,7 @@ async def describe_group(call: Call) -> GroupDescription:
 
 @operations.post(PATH, answer=GroupDescription, body=NewGroup, status=201)
 async def create_group(call: Call, body: NewGroup) -> GroupDescription:
-    """Make a group that begins at a place; one that is there stays as it is."""
+    """Create a group that begins at a position.  A group that exists stays as it is."""
     topic, group = await _named(call)
     check_name("group", group.name)
     start = position_of(body.start)
@@ -195,7 +197,8 @@ async def create_group(call: Call, body: NewGroup) -> GroupDescription:
 
 @operations.get(f"{PATH}/records", answer=RecordPage, query=GroupReadQuery, statuses=(206,))
 async def read_for_group(call: Call, query: GroupReadQuery) -> Response:
-    """Read from where a group is, without being a member; the positions stay until they are stored."""
+    """Read from a group's positions without becoming a member.  The positions stay where they are until the client
+    stores them."""
     limits = call.served.limits
     limit = check_limit(query.limit, limits.page_records)
     check_wait(query.wait, limits)
@@ -210,7 +213,8 @@ async def read_for_group(call: Call, query: GroupReadQuery) -> Response:
 
 @operations.post(f"{PATH}/positions", answer=GroupDescription, body=GroupPositions)
 async def store_positions(call: Call, body: GroupPositions) -> GroupDescription:
-    """Store how far a group has read; positions only go forward here, and not under a member that reads."""
+    """Store a group's positions.  They only move forward; the server refuses to move a partition that a living member
+    reads."""
     topic, group = await _named(call)
     wanted = by_partition("positions", body.positions)
     await call.served.run(topic.store.run, stored_positions.store(group, wanted))
@@ -219,7 +223,7 @@ async def store_positions(call: Call, body: GroupPositions) -> GroupDescription:
 
 @operations.post(f"{PATH}/reset", answer=GroupMoves, body=GroupReset)
 async def reset_group(call: Call, body: GroupReset) -> GroupMoves:
-    """Move a group to another place in every partition, or show what that would do."""
+    """Move a group to another position in every partition, or preview the moves."""
     topic, group = await _named(call)
     position, run = position_of(body.to), topic.store.run
     before = await call.served.run(run, stored_positions.positions(group))

@@ -1,6 +1,6 @@
-"""Dead letters of handlers over HTTP: events of the feed, and changes of tables, that a handler could not take.
+"""Dead letters of handlers over HTTP: events of the feed and changes of tables whose handler failed for good.
 
-They are kept until an operator has dealt with them and settles them: the library does not hand them out again.
+tailrace keeps a dead letter, and never hands it to the handler again.  An operator deals with it and then settles it.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ OF_FEED, OF_TABLE = "/events/consumers/{group}/dead", "/streams/{table}/groups/{
 
 
 class HandlerLetter(msgspec.Struct):
-    """What a handler could not take, and why; `at` is in milliseconds since 1970.  `unit` is the shard, or the
-    partition of the feed.  `number` is text: JavaScript cannot count so far.  `left_out` names what was too large to be
-    kept of the record."""
+    """An event or a change whose handler failed for good, with the error; `at` is in milliseconds since 1970.  `unit`
+    is the shard, or the partition of the feed.  `number` is text, since JavaScript rounds numbers of its size.
+    `left_out` names the parts of the record that were too large to be kept."""
 
     number: str
     at: int
@@ -36,13 +36,13 @@ class HandlerLetter(msgspec.Struct):
 
 
 class HandlerLetters(msgspec.Struct):
-    """The dead letters of a group that are not settled, oldest first."""
+    """The dead letters of a group that no operator has settled yet, oldest first."""
 
     dead: list[HandlerLetter]
 
 
 class Settling(msgspec.Struct):
-    """A dead letter that was removed, since an operator has dealt with it."""
+    """The number of a dead letter that was removed, since an operator has dealt with it."""
 
     settled: str
 
@@ -50,7 +50,7 @@ class Settling(msgspec.Struct):
 def _shown(letter: DeadLetter) -> HandlerLetter:
     kept = letter.record.items()
     record = {name: data_of(value) if isinstance(value, bytes) else plain(value) for name, value in kept}
-    body = msgspec.Raw(encode(record))  # as text, which has all digits of its numbers
+    body = msgspec.Raw(encode(record))  # as JSON text, which keeps all digits of the numbers
     return HandlerLetter(
         str(letter.number), letter.at, letter.unit, letter.id, letter.error, body, list(letter.left_out)
     )  # fmt: skip
@@ -58,7 +58,7 @@ def _shown(letter: DeadLetter) -> HandlerLetter:
 
 def _of_feed(call: Call) -> list[DeadLetter]:
     checkpoints, group = call.served.home.events().checkpoints, call.path["group"]
-    if not (letters := checkpoints.dead_letters(group)):  # those of a group that was deleted stay
+    if not (letters := checkpoints.dead_letters(group)):  # a deleted group keeps its dead letters
         checkpoints.show(group)
     return list(letters)
 
@@ -72,13 +72,13 @@ def _of_table(call: Call) -> list[DeadLetter]:
 
 @operations.get(OF_FEED, answer=HandlerLetters)
 async def list_feed_letters(call: Call) -> HandlerLetters:
-    """List the events that the handler of a group of the feed could not take."""
+    """List the dead letters of a group of the feed: events whose handler failed for good."""
     return HandlerLetters([_shown(one) for one in await call.served.run(_of_feed, call)])
 
 
 @operations.get(OF_TABLE, answer=HandlerLetters)
 async def list_stream_letters(call: Call) -> HandlerLetters:
-    """List the changes that the handler of a group of a table's stream could not take."""
+    """List the dead letters of a group of a table's stream: changes whose handler failed for good."""
     return HandlerLetters([_shown(one) for one in await call.served.run(_of_table, call)])
 
 
@@ -93,14 +93,14 @@ async def _settle(call: Call, body: Reason, remove: Callable[[int], None], **of:
 
 @operations.post(OF_FEED + "/{number}/settle", answer=Settling, body=Reason)
 async def settle_feed_letter(call: Call, body: Reason) -> Settling:
-    """Remove a dead letter of a group of the feed, since it is dealt with."""
+    """Remove a dead letter of a group of the feed, since an operator has dealt with it."""
     group, checkpoints = call.path["group"], call.served.home.events().checkpoints
     return await _settle(call, body, lambda number: checkpoints.settle(group, number), consumer=group)
 
 
 @operations.post(OF_TABLE + "/{number}/settle", answer=Settling, body=Reason)
 async def settle_stream_letter(call: Call, body: Reason) -> Settling:
-    """Remove a dead letter of a group of a table's stream, since it is dealt with."""
+    """Remove a dead letter of a group of a table's stream, since an operator has dealt with it."""
     table, group = call.path["table"], call.path["group"]
 
     def remove(number: int) -> None:

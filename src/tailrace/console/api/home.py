@@ -1,4 +1,4 @@
-"""The home over HTTP: what is in it, what was done to it, the doctor, and jobs: scrub, upkeep, costs."""
+"""The home over HTTP: its contents, its audit list, the doctor's findings, and jobs (scrub, upkeep, cost estimates)."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ GIB = 1 << 30
 
 
 class HomeDescription(msgspec.Struct):
-    """A home: where it is, what is in it, and what the caller may do."""
+    """A home: where it is, how many topics, groups, queues and pipelines it has, and the caller's name and role."""
 
     url: str
     id: str
@@ -39,7 +39,7 @@ class HomeDescription(msgspec.Struct):
 
 
 class Finding(msgspec.Struct):
-    """What a check of the doctor's has found: ok, warn or bad; `mend` says what to do about it."""
+    """The finding of one of the doctor's checks.  `level` is ok, warn or bad; `mend` says what to do about it."""
 
     name: str
     level: str
@@ -48,13 +48,13 @@ class Finding(msgspec.Struct):
 
 
 class Findings(msgspec.Struct):
-    """What the doctor has found."""
+    """The findings of all of the doctor's checks."""
 
     findings: list[Finding]
 
 
 class NewJob(msgspec.Struct, forbid_unknown_fields=True):
-    """What to start: a scrub of all topics or some, of all chunks or a sample; upkeep; or an estimate of what a topic
+    """The job to start: a scrub of all topics or some, of all chunks or a sample; upkeep; or an estimate of a topic's
     costs in the cloud."""
 
     what: Literal["scrub", "upkeep", "cost"]
@@ -80,7 +80,7 @@ def _described(home: Home) -> dict[str, int]:
 
 @operations.get("/home", answer=HomeDescription)
 async def describe_home(call: Call) -> HomeDescription:
-    """Describe the home, and what the caller may do."""
+    """Describe the home, and say what the caller may do."""
     home, who = call.served.home, call.who
     counts = await call.served.run(_described, home)
     about = {"url": home.url, "id": home.id, "version": __version__, **counts}
@@ -89,7 +89,8 @@ async def describe_home(call: Call) -> HomeDescription:
 
 @operations.get("/home/actions", answer=ActionList, query=ActionQuery)
 async def list_actions(call: Call, query: ActionQuery) -> ActionList:
-    """List what was done to this home over HTTP: who, and why.  What was done to a pipeline is with the pipeline."""
+    """List the actions of operators on this home over HTTP, with their names and reasons.  Actions on a pipeline are
+    listed with the pipeline."""
     return await listed(call, None, query)
 
 
@@ -103,7 +104,7 @@ async def see_doctor(call: Call) -> Findings:
 # --- jobs -------------------------------------------------------------------------------------------------------------
 @operations.post("/home/jobs", answer=Job, body=NewJob, status=202)
 async def start_job(call: Call, body: NewJob) -> Job:
-    """Start a scrub, upkeep or an estimate of costs, and watch it by its number."""
+    """Start a scrub, upkeep or an estimate of costs.  The answer has the number by which a client watches the job."""
     home = call.served.home
     if not 0 < body.sample <= 1:
         raise BadInput(f"sample is the part of the chunks to read, above 0 and up to 1, not {body.sample}")
@@ -144,11 +145,11 @@ def _cost(home: Home, body: NewJob, job: Job) -> Any:
 
 @operations.get("/home/jobs", answer=JobList)
 async def list_jobs(call: Call) -> JobList:
-    """List the jobs that this server has started."""
+    """List the jobs that this server has started, newest first."""
     return JobList(call.served.jobs.all())
 
 
 @operations.get("/home/jobs/{number}", answer=Job, numbers=("number",))
 async def describe_job(call: Call) -> Job:
-    """Tell how far a job is, and what came of it."""
+    """Describe a job: its progress, and its result or error."""
     return call.served.jobs.one(call.number("number"))

@@ -1,7 +1,7 @@
-"""Leases over HTTP: a client takes messages for some seconds, and says what became of each.
+"""Leases over HTTP: a client takes messages of a queue for some seconds, then acknowledges, retries or gives up each.
 
-A lease that runs out, and one that was taken from a server that has died, is handed out again: to handle a message
-twice must do no harm, as with every queue.  Leases are known to the server that gave them.
+The queue hands a message out again when its lease runs out or the server that gave the lease dies.  So handling a
+message twice must do no harm, as with every consumer.  Only the server that gave a lease knows it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from tailrace.queue.lending import LONGEST_LOAN, Lender, Loan, unknown
 
 operations = Operations()
 SETTLE_SECONDS = 30.0
-"""So long an acknowledgement is waited for until it is stored."""
+"""How long a request that ends a lease waits until that is stored."""
 MOST_LEASES = 1000
 PATH = "/queues/{queue}/leases"
 
@@ -37,8 +37,8 @@ class Take(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class Lease(msgspec.Struct, omit_defaults=True):
-    """A message that the client has for so many seconds.  What was pushed as JSON is in `json`, else it is in `value`.
-    `attempt` counts from 1; `pushed` is in milliseconds since 1970."""
+    """A message that the client holds for `seconds`.  A message that was pushed as JSON is in `json`, any other in
+    `value`.  `attempt` counts from 1; `pushed` is in milliseconds since 1970."""
 
     lease: str
     shard: int
@@ -52,20 +52,20 @@ class Lease(msgspec.Struct, omit_defaults=True):
 
 
 class Leases(msgspec.Struct):
-    """Messages that were taken; none if none came in time."""
+    """The messages that the client has taken; none if none came in time."""
 
     leases: list[Lease]
 
 
 class Settled(msgspec.Struct):
-    """How a lease has ended, and that it is stored."""
+    """How a lease has ended: acked, retried or dead."""
 
     lease: str
     outcome: str
 
 
 class Acks(msgspec.Struct, forbid_unknown_fields=True):
-    """Leases whose messages are done."""
+    """Leases whose messages the client has handled."""
 
     leases: list[str]
 
@@ -78,38 +78,38 @@ class FailedAck(msgspec.Struct):
 
 
 class Acked(msgspec.Struct):
-    """Which messages are acknowledged, durably, and which are not."""
+    """The leases whose acknowledgement is durable, and those whose acknowledgement failed."""
 
     acked: list[str]
     failed: list[FailedAck]
 
 
 class RetryOrder(msgspec.Struct, forbid_unknown_fields=True):
-    """When to hand a message out again, in seconds (default: the queue's backoff), and why."""
+    """In how many seconds to hand a message out again (default: the queue's backoff), and why."""
 
     after: float | None = None
     reason: str = ""
 
 
 class DeadOrder(msgspec.Struct, forbid_unknown_fields=True):
-    """Why a message is given up."""
+    """Why the client gives a message up."""
 
     reason: str
 
 
 class Extension(msgspec.Struct, forbid_unknown_fields=True):
-    """How many seconds a lease goes on from now."""
+    """How many seconds a lease lasts from now."""
 
     seconds: float = 60.0
 
 
 @asynccontextmanager
 async def _news(lender: Lender) -> AsyncIterator[asyncio.Event]:
-    """An event that is set whenever there may be something new."""
+    """Yields an event that the lender sets when there may be a message, or when the end of a lease may be stored."""
     loop, event = asyncio.get_running_loop(), asyncio.Event()
 
     def tell() -> None:
-        with suppress(RuntimeError):  # the server has ended
+        with suppress(RuntimeError):  # the event loop is closed
             loop.call_soon_threadsafe(event.set)
 
     stop = lender.listen(tell)
@@ -157,7 +157,9 @@ def _lease(loan: Loan) -> Lease:
 
 
 async def _settle(call: Call, end: Callable[[Lender], None], id: str) -> Settled:
-    """End a lease, and wait until that is stored."""
+    """End a lease, and wait until an acknowledgement or a dead letter is stored; a retry is not waited for.
+
+    Raises `Fenced` for a lease that this server does not know, and `TimedOut` after SETTLE_SECONDS."""
     lender = call.served.lender_if_any(call.path["queue"])
     if lender is None:
         await call.served.run(call.served.home.queue(call.path["queue"]).topic)
@@ -178,14 +180,15 @@ async def _settle(call: Call, end: Callable[[Lender], None], id: str) -> Settled
 
 @operations.post(PATH + "/{lease}/ack", answer=Settled)
 async def ack_message(call: Call) -> Settled:
-    """Acknowledge a message: it is done, durably, when this answers.  Sent again, the answer is the same."""
+    """Acknowledge a message.  The acknowledgement is durable when the server answers; a repeated request gets the same
+    answer."""
     id = call.path["lease"]
     return await _settle(call, lambda lender: lender.ack(id), id)
 
 
 @operations.post("/queues/{queue}/acks", answer=Acked, body=Acks)
 async def ack_messages(call: Call, body: Acks) -> Acked:
-    """Acknowledge many messages; each by itself is acknowledged or not."""
+    """Acknowledge many messages.  Each acknowledgement succeeds or fails by itself."""
     if len(body.leases) > MOST_LEASES:
         raise BadInput(f"at most {MOST_LEASES} leases at a time, not {len(body.leases)}")
 
@@ -202,7 +205,7 @@ async def ack_messages(call: Call, body: Acks) -> Acked:
 
 @operations.post(PATH + "/{lease}/retry", answer=Settled, body=RetryOrder)
 async def retry_message(call: Call, body: RetryOrder) -> Settled:
-    """Give a message back, to be handed out again; it counts as a failed attempt."""
+    """Give a message back, so that the queue hands it out again.  It counts as a failed attempt."""
     if body.after is not None and not 0 <= body.after <= LONGEST_LOAN:
         raise BadInput(f"after is a number of seconds from 0 to {LONGEST_LOAN:,.0f}, not {body.after}")
     id = call.path["lease"]
@@ -211,14 +214,14 @@ async def retry_message(call: Call, body: RetryOrder) -> Settled:
 
 @operations.post(PATH + "/{lease}/dead", answer=Settled, body=DeadOrder)
 async def give_message_up(call: Call, body: DeadOrder) -> Settled:
-    """Put a message with the dead letters."""
+    """Give a message up, so that the queue puts it with the dead letters."""
     id = call.path["lease"]
     return await _settle(call, lambda lender: lender.dead(id, body.reason), id)
 
 
 @operations.post(PATH + "/{lease}/extend", answer=Lease, body=Extension)
 async def extend_lease(call: Call, body: Extension) -> Lease:
-    """Let a lease go on, while its message is still being handled."""
+    """Extend a lease while the client still handles its message."""
     lender = call.served.lender_if_any(call.path["queue"])
     if lender is None:
         await call.served.run(call.served.home.queue(call.path["queue"]).topic)

@@ -1,6 +1,6 @@
-"""Pipelines over HTTP: how they are, their commit log, offsets and dead letters, and what operators do to them.
+"""Pipelines over HTTP: their status, commit log, offsets and dead letters, and the actions of operators on them.
 
-Settings of a pipeline's ends are not among the answers: they may hold passwords.
+No answer has the settings of a pipeline's source or sinks: they may hold passwords.
 """
 
 from __future__ import annotations
@@ -30,8 +30,9 @@ MOST_ACTIONS = 10_000
 
 
 class PipelineStatus(msgspec.Struct):
-    """How a pipeline is, as its run has last shown it, `at` milliseconds since 1970.  `sources` has each namespace's
-    phase and progress, `sinks` each writer's state, rows, lag and error."""
+    """The status that a pipeline's run last reported, `at` milliseconds since 1970.  `sources` has each namespace's
+    phase and progress, `sinks` each writer's state, rows, lag and error.  `left_out` counts the namespaces that
+    `sources` leaves out."""
 
     pipeline: str
     state: str
@@ -52,7 +53,8 @@ class Pipelines(msgspec.Struct):
 
 
 class WriterOffset(msgspec.Struct):
-    """How far a writer is in a partition: everything up to `low` is acknowledged; of some namespaces more, `ahead`."""
+    """How far a writer is in a partition: it has acknowledged all messages up to `low`, and those of the namespaces in
+    `ahead` up to a higher offset."""
 
     partition: int
     low: int
@@ -63,7 +65,7 @@ class WriterOffset(msgspec.Struct):
 
 
 class WriterOffsets(msgspec.Struct):
-    """How far a writer is."""
+    """How far a writer is in each partition."""
 
     writer: str
     partitions: list[WriterOffset]
@@ -76,7 +78,7 @@ class PipelineOffsets(msgspec.Struct):
 
 
 class LoggedMessage(msgspec.Struct):
-    """A message of the commit log: what was done to which document, with its data."""
+    """A message of the commit log: its mode and op, the document's namespace and id, and its data."""
 
     partition: int
     offset: int
@@ -91,21 +93,21 @@ class LoggedMessage(msgspec.Struct):
 
 
 class LogPage(msgspec.Struct):
-    """Some messages of a commit log; `next` is the cursor to go on with."""
+    """A page of a commit log; `next` is the cursor of the next page."""
 
     messages: list[LoggedMessage]
     next: str
 
 
 class LogQuery(msgspec.Struct, forbid_unknown_fields=True, rename={"start": "from"}):
-    """From which cursor (0:17,1:3; default: the oldest), and how many."""
+    """The cursor to start from (0:17,1:3; default: the oldest message), and how many messages to return."""
 
     start: str = ""
     limit: int = 100
 
 
 class DeadPipelineLetter(msgspec.Struct):
-    """A message that a writer could not take, and why; `at` is in milliseconds since 1970."""
+    """A message that a writer has put aside, with the error; `at` is in milliseconds since 1970."""
 
     number: int
     at: int
@@ -124,14 +126,14 @@ class DeadPipelineLetters(msgspec.Struct):
 
 
 class WholeDeadLetter(msgspec.Struct):
-    """A dead letter, and the message that it is about."""
+    """A dead letter with its message."""
 
     letter: DeadPipelineLetter
     message: LoggedMessage
 
 
 class Action(msgspec.Struct):
-    """What an operator did, the operator's name, and why; `at` is in milliseconds since 1970."""
+    """An action of an operator, the operator's name, and why; `at` is in milliseconds since 1970."""
 
     at: int
     what: str
@@ -139,27 +141,27 @@ class Action(msgspec.Struct):
     why: str
     about: dict[str, Any]
     refused: str
-    """Why it was not done; empty if it was."""
+    """Why the action was refused or failed; empty if it was done."""
     number: int
-    """Its place on the list; `before` takes it."""
+    """The action's place on the list, which `before` takes."""
 
 
 class ActionQuery(msgspec.Struct, forbid_unknown_fields=True):
-    """How many actions to list at most: the newest, before one of these if its number is given."""
+    """How many actions to list at most: the newest, or the newest before the number `before`."""
 
     limit: int = 1000
     before: int | None = None
 
 
 class ActionList(msgspec.Struct):
-    """What operators did, oldest first."""
+    """Actions of operators, oldest first."""
 
     actions: list[Action]
 
 
 class MarkOrder(msgspec.Struct, forbid_unknown_fields=True):
-    """Up to which message everything counts as delivered: of one namespace, or of all.  With `preview` nothing is
-    moved."""
+    """The message up to which everything counts as delivered: of one namespace, or of all.  With `preview` the server
+    only says what would move."""
 
     partition: int
     offset: int
@@ -169,8 +171,8 @@ class MarkOrder(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class MarkMove(msgspec.Struct):
-    """A partition whose mark is moved, or would be: `skipped` messages are not delivered, up to `again` are delivered
-    again."""
+    """How a mark moves a writer in one partition: the writer does not get `skipped` messages, and gets up to `again`
+    messages once more."""
 
     partition: int
     before: int
@@ -180,14 +182,15 @@ class MarkMove(msgspec.Struct):
 
 
 class Marked(MarkMove):
-    """What a mark has done, or would do.  `others` are the partitions that move with it: a truncate is in all."""
+    """The moves of a mark; `done` is false for a preview.  `others` are the partitions that move too, since a truncate
+    is in every partition."""
 
     others: list[MarkMove]
     done: bool
 
 
 async def listed(call: Call, pipeline: str | None, query: ActionQuery) -> ActionList:
-    """Some actions on the home, or on a pipeline."""
+    """Return a page of the actions on the home, or on a pipeline if it is named."""
     limit = check_limit(query.limit, MOST_ACTIONS)
     named = {field.name for field in msgspec.structs.fields(Action)}
     found = []
@@ -206,20 +209,20 @@ def _status(shown: dict[str, Any]) -> PipelineStatus:
 def _all(home: Home) -> list[PipelineStatus]:
     found = []
     for name in ledger.pipelines(home):
-        with suppress(NotThere):  # its first run has only just begun
+        with suppress(NotThere):  # its first run has not reported a status yet
             found.append(_status(ledger.reported(home, name)))
     return found
 
 
 @operations.get("/pipelines", answer=Pipelines)
 async def list_pipelines(call: Call) -> Pipelines:
-    """List pipelines, and how each is."""
+    """List pipelines, each with its status."""
     return Pipelines(await call.served.run(_all, call.served.home))
 
 
 @operations.get("/pipelines/{pipeline}", answer=PipelineStatus)
 async def describe_pipeline(call: Call) -> PipelineStatus:
-    """Tell how a pipeline is: phases of its namespaces, state and lag of its writers, errors."""
+    """Describe a pipeline: phases of its namespaces, state and lag of its writers, errors."""
     return _status(await call.served.run(ledger.reported, call.served.home, call.path["pipeline"]))
 
 
@@ -269,7 +272,7 @@ def _log(home: Home, pipeline: str, query: LogQuery) -> LogPage:
 
 @operations.get("/pipelines/{pipeline}/log", answer=LogPage, query=LogQuery)
 async def read_commit_log(call: Call, query: LogQuery) -> LogPage:
-    """Read the commit log of a pipeline: every message that it has read."""
+    """Read the commit log of a pipeline: every message that it has read from its source."""
     return await call.served.run(_log, call.served.home, call.path["pipeline"], query)
 
 
@@ -281,7 +284,7 @@ def _letters(home: Home, pipeline: str) -> list[DeadPipelineLetter]:
 
 @operations.get("/pipelines/{pipeline}/dead", answer=DeadPipelineLetters)
 async def list_dead_letters(call: Call) -> DeadPipelineLetters:
-    """List messages that writers could not take and passed."""
+    """List the messages that writers have put aside as dead letters."""
     return DeadPipelineLetters(await call.served.run(_letters, call.served.home, call.path["pipeline"]))
 
 
@@ -294,14 +297,14 @@ def _letter(home: Home, pipeline: str, number: int) -> WholeDeadLetter:
 
 @operations.get("/pipelines/{pipeline}/dead/{number}", answer=WholeDeadLetter, numbers=("number",))
 async def read_dead_letter(call: Call) -> WholeDeadLetter:
-    """Read a dead letter, with the message that it is about."""
+    """Read a dead letter with its message."""
     return await call.served.run(_letter, call.served.home, call.path["pipeline"], call.number("number"))
 
 
 # --- what operators do ------------------------------------------------------------------------------------------------
 @operations.get("/pipelines/{pipeline}/actions", answer=ActionList, query=ActionQuery)
 async def list_pipeline_actions(call: Call, query: ActionQuery) -> ActionList:
-    """List what operators have done to a pipeline: who, and why."""
+    """List the actions of operators on a pipeline, with their names and reasons."""
     name = call.path["pipeline"]
     await call.served.run(operator.commit_log, call.served.home, name)
     return await listed(call, name, query)
@@ -309,8 +312,8 @@ async def list_pipeline_actions(call: Call, query: ActionQuery) -> ActionList:
 
 @operations.post("/pipelines/{pipeline}/writers/{writer}/mark", answer=Marked, body=MarkOrder)
 async def mark_offset(call: Call, body: MarkOrder) -> Marked:
-    """Count everything up to a message as delivered; or, if lower, deliver again from there.  The writer of a run under
-    way is fenced."""
+    """Count everything up to a message as delivered; or, if the message is lower than the writer's offset, deliver
+    again from there.  This fences the writer of a run under way."""
     home, pipeline, writer = call.served.home, call.path["pipeline"], call.path["writer"]
     given = (home, pipeline, writer, body.partition, body.offset)
     planned = await call.served.run(operator.plan_mark, *given, body.namespace)

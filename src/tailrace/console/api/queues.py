@@ -1,4 +1,4 @@
-"""Queues over HTTP: make, push, see how they are, and the supervisor's verbs."""
+"""Queues over HTTP: creating and describing them, pushing messages, dead letters, pause, play, purge and replay."""
 
 from __future__ import annotations
 
@@ -28,7 +28,8 @@ LONGEST_DELAY = 366 * 86400.0
 
 
 class QueueCounts(msgspec.Struct):
-    """The messages of a queue or a shard: routed = acked + dead + purged + backlog, and running are part of these."""
+    """The message counts of a queue or a shard.  routed = acked + dead + purged + backlog; `running` and `failing`
+    messages are part of the backlog."""
 
     inserted: int
     routed: int
@@ -69,7 +70,7 @@ class QueueShard(msgspec.Struct):
 
 
 class QueueDescription(msgspec.Struct):
-    """A queue, with its shards and the consumers that have them."""
+    """A queue with its shards; `consumers` says how many shards each consumer owns."""
 
     name: str
     settings: QueueSettings
@@ -79,7 +80,7 @@ class QueueDescription(msgspec.Struct):
 
 
 class NewQueue(msgspec.Struct, forbid_unknown_fields=True):
-    """A queue to be made; without a number of shards it has 24."""
+    """A queue to create; without a number of shards it has 24."""
 
     name: str
     shards: int | None = None
@@ -88,8 +89,9 @@ class NewQueue(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class NewMessage(msgspec.Struct, forbid_unknown_fields=True):
-    """A message: any JSON in `json`, or text or base64 in `value`, which handlers get as bytes.  Messages of one `key`
-    are handled in order.  With a `dedup` id a message is in the queue once.  `delay` holds it back, in seconds."""
+    """A message to push: any JSON in `json`, or text or base64 in `value`, which handlers get as bytes.  Consumers
+    handle messages of one `key` in order.  A message with a `dedup` id is in the queue once.  `delay` holds a message
+    back, in seconds."""
 
     json: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
     value: Data = None
@@ -99,13 +101,13 @@ class NewMessage(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class NewMessages(msgspec.Struct, forbid_unknown_fields=True):
-    """Messages to be pushed, in one transaction; delayed ones each by itself."""
+    """Messages to push in one transaction; each delayed message is stored by itself."""
 
     messages: list[NewMessage]
 
 
 class PushedMessage(msgspec.Struct):
-    """Where a message is; a delayed one and a duplicate have no place of their own."""
+    """The shard and offset of a pushed message; a delayed message and a duplicate have none."""
 
     shard: int | None
     offset: int | None
@@ -114,13 +116,13 @@ class PushedMessage(msgspec.Struct):
 
 
 class PushedMessages(msgspec.Struct):
-    """Where the messages are, in the order of the request."""
+    """The pushed messages, in the order of the request."""
 
     pushed: list[PushedMessage]
 
 
 class DeadMessage(msgspec.Struct):
-    """A message that was given up, and why; times are in milliseconds since 1970."""
+    """A message that the queue has given up, and why; times are in milliseconds since 1970."""
 
     number: int
     shard: int
@@ -138,8 +140,8 @@ class DeadMessage(msgspec.Struct):
 
 
 class DeadMessages(msgspec.Struct):
-    """Some dead letters; `next` is what `after` takes to go on, if there may be more.  `left` is how many of all were
-    not put back, and `first` and `end` are where the numbers of all begin and end."""
+    """A page of dead letters; `next` is the `after` of the next page, null at the end.  The numbers of all of the
+    queue's dead letters run from `first` to before `end`; `left` of them were not put back."""
 
     dead: list[DeadMessage]
     next: int | None
@@ -149,7 +151,7 @@ class DeadMessages(msgspec.Struct):
 
 
 class DeadQuery(msgspec.Struct, forbid_unknown_fields=True):
-    """Which dead letters to list: the oldest behind a number, or the newest before one."""
+    """Which dead letters to list: the oldest behind the number `after`, or the newest before the number `before`."""
 
     after: int = -1
     before: int | None = None
@@ -157,7 +159,7 @@ class DeadQuery(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class Requeue(msgspec.Struct, forbid_unknown_fields=True):
-    """Dead letters to put back: some by their numbers, or all."""
+    """The dead letters to put back into the queue: some by their numbers, or all."""
 
     why: str
     numbers: list[int] = []
@@ -165,7 +167,7 @@ class Requeue(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class ReplayOrder(msgspec.Struct, forbid_unknown_fields=True, rename={"start": "from", "end": "to"}):
-    """Messages to deliver again: from a time or an offset of each shard, up to before another (default: now)."""
+    """The messages to deliver again: from a time or an offset of each shard, up to before another (default: now)."""
 
     start: str
     why: str
@@ -173,7 +175,7 @@ class ReplayOrder(msgspec.Struct, forbid_unknown_fields=True, rename={"start": "
 
 
 class Done(msgspec.Struct):
-    """What an action has done, and to how many messages."""
+    """The action that was done, and to how many messages."""
 
     did: str
     messages: int = 0
@@ -188,7 +190,7 @@ class MomentOfMessage(msgspec.Struct):
 
 
 class MessageStory(msgspec.Struct):
-    """One message's life, as far as it is stored."""
+    """One message's life, as far as it is stored; `not_recorded` says what is not."""
 
     shard: int
     offset: int
@@ -207,7 +209,7 @@ def _counts(one: Stats) -> QueueCounts:
 
 
 async def _queue(call: Call) -> Queue:
-    """The queue in the path; it must be there."""
+    """Return the queue that the path names; raise if it does not exist."""
     queue = call.served.home.queue(call.path["queue"], pusher=f"{call.client} over HTTP"[:200])
     await call.served.run(queue.topic)
     return queue
@@ -215,7 +217,7 @@ async def _queue(call: Call) -> Queue:
 
 @asynccontextmanager
 async def _noted(call: Call, what: str, why: str, **to: Any) -> AsyncIterator[Queue]:
-    """The queue in the path, for a block that does something to it which the audit list has."""
+    """Yields the queue that the path names, for a block whose action is recorded in the audit list."""
     queue = await _queue(call)
     async with call.served.actions.noted(call, what, check_why(why), queue=queue.name, **to):
         yield queue
@@ -231,7 +233,7 @@ def _summaries(home: Home) -> list[QueueSummary]:
 
 @operations.get("/queues", answer=QueueList)
 async def list_queues(call: Call) -> QueueList:
-    """List queues, with how much is in them."""
+    """List queues, with the counts of their messages."""
     return QueueList(await call.served.run(_summaries, call.served.home))
 
 
@@ -243,13 +245,13 @@ def _described(queue: Queue) -> QueueDescription:
 
 @operations.get("/queues/{queue}", answer=QueueDescription)
 async def describe_queue(call: Call) -> QueueDescription:
-    """Describe a queue: its settings, how many messages it has in which state, by shard."""
+    """Describe a queue: its settings, and how many messages it has in each state, in all and by shard."""
     return await call.served.run(_described, await _queue(call))
 
 
 @operations.post("/queues", answer=QueueDescription, body=NewQueue, status=201)
 async def create_queue(call: Call, body: NewQueue) -> QueueDescription:
-    """Make a queue."""
+    """Create a queue."""
     home = call.served.home
     queue = home.queue(body.name)
     if body.name in await call.served.run(home.queues):
@@ -263,7 +265,7 @@ async def create_queue(call: Call, body: NewQueue) -> QueueDescription:
 # --- messages ---------------------------------------------------------------------------------------------------------
 @operations.post("/queues/{queue}/messages", answer=PushedMessages, body=NewMessages, status=201)
 async def push_messages(call: Call, body: NewMessages) -> PushedMessages:
-    """Push messages; they are durable when this answers."""
+    """Push messages.  They are durable when the server answers."""
     if not 1 <= len(body.messages) <= MOST_MESSAGES:
         raise BadInput(f"a push has 1 to {MOST_MESSAGES:,} messages, not {len(body.messages)}")
     queue = await _queue(call)
@@ -287,7 +289,7 @@ def _message(one: NewMessage) -> Message:
 
 
 def _parsed(data: bytes) -> Any:
-    """JSON with all the digits of its numbers."""
+    """Decode JSON with all digits of its whole numbers."""
     try:
         return texts.loads(data)
     except (ValueError, RecursionError) as error:
@@ -300,7 +302,8 @@ def _pushed(one: Pushed) -> PushedMessage:
 
 @operations.get("/queues/{queue}/messages/{shard}/{offset}", answer=MessageStory, numbers=("shard", "offset"))
 async def explain_message(call: Call) -> MessageStory:
-    """Tell one message's life: pushed when and by whom, handed to whom, each error, acked; and what is not known."""
+    """Describe one message's life: when and by which program it was pushed, its consumers, each error, its
+    acknowledgement; and what is not known."""
     queue = await _queue(call)
     shard, offset = call.number("shard"), call.number("offset")
     (await call.served.run(queue.topic))._check_partition(shard)
@@ -317,7 +320,7 @@ async def explain_message(call: Call) -> MessageStory:
 # --- dead letters -----------------------------------------------------------------------------------------------------
 @operations.get("/queues/{queue}/dead", answer=DeadMessages, query=DeadQuery)
 async def list_dead_messages(call: Call, query: DeadQuery) -> DeadMessages:
-    """List dead letters, oldest first, with the reason; the newest ones with `before`."""
+    """List dead letters, oldest first, with their reasons; with `before`, the newest ones before that number."""
     limit, queue = check_limit(query.limit, 1000), await _queue(call)
     if query.before is not None and query.after >= 0:
         raise BadInput("give after or before, not both: the oldest behind a number, or the newest before one")
@@ -352,7 +355,7 @@ async def requeue_messages(call: Call, body: Requeue) -> Done:
 # --- supervising ------------------------------------------------------------------------------------------------------
 @operations.post("/queues/{queue}/pause", answer=Done, body=Reason)
 async def pause_queue(call: Call, body: Reason) -> Done:
-    """Hand out nothing more, in any process, until `play`."""
+    """Pause a queue: no consumer in any process gets another message until `play`."""
     async with _noted(call, "pause queue", body.why) as queue:
         await call.served.run(queue.pause)
     return Done("pause")
@@ -360,7 +363,7 @@ async def pause_queue(call: Call, body: Reason) -> Done:
 
 @operations.post("/queues/{queue}/play", answer=Done, body=Reason)
 async def play_queue(call: Call, body: Reason) -> Done:
-    """Go on after a pause."""
+    """Hand out messages again after a pause."""
     async with _noted(call, "play queue", body.why) as queue:
         await call.served.run(queue.play)
     return Done("play")

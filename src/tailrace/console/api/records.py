@@ -1,4 +1,4 @@
-"""Records over HTTP: append one, many, NDJSON or Arrow; read by offset or time as JSON, NDJSON, Arrow or a stream."""
+"""Records over HTTP: appends of JSON, NDJSON or Arrow, and reads by offset, time or cursor as a page or a stream."""
 
 from __future__ import annotations
 
@@ -40,17 +40,18 @@ from tailrace.log.write.named_producer import last_batch
 
 operations = Operations()
 PAGE_RECORDS, PAGE_BYTES = 1000, 8 * 1024 * 1024
-"""What a page has if the client does not say."""
+"""The most records and bytes of a page, unless the client asks for others."""
 LARGEST_NUMBER = 2**53
 DECODED = 4
-"""How many times the bytes of a body its records may take as Arrow: compressed ones take more than the body."""
+"""The decoded records of an Arrow body may take this many times the bytes that a body may have: a body may be
+compressed."""
 _HEADERS = pa.list_(pa.struct([("name", pa.string()), ("value", pa.binary())]))
 
 
 class NewRecord(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
-    """A record to be appended.  Its value is text or base64 in `value`, or any JSON in `json`, which is stored as it is
-    written here.  `timestamp` is in milliseconds since 1970; without one it is the server's time.  Headers are an
-    object, or a list of name and value where a name comes twice."""
+    """A record to append.  Its value is text or base64 in `value`, or any JSON in `json`, which the server stores as it
+    is written.  `timestamp` is in milliseconds since 1970; default: the server's time.  Headers are an object, or a
+    list of names and values if a name occurs twice."""
 
     value: Data = None
     json: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
@@ -60,16 +61,16 @@ class NewRecord(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
 
 
 class NewRecords(msgspec.Struct, forbid_unknown_fields=True):
-    """Records to be appended, all or none.  `expected` has the next offset of some partitions, as "0": 17: another
-    append there in between is a conflict."""
+    """Records to append, all or none.  `expected` has the next offset of some partitions, as in "0": 17; if another
+    append has moved one of them, the answer is a conflict."""
 
     records: list[NewRecord]
     expected: dict[str, int] = {}
 
 
 class AppendQuery(msgspec.Struct, forbid_unknown_fields=True):
-    """To which partition, and under which number: a batch of a producer's name is stored once, however often it is
-    sent.  Numbers go 1, 2, 3."""
+    """The partition to append to; and, for a named producer, the batch's number.  The server stores the batch of a
+    number once, however often the client sends it.  A producer numbers its batches 1, 2, 3."""
 
     partition: int | None = None
     producer: str | None = None
@@ -77,7 +78,7 @@ class AppendQuery(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class AppendedSpan(msgspec.Struct):
-    """Records that were appended: consecutive offsets of a partition."""
+    """Appended records with consecutive offsets of a partition."""
 
     partition: int
     offset: int
@@ -85,16 +86,17 @@ class AppendedSpan(msgspec.Struct):
 
 
 class Appended(msgspec.Struct):
-    """Where the records are, once they are durable; `spans` is null for a batch that was stored before, where other
-    batches of the producer came after it."""
+    """The offsets of the appended records, which are durable.  `spans` is null for a batch that was stored before, if
+    the producer has stored other batches since."""
 
     records: int
     spans: list[AppendedSpan] | None
 
 
 class ReadQuery(msgspec.Struct, forbid_unknown_fields=True, rename={"start": "from"}):
-    """From where (`from`: earliest, latest, an offset, a time, 2h ago, a cursor), and how much.  `wait` is how many
-    seconds to wait where there is nothing yet.  `follow` lets NDJSON go on; server-sent events always do."""
+    """Where to start (`from`: earliest, latest, an offset, a time, how long ago such as 2h, a cursor), and how much to
+    read.  `wait` is how many seconds the server waits for a record if there is none yet.  With `follow` an NDJSON
+    answer continues with new records; server-sent events always do."""
 
     partition: int | None = None
     start: str = "earliest"
@@ -105,8 +107,8 @@ class ReadQuery(msgspec.Struct, forbid_unknown_fields=True, rename={"start": "fr
 
 
 class RecordPage(msgspec.Struct):
-    """Some records; `next` is the cursor to go on with.  `lost` has the offsets that are damaged and were passed: then
-    the status is 206."""
+    """A page of records; `next` is the cursor of the next page.  `lost` has the damaged offsets that the page leaves
+    out; if there are any, the status is 206."""
 
     records: list[ReadRecord]
     next: str
@@ -114,7 +116,7 @@ class RecordPage(msgspec.Struct):
 
 
 class ProducerState(msgspec.Struct):
-    """The number of the last batch that is stored under a producer's name."""
+    """The number of the last batch that is stored under a producer's name; 0 before the first."""
 
     producer: str
     last: int
@@ -125,7 +127,7 @@ class ProducerState(msgspec.Struct):
     "/topics/{topic}/records", answer=Appended, body=NewRecords, query=AppendQuery, takes=(NDJSON, ARROW), status=201
 )
 async def append_records(call: Call, query: AppendQuery, body: NewRecords | None) -> Appended:
-    """Append records, all or none; they are durable when this answers."""
+    """Append records, all or none.  They are durable when the server answers."""
     expected = by_partition("expected", body.expected) if body is not None else {}
     limits = call.served.limits
     table = await call.served.run(_arrow, call.raw, DECODED * limits.body_bytes) if call.media == ARROW else None
@@ -136,7 +138,7 @@ async def append_records(call: Call, query: AppendQuery, body: NewRecords | None
         topic = await call.served.topic(call.path["topic"])
         try:
             return await _append(call, topic, query, table, records, expected)
-        except UnknownTopic:  # another topic may have the name by now
+        except UnknownTopic:  # the topic was deleted, and another one may have its name by now
             call.served.forget(topic.name)
             if attempt == 2:
                 raise
@@ -164,7 +166,7 @@ async def _append(
 
 
 async def _append_one(call: Call, topic: Topic, record: NewRecord, partition: int | None) -> Appended:
-    """One record: committed together with those of other requests."""
+    """Append one record through the topic's shared producer, which commits it together with those of other requests."""
     value, headers = value_of(record.value, record.json), _headers(record)
     producer = await call.served.producers.of(topic)
     try:
@@ -197,7 +199,7 @@ def _headers(record: NewRecord) -> list[tuple[str, bytes]]:
 
 
 def _table(records: list[NewRecord]) -> Any:
-    """Records as an Arrow table; the library checks what is in it."""
+    """Return records as an Arrow table, unchecked: the topic checks it when it is sent."""
     columns: dict[str, Any] = {
         "key": pa.array([bytes_of(one.key) for one in records], pa.binary()),
         "value": pa.array([value_of(one.value, one.json) for one in records], pa.binary()),
@@ -213,7 +215,7 @@ def _table(records: list[NewRecord]) -> Any:
 
 
 def _lines(data: bytes) -> list[NewRecord]:
-    """Records of NDJSON, one a line; empty lines are passed over."""
+    """Return the records of NDJSON, one per line, without empty lines; raise `BadRecord` for a line that is none."""
     decoder, found = msgspec.json.Decoder(NewRecord), list[NewRecord]()
     for number, line in enumerate(io.BytesIO(data), 1):
         if line.strip():
@@ -226,7 +228,8 @@ def _lines(data: bytes) -> list[NewRecord]:
 
 
 def _arrow(data: bytes, memory: int) -> Any:
-    """Records of an Arrow stream, which may take so much memory once decoded."""
+    """Return the records of an Arrow stream as a table, or None if it has none; raise `TooLarge` if they take more than
+    `memory` bytes once decoded."""
     size, rows, batches = 0, 0, list[pa.RecordBatch]()
     for batch in arrow_batches(io.BytesIO(data), "the body", memory):
         size, rows = size + sum(map(written_out, batch.columns)), rows + batch.num_rows
@@ -241,8 +244,8 @@ def _arrow(data: bytes, memory: int) -> Any:
 
 @operations.get("/topics/{topic}/producers/{producer}", answer=ProducerState)
 async def describe_producer(call: Call) -> ProducerState:
-    """Tell the number of the last batch that is stored under a producer's name: a client that starts again goes on with
-    the next."""
+    """Describe a producer: the number of the last batch that is stored under its name.  A client that starts again
+    continues with the next number."""
     topic = await call.served.topic(call.path["topic"])
     last = await call.served.run(topic.store.run, last_batch(topic.log, call.path["producer"]))
     return ProducerState(call.path["producer"], last)
@@ -303,7 +306,8 @@ def _encoded(page: Page, topic: str) -> bytes:
 async def _items(
     call: Call, topic: Topic, positions: dict[int, int], asked: ReadQuery, going_on: bool
 ) -> AsyncGenerator[Batch]:
-    """Records to be sent, page by page; after the last one there is now, or the limit, it ends unless it goes on."""
+    """Yields records to send, page by page, up to the limit.  Unless `going_on`, ends after the last record that the
+    topic has now."""
     pages = follow if going_on else _present
     at, left = dict(positions), asked.limit
     async for page in pages(call.served, topic, positions, every=asked.partition is None, beat=BEAT_SECONDS):
@@ -322,7 +326,7 @@ async def _items(
 async def _present(
     served: Any, topic: Topic, positions: dict[int, int], *, every: bool, beat: float
 ) -> AsyncIterator[Page]:
-    """What there is now, page by page."""
+    """Yields the records that the topic has now, page by page."""
     ends = await served.run(topic.ends)
     until = {q: end for q, (_, end) in ends.items()}
     reader = Reader(topic.log, positions, until=until)

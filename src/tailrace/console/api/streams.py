@@ -1,4 +1,4 @@
-"""Change streams over HTTP: tables, the shards of their streams, and their changes."""
+"""Change streams over HTTP: tables, the shards and groups of their streams, and their changes."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ MOST_CHANGES = 1000
 
 
 class TableKey(msgspec.Struct):
-    """An attribute that is part of a table's key; its type is text, number or bytes."""
+    """A key attribute of a table; its type is text, number or bytes."""
 
     name: str
     type: str
 
 
 class TableSummary(msgspec.Struct):
-    """A table, its key, and what its changes carry: keys, new, old; nothing if it has no change stream."""
+    """A table and its key.  `stream` says what its changes carry: keys, new, old; empty if it has no change stream."""
 
     table: str
     hash_key: TableKey
@@ -50,7 +50,7 @@ class Tables(msgspec.Struct):
 
 
 class StreamShard(msgspec.Struct):
-    """A shard of a change stream; one that has ended is not open."""
+    """A shard of a change stream; `open` is false once the shard has ended."""
 
     id: str
     parent: str | None
@@ -72,14 +72,15 @@ class StreamGroupNames(msgspec.Struct):
 
 
 class StreamGroupQuery(msgspec.Struct, forbid_unknown_fields=True):
-    """Whether to count how far each shard is behind, which reads on from there: up to 10,000 changes of each."""
+    """Whether to count how far the group is behind.  To count, the server reads up to 10,000 changes of each shard."""
 
     count: bool = True
 
 
 class StreamGroupShard(msgspec.Struct):
-    """How a group fares in one shard: its member, and how many changes were handled and are not yet.  `progress_age` is
-    how many seconds ago it last came forward, or was found to be at its end."""
+    """The state of a group in one shard: the member that reads the shard, and how many changes the group has handled
+    and has yet to handle.  `progress_age` is how many seconds ago the group last made progress there or was found to be
+    at the shard's end."""
 
     shard: str
     member: str | None
@@ -92,7 +93,7 @@ class StreamGroupShard(msgspec.Struct):
 
 
 class StreamGroupHealth(msgspec.Struct):
-    """How a group fares: the shards it works on, the names of its members, how many dead letters it has."""
+    """The state of a group: the names of its members, how many dead letters it has, and its state in each shard."""
 
     group: str
     members: list[str]
@@ -102,14 +103,14 @@ class StreamGroupHealth(msgspec.Struct):
 
 
 class ChangeQuery(msgspec.Struct, forbid_unknown_fields=True, rename={"start": "from"}):
-    """From where: trim_horizon, latest, a time, how long ago, or a token of an earlier answer."""
+    """Where to start (`from`): trim_horizon, latest, a time, how long ago, or a token of an earlier answer."""
 
     start: str = "trim_horizon"
     limit: int = 100
 
 
 class ChangePage(msgspec.Struct):
-    """Some changes: key, new, old and meta of each; `token` is what `from` takes to go on."""
+    """A page of changes: key, new, old and meta of each; `token` is the `from` of the next page."""
 
     changes: list[dict[str, Any]]
     token: str
@@ -150,12 +151,12 @@ async def list_stream_groups(call: Call) -> StreamGroupNames:
 
 @operations.get("/streams/{table}/groups/{group}", answer=StreamGroupHealth, query=StreamGroupQuery)
 async def describe_stream_group(call: Call, query: StreamGroupQuery) -> StreamGroupHealth:
-    """Describe a group of a table's stream: its members, and how far each shard is."""
+    """Describe a group of a table's stream: its members, and its state in each shard."""
     return await call.served.run(group_health, call.served.home, call.path["table"], call.path["group"], query.count)
 
 
 def group_health(home: Home, table: str, group: str, count: bool) -> StreamGroupHealth:
-    """How a group fares."""
+    """Return the state of a group of a table's stream; with `count`, read changes to count how far it is behind."""
     now = home.engine().group(table, group).status(count=count)
     shards = [
         StreamGroupShard(
@@ -184,7 +185,8 @@ def _place(text: str) -> Start:
 
 @operations.get("/streams/{table}/changes", answer=ChangePage, query=ChangeQuery, gives=(NDJSON, EVENTS))
 async def read_changes(call: Call, query: ChangeQuery) -> Response:
-    """Read the changes of a table's items, from a place on; as server-sent events it goes on."""
+    """Read the changes of a table's items, from a place on.  As server-sent events, the answer continues with new
+    changes."""
     media, limit = call.chosen(JSON, NDJSON, EVENTS), check_limit(query.limit, MOST_CHANGES)
     start = query.start
     if media == EVENTS:
@@ -213,7 +215,7 @@ def _token(stream: Any) -> str:
 
 
 async def _items(call: Call, stream: Any, going_on: bool) -> AsyncGenerator[Batch]:
-    """Changes as they come; the token is behind the last one of a batch, so only that carries it."""
+    """Yields batches of changes as they come.  A token is behind a whole batch, so only its last change carries it."""
     silent = 0.0
     try:
         while True:

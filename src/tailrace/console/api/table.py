@@ -26,7 +26,7 @@ _own = Operations()
 
 @_own.get("/openapi.json", answer=dict[str, Any])
 async def describe_api(call: Call) -> dict[str, Any]:
-    """Give this document."""
+    """Return this document."""
     return DOCUMENT
 
 

@@ -17,7 +17,7 @@ operations = Operations()
 
 
 class TopicSummary(msgspec.Struct):
-    """A topic in a list: how many partitions it has, and how many records were appended and are kept."""
+    """A topic in a list: how many partitions it has, how many records were ever appended, and how many are kept."""
 
     name: str
     partitions: int
@@ -26,14 +26,14 @@ class TopicSummary(msgspec.Struct):
 
 
 class TopicList(msgspec.Struct):
-    """Some topics, in the order of their names; `next` is what `after` takes to go on, if there are more."""
+    """A page of topics in the order of their names; `next` is the `after` of the next page, null at the end."""
 
     topics: list[TopicSummary]
     next: str | None = None
 
 
 class TopicListQuery(msgspec.Struct, forbid_unknown_fields=True):
-    """Which topics to list."""
+    """Which topics to list: those whose names begin with `prefix` and come behind `after`."""
 
     prefix: str = ""
     after: str = ""
@@ -41,7 +41,7 @@ class TopicListQuery(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class PartitionEnds(msgspec.Struct):
-    """A partition: the lowest offset that is kept, and the next one to be written."""
+    """A partition: its lowest offset that is kept, and the offset of the next record to be appended."""
 
     partition: int
     floor: int
@@ -49,7 +49,7 @@ class PartitionEnds(msgspec.Struct):
 
 
 class PastSettings(msgspec.Struct):
-    """TopicSettings that a topic has had, and since when, in milliseconds since 1970."""
+    """Settings that a topic has had, and since when, in milliseconds since 1970."""
 
     version: int
     changed: int
@@ -69,7 +69,7 @@ class TopicDescription(msgspec.Struct):
 
 
 class NewTopic(msgspec.Struct, forbid_unknown_fields=True):
-    """A topic to be made."""
+    """A topic to create."""
 
     name: str
     partitions: int = 1
@@ -86,20 +86,20 @@ class TopicChange(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class Reason(msgspec.Struct, forbid_unknown_fields=True):
-    """Why something is done; it is kept in the audit list."""
+    """The reason for an action, which the audit list keeps."""
 
     why: str
 
 
 def check_limit(limit: int, most: int) -> int:
-    """Refuse a page that is empty or too long."""
+    """Return a page's limit; raise `BadInput` unless it is from 1 to `most`."""
     if not 1 <= limit <= most:
         raise BadInput(f"limit is a number from 1 to {most:,}, not {limit}")
     return limit
 
 
 def check_why(why: str) -> str:
-    """Refuse an action without a reason."""
+    """Return the reason for an action; raise `BadInput` if it is blank."""
     if not why.strip():
         raise BadInput("say why; it is kept in the audit list")
     return why
@@ -142,7 +142,7 @@ async def describe_topic(call: Call) -> TopicDescription:
 
 @operations.post("/topics", answer=TopicDescription, body=NewTopic, status=201)
 async def create_topic(call: Call, body: NewTopic) -> TopicDescription:
-    """Make a topic."""
+    """Create a topic."""
     given = {n: v for n, v in msgspec.to_builtins(body.settings).items() if v != getattr(TopicSettings(), n)}
     checked(given)
     check_partitions(body.partitions)

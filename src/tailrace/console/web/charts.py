@@ -1,4 +1,4 @@
-"""Charts: SVG that is drawn here, so that a page needs no script for them and no style inside."""
+"""Charts: SVG that the server draws, so that a page needs no script and no inline style for them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def _line(points: Points, width: float, height: float, top: float) -> str:
 
 
 def sparkline(points: Points, what: str, unit: str = "") -> Markup:
-    """A small line without axes; a text says what it shows, for screen readers."""
+    """Return a small line without axes, with a text for screen readers."""
     if len(points) < 2:
         return _EMPTY
     top = max(v for _, v in points)
@@ -35,7 +35,7 @@ def sparkline(points: Points, what: str, unit: str = "") -> Markup:
 
 
 def chart(points: Points, what: str, unit: str = "") -> Markup:
-    """A line over time with its highest value and its span."""
+    """Return a line over time with its highest value and its span."""
     if len(points) < 2:
         return Markup('<p class="chart quiet">A line comes here while this page is open.</p>')
     top = max(v for _, v in points)

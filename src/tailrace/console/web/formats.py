@@ -1,4 +1,4 @@
-"""Numbers, sizes, times and texts for people: with units, with separators, and with nothing that can mislead."""
+"""Numbers, sizes, times and texts for people: with units and separators, and without characters that mislead."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from markupsafe import Markup
 
 UNKNOWN = "\N{EN DASH}"
-"""What is shown for a value that is not known."""
+"""The sign for a value that is not known."""
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 _BIDI = {0x200E, 0x200F, *range(0x202A, 0x202F), *range(0x2066, 0x206A), 0xFEFF}
 _PICTURES = {
@@ -15,11 +15,11 @@ _PICTURES = {
     127: "␡",
     **{n: f"⟨U+{n:04X}⟩" for n in (*range(0x80, 0xA0), *sorted(_BIDI))},
 }
-"""Characters that cannot be seen, or that turn the writing around, and what is shown instead."""
+"""Characters that are invisible or change the direction of writing, and what a page shows in their place."""
 
 
 def number(value: float | None) -> str:
-    """12,345; of fractions one digit."""
+    """Return a number with separators, as 12,345; a fraction has one digit, one below 0.1 two significant digits."""
     if value is None:
         return UNKNOWN
     if isinstance(value, int) or value == int(value):
@@ -28,14 +28,14 @@ def number(value: float | None) -> str:
 
 
 def rate(value: float | None) -> str:
-    """How many a second; an unknown one is a dash."""
+    """Return a rate per second; an unknown one is a dash."""
     if value is None:
         return UNKNOWN
     return f"{value:,.0f}/s" if value >= 100 else f"{value:,.1f}".removesuffix(".0") + "/s"
 
 
 def size(value: float | None) -> str:
-    """Bytes in the unit that fits: 1.5 MiB."""
+    """Return a number of bytes in the unit that fits: 1.5 MiB."""
     if value is None:
         return UNKNOWN
     for unit in _UNITS:
@@ -46,7 +46,7 @@ def size(value: float | None) -> str:
 
 
 def span(seconds: float | None) -> str:
-    """How long: 250 ms, 3.2 s, 4 min 10 s, 2 h 5 min, 3 d 4 h."""
+    """Return a duration: 250 ms, 3.2 s, 4 min 10 s, 2 h 5 min, 3 d 4 h."""
     if seconds is None:
         return UNKNOWN
     if seconds <= 0:
@@ -65,7 +65,8 @@ def span(seconds: float | None) -> str:
 
 
 def moment(when: int | str | None) -> Markup:
-    """A time, from milliseconds since 1970 or ISO 8601; the script shows it in the reader's zone."""
+    """Return a time, given in milliseconds since 1970 or ISO 8601, as an element that the script shows in the browser's
+    time zone."""
     if when is None or when == "":
         return Markup(UNKNOWN)
     try:
@@ -77,10 +78,10 @@ def moment(when: int | str | None) -> Markup:
 
 
 def visible(text: str) -> str:
-    """A text with nothing unseen in it: control characters and those that turn the writing around have a picture."""
+    """Return a text with pictures in place of control characters and those that change the direction of writing."""
     return text.translate(_PICTURES)
 
 
 def count(value: int, one: str, many: str | None = None) -> str:
-    """1 record, 2 records."""
+    """Return a number and its noun: 1 record, 2 records."""
     return f"{value:,} {one if value == 1 else many or one + 's'}"

@@ -1,4 +1,4 @@
-"""What a page and an action are: functions under a path, and what they give."""
+"""Pages and actions: functions under a path, and the results that they return."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ Live = Callable[[Visit], AsyncGenerator[Batch, None]]
 
 @dataclass(slots=True)
 class Shown:
-    """A page to be rendered: a template, what it is about, and the way back up."""
+    """A page to render: its template, the template's values, and the pages above it."""
 
     template: str
     title: str
     about: dict[str, Any] = field(default_factory=dict)
     up: Sequence[tuple[str, str]] = ()
-    """Pages above this one: their names and paths."""
+    """The pages above this one: their names and paths."""
     section: str = ""
-    """The entry of the navigation that it belongs to."""
+    """The entry of the navigation that the page belongs to."""
     status: int = 200
 
 
@@ -43,7 +43,7 @@ class Field:
 
 @dataclass(slots=True)
 class Preview:
-    """What an action would do: a table."""
+    """A table of what an action would do."""
 
     columns: Sequence[str]
     rows: Sequence[Sequence[str]]
@@ -52,9 +52,10 @@ class Preview:
 
 @dataclass(slots=True)
 class Ask:
-    """An action before it is done: what will happen, what has to be said, and which button does it.
+    """The form of an action: what the action will do, the fields to fill in, and the button that does it.
 
-    Where `previews`, the first button shows what would happen, and the one that does it comes with that."""
+    With `previews`, the form at first only has a button that shows what would happen; the button that does it comes
+    with that preview."""
 
     title: str
     button: str
@@ -70,14 +71,14 @@ class Ask:
 
 @dataclass(slots=True)
 class Went:
-    """An action that is done: where to go, and what to say there."""
+    """The result of an action that is done: the page to go to, and the notice to show there."""
 
     to: str
     notice: str = ""
 
 
 REASON = Field("why", "Reason", hint="Kept in the audit list, with your name.", required=True)
-"""The field that actions ask the reason with."""
+"""The field in which actions ask for the reason."""
 
 Result = Shown | Ask | Went
 Handler = Callable[[Visit], Awaitable[Result]]
@@ -85,24 +86,24 @@ Handler = Callable[[Visit], Awaitable[Result]]
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """A page under a path, or an action: then a GET asks and a POST does."""
+    """A page under a path, or an action (`acts`): then a GET shows the form, and a POST does the action."""
 
     path: str
     handler: Handler
     role: Role = "viewer"
     acts: bool = False
     live: Live | None = None
-    """What its event stream sends; without one, the page's live regions as they change."""
+    """What the page's event stream sends; by default its live regions, whenever they have changed."""
 
 
 @dataclass(slots=True)
 class Pages:
-    """The pages of one noun: `@pages.page("/topics")`."""
+    """The pages of one noun.  Its methods are decorators for handlers: `@pages.page("/topics")`."""
 
     all: list[Page] = field(default_factory=list)
 
     def page(self, path: str, live: Live | None = None) -> Callable[[F], F]:
-        """A page that changes nothing."""
+        """Register a page that changes nothing."""
 
         def add(handler: F) -> F:
             self.all.append(Page(path, handler, live=live))
@@ -111,7 +112,7 @@ class Pages:
         return add
 
     def action(self, path: str) -> Callable[[F], F]:
-        """A page that asks, and on a POST does something."""
+        """Register an action, which needs the role operator: a GET shows its form, a POST does it."""
 
         def add(handler: F) -> F:
             self.all.append(Page(path, handler, "operator", acts=True))

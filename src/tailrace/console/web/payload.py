@@ -11,17 +11,17 @@ from tailrace.console.web.formats import visible
 View = Literal["json", "text", "hex"]
 VIEWS: tuple[View, ...] = ("json", "text", "hex")
 MOST_SHOWN = 256 * 1024
-"""Bytes of a value that a page shows; the API gives all."""
+"""The most bytes of a value that a page shows; the API returns all of it."""
 SHORT = 160
 
 
 def raw(data: Data) -> bytes:
-    """The bytes."""
+    """Return the bytes; none for null."""
     return bytes_of(data) or b""
 
 
 def brief(data: Data, length: int = SHORT) -> str:
-    """One line of it, for a table."""
+    """Return the beginning of the data on one line, for a table."""
     if data is None:
         return "null"
     if isinstance(data, Base64):
@@ -32,7 +32,7 @@ def brief(data: Data, length: int = SHORT) -> str:
 
 
 def view_of(data: Data, wanted: str | None) -> View:
-    """How to show it: as asked, or as what it is."""
+    """Return how to show the data: as asked, or else by its content."""
     if wanted in VIEWS:
         return next(view for view in VIEWS if view == wanted)
     if isinstance(data, Base64):
@@ -41,7 +41,7 @@ def view_of(data: Data, wanted: str | None) -> View:
 
 
 def whole(data: Data, view: View) -> str:
-    """All of it, as far as a page shows it."""
+    """Return the data as text, up to MOST_SHOWN."""
     if data is None:
         return "null"
     if view == "hex":
@@ -53,7 +53,7 @@ def whole(data: Data, view: View) -> str:
 
 
 def is_json(text: str) -> bool:
-    """Whether a text is JSON."""
+    """Return whether a text is JSON."""
     try:
         json.loads(text)
     except (ValueError, RecursionError):
@@ -62,7 +62,7 @@ def is_json(text: str) -> bool:
 
 
 def indented(text: str) -> str:
-    """JSON in lines.  Every number stays as it was written: nothing is decoded, so no digit is lost."""
+    """Return JSON with line breaks and indentation.  Nothing is decoded, so every number stays as it was written."""
     out: list[str] = []
     depth, at, end = 0, 0, len(text)
     while at < end:
@@ -97,7 +97,7 @@ def indented(text: str) -> str:
 
 
 def dump(data: bytes) -> str:
-    """Bytes as hexdump -C shows them."""
+    """Return bytes as `hexdump -C` shows them."""
     lines = []
     for at in range(0, len(data), 16):
         some = data[at : at + 16]

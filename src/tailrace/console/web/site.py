@@ -1,6 +1,7 @@
-"""The site: from a browser's request to its page.  Host, token, Origin and role are checked as for the API.
+"""The site: finds the page of a browser's request and answers it, after the same checks as the API.
 
-The address that `tailrace serve` prints has the token, which is put into a cookie and taken out of the address bar.
+The address that `tailrace serve` prints has the token.  The site puts the token into a cookie, and redirects to an
+address without it.
 """
 
 from __future__ import annotations
@@ -35,24 +36,24 @@ COOKIE_SECONDS = 30 * 24 * 3600
 MOST_FIELDS = 1000
 STATIC = Path(__file__).parent / "static"
 HEADERS = {"Referrer-Policy": "same-origin"}
-"""With no-referrer, as elsewhere, a browser would send a form of ours with the Origin null."""
+"""With no-referrer, as on other answers, a browser would send the site's own forms with the Origin null."""
 CHANGED = "Nothing was done: a field has changed since you were shown what would happen. This is what would happen now."
 _log = logging.getLogger("tailrace.console")
 
 
 class Site(BaseRoute):
-    """Every path that nothing else has."""
+    """The route of every path that no other route has."""
 
     def __init__(self, served: OpenHome) -> None:
         self._served = served
         self._pulse, self._notices = Snapshots(2 * served.limits.poll_seconds), Notices()
 
     def matches(self, scope: Scope) -> tuple[Match, Scope]:
-        """Every request."""
+        """Match every HTTP request."""
         return (Match.FULL if scope["type"] == "http" else Match.NONE), {}
 
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request; whatever fails is a page that says so."""
+        """Answer one request; the answer to any failure is a page that says why."""
         request = Request(scope, receive)
         try:
             response = await self._answer(request)
@@ -105,7 +106,7 @@ class Site(BaseRoute):
 
 
 def routes(served: OpenHome) -> list[BaseRoute]:
-    """The pages of one home."""
+    """Return the routes of one home's pages."""
     return [Site(served)]
 
 
@@ -158,9 +159,9 @@ async def _form(request: Request, served: OpenHome) -> dict[str, str]:
 
 
 async def _done(page: Page, visit: Visit) -> Shown | Ask | Went:
-    """Do what a form asks; an error is shown above the form, which keeps what was typed.
+    """Do what a form asks; after an error, return the form with the error above it and what was typed.
 
-    A form that was shown with what it does, and whose fields have changed since, is shown with what it does now."""
+    If the form's fields have changed since its preview, nothing is done: the form comes back with a new preview."""
     seen = visit.form.get("seen")
     stale = "preview" not in visit.form and seen is not None and seen != templates.seen(visit.form)
     if stale:
@@ -181,7 +182,7 @@ async def _done(page: Page, visit: Visit) -> Shown | Ask | Went:
 
 
 def _live(page: Page) -> Live:
-    """The event stream of a page: its live regions, whenever they have changed."""
+    """Return the event stream of a page: its live regions, whenever they have changed."""
 
     async def changes(visit: Visit) -> AsyncGenerator[Batch, None]:
         sent: dict[str, str] = {}

@@ -1,8 +1,9 @@
-"""Snapshots: one look at the whole home for all open pages, and what it was over the last minutes.
+"""Snapshots: the state of the whole home, read once for all open pages, and its history over the last minutes.
 
-A look is taken only while a page asks, never sooner than `LONG` times as long as a look takes: so pages cost the
-server about a hundredth of a core, however many topics there are, and a home in the cloud no more than its interval.
-One slow look, as the first one, which opens everything, does not set the pace: of the last two the faster one does.
+The server takes a look only when a page asks, and then not again for `LONG` times as long as the look took, up to
+MAX_PAUSE_SECONDS.  So pages cost the server about a hundredth of a core, however many topics there are, and a home in
+the cloud no more than its interval.  The faster one of the last two looks sets the pace, so that one slow look does
+not: the first look is slow, since it opens everything.
 """
 
 from __future__ import annotations
@@ -28,14 +29,14 @@ KEEP_SECONDS = 20.0
 T = TypeVar("T")
 MOST_POINTS = 180
 RATE_SECONDS = 30.0
-"""A rate is over this time, or as much of it as was seen."""
+"""Seconds over which a rate is measured, or as many of them as were seen."""
 Series = tuple[str, str]
-"""What is measured, and of what: ("appended", "orders")."""
+"""A series of values: what is measured, and of which object, as in ("appended", "orders")."""
 
 
 @dataclass(slots=True)
 class Look:
-    """What a home had at a moment."""
+    """The state of a home at one moment."""
 
     at: float = 0.0
     topics: list[TopicSummary] = field(default_factory=list)
@@ -45,7 +46,7 @@ class Look:
 
 
 class Snapshots:
-    """Looks, and keeps what was seen.  Used on one event loop."""
+    """Takes looks at a home, and keeps their values over time.  To be used on one event loop."""
 
     def __init__(self, shortest: float, clock: Callable[[], float] = time.monotonic) -> None:
         self._shortest, self._clock = shortest, clock
@@ -56,7 +57,7 @@ class Snapshots:
         self._series: defaultdict[Series, deque[tuple[float, float]]] = defaultdict(lambda: deque(maxlen=MOST_POINTS))
 
     async def look(self, call: Call) -> Look:
-        """The last look, or a new one if it is time."""
+        """Return the last look, or take a new one if it is due."""
         async with self._lock:
             started = self._clock()
             if started < self._next:
@@ -69,12 +70,13 @@ class Snapshots:
             return self.last
 
     def forget(self) -> None:
-        """Look again at the next question: something was done."""
+        """Make the next page look again, since an action has changed something."""
         self._next = 0.0
         self._kept.clear()
 
     async def keep(self, key: tuple[str, ...], make: Callable[[], Awaitable[T]], seconds: float = KEEP_SECONDS) -> T:
-        """What goes through much of the home: made once in so many seconds, for all requests."""
+        """Return the result of `make`, which is kept under `key` for some seconds and shared by all requests.  It is
+        meant for what reads through much of the home."""
         found = self._kept.get(key)
         if found is None or found[0] < self._clock():
             self._kept = {k: v for k, v in self._kept.items() if v[0] >= self._clock()}
@@ -117,16 +119,16 @@ class Snapshots:
 
     # -- over time
     def points(self, what: str, of: str) -> list[tuple[float, float]]:
-        """The values of a gauge, oldest first."""
+        """Return the values of a gauge, oldest first."""
         return list(self._series.get((what, of), ()))
 
     def rates(self, what: str, of: str) -> list[tuple[float, float]]:
-        """How fast a counter grew between looks."""
+        """Return how fast a counter grew between looks, oldest first."""
         points = self.points(what, of)
         return [(b[0], max(0.0, (b[1] - a[1]) / (b[0] - a[0]))) for a, b in _pairs(points) if b[0] > a[0]]
 
     def rate(self, what: str, of: str) -> float | None:
-        """How fast a counter grows now; None if that is not known yet."""
+        """Return how fast a counter grows now; None if that is not known yet."""
         points = self.points(what, of)
         recent = [one for one in points if one[0] >= points[-1][0] - RATE_SECONDS] if points else []
         if len(recent) < 2:

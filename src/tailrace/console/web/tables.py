@@ -1,4 +1,4 @@
-"""Tables of a page: filtered, sorted and cut into pages by the address, so that a colleague sees the same rows."""
+"""Tables of a page, filtered, sorted and paged by the address, so that a shared link shows the same rows."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ PAGE_ROWS = 50
 
 
 class Column(NamedTuple):
-    """A column: what it is sorted by, and whether it is a number."""
+    """A column: its title, the value that it is sorted by, and whether it is a number."""
 
     key: str
     title: str
     by: Callable[[Any], Any] | None = None
-    """None: it cannot be sorted."""
+    """None: the table cannot be sorted by this column."""
     number: bool = False
 
 
 class Table:
-    """Rows as the address asks for them.  `name` tells the tables of one page apart."""
+    """The rows that the address asks for.  `name` tells the tables of one page apart."""
 
     def __init__(
         self, visit: Visit, name: str, label: str, columns: Sequence[Column], rows: Sequence[Any],
@@ -41,28 +41,28 @@ class Table:
         self.rows = found[(self.page - 1) * PAGE_ROWS : self.page * PAGE_ROWS]
 
     def parameter(self, what: str) -> str:
-        """What a parameter of this table is called in the address."""
+        """Return the name of this table's parameter in the address."""
         return f"{self.name}.{what}" if self.name else what
 
     @property
     def others(self) -> Mapping[str, str]:
-        """The parameters of the address that its filter has to keep."""
+        """The parameters of the address that the table's filter has to keep."""
         mine = {self.parameter("q"), self.parameter("page"), "notice"}
         return {name: value for name, value in self._visit.query.items() if name not in mine}
 
     def sorted(self, column: Column) -> str:
-        """How a column is sorted, in the words of aria-sort."""
+        """Return how the table is sorted by a column, in the words of aria-sort."""
         if self.order.lstrip("-") != column.key:
             return "none"
         return "descending" if self.order.startswith("-") else "ascending"
 
     def sort_address(self, column: Column) -> str:
-        """Where a click on a column's title leads: numbers begin with the largest."""
+        """Return the address to which a click on a column's title leads; numbers begin with the largest."""
         now = self.sorted(column)
         first = f"-{column.key}" if column.number else column.key
         turned = {"none": first, "ascending": f"-{column.key}", "descending": column.key}[now]
         return self._visit.address(**{self.parameter("sort"): turned, self.parameter("page"): None})
 
     def page_address(self, page: int) -> str:
-        """Where another page of it is."""
+        """Return the address of another page of the table."""
         return self._visit.address(**{self.parameter("page"): page if page > 1 else None})

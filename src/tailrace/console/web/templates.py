@@ -1,4 +1,4 @@
-"""Templates: everything that is put into one is escaped, and live regions can be rendered by themselves."""
+"""Templates of the pages: they escape every value, and can render the live regions of a page by themselves."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tailrace.console.web.page import Ask, Shown
 from tailrace.console.web.visit import Visit, path_to
 
 LIVE = "live_"
-"""How the names of blocks begin that change while a page is open."""
+"""The beginning of the names of the blocks that change while a page is open."""
 NAVIGATION = (
     ("overview", "Overview", "/"),
     ("topics", "Topics", "/topics"),
@@ -67,18 +67,18 @@ def _context(visit: Visit | None, shown: Shown, notice: str) -> dict[str, Any]:
 
 
 def page(visit: Visit | None, shown: Shown, notice: str = "") -> str:
-    """A whole page."""
+    """Render a whole page."""
     return _templates.get_template(shown.template).render(_context(visit, shown, notice))
 
 
 def form(visit: Visit, ask: Ask) -> Shown:
-    """An action's form as a page."""
+    """Return the page of an action's form."""
     about = {"ask": ask, "given": visit.form, "seen": seen(visit.form) if ask.preview else ""}
     return Shown("action.html", ask.title, about, section=ask.section)
 
 
 def seen(typed: Mapping[str, str]) -> str:
-    """What a preview is of: all fields of a form but the reason, in short."""
+    """Return a short hash of all fields of a form but the reason: it says which input a preview was made for."""
     fields = sorted(
         (n, v.strip()) for n, v in typed.items() if n not in ("form", "preview", "seen", "why") and v.strip()
     )
@@ -86,7 +86,7 @@ def seen(typed: Mapping[str, str]) -> str:
 
 
 def regions(visit: Visit, shown: Shown) -> Iterator[tuple[str, str]]:
-    """The live regions of a page: their names and what is in them now."""
+    """Yields the live regions of a page: their names and their present content."""
     template = _templates.get_template(shown.template)
     context = template.new_context(_context(visit, shown, ""))
     for name, block in template.blocks.items():
@@ -95,5 +95,5 @@ def regions(visit: Visit, shown: Shown) -> Iterator[tuple[str, str]]:
 
 
 def fragment(template: str, **about: Any) -> str:
-    """A piece of a page."""
+    """Render a piece of a page."""
     return _templates.get_template(template).render(about)

@@ -1,4 +1,4 @@
-"""A visit: one request of a browser's, with what all pages share."""
+"""A visit: one request of a browser, with its query and form and the snapshots that all pages share."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ LARGEST = 2**62
 
 
 def path_to(*parts: object) -> str:
-    """The path of a page; a name in it may have any character."""
+    """Return the path of a page; a name in it may have any character."""
     return "/" + "/".join(quote(str(part), safe="") for part in parts)
 
 
 class Notices:
-    """What an action has done, shown once, on the page that comes after it."""
+    """Notices of actions that are done; each is shown once, on the page that follows the action."""
 
     def __init__(self) -> None:
         self._kept: OrderedDict[str, str] = OrderedDict()
 
     def keep(self, text: str) -> str:
-        """Keep a text; gives its name."""
+        """Keep a text, and return its name."""
         name = secrets.token_urlsafe(9)
         self._kept[name] = text
         while len(self._kept) > MOST_NOTICES:
@@ -36,38 +36,38 @@ class Notices:
         return name
 
     def take(self, name: str | None) -> str:
-        """The text of this name, the first time."""
+        """Return the text of this name the first time, and an empty text after that."""
         return self._kept.pop(name, "") if name else ""
 
 
 @dataclass(slots=True)
 class Visit(Call):
-    """One request, once it is admitted."""
+    """One admitted request of a browser."""
 
     pulse: Snapshots = field(kw_only=True)
     query: Mapping[str, str] = field(kw_only=True, default_factory=dict)
     form: Mapping[str, str] = field(kw_only=True, default_factory=dict)
-    """The fields of a form that was sent; empty where a page is only looked at."""
+    """The fields of the form that the browser has sent; empty for a GET."""
 
     def chosen(self, *offered: str) -> str:
-        """The first: a page asks an operation for values, whatever the browser accepts."""
+        """Return the first media type: a page asks an operation for values, whatever the browser accepts."""
         return offered[0]
 
     @property
     def may_act(self) -> bool:
-        """Whether this one may change something."""
+        """Whether the caller may change something."""
         return self.who.role == "operator" and not self.served.gate.read_only
 
     def whole(self, name: str, default: int, *, least: int = 0, most: int = LARGEST) -> int:
-        """A whole number behind the `?`."""
+        """Return a whole number behind the `?`, or the default."""
         return whole(self.query.get(name, ""), name, default, least=least, most=most)
 
     def field(self, name: str) -> str:
-        """A field of the form, without spaces around it."""
+        """Return a field of the form, without spaces around it."""
         return self.form.get(name, "").strip()
 
     def address(self, **changed: object) -> str:
-        """This page's address with some parameters changed; None takes one away."""
+        """Return this page's address with some parameters changed; None removes a parameter."""
         merged = {**self.query, **changed}
         kept = {name: str(value) for name, value in merged.items() if value is not None and name != "notice"}
         path = self.request.scope.get("raw_path", b"/").decode("ascii", "replace").partition("?")[0]
@@ -75,7 +75,7 @@ class Visit(Call):
 
 
 def whole(text: str, name: str, default: int, *, least: int = 0, most: int = LARGEST) -> int:
-    """A whole number that was typed."""
+    """Return a whole number that was typed, or the default for an empty text; raise `BadInput` for anything else."""
     if not text.strip():
         return default
     plain = text.strip().replace(",", "")

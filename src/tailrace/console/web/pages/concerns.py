@@ -1,4 +1,4 @@
-"""Concerns: what of a home needs attention, each with a link to where it is mended."""
+"""Concerns: what needs attention in a home, each with a link to the page where an operator mends it."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from tailrace.errors import NotThere
 from tailrace.home import Home
 
 LATE_SECONDS = 60.0
-"""A group whose oldest unread record is older needs attention."""
+"""A group whose oldest unread record is older needs attention, and so does a queue whose oldest message is."""
 SELDOM_SECONDS = 60.0
-"""What goes through all topics, or all groups of handlers, is looked at once in so many seconds, for all pages."""
+"""Seconds between checks of all topics, or of all groups of handlers; their results serve all pages."""
 
 
 class Concern(NamedTuple):
-    """Something that needs attention: how much, what it is, and where it is mended."""
+    """Something that needs attention: how much (`tone`), what it is, and the link to where it is mended."""
 
     tone: str
     what: str
@@ -28,7 +28,7 @@ class Concern(NamedTuple):
 
 
 async def concerns(visit: Visit, look: Look) -> list[Concern]:
-    """Everything that needs attention at this moment."""
+    """Return everything that needs attention at this moment."""
     home, run, names = visit.served.home, visit.served.run, [one.name for one in look.topics]
     keep = visit.pulse.keep
     apart = await keep(("kept aside",), lambda: run(_kept_aside, home, names), SELDOM_SECONDS)
@@ -69,13 +69,13 @@ async def _queues(visit: Visit, look: Look) -> list[Concern]:
 
 
 async def _dead(visit: Visit, queue: str) -> int:
-    """How many dead letters were not put back."""
+    """Return how many dead letters of a queue were not put back."""
     find = visit.served.home.queue(queue).dead_numbers
     return (await visit.pulse.keep(("dead", queue), lambda: visit.served.run(find))).left
 
 
 def _kept_aside(home: Home, names: list[str]) -> list[Concern]:
-    """Topics of which readers pass over a damaged part."""
+    """Return a concern for each topic that has damaged ranges in quarantine, which readers pass over."""
     found = []
     for name in names:
         with suppress(NotThere):  # deleted since it was listed
@@ -86,7 +86,7 @@ def _kept_aside(home: Home, names: list[str]) -> list[Concern]:
 
 
 def _handlers(home: Home) -> list[Concern]:
-    """Groups of the feed and of tables' streams that cannot go on, or that passed something by."""
+    """Return the concerns of groups of the feed and of tables' streams that make no progress or have dead letters."""
     found: list[Concern] = []
     for one in home.events().checkpoints.list():
         what, link = f"Consumer {one.group} of the feed", path_to("events", "consumers", one.group, "dead")

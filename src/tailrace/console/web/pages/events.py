@@ -15,7 +15,7 @@ pages = Pages()
 UP = (("Event streams", "/events"),)
 PAGE_EVENTS = 20
 MOST_FED = 5000
-"""Events of the feed that a search for one id goes through at a time."""
+"""The most events of the feed that a search for one id reads at a time."""
 CATEGORY_COLUMNS = (
     Column("category", "Category", lambda one: one[0]),
     Column("streams", "Streams", lambda one: one[1], True),
@@ -30,7 +30,7 @@ CONSUMER_COLUMNS = (
 
 @pages.page("/events")
 async def categories(visit: Visit) -> Shown:
-    """The categories, and the consumers of the feed."""
+    """Show the categories and the consumers of the feed; with `?stream=`, show that stream."""
     if stream := visit.query.get("stream", "").strip():
         visit.path = {"stream": stream}
         return await show_stream(visit)
@@ -44,7 +44,7 @@ async def categories(visit: Visit) -> Shown:
 
 @pages.page("/events/categories/{category}")
 async def show_category(visit: Visit) -> Shown:
-    """The streams of one category."""
+    """Show the streams of one category."""
     name = visit.path["category"]
     query = events.StreamNamesQuery(category=name, after=visit.query.get("after") or None, limit=200)
     found = await events.list_event_streams(visit, query)
@@ -56,7 +56,7 @@ async def show_category(visit: Visit) -> Shown:
 
 @pages.page("/events/streams/{stream}")
 async def show_stream(visit: Visit) -> Shown:
-    """One stream, newest event first: data, meta, and the links to what caused what."""
+    """Show one stream, newest event first: data, meta, and links to the events that caused them."""
     name = visit.path["stream"]
     tip = await events.describe_tip(visit)
     before = visit.whole("before", tip.version)
@@ -84,7 +84,7 @@ def _told(event: events.ReadEvent) -> dict[str, Any]:
 
 @pages.page("/events/feed")
 async def feed(visit: Visit) -> Shown:
-    """The feed from a checkpoint on; with an id, the events that have it, by a scan that says how far it got."""
+    """Show the feed from a checkpoint on; with an id, scan it for the events that have the id, and say how far."""
     wanted = {name: visit.query.get(name, "").strip() for name in ("id", "category", "type", "from")}
     found, place, read = await _fed(visit, wanted)
     told = [
@@ -96,7 +96,8 @@ async def feed(visit: Visit) -> Shown:
 
 
 async def _fed(visit: Visit, asked: dict[str, str]) -> tuple[list[events.FedEvent], str | None, int]:
-    """Events of the feed that fit, where to go on if there may be more, and how many were read."""
+    """Return events of the feed that fit, the checkpoint to continue from if there may be more, and how many events
+    were read."""
     out: list[events.FedEvent] = []
     place, read = asked["from"] or "0", 0
     if len(asked["id"]) > 500:

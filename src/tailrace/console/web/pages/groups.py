@@ -35,7 +35,7 @@ PARTITION_COLUMNS = (
 
 @pages.page("/groups")
 async def list_groups(visit: Visit) -> Shown:
-    """The list."""
+    """Show the list of groups."""
     look = await visit.pulse.look(visit)
     table = Table(visit, "", "groups", COLUMNS, look.groups, lambda one: f"{one.group} {one.topic}", "-lag")
     return Shown("groups.html", "Consumer groups", {"table": table}, section="groups")
@@ -43,7 +43,7 @@ async def list_groups(visit: Visit) -> Shown:
 
 @pages.page(PATH)
 async def show_group(visit: Visit) -> Shown:
-    """One group: members, positions, lag."""
+    """Show one group: members, positions, lag."""
     await visit.pulse.look(visit)
     group = await groups.describe_group(visit)
     table = Table(visit, "", "partitions", PARTITION_COLUMNS, group.partitions, _text, "partition")
@@ -60,7 +60,7 @@ def _back(visit: Visit) -> str:
 
 @pages.action(PATH + "/reset")
 async def reset(visit: Visit) -> Ask | Went:
-    """Move a group, after what that does was shown."""
+    """Move a group, after a preview of the moves."""
     name, topic = visit.path["group"], visit.path["topic"]
     fields = (
         Field("to", "Move to", required=True, hint="earliest, latest, an offset, 2026-01-31T12:00:00Z, 15m, 2h, 7d."),
@@ -95,7 +95,7 @@ def _preview(moves: list[groups.GroupMove]) -> Preview:
 
 @pages.action(PATH + "/positions/{partition}")
 async def store(visit: Visit) -> Ask | Went:
-    """Set the position of one partition, forward."""
+    """Move the position of one partition forward."""
     name, partition = visit.path["group"], visit.number("partition")
     group = await groups.describe_group(visit)
     now: Any = next((one for one in group.partitions if one.partition == partition), None)
@@ -117,7 +117,7 @@ async def store(visit: Visit) -> Ask | Went:
 
 @pages.action(PATH + "/delete")
 async def delete(visit: Visit) -> Ask | Went:
-    """Forget a group."""
+    """Delete a group and its positions."""
     if not visit.form:
         say = ("This forgets how far the group has read. The records stay; a new consumer of this name starts afresh.",)
         title = f"Delete group {visit.path['group']}"

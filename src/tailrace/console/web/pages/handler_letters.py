@@ -1,4 +1,4 @@
-"""Dead letters of handlers: events of the feed and changes of tables that a consumer passed by; read and settled."""
+"""Dead letters of handlers: the list of the events or changes that a consumer has put aside, and settling one."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def _text(one: HandlerLetter) -> str:
 
 @pages.page(OF_FEED)
 async def of_feed(visit: Visit) -> Shown:
-    """Events that a group of the feed could not take."""
+    """Show the dead letters of a group of the feed."""
     found = await api.list_feed_letters(visit)
     here = path_to("events", "consumers", visit.path["group"], "dead")
     return _listed(visit, found.dead, here, (("Event streams", "/events"),))
@@ -49,7 +49,7 @@ async def of_feed(visit: Visit) -> Shown:
 
 @pages.page(OF_TABLE)
 async def of_table(visit: Visit) -> Shown:
-    """Changes that a group of a table's stream could not take."""
+    """Show the dead letters of a group of a table's stream."""
     found = await api.list_stream_letters(visit)
     table, group = visit.path["table"], visit.path["group"]
     group_path = path_to("streams", table, "groups", group)
@@ -65,7 +65,7 @@ def _asked(visit: Visit, back: str) -> Ask:
 
 @pages.action(OF_FEED + "/{number}/settle")
 async def settle_of_feed(visit: Visit) -> Ask | Went:
-    """Remove a dead letter of a group of the feed."""
+    """Settle a dead letter of a group of the feed, which removes it."""
     back = path_to("events", "consumers", visit.path["group"], "dead")
     if not visit.form:
         return _asked(visit, back)
@@ -75,7 +75,7 @@ async def settle_of_feed(visit: Visit) -> Ask | Went:
 
 @pages.action(OF_TABLE + "/{number}/settle")
 async def settle_of_table(visit: Visit) -> Ask | Went:
-    """Remove a dead letter of a group of a table's stream."""
+    """Settle a dead letter of a group of a table's stream, which removes it."""
     back = path_to("streams", visit.path["table"], "groups", visit.path["group"], "dead")
     if not visit.form:
         return _asked(visit, back)

@@ -1,4 +1,4 @@
-"""The home: what it is, the doctor, jobs (scrub, upkeep, costs) and the audit list."""
+"""The home: its description, the doctor's findings, jobs (scrub, upkeep, costs) and the audit list."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ from tailrace.errors import BadInput
 
 pages = Pages()
 DOCTOR_SECONDS = 600.0
-"""What the doctor found is shown for so long: it writes to the disk, and asks the cloud."""
+"""Seconds for which the page shows the doctor's findings before it asks again: the doctor writes to the disk, and asks
+the cloud."""
 UP = (("Home", "/home"),)
 JOB_COLUMNS = (
     Column("number", "Job", lambda one: one.number, True),
@@ -38,7 +39,7 @@ TONES = {"ok": "good", "warn": "warn", "bad": "bad", "done": "good", "failed": "
 
 @pages.page("/home")
 async def show_home(visit: Visit) -> Shown:
-    """The home, its jobs, and what the doctor says."""
+    """Show the home, its jobs, and the doctor's findings."""
     about = await home.describe_home(visit)
     jobs = Table(
         visit, "jobs", "jobs", JOB_COLUMNS, (await home.list_jobs(visit)).jobs, lambda one: one.what, "-number"
@@ -50,7 +51,7 @@ async def show_home(visit: Visit) -> Shown:
 
 @pages.page("/home/actions")
 async def actions(visit: Visit) -> Shown:
-    """The audit list."""
+    """Show the audit list."""
     before = visit.whole("before", 0) or None
     found = (await home.list_actions(visit, ActionQuery(before=before))).actions
     table = Table(visit, "", "actions", ACTION_COLUMNS, found, _text, "-at")
@@ -60,7 +61,7 @@ async def actions(visit: Visit) -> Shown:
 
 
 def worded(about: dict[str, Any]) -> str:
-    """What an action was about, in a line."""
+    """Return what an action was about, on one line."""
     return ", ".join(f"{name} {value}" for name, value in about.items())
 
 
@@ -70,7 +71,7 @@ def _text(one: Any) -> str:
 
 @pages.page("/home/jobs/{number}")
 async def show_job(visit: Visit) -> Shown:
-    """One job: how far it is, and what came of it."""
+    """Show one job: its progress, and its result or error."""
     job = await home.describe_job(visit)
     plain = msgspec.to_builtins(job.result, enc_hook=str) if job.result is not None else None
     result = json.dumps(plain, indent=2, default=str, ensure_ascii=False) if plain is not None else ""

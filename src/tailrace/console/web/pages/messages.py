@@ -1,4 +1,4 @@
-"""Messages of a queue: push one, one message's life as a timeline, and dead letters, to be read and put back."""
+"""Messages of a queue: pushing one, one message's life as a timeline, and reading and requeuing dead letters."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def _up(queue: str) -> tuple[tuple[str, str], ...]:
 
 @pages.page("/queues/{queue}/dead")
 async def dead(visit: Visit) -> Shown:
-    """The dead letters, with their keys and messages: the newest, or those before a number."""
+    """Show the newest dead letters with their keys and messages, or the newest before a number."""
     name = visit.path["queue"]
     query = queues.DeadQuery(before=visit.whole("before", LARGEST), limit=MOST_LETTERS)
     found = await queues.list_dead_messages(visit, query)
@@ -51,7 +51,7 @@ def _text(one: queues.DeadMessage) -> str:
 
 @pages.page("/queues/{queue}/dead/{number}")
 async def show_letter(visit: Visit) -> Shown:
-    """One dead letter, whole."""
+    """Show one dead letter, whole."""
     name, number = visit.path["queue"], visit.number("number")
     found = await queues.list_dead_messages(visit, queues.DeadQuery(after=number - 1, limit=1))
     if not found.dead or found.dead[0].number != number:
@@ -66,7 +66,7 @@ async def show_letter(visit: Visit) -> Shown:
 
 @pages.action("/queues/{queue}/requeue")
 async def requeue(visit: Visit) -> Ask | Went:
-    """Put dead letters back: one, some, or all."""
+    """Put dead letters back into the queue: one, some, or all."""
     name, given = visit.path["queue"], visit.query.get("number", "")
     back = path_to("queues", name, "dead")
     if not visit.form:
@@ -82,7 +82,7 @@ async def requeue(visit: Visit) -> Ask | Went:
 
 @pages.page("/queues/{queue}/messages/{shard}/{offset}")
 async def explain(visit: Visit) -> Shown:
-    """One message's life."""
+    """Show one message's life."""
     story = await queues.explain_message(visit)
     about = {"queue": visit.path["queue"], "story": story, "key_text": payload.whole(story.key, "text")}
     return Shown("story.html", f"Message {story.shard}:{story.offset}", about, _up(visit.path["queue"]), "queues")
@@ -90,7 +90,7 @@ async def explain(visit: Visit) -> Shown:
 
 @pages.page("/queues/{queue}/messages")
 async def find_message(visit: Visit) -> Shown:
-    """Asks which message to explain; with both numbers, explains it."""
+    """Show the life of the message that `?shard=` and `?offset=` name; raise `BadInput` if one of them is missing."""
     if visit.query.get("shard", "").strip() and visit.query.get("offset", "").strip():
         shard, offset = visit.whole("shard", 0), visit.whole("offset", 0)
         visit.path = {**visit.path, "shard": str(shard), "offset": str(offset)}
@@ -100,7 +100,7 @@ async def find_message(visit: Visit) -> Shown:
 
 @pages.action("/queues/{queue}/push")
 async def push(visit: Visit) -> Ask | Went:
-    """Push one message that is typed in."""
+    """Push the message that the form has."""
     name = visit.path["queue"]
     if not visit.form:
         fields = (

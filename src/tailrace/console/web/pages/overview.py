@@ -10,12 +10,12 @@ from tailrace.console.web.visit import Visit
 
 pages = Pages()
 ACTIONS = 5
-"""So many of the last actions are shown."""
+"""How many of the newest actions the page shows."""
 
 
 @pages.page("/")
 async def overview(visit: Visit) -> Shown:
-    """The first page."""
+    """Show the first page."""
     look = await visit.pulse.look(visit)
     busiest = sorted(look.topics, key=lambda one: visit.pulse.rate("appended", one.name) or 0.0, reverse=True)[:6]
     about = {
@@ -28,7 +28,7 @@ async def overview(visit: Visit) -> Shown:
 
 
 async def _actions(visit: Visit) -> list[Action]:
-    """The newest actions; looked at for all open pages at once."""
-    newest = ActionQuery(limit=2 * ACTIONS)  # a refused one is two records
+    """Return the newest actions, read once for all open pages."""
+    newest = ActionQuery(limit=2 * ACTIONS)  # a refused action takes two records
     found = await visit.pulse.keep(("actions",), lambda: list_actions(visit, newest))
     return found.actions[-ACTIONS:][::-1]

@@ -1,6 +1,6 @@
-"""What operators do to a pipeline: mark what counts as delivered, forget what a writer has acknowledged.
+"""Actions on a pipeline: marking messages as delivered, and forgetting what a writer has acknowledged.
 
-`step` and `dead retry` run the pipeline's own file, which only its machine has: the pages show the command."""
+`step` and `dead retry` run the pipeline's own file, which only its machine has, so the pages show the command."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def _offset(text: str) -> int:
 
 @pages.action("/pipelines/{pipeline}/writers/{writer}/mark")
 async def mark(visit: Visit) -> Ask | Went:
-    """Count everything up to a message as delivered, or deliver again from there."""
+    """Count everything up to a message as delivered, or deliver again from there; after a preview."""
     name, writer = visit.path["pipeline"], visit.path["writer"]
     back = path_to("pipelines", name)
     fields = (
@@ -66,7 +66,7 @@ async def mark(visit: Visit) -> Ask | Went:
 
 @pages.action("/pipelines/{pipeline}/writers/{writer}/forget")
 async def forget(visit: Visit) -> Ask | Went:
-    """Forget what a writer has acknowledged."""
+    """Forget what a writer has acknowledged: the next run delivers the whole commit log to it."""
     name, writer = visit.path["pipeline"], visit.path["writer"]
     back = path_to("pipelines", name)
     if not visit.form:

@@ -50,20 +50,20 @@ TONES = {"following": "good", "copying": "good", "running": "good", "collecting"
 
 
 def tone(state: str) -> str:
-    """How a state is coloured."""
+    """Return the colour of a state: good, warn, bad, or none."""
     return "bad" if state.startswith("not running") or "stopped" in state else TONES.get(state, "")
 
 
 @pages.page("/pipelines")
 async def list_pipelines(visit: Visit) -> Shown:
-    """The list."""
+    """Show the list of pipelines."""
     look = await visit.pulse.look(visit)
     table = Table(visit, "", "pipelines", COLUMNS, look.pipelines, lambda one: f"{one.pipeline} {one.state}", "name")
     return Shown("pipelines.html", "Pipelines", {"table": table, "tone": tone, "most": _lag}, section="pipelines")
 
 
 def _ends(known: dict[str, Any] | None) -> dict[str, Any]:
-    """What reads, what is called in between, and what writes: kinds and names only, no settings."""
+    """Return the adaptors of a pipeline's source and sinks and the names of its functions, without any settings."""
     known = known or {}
     sinks = {
         name: {"adaptor": str(one.get("adaptor", "")), "functions": [str(f[0]) for f in one.get("functions", [])]}
@@ -74,7 +74,7 @@ def _ends(known: dict[str, Any] | None) -> dict[str, Any]:
 
 @pages.page("/pipelines/{pipeline}")
 async def show_pipeline(visit: Visit) -> Shown:
-    """One pipeline."""
+    """Show one pipeline."""
     await visit.pulse.look(visit)
     status = await pipelines.describe_pipeline(visit)
     name = status.pipeline
@@ -99,7 +99,7 @@ def _text(one: pipelines.DeadPipelineLetter) -> str:
 
 @pages.page("/pipelines/{pipeline}/log")
 async def commit_log(visit: Visit) -> Shown:
-    """The commit log: every message that was read, from a cursor on."""
+    """Show the commit log, every message that the pipeline has read, from a cursor on."""
     name = visit.path["pipeline"]
     limit = visit.whole("limit", 50, least=1, most=500)
     page = await pipelines.read_commit_log(visit, pipelines.LogQuery(visit.query.get("from", "").strip(), limit))
@@ -117,7 +117,7 @@ def _json(data: Any) -> str:
 
 @pages.page("/pipelines/{pipeline}/dead/{number}")
 async def show_letter(visit: Visit) -> Shown:
-    """One dead letter, with the message that caused the error."""
+    """Show one dead letter, with the message that caused the error."""
     name = visit.path["pipeline"]
     whole = await pipelines.read_dead_letter(visit)
     text = visible(payload.indented(_json(whole.message.data)))

@@ -1,4 +1,4 @@
-"""Queues: the list, one queue with its shards and consumers, and the supervisor's verbs."""
+"""Queues: the list, one queue with its shards and consumers, and pause, play, purge and replay."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ SHARD_COLUMNS = (
 
 @pages.page("/queues")
 async def list_queues(visit: Visit) -> Shown:
-    """The list."""
+    """Show the list of queues."""
     look = await visit.pulse.look(visit)
     table = Table(visit, "", "queues", COLUMNS, look.queues, lambda one: one.name, "name")
     return Shown("queues.html", "Queues", {"table": table}, section="queues")
@@ -52,7 +52,7 @@ async def list_queues(visit: Visit) -> Shown:
 
 @pages.page("/queues/{queue}")
 async def show_queue(visit: Visit) -> Shown:
-    """One queue: counters, backlog over time, shards and their consumers."""
+    """Show one queue: counters, backlog over time, shards and their consumers."""
     await visit.pulse.look(visit)
     queue = await queues.describe_queue(visit)
     shards = Table(visit, "", "shards", SHARD_COLUMNS, queue.shards, lambda s: f"{s.shard} {s.counts.owner}", "shard")
@@ -113,7 +113,7 @@ async def replay(visit: Visit) -> Ask | Went:
 
 @pages.action("/new-queue")
 async def create(visit: Visit) -> Ask | Went:
-    """Make a queue."""
+    """Create a queue."""
     if not visit.form:
         fields = (
             Field("name", "Name", required=True),

@@ -1,4 +1,4 @@
-"""Records: the browser, one record, and producing one."""
+"""Records: browsing and searching a topic, one record, and producing one."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def _up(topic: str) -> tuple[tuple[str, str], ...]:
 
 @pages.page("/topics/{topic}/records")
 async def browse(visit: Visit) -> Shown:
-    """Records from a place on: all, or those that a search finds."""
+    """Show the records from a place on: all, or those that a search finds."""
     topic = await visit.served.topic(visit.path["topic"])
     asked = {name: visit.query.get(name, "") for name in ("from", "partition", "q", "key")}
     limit = visit.whole("limit", 50, least=1, most=500)
@@ -60,7 +60,7 @@ async def _one(visit: Visit, topic: Topic) -> ReadRecord:
 
 @pages.page("/topics/{topic}/records/{partition}/{offset}")
 async def show_record(visit: Visit) -> Shown:
-    """One record, whole."""
+    """Show one record, whole."""
     topic = await visit.served.topic(visit.path["topic"])
     record = await _one(visit, topic)
     ends = await visit.served.run(topic.ends)
@@ -89,17 +89,17 @@ _TOKEN = '-H "Authorization: Bearer $TAILRACE_TOKEN"'
 
 
 def as_curl(visit: Visit, topic: str, record: ReadRecord) -> str:
-    """A command that reads this record."""
+    """Return a shell command that reads this record."""
     query = urlencode({"partition": record.partition, "from": record.offset, "limit": 1})
     return f"curl {_TOKEN} \\\n  {shlex.quote(f'{_address(visit, topic)}?{query}')}"
 
 
 def as_append(visit: Visit, topic: str, record: ReadRecord) -> str:
-    """A command that appends the same record once more: its key and headers, to its partition."""
+    """Return a shell command that appends the record once more, with its key and headers, to its partition."""
     one: dict[str, object] = {"key": record.key, "value": record.value}
     if record.headers:
         one["headers"] = record.headers
-    body = json.dumps(msgspec.to_builtins({"records": [one]}))  # in ASCII: what cannot be seen is not in a command
+    body = json.dumps(msgspec.to_builtins({"records": [one]}))  # in ASCII: a command has no invisible characters
     lines = (
         _TOKEN,
         "-H 'Content-Type: application/json'",
@@ -110,7 +110,7 @@ def as_append(visit: Visit, topic: str, record: ReadRecord) -> str:
 
 
 def as_python(visit: Visit, topic: str, record: ReadRecord) -> str:
-    """A program that reads this record."""
+    """Return a Python program that reads this record."""
     return (
         "import tailrace\n\n"
         f"with tailrace.open({visit.served.home.url!r}) as home:\n"
@@ -122,7 +122,7 @@ def as_python(visit: Visit, topic: str, record: ReadRecord) -> str:
 
 # --- producing --------------------------------------------------------------------------------------------------------
 def typed(text: str, kind: str) -> Data:
-    """What was typed, as bytes: text, base64, or nothing at all."""
+    """Return what was typed as text or base64 as the data of a record; None for null."""
     if kind == "null":
         return None
     if kind == "base64":
@@ -137,7 +137,7 @@ def typed(text: str, kind: str) -> Data:
 
 @pages.action("/topics/{topic}/produce")
 async def produce(visit: Visit) -> Ask | Went:
-    """Append one record that is typed in."""
+    """Append the record that the form has."""
     topic = await visit.served.topic(visit.path["topic"])
     if not visit.form:
         kinds = (("json", "JSON"), ("text", "Text"), ("base64", "Base64"), ("null", "Null: a tombstone"))

@@ -1,4 +1,4 @@
-"""A bounded scan of a topic: reads from a place on until it has found enough, or has read enough; and says how far."""
+"""A bounded scan of a topic: reads from a place on until it has found or read enough, and says how far it has come."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Fits = Callable[[ReadRecord], bool]
 
 @dataclass(slots=True)
 class Scan:
-    """What was found, how many records were read for it, and where it ended."""
+    """The records that a scan has found, how many it has read for them, and where it began and ended."""
 
     found: list[ReadRecord] = field(default_factory=list)
     lost: list[LostOffsets] = field(default_factory=list)
@@ -35,22 +35,23 @@ class Scan:
 
     @property
     def cursor(self) -> str:
-        """Where to go on."""
+        """The cursor from which the next scan continues."""
         return cursor_of(self.next)
 
     @property
     def left(self) -> int:
-        """How many offsets come after it."""
+        """How many offsets come after the scan."""
         return sum(max(0, end - self.next.get(q, end)) for q, end in self.ends.items() if q in self.next)
 
     @property
     def passed(self) -> int:
-        """How many offsets it went over."""
+        """How many offsets the scan went over."""
         return sum(self.next[q] - at for q, at in self.start.items())
 
 
 def wanted(query: str, key: str) -> Fits | None:
-    """Which records fit: those of a key, and with a text in key or value; `$.a.b=text` looks into JSON."""
+    """Return the condition of a search, or None without one.  A record fits if it has the key, and the text in its key
+    or value; `$.a.b=text` looks into JSON."""
     tests: list[Fits] = []
     if key:
         tests.append(lambda record: record.key == key)
@@ -88,7 +89,7 @@ def _has(record: ReadRecord, names: list[str], value: str) -> bool:
 
 
 async def scan(visit: Visit, topic: Topic, partition: int | None, start: str, fits: Fits | None, limit: int) -> Scan:
-    """Read from a place on; without a condition, one page."""
+    """Scan a topic from a place on for up to `limit` records that fit; without a condition, read one page."""
     out = Scan()
     out.start = await visit.served.run(topic.store.run, start_at(topic, partition, start))
     out.ends = {q: end for q, (_, end) in (await visit.served.run(topic.ends)).items() if q in out.start}
@@ -108,10 +109,10 @@ async def scan(visit: Visit, topic: Topic, partition: int | None, start: str, fi
 
 
 def _take(out: Scan, records: list[ReadRecord], fits: Fits | None, limit: int) -> None:
-    """Keep what fits; where there is no more room, the next scan begins behind the last record kept.
+    """Keep the records that fit.  If there is no more room, the next scan continues behind the last record looked at.
 
-    Records of one partition come in order, but partitions come one after the other: those that were not looked at
-    are read again."""
+    Records of one partition come in order, but partitions come one after the other: the next scan reads those again
+    that were not looked at."""
     for at, record in enumerate(records):
         if len(out.found) >= limit:
             for rest in records[at:]:

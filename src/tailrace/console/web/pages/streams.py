@@ -1,4 +1,4 @@
-"""Change streams: tables, the shards of one as a tree, its groups of consumers, and its newest changes."""
+"""Change streams: the list of tables; one table's shards as a tree, its groups of consumers, and its changes."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from tailrace.streams.document import encode
 pages = Pages()
 PAGE_CHANGES = 20
 MOST_SHARDS = 500
-"""Shards of the tree that a page shows, the open ones and their forebears first."""
+"""The most shards of the tree that a page shows."""
 MOST_GROUPS = 20
-"""Groups whose state the page of a table shows."""
+"""The most groups whose state the page of a table shows."""
 MOST_COUNTED = 20
-"""Shards that the page of a group reads on in, to count how far behind the group is."""
+"""The most open shards of a group for which its page counts how far behind the group is: to count, it reads changes."""
 COLUMNS = (
     Column("table", "Table", lambda one: one.table),
     Column("key", "Key", lambda one: one.hash_key.name),
@@ -40,14 +40,14 @@ SHARD_COLUMNS = (
 
 @pages.page("/streams")
 async def list_tables(visit: Visit) -> Shown:
-    """The tables."""
+    """Show the list of tables."""
     found = (await streams.list_tables(visit)).tables
     table = Table(visit, "", "tables", COLUMNS, found, lambda one: one.table, "table")
     return Shown("tables.html", "Change streams", {"table": table}, section="streams")
 
 
 def descent(shards: list[StreamShard]) -> list[tuple[int, StreamShard]]:
-    """Each shard before its children, and how deep it is: one step further for each split above it."""
+    """Return each shard before its children, with its depth: the number of splits above it, at most 6."""
     known = {shard.id for shard in shards}
     children: dict[str | None, list[StreamShard]] = {}
     for shard in shards:
@@ -64,7 +64,7 @@ def descent(shards: list[StreamShard]) -> list[tuple[int, StreamShard]]:
 
 @pages.page("/streams/{table}")
 async def show_table(visit: Visit) -> Shown:
-    """One table: its key, its shards, and some changes."""
+    """Show one table: its key, its shards, its groups, and some changes."""
     found = await streams.describe_table(visit)
     start = visit.query.get("from", "").strip() or "trim_horizon"
     page: dict[str, Any] = {"changes": [], "token": ""}
@@ -85,7 +85,7 @@ async def show_table(visit: Visit) -> Shown:
 
 @pages.page("/streams/{table}/groups/{group}")
 async def show_group(visit: Visit) -> Shown:
-    """One group of consumers of a table's stream: its members, and how far each shard is."""
+    """Show one group of consumers of a table's stream: its members, and its state in each shard."""
     table, group = visit.path["table"], visit.path["group"]
     found = await _health(visit, group, count=False)
     if counted := sum(not one.ended for one in found.shards) <= MOST_COUNTED:

@@ -1,5 +1,5 @@
-"""The live tail of a topic: records as they come, a count of those that came too fast to be shown, and a pause that
-goes on where it was."""
+"""The live tail of a topic: records as they come, and a count of those that came too fast to be shown.  After a pause
+the tail continues where it was."""
 
 from __future__ import annotations
 
@@ -17,15 +17,16 @@ from tailrace.console.web.visit import Visit, path_to, whole
 
 pages = Pages()
 MOST_SHOWN = 100
-"""Records that are sent to a page at once; the last ones of a burst."""
+"""The most records that the server sends to a page at once: the last ones of a burst."""
 MOST_BEHIND, MOST_SEARCHED = 1000, 100_000
-"""Records of a partition that a page may be behind, and one that searches: it goes on with so many of the newest."""
+"""How many records of a partition a page may be behind, and a page that searches; a page further behind skips to the
+newest ones."""
 PAUSE = 0.25
 """Seconds between two sends."""
 
 
 async def _rows(visit: Visit) -> AsyncGenerator[Batch, None]:
-    """What the event stream sends: rendered rows, how many were left out, and the cursor behind them."""
+    """Yields what the event stream sends: rendered rows, how many were left out, and the cursor behind them."""
     topic = await visit.served.topic(visit.path["topic"])
     last = visit.request.headers.get("last-event-id", "")
     start = last if is_cursor(last) else visit.query.get("from", "") or "latest"
@@ -50,7 +51,7 @@ async def _rows(visit: Visit) -> AsyncGenerator[Batch, None]:
 
 @pages.page("/topics/{topic}/tail", live=_rows)
 async def tail(visit: Visit) -> Shown:
-    """The page that the records come to."""
+    """Show the page into which the event stream brings the records."""
     topic = await visit.served.topic(visit.path["topic"])
     asked = {name: visit.query.get(name, "") for name in ("partition", "q")}
     up = (("Topics", "/topics"), (topic.name, path_to("topics", topic.name)))

@@ -1,4 +1,4 @@
-"""Topics: the list, one topic, and what is done to it."""
+"""Topics: the list, one topic, and creating, configuring and deleting one."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ GROUP_COLUMNS = (
 
 @pages.page("/topics")
 async def list_topics(visit: Visit) -> Shown:
-    """The list."""
+    """Show the list of topics."""
     look = await visit.pulse.look(visit)
     queues, pipelines = {one.name for one in look.queues}, {one.pipeline for one in look.pipelines}
     rows = [
@@ -88,7 +88,7 @@ def _measured(home: Any, name: str) -> tuple[int, float | None, list[Any]]:
 
 @pages.page("/topics/{topic}")
 async def show_topic(visit: Visit) -> Shown:
-    """One topic."""
+    """Show one topic."""
     look = await visit.pulse.look(visit)
     name = visit.path["topic"]
     about = await topics.describe_topic(visit)
@@ -128,7 +128,7 @@ def _settings(settings: TopicSettings) -> list[tuple[str, str, bool]]:
 
 
 def _history(about: topics.TopicDescription) -> list[tuple[int, str]]:
-    """What each change of the settings has changed, newest first."""
+    """Return when and how the settings were changed, newest change first."""
     found, before = [], TopicSettings()
     for one in sorted(about.history, key=lambda past: past.version):
         old, new = msgspec.structs.asdict(before), msgspec.structs.asdict(one.settings)
@@ -138,10 +138,10 @@ def _history(about: topics.TopicDescription) -> list[tuple[int, str]]:
     return found[::-1]
 
 
-# --- what is done -----------------------------------------------------------------------------------------------------
+# --- actions ----------------------------------------------------------------------------------------------------------
 @pages.action("/new-topic")
 async def create(visit: Visit) -> Ask | Went:
-    """Make a topic."""
+    """Create a topic."""
     if not visit.form:
         fields = (
             Field("name", "Name", required=True, hint="Letters, digits, dots, dashes and underscores."),

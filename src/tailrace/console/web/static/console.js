@@ -1,4 +1,4 @@
-// What moves on a page: times in the reader's zone, live regions and the tail by one event stream, copying.
+// The parts of a page that change: times in the browser's zone, live regions and the tail by one event stream, copying.
 // Numbers stay the text that the server wrote: nothing of a record is parsed here.
 
 const zone = new Intl.DateTimeFormat(undefined, {
@@ -67,7 +67,7 @@ function replace({ name, html }) {
   if (key) region.querySelector(`[data-key="${CSS.escape(key)}"]`)?.focus();
 }
 
-// A little later: a click begins by taking the selection away, and must still find its link.
+// Regions that wait are replaced a little later: a click first removes the selection, and must still find its link.
 let freed = 0;
 function catchUp() {
   clearTimeout(freed);
