@@ -49,7 +49,7 @@ IDLE_CLOUD = 0.1
 
 
 class Worker:
-    """A running consumer of a queue.  `queue.tail(handler)` makes it; `shutdown`, or leaving its `with` block, ends
+    """A running consumer of a queue.  `queue.tail(handler)` makes it; `shutdown`, or leaving a `with` block, ends
     it."""
 
     def __init__(
@@ -101,7 +101,7 @@ class Worker:
         )  # fmt: skip
 
     def left_behind(self) -> None:
-        """Do nothing in a forked child: the worker belongs to the parent process."""
+        """Called in a forked child: close this copy without effect, since the worker belongs to the parent process."""
         self._closing.set()
 
     @staticmethod
