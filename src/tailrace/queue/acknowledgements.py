@@ -1,4 +1,4 @@
-"""Acknowledgements: the writes that say what became of messages, and that more of them are emitted.
+"""Acknowledgements: the writes that store the outcomes of messages, and that emit more of them.
 
 Acknowledgements and failures of many shards go into one transaction.  Dead letters, and what transactional handlers
 write, are stored together with the window of the one shard that they belong to.
@@ -34,7 +34,7 @@ class Plan(NamedTuple):
     desk: Desk
     planned: Planned
     emitted: list[int]
-    """The offsets of messages that it emits."""
+    """The offsets of the messages that it emits."""
     told: list[Outcome]
 
 
@@ -61,7 +61,8 @@ class Acknowledgements:
 
     # -- many shards at once
     def write(self, *, emits: bool) -> Steps[bool]:
-        """Write what became of messages and, if it `emits`, emit more; whether there was anything to do."""
+        """Write the outcomes of messages and, if `emits`, emit more messages; returns whether there was anything to
+        write."""
         with self._desks.lock:
             plans = [plan for desk in self._desks.values() if (plan := self._plan(desk, emits)) is not None]
         live = [plan for plan in plans if plan.desk.until is None]
@@ -110,7 +111,7 @@ class Acknowledgements:
             self._lose(desk)
             return
         if desk not in self._desks.values():
-            return  # its shard was lost in the same round
+            return  # another consumer took its shard in the same round
         desk.forget(plan.told)
         emitted = set(plan.emitted)
         while desk.fetched and desk.fetched[0].offset < desk.shard.window.upto:
@@ -123,7 +124,7 @@ class Acknowledgements:
 
     # -- one shard with other things
     def bury(self) -> Steps[None]:
-        """Each shard's dead letters are stored and acknowledged in one transaction."""
+        """Store each shard's dead letters and acknowledge their messages, in one transaction for each shard."""
         with self._desks.lock:
             desks = [desk for desk in self._desks.values() if not desk.shard.writing and desk.dead()]
         for desk in desks:
@@ -136,14 +137,15 @@ class Acknowledgements:
                 if not in_force("queue.bury_together"):
                     yield from commit([placed])
                 yield from self._transact(desk, dead, [placed] if in_force("queue.bury_together") else [], None)
-            except UnknownTopic:  # the topic of dead letters was deleted just now: the next round makes another
+            except UnknownTopic:  # the topic of dead letters was deleted just now: the next round creates another
                 continue
             with self._desks.lock:
                 for outcome in dead:
                     self._desks.lanes.finish(outcome.entry)
 
     def transact(self, entry: Entry, run: int, transaction: AckTransaction) -> Steps[None]:
-        """Commit a handler's transaction with the acknowledgement of its message."""
+        """Commit a handler's transaction with the acknowledgement of its message; raises `Fenced` if the run no longer
+        counts."""
         placed, others = yield from transaction.parts()
         with self._desks.lock:
             desk = self._desks.of_run(entry, run)
@@ -156,7 +158,8 @@ class Acknowledgements:
     def _transact(
         self, desk: Desk, done: list[Outcome], placed: Sequence[Placed], others: FurtherWrites | None
     ) -> Steps[None]:
-        """WRITE a shard with other things: `done` are its outcomes that become true with them."""
+        """WRITE one shard together with chunks and further writes; `done` are the outcomes that the same transaction
+        makes durable."""
         while True:
             with self._desks.lock:
                 if desk not in self._desks.values():

@@ -1,4 +1,4 @@
-"""The queue for asyncio: the same calls, awaited.  Handlers of a worker may be coroutines anyway."""
+"""The queue for asyncio: the calls of `Queue`, awaited.  A worker's handler may be a coroutine function with either."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class AsyncQueue:
-    """A queue whose calls are awaited; blocking work goes to threads."""
+    """A queue whose calls are awaited; each runs in a thread."""
 
     def __init__(self, queue: Queue) -> None:
         self._queue = queue
@@ -42,7 +42,8 @@ class AsyncQueue:
         return await asyncio.to_thread(self._queue.stats)
 
     async def tail(self, handler: Callable[[Any], Any], **working: Any) -> AsyncWorker:
-        """As `Queue.tail`; a handler that is a coroutine function runs in a loop of its worker's threads."""
+        """As `Queue.tail`.  A handler that is a coroutine function runs in an event loop of the worker's thread, not in
+        the caller's."""
         return AsyncWorker(await asyncio.to_thread(partial(self._queue.tail, handler, **working)))
 
 

@@ -1,7 +1,8 @@
-"""Consumers: one member of a queue, without threads.  It shares shards, emits messages, and writes what became of them.
+"""Consumers: one member of a queue's group, without threads.  It shares shards, emits messages, and writes their
+outcomes.
 
-Everything that asks storage is steps, made by one thread, round after round; handlers run elsewhere and tell how they
-ended through `ack`, `fail` and `give_up`.
+One thread drives everything that asks the storage, round after round, as steps.  Handlers run in other threads and
+report through `ack`, `fail` and `give_up`.
 """
 
 from __future__ import annotations
@@ -32,26 +33,27 @@ from tailrace.storage.calls import Steps
 from tailrace.storage.tables import Item, Key, Set, Update
 
 SOON, NOT_LATE, LONG, GLANCE = 1 / 50, 1 / 10, 1 / 3, 1 / 20
-"""How often to look at the group, in `ttl`s: as a log's consumer does."""
+"""Pauses between looks at the group, as parts of `ttl`; a topic's consumer has the same."""
 
 
 class QueueMember(PartitionMember):
-    """A member that keeps the items of the shards it takes, as the take has shown them."""
+    """A member of a queue's group that keeps the items of its shards as they were when it took them."""
 
     def __init__(self, *args: Any, **settings: Any) -> None:
         super().__init__(*args, **settings)
         self.items: dict[int, Item] = {}
         self.asked = self.heeded = 0
-        """How often a supervisor has asked for a look at the queue, and what of that this member has looked for."""
+        """How often a supervisor has asked this member to look at the queue, and the last such request that it has
+        answered."""
 
     def has_news(self) -> Steps[bool]:
-        """Whether members have come or gone, or a supervisor has paused the queue or let it go on."""
+        """Whether members have come or gone, or a supervisor has asked this member to look at the queue."""
         found = yield from self.shared.members()
         self.asked = found.get(self.number, {}).get("asked", 0)
         return frozenset(found) != self._company or self.asked != self.heeded
 
     def heed(self) -> Steps[None]:
-        """Say that this member does as it was asked to, if it was."""
+        """Answer a supervisor's request for a look at the queue, if there is one."""
         if self.asked == self.heeded:
             return
         answer = Update(self.shared.member(self.number), (Set("heeded", self.asked),))
@@ -59,11 +61,11 @@ class QueueMember(PartitionMember):
             self.heeded = self.asked
 
     def refuse_group(self) -> Steps[None]:
-        """The queue's own group is what it reads for."""
+        """Refuse nothing: a queue's consumers are the members that may join its group."""
         yield from ()
 
     def took(self, unit: int, item: Item) -> None:
-        """A shard was taken."""
+        """Keep the item of a shard that this member has taken."""
         super().took(unit, item)
         self.items[unit] = item
 
@@ -101,27 +103,28 @@ class Consumer:
         self._ttl = min(member.ttl, TTL)
         self._glances = self._ttl * (GLANCE if log.joins_inline else NOT_LATE)
         self._fresh_until = 0.0
-        """Until when what it has in hand may be handed out: then it must have looked at the queue again."""
+        """Until when the consumer may hand out messages without another look at the queue."""
 
     @property
     def lanes(self) -> Lanes:
-        """Messages that handlers may have."""
+        """The emitted messages that wait for a handler or are with one."""
         return self.desks.lanes
 
     @property
     def emitted(self) -> int:
-        """Messages emitted so far."""
+        """How many messages this consumer has emitted so far."""
         return self._acks.emitted
 
     @property
     def busy(self) -> int:
-        """Messages that handlers have now."""
+        """How many messages handlers have now."""
         with self.desks.lock:
             return sum(entry.running for desk in self.desks.values() for entry in desk.entries.values())
 
     # -- one round
     def round(self) -> Steps[float]:
-        """Share, fetch, emit, acknowledge, bury, give back; gives the seconds until the next round is due."""
+        """Make one round: share, fetch, emit, acknowledge, bury dead letters, give shards back, move delayed messages.
+        Returns the seconds until the next round is due."""
         now = yield from calls.now()
         yield from self._look(now)
         more = yield from self._fetch()
@@ -151,7 +154,7 @@ class Consumer:
     def _fetch(self) -> Steps[bool]:
         found = yield from self._fetcher.fetch()
         if self._fetcher.stuck and not self._waits:
-            self._next_look, self._waits = 0.0, True  # the queue has grown, and the group is not past that
+            self._next_look, self._waits = 0.0, True  # the queue has grown, and the group is not past it yet
         return found
 
     # -- sharing
@@ -161,7 +164,7 @@ class Consumer:
             due = (yield from self.member.has_news()) or due
             self._next_glance = now + self._glances
         if self.stopping:
-            yield from self.member.heed()  # it hands nothing out any more
+            yield from self.member.heed()  # a stopping consumer hands out nothing, so it has nothing to look for
         if not due or self.stopping:
             return
         balance = yield from self.member.balance()
@@ -204,7 +207,7 @@ class Consumer:
                 self._lose(self.desks[key])
 
     def _lose(self, desk: Desk) -> None:
-        """Another has the shard."""
+        """Drop a desk whose shard, or replay, belongs to another consumer."""
         for key in self.desks.drop(desk):
             self._fetcher.forget(key)
         if desk.until is None:
@@ -213,20 +216,20 @@ class Consumer:
 
     # -- what handlers get and tell
     def take(self, most: int, now: float) -> list[Entry]:
-        """Messages that may be handled now: none while the queue is paused, and none after seconds without a look at
-        the queue, which may be paused since, or handled by others."""
+        """Return up to `most` messages for handlers.  Returns none while the queue is paused, and none if the last look
+        at the queue is too long ago: the queue may be paused since, or another consumer may have the shards."""
         with self.desks.lock:
             if self.stopping or self.desks.paused or now >= self._fresh_until:
                 return []
             return self.lanes.take(most)
 
     def ack(self, entry: Entry, run: int) -> bool:
-        """A message is done; False if that does not count any more."""
+        """Acknowledge a message; returns False if this run of its handler no longer counts."""
         with self.desks.lock:
             return self._ack(entry, run)
 
     def ack_all(self, runs: Iterable[tuple[Entry, int]]) -> None:
-        """Messages, each with the run that this is, are done."""
+        """Acknowledge messages, each given with the number of its handler's run."""
         with self.desks.lock:
             for entry, run in runs:
                 self._ack(entry, run)
@@ -253,9 +256,10 @@ class Consumer:
         final: bool = False,
         together: bool = False,
     ) -> str:
-        """An attempt has failed.  Gives what becomes of the message, or "" if this run of it does not count.
+        """Count a failed attempt.  Returns, for the log, what happens to the message next; "" if this run of its
+        handler no longer counts.
 
-        Messages that failed `together`, as a batch, are tried again one by one: only that counts as an attempt."""
+        Messages that failed `together`, as a batch, are tried again one by one; only that attempt counts."""
         reason = clean(reason)
         with self.desks.lock:
             if (desk := self.desks.of_run(entry, run)) is None:
@@ -282,7 +286,8 @@ class Consumer:
             return f"is tried again {'by itself ' * together}in {pause:.1f} s"
 
     def give_up(self, entry: Entry, run: int, reason: str) -> bool:
-        """A message goes to the dead letters; its key waits until it is there."""
+        """Put a message with the dead letters; its key waits until the letter is stored.  Returns False if this run no
+        longer counts."""
         with self.desks.lock:
             desk = self.desks.of_run(entry, run)
             return desk is not None and self._give_up(desk, entry, clean(reason))
@@ -294,7 +299,8 @@ class Consumer:
         return True
 
     def transact(self, entry: Entry, run: int, transaction: AckTransaction) -> Steps[None]:
-        """Commit a handler's transaction with the acknowledgement of its message."""
+        """Commit a handler's transaction with the acknowledgement of its message; raises `Fenced` if this run no longer
+        counts."""
         yield from self._acks.transact(entry, run, transaction)
         with self.desks.lock:
             self.acked += 1
@@ -326,13 +332,13 @@ class Consumer:
             self._next_look = 0.0
 
     def leave(self) -> Steps[None]:
-        """Leave the group; messages that handlers still work on are another consumer's from now on."""
+        """Leave the group.  Other consumers take the shards, with the messages that handlers still work on."""
         with self.desks.lock:
             self.desks.drop_all()
         yield from self.member.leave()
 
     def stop(self) -> None:
-        """Hand nothing more out: rounds go on until every shard is given back."""
+        """Hand out nothing more.  The caller goes on making rounds until every shard is given back."""
         with self.desks.lock:
             self.stopping = True
             for key in list(self.desks):

@@ -1,6 +1,6 @@
-"""Dead letters: messages that were given up, whole, in a topic of their own, with the reason.
+"""Dead letters: messages that a queue gave up, kept whole in a topic of their own, with the reason.
 
-The topic of the queue `emails` is `emails-dead`; it has one partition.  A letter's headers say queue, shard, offset,
+The topic of the queue `emails` is `emails-dead`; it has one partition.  A letter's headers are queue, shard, offset,
 attempts, pushed, reason, consumer.  The consumer that gives a message up stores its letter and acknowledges it in one
 transaction.
 """
@@ -32,10 +32,10 @@ MOST_REASON = 2000
 
 
 class DeadLetter(NamedTuple):
-    """A message that was given up."""
+    """A message that a queue gave up."""
 
     number: int
-    """Its place among the dead letters; `requeue` takes it."""
+    """Its offset in the topic of dead letters; `requeue` takes it."""
     message: bytes
     shard_key: bytes | None
     reason: str
@@ -47,9 +47,9 @@ class DeadLetter(NamedTuple):
     """Whether the message went through the queue's codec."""
     requeued: bool = False
     died: int = 0
-    """When it was given up, in ms."""
+    """When it was given up, in ms since 1970."""
     consumer: str = ""
-    """The consumer that gave it up; empty in letters of older versions."""
+    """The consumer that gave it up; empty in letters that older versions wrote."""
 
 
 class DeadNumbers(NamedTuple):
@@ -64,7 +64,7 @@ MOST_NAME, ENDING = 195, "-dead"
 
 
 def topic_name(queue: str) -> str:
-    """The topic of a queue's dead letters."""
+    """The name of the topic of a queue's dead letters."""
     return f"{queue[:MOST_NAME]}{ENDING}"
 
 
@@ -87,7 +87,8 @@ def check_queue_name(name: str) -> None:
 
 
 def log_of(store: Store, queue: str, topic_id: str) -> TopicLog:
-    """The log of a queue's dead letters; made if it is not there, and the queue is."""
+    """Return the log of a queue's dead letters; creates it if it is missing, and raises `UnknownQueue` if the queue
+    is."""
     name = topic_name(queue)
     found = store.run(catalog.find(name))
     if found is None:
@@ -104,7 +105,8 @@ def log_of(store: Store, queue: str, topic_id: str) -> TopicLog:
 
 
 def bury(log: TopicLog, queue: str, dead: Sequence[tuple[Entry, str, int]], now: int, by: str) -> Steps[Placed]:
-    """Store the bytes of some dead letters: (message, reason, attempts) of each; the caller makes them true."""
+    """Store the bytes of some dead letters, each given as (message, reason, attempts); the returned chunk counts only
+    once the caller commits it."""
     buffer = Buffer(log.partitions or 1, 1 << 30)
     for entry, reason, attempts in dead:
         headers = {
@@ -122,7 +124,7 @@ def bury(log: TopicLog, queue: str, dead: Sequence[tuple[Entry, str, int]], now:
 
 
 def letters(queue: str, records: Iterator[Record], requeued: frozenset[int]) -> Iterator[DeadLetter]:
-    """A queue's dead letters as people see them; records of anything else are passed over."""
+    """Decode a queue's dead letters; skips records that are not dead letters of this queue."""
     for record in records:
         said = {name: value.decode("utf-8", "replace") for name, value in record.headers}
         if said.get("queue") != queue:
@@ -145,22 +147,22 @@ def letters(queue: str, records: Iterator[Record], requeued: frozenset[int]) -> 
 
 # --- requeued ones ----------------------------------------------------------------------------------------------------
 MARKS = 4096
-"""Numbers of dead letters in one item of marks: some 40 KB."""
+"""Dead letters whose marks share one item: some 40 KB."""
 
 
 def requeued_key(topic_id: str, number: int = 0) -> Key:
-    """The item that lists the dead letters near this number that were put back into the queue."""
+    """The key of the item with the marks of dead letters around this number."""
     return Key(f"$Requeued-{topic_id}", number // MARKS)
 
 
 def requeued(topic_id: str) -> Steps[frozenset[int]]:
-    """The numbers of dead letters that were put back."""
+    """Return the numbers of the dead letters that were put back."""
     items = yield from guard.read_all(requeued_key(topic_id).p)
     return frozenset(int(n) for item in items for n in item["numbers"])
 
 
 class Requeue:
-    """Marks dead letters as put back: further writes of the transaction that pushes them."""
+    """Marks dead letters as put back, in the transaction that pushes them."""
 
     def __init__(self, topic_id: str, numbers: Sequence[int]) -> None:
         self._marks: dict[Key, list[str]] = {}
@@ -169,13 +171,13 @@ class Requeue:
         self._there: set[Key] = set()
 
     def prepare(self) -> Steps[None]:
-        """See which items of marks there are."""
+        """Find out which items of marks exist."""
         for key in self._marks:
             if (yield from guard.read(key)) is not None:
                 self._there.add(key)
 
     def actions(self, page: int) -> Sequence[Action]:
-        """Each number, if it was not marked."""
+        """Mark each number, under the condition that it is not marked."""
         return [self._marking(key, numbers) for key, numbers in self._marks.items()]
 
     def _marking(self, key: Key, numbers: Sequence[str]) -> Action:
@@ -185,7 +187,8 @@ class Requeue:
         return Update(key, marks, tuple(Absent(("numbers", n)) for n in numbers))
 
     def refused(self, index: int, item: Item | None) -> Steps[None]:
-        """Another process has put one back just now, or was the first to mark others."""
+        """Raise `FinalRefusal` if another process has put one of the letters back.  If it has only created the item of
+        marks, plan to update that item."""
         yield from ()
         key, numbers = list(self._marks.items())[index]
         if item is None or set(numbers) & set(item["numbers"]):
@@ -196,7 +199,8 @@ class Requeue:
 
 # --- looking ----------------------------------------------------------------------------------------------------------
 def own_topic(queue: str) -> Steps[Described | None]:
-    """The topic of a queue's dead letters; None if there is none, or if it holds anything else."""
+    """Return the topic of a queue's dead letters; None if there is none, or if it has any other record.  Reads the
+    whole topic."""
     described = yield from catalog.find(topic_name(queue))
     if described is None or described.partitions != 1:
         return None
@@ -209,7 +213,7 @@ def own_topic(queue: str) -> Steps[Described | None]:
 
 
 def find(queue: str, shard: int, offset: int) -> Steps[DeadLetter | None]:
-    """The dead letter of a message; None if there is none."""
+    """Return the dead letter of a message; None if there is none.  Reads the dead letters from the first on."""
     described = yield from catalog.find(topic_name(queue))
     if described is None:
         return None

@@ -3,7 +3,7 @@
     $Dedup-<topic id>, hash    id, token, page: put in the same transaction as the message, if it is not there
 
 `page` is the page of the topic that the message is on, so upkeep removes the item when that page is removed.  A delayed
-message is on no page yet; its item follows when it is moved.
+message is on no page yet; its item gets the page when the message moves into the log.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ MAX_ID_BYTES = 1024
 
 
 class Duplicate(AlreadyThere):
-    """A message with this dedup id is in the queue already; `id` says which."""
+    """A message with this dedup id is in the queue already; `id` is the dedup id."""
 
     def __init__(self, id: str) -> None:
         super().__init__(f"a message with the dedup id {id!r} is in the queue already; leave it out")
@@ -34,7 +34,7 @@ class Duplicate(AlreadyThere):
 
 
 def check_id(id: str) -> str:
-    """Refuse what cannot be a dedup id."""
+    """Return the dedup id, or raise `BadInput` if it cannot be one."""
     if not isinstance(id, str) or not id or len(_bytes(id)) > MAX_ID_BYTES:
         raise BadInput(f"a dedup id is a text of 1 to {MAX_ID_BYTES} bytes, not {id!r:.80}")
     return id
@@ -48,12 +48,13 @@ def _bytes(id: str) -> bytes:
 
 
 def dedup_key(topic_id: str, id: str) -> Key:
-    """Where a dedup id is kept."""
+    """The key of a dedup id's item."""
     return Key(f"$Dedup-{topic_id}", int.from_bytes(hashlib.sha256(id.encode()).digest()[:8], "big") >> 2)
 
 
 def collision(id: str, other: str) -> BadInput:
-    """What a push is told whose dedup id has the place of another one: it must not be taken for a duplicate."""
+    """The error for a push whose dedup id has the same hash as another one, so that the push is not taken for a
+    duplicate."""
     return BadInput(
         f"the dedup id {id!r} has the same hash as {other!r}, which is in the queue; nothing is stored: add something "
         "to the id and push again"
@@ -61,7 +62,7 @@ def collision(id: str, other: str) -> BadInput:
 
 
 def is_there(topic_id: str, id: str) -> Steps[bool]:
-    """Whether a message with this id is in the queue."""
+    """Whether a message with this dedup id is in the queue."""
     item = yield from guard.read(dedup_key(topic_id, id))
     if item is not None and item["id"] != id:
         raise collision(id, item["id"])
@@ -69,20 +70,21 @@ def is_there(topic_id: str, id: str) -> Steps[bool]:
 
 
 class Once:
-    """The dedup ids of one push: further writes of its transaction."""
+    """The dedup ids of one push, stored by its transaction."""
 
     def __init__(self, log: TopicLog, ids: Sequence[str], token: str, *, delayed: bool = False) -> None:
         self._log, self._ids, self._token, self._delayed = log, ids, token, delayed
 
     def actions(self, page: int) -> Sequence[Action]:
-        """Each id, if it is not there."""
+        """Put each id, under the condition that it is not there."""
         at = NO_PAGE if self._delayed else max(page, self._log.seen.page if self._log.seen else 0)
         new = {"token": self._token, "page": at}
         when = rules({"queue.dedup": Absent()}) or (Regardless(),)
         return [Put(dedup_key(self._log.id, id), {"id": id, **new}, when) for id in self._ids]
 
     def refused(self, index: int, item: Item | None) -> Steps[None]:
-        """Another push of the same id was first; this push's own earlier attempt is found in the log."""
+        """Raise `FinalRefusal` if another push has stored the id first.  If this push's own earlier attempt has,
+        return: the append finds itself in the log."""
         yield from ()
         id = self._ids[index]
         if item is not None and item["token"] != self._token:
@@ -90,7 +92,7 @@ class Once:
 
 
 def sweep(log: TopicLog) -> Steps[int]:
-    """Remove the ids of messages that are no longer kept; gives how many."""
+    """Remove the ids of messages that are no longer kept; returns how many there were."""
     first = (yield from log.head()).first
     items = yield from guard.read_all(f"$Dedup-{log.id}")
     gone = [item for item in items if item["page"] < first]

@@ -1,4 +1,4 @@
-"""Delayed messages: they wait outside the log until their time has come, then the clock holder moves them in.
+"""Delayed messages: they wait outside the log until they are due; then the owner of shard 0 moves them into the log.
 
     $Delayed-<topic id>, due in ms * 2^15 + random    id, key, value, attributes, pushed, dedup; once moved: moved
     $Delayed-<topic id>, 2^63-1                       low, pushed, moved: the clock
@@ -7,8 +7,8 @@ DELAY   put the message if its key is free, and pushed += 1 if low <= due
 MOVE    append the messages to the topic, mark each `moved` if it is not, moved += n: one transaction
 SWEEP   low = an hour ago; then remove the marks below it
 
-A mark is what tells a push without an answer that its message was moved; below `low` a late push is refused, so marks
-there are not needed any more.  The clock holder is the owner of shard 0.
+From a mark, a push that had no answer learns that its message was moved.  Below `low` a late push is refused, so the
+sweep can remove the marks there.
 """
 
 from __future__ import annotations
@@ -54,16 +54,17 @@ from tailrace.storage.tables import (
 )
 
 MOST_BYTES = 350_000
-"""The largest message that can be delayed: it waits in an item of the table."""
+"""The most bytes of a delayed message with its key: it waits in an item of the table."""
 AT_ONCE, RANDOM_BITS = 40, 15
 KEEP_MARKS_MS = 3600 * 1000
 LOOK_SECONDS, SCAN_SECONDS, RECENT_MS = 1.0, 60.0, 5000
-"""How often the clock holder looks for messages that became due a moment ago, and at all of them: what is left of moved
-messages stays for an hour, so most looks leave it out."""
+"""Seconds between looks for messages that became due in the last `RECENT_MS`, and between looks at all of them.  The
+marks of moved messages stay for an hour, so most looks leave them out."""
 
 
 def due_ms(not_before: datetime | timedelta | float, now: int) -> int:
-    """When a message is due, in milliseconds since 1970: at a time, or after a delay (in seconds)."""
+    """Return when a message is due, in milliseconds since 1970, from a time or from a delay (in seconds) that begins at
+    `now`."""
     if isinstance(not_before, datetime):
         return milliseconds(not_before)
     if isinstance(not_before, timedelta):
@@ -74,18 +75,18 @@ def due_ms(not_before: datetime | timedelta | float, now: int) -> int:
 
 
 def check_size(key: bytes | None, value: bytes) -> None:
-    """Refuse a message that is too large to be delayed."""
+    """Raise `TooLarge` for a message that is too large to be delayed."""
     if (size := len(value) + len(key or b"")) > MOST_BYTES:
         raise TooLarge(f"a delayed message has at most {MOST_BYTES:,} bytes with its key, this one has {size:,}")
 
 
 def clock_key(topic_id: str) -> Key:
-    """Where the clock of a queue is."""
+    """The key of a queue's clock."""
     return Key(f"$Delayed-{topic_id}", LAST)
 
 
 def make_clock(topic_id: str) -> Steps[Item]:
-    """The clock of a queue, made by the first delayed message."""
+    """Return the queue's clock; the first delayed message creates it."""
     new = Put(clock_key(topic_id), {"low": 0, "pushed": 0, "moved": 0}, (Absent(),))
     while (item := (yield from guard.read(clock_key(topic_id)))) is None:
         if (yield from guard.read(queue_key(topic_id))) is None:
@@ -97,9 +98,11 @@ def make_clock(topic_id: str) -> Steps[Item]:
 def delay(
     topic_id: str, message: dict[str, Any], due: int, rng: random.Random, also: Sequence[Action] = ()
 ) -> Steps[bool]:
-    """DELAY: a message waits until it is due; False if it is due for so long that it must be pushed at once.
+    """DELAY: store a message until it is due.  Returns False if it was due so long ago that the caller must push it at
+    once.
 
-    `message` has id, key, value, attributes, pushed and perhaps dedup."""
+    `message` has id, key, value, attributes, pushed and perhaps dedup; `also` are further writes of the same
+    transaction, which put its dedup id."""
     check_size(message["key"], message["value"])
     yield from make_clock(topic_id)
     key, doubt, began = _free_key(topic_id, due, rng), False, (yield from calls.now())
@@ -119,7 +122,7 @@ def delay(
                 raise collision(str(message.get("dedup")), outcome.item["id"])
             if outcome.item is None or outcome.item["token"] != message["id"]:
                 raise Duplicate(str(message.get("dedup")))
-            return True  # the dedup id came with this very message
+            return True  # an earlier attempt of this push has stored the dedup id and the message
         elif outcome.index == 0 and outcome.item is not None and outcome.item["id"] == message["id"]:
             return True
         elif outcome.index == 0:
@@ -141,7 +144,8 @@ def _free_key(topic_id: str, due: int, rng: random.Random) -> Key:
 
 
 def first_due(topic_id: str, since: int = 0) -> Steps[int | None]:
-    """When the next message that is due from `since` on is due, in milliseconds; None if none waits."""
+    """Return when the next waiting message with a due time from `since` on is due, in milliseconds; None if none
+    waits."""
     low = since << RANDOM_BITS
     while True:
         items, more = yield from guard.read_range(f"$Delayed-{topic_id}", low, LAST - 1, limit=100)
@@ -154,13 +158,14 @@ def first_due(topic_id: str, since: int = 0) -> Steps[int | None]:
 
 
 class _Moves:
-    """The marks of some delayed messages: further writes of the transaction that appends them."""
+    """The marks of some delayed messages, written in the transaction that appends them to the log."""
 
     def __init__(self, log: TopicLog, items: Sequence[Item], fence: HeldLease | None) -> None:
         self._log, self._items, self._fence = log, items, fence
 
     def actions(self, page: int) -> Sequence[Action]:
-        """Each message is marked, if it was not; its dedup id follows it to the page."""
+        """Mark each message, under the condition that it is not marked, and give its dedup id the page that it is
+        appended to."""
         p, when = f"$Delayed-{self._log.id}", rules({"queue.move": Absent("moved")})
         changes = (Set("moved", True), Remove("value"), Remove("key"))
         out: list[Action] = [Update(Key(p, item["i"]), changes, when) for item in self._items]
@@ -171,17 +176,18 @@ class _Moves:
         return [*out, self._fence.check()] if self._fence is not None and fenced else out
 
     def refused(self, index: int, item: Item | None) -> Steps[None]:
-        """Another holder has moved one of them, or owns the clock: look again."""
+        """Give up this move: another consumer has moved one of the messages, or owns shard 0 now."""
         yield from ()
         raise FinalRefusal(_MovedMeanwhile("moved by another"))
 
 
 class _MovedMeanwhile(Exception):
-    """A message that was to be moved is in the log already."""
+    """Raised when another consumer has moved one of the messages, or owns shard 0 now."""
 
 
 def move_due(log: TopicLog, now: int, fence: HeldLease | None = None, since: int = 0) -> Steps[int]:
-    """MOVE: messages that are due, between `since` and now, go into the log; gives how many."""
+    """MOVE: append the waiting messages that became due between `since` and `now`, in ms, to the log; returns how
+    many."""
     low, count = since << RANDOM_BITS, 0
     while True:
         high = now << RANDOM_BITS | ((1 << RANDOM_BITS) - 1)
@@ -215,7 +221,7 @@ def _move(log: TopicLog, due: Sequence[Item], now: int, fence: HeldLease | None)
 
 
 def sweep(topic_id: str, now: int) -> Steps[int]:
-    """SWEEP: remove the marks of messages that were due an hour ago; gives how many."""
+    """SWEEP: remove the marks of messages that were due more than an hour ago; returns how many."""
     low = max(0, now - KEEP_MARKS_MS)
     if (yield from guard.read(clock_key(topic_id))) is None:
         return 0
@@ -231,7 +237,7 @@ def sweep(topic_id: str, now: int) -> Steps[int]:
 
 
 class Clock:
-    """Moves delayed messages into the log when they are due.  The consumer that owns shard 0 holds it."""
+    """Moves delayed messages into the log when they are due.  Only the consumer that owns shard 0 runs it."""
 
     def __init__(self, log: TopicLog, wall: Callable[[], float]) -> None:
         self._log, self._wall = log, wall
@@ -239,15 +245,15 @@ class Clock:
         self._looked = 0
 
     def look_at_all(self) -> None:
-        """Look at every delayed message next: the clock has come into this consumer's hands."""
+        """Make the next look cover every delayed message, since this consumer has just become the owner of shard 0."""
         self._next_scan = 0.0
 
     def move_due(self, now: float, fence: HeldLease) -> Steps[None]:
-        """Move what is due, if it is time to look."""
+        """Move the messages that are due, unless it is too early for another look."""
         if now < self.next_look:
             return
         wall = int(self._wall() * 1000)
-        whole = now >= self._next_scan or wall < self._looked  # the clock went back
+        whole = now >= self._next_scan or wall < self._looked  # the wall clock went back
         since = 0 if whole else max(0, self._looked - RECENT_MS)
         self._looked = wall
         yield from move_due(self._log, wall, fence, since)

@@ -1,11 +1,12 @@
-"""Deleting a queue: its topic, its dead letters and its settings go in one transaction, so it is gone at once.
+"""Deletion of a queue: its topic, its dead letters and its settings go in one transaction, so the queue is gone at
+once.
 
 DELETE  remove $Queue-<topic id>, its place on $Queues, the topic and the topic of dead letters; put a grave for each
 
-What the two topics and the queue's shards held is removed afterwards, from the graves (see log.catalog).  A process
-that is killed in between leaves the graves, and the next deletion, or upkeep, goes on with them.  Every item that a
-queue gets later checks that $Queue-<topic id> is there, so that a worker that does not know of the deletion yet leaves
-nothing behind.
+What the two topics and the queue's shards held is removed afterwards, from the graves (see log.catalog).  If the
+process is killed in between, the graves remain, and the next deletion, or upkeep, goes on with them.  Every write that
+gives a queue a new item checks that $Queue-<topic id> is there, so a worker that does not know of the deletion yet
+leaves nothing behind.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from tailrace.storage.tables import Action, Delete, Equals, Remove, Update
 
 
 def delete(queue: Described) -> Steps[None]:
-    """Delete a queue and everything it has."""
+    """Delete a queue with everything that belongs to it."""
     graves = secrets.randbits(62), secrets.randbits(62)
     while (now := (yield from catalog.find(queue.name))) is not None and now.id == queue.id:
         letters = yield from dead_letters.own_topic(queue.name)
@@ -34,7 +35,7 @@ def delete(queue: Described) -> Steps[None]:
 
 
 def finish() -> Steps[int]:
-    """Remove what deleted queues and topics have left; gives how many topics that were."""
+    """Remove what deleted queues and topics have left behind; returns the number of topics."""
     return (yield from groups.purge())
 
 

@@ -2,7 +2,7 @@
 
     fetched → emitted (written first) → in a lane → running → outcome → written
 
-One thread makes the consumer's rounds, handlers run in others: `Desks.lock` guards what both touch.  No thread
+One thread makes the consumer's rounds, and handlers run in others; `Desks.lock` guards what both touch.  No thread
 holds it while it waits for storage.
 """
 
@@ -32,17 +32,17 @@ class Outcome:
 
 
 class Desk:
-    """What a consumer does with one shard, or with one replay of it."""
+    """A consumer's work on one shard, or on one replay of it."""
 
     def __init__(self, shard: Shard) -> None:
         self.shard = shard
         self.fetched: deque[Entry] = deque()
         self.read = shard.window.upto
-        """The next offset to be fetched."""
+        """The next offset to fetch."""
         self.missing: list[int] = []
-        """Offsets that are not there to be fetched."""
+        """Offsets that the reader passed over because they have no record; the next write marks them as purged."""
         self.entries: dict[int, Entry] = {}
-        """Emitted messages that are not done."""
+        """Emitted messages that are not done, by offset."""
         self.outcomes: list[Outcome] = []
         self.leaving = False
 
@@ -53,28 +53,28 @@ class Desk:
 
     @property
     def until(self) -> int | None:
-        """The end of a replay; None: there is none."""
+        """The offset at which a replay ends; None for a shard's own desk."""
         return self.shard.until if isinstance(self.shard, ReplayShard) else None
 
     @property
     def busy(self) -> bool:
-        """Whether a handler has one of its messages."""
+        """Whether a handler has one of the desk's messages."""
         return any(entry.running for entry in self.entries.values())
 
     @property
     def free(self) -> bool:
-        """Whether nothing of it is under way, so that the shard can be given back."""
+        """Whether no handler, outcome or write is pending, so that the consumer can give the shard back."""
         return not self.busy and not self.outcomes and not self.shard.writing
 
     # -- fetched
     @property
     def stop(self) -> int:
-        """The offset before which messages are fetched."""
+        """The offset up to which the fetcher may read."""
         stop = self.shard.window.position + LENGTH
         return stop if self.until is None else min(stop, self.until)
 
     def take_in(self, topic: str, fetched: Fetched) -> None:
-        """Messages were fetched."""
+        """Queue up fetched messages to be emitted."""
         replayed = self.until is not None
         for _, q, offset, stamp, key, value, headers, attributes in as_records(topic, fetched):
             if offset != self.read:
@@ -87,22 +87,22 @@ class Desk:
             self.read = offset + 1
 
     def pass_to(self, offset: int) -> None:
-        """Offsets that the reader went over without a record are gone: removed, or damaged and quarantined."""
+        """Go on at this offset; those before it that have no record (removed, or quarantined) count as missing."""
         if offset > self.read:
             self.missing += [n for n in range(self.read, offset) if not self.shard.window.is_done(n)]
             self.read = offset
 
     # -- written
     def told(self) -> list[Outcome]:
-        """Acknowledgements and failures, to be written; dead letters are written by themselves."""
+        """The outcomes that the next write stores: acknowledgements and failures.  `bury` writes dead letters."""
         return [outcome for outcome in self.outcomes if outcome.what != "dead"]
 
     def dead(self) -> list[Outcome]:
-        """Messages that are to be dead letters."""
+        """The outcomes of messages that become dead letters."""
         return [outcome for outcome in self.outcomes if outcome.what == "dead"]
 
     def applied(self, outcomes: Sequence[Outcome]) -> Window:
-        """The window with these outcomes, and without the messages that are missing."""
+        """Return a copy of the shard's window with these outcomes, and with the missing offsets skipped."""
         new = self.shard.window.copy()
         for outcome in outcomes:
             if outcome.what == "ack":
@@ -114,28 +114,29 @@ class Desk:
         return new
 
     def forget(self, outcomes: Sequence[Outcome]) -> None:
-        """These outcomes are written: messages that are done are in hand no more."""
+        """Drop the messages that these written outcomes have settled."""
         for outcome in outcomes:
             if outcome.what in ("ack", "dead"):
                 self.entries.pop(outcome.entry.offset, None)
 
 
 class Desks(dict[Any, Desk]):
-    """A consumer's desks, by shard, and by key of a replay's item; and the lanes in which their messages go."""
+    """A consumer's desks, by shard number and by key of a replay's item, with the lanes in which their messages
+    wait."""
 
     def __init__(self, *, in_order: bool) -> None:
         super().__init__()
         self.lock = threading.RLock()
         self.lanes = Lanes(in_order=in_order)
         self.paused = False
-        """Whether the queue is paused, as far as is known."""
+        """Whether the queue was paused when the consumer last looked."""
 
     def of_shard(self, q: int) -> list[Desk]:
         """The desk of a shard, and those of its replays."""
         return [desk for desk in self.values() if desk.partition == q]
 
     def of_run(self, entry: Entry, run: int) -> Desk | None:
-        """The desk of a message whose handler has ended, if that run of the handler still counts."""
+        """Return the desk of a message whose handler has ended; None if that run of the handler no longer counts."""
         if entry.dropped or entry.run != run or not entry.running:
             if entry.dropped and entry.running and entry.run == run:
                 self.lanes.finish(entry)
@@ -146,7 +147,8 @@ class Desks(dict[Any, Desk]):
         return next((desk for desk in self.of_shard(entry.partition) if desk.shard is entry.shard), None)
 
     def leave(self, q: int) -> None:
-        """Hand nothing more out of a shard; what no handler has begun is free for the next owner."""
+        """Stop handing out a shard's messages, and drop those that no handler has begun: they are free for the next
+        owner."""
         for desk in self.of_shard(q):
             desk.leaving = True
             desk.fetched.clear()
@@ -156,7 +158,8 @@ class Desks(dict[Any, Desk]):
                     del desk.entries[entry.offset]
 
     def drop(self, desk: Desk) -> list[Any]:
-        """Another consumer has the shard: outcomes of handlers that still run do not count; gives the keys."""
+        """Drop a desk that now belongs to another consumer; with a shard, also its replays.  Outcomes of handlers that
+        still run do not count.  Returns the dropped keys."""
         whole = desk.until is None
         keys = [key for key, one in self.items() if one is desk or (whole and one.partition == desk.partition)]
         for key in keys:
@@ -167,7 +170,7 @@ class Desks(dict[Any, Desk]):
         return keys
 
     def drop_all(self) -> None:
-        """Have nothing in hand any more."""
+        """Drop every desk; outcomes of handlers that still run do not count."""
         for desk in list(self.values()):
             for entry in list(desk.entries.values()):
                 self.lanes.drop(entry)

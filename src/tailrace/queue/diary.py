@@ -3,9 +3,9 @@
     $Owners-<topic id>-<shard>, epoch                          name, at, position, queue{}, purge
     $Failures-<topic id>-<shard>, offset * 1024 + attempt      name, at, error; a replay's attempts count from 512
 
-An owner's entry has the window as that owner found it.  So the windows of two owners that follow each other show
-exactly which messages the first one was handed and which it has finished, and no message that goes well costs a write.
-A consumer writes its entries after the window, so one that dies in between leaves them out: `explain` says so.
+An owner's entry has the window as that owner found it.  So the windows of two successive owners show exactly which
+messages the first one was handed and which it finished, and a message without a failure costs no write.  A consumer
+writes its entries after the window; if it dies in between, they are missing, and `explain` says so.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ from tailrace.storage.calls import Steps
 from tailrace.storage.tables import LAST, Check, Delete, Item, Key, Put, Regardless
 
 ATTEMPTS, OF_REPLAY = 1024, 512
-"""Keys for the attempts of one message, and where those of its replays begin."""
+"""Range keys reserved for the attempts of one message, and the number at which those of its replays begin."""
 MOST_ERROR, MOST_OWNERS, MOST_PENDING, AT_ONCE = 1000, 1000, 2000, 50
 
 
 def clean(reason: str) -> str:
-    """A reason as it can be stored: names of files that are not UTF-8 come with lone surrogates."""
+    """Return a reason as UTF-8 can store it: file names that are not UTF-8 bring lone surrogates."""
     return str(reason).encode("utf-8", "backslashreplace").decode()
 
 
 class Owner(NamedTuple):
-    """The consumer that took a shard, when (in ms), and the window it found; `purge` is no consumer: it dropped the
-    rest."""
+    """The consumer that took a shard, when (in ms), and the window it found.  With `purge`, the entry stands for a
+    purge instead, which dropped what the window left open."""
 
     epoch: int
     name: str
@@ -44,7 +44,7 @@ class Owner(NamedTuple):
 
 
 class Failure(NamedTuple):
-    """An attempt that failed: by which consumer, when (in ms), and why."""
+    """An attempt that failed: in which consumer, when (in ms), and why."""
 
     attempt: int
     name: str
@@ -54,19 +54,19 @@ class Failure(NamedTuple):
 
 
 class Diary:
-    """What one consumer notes; `write` stores it, some entries at a time."""
+    """One consumer's entries; `write` stores them."""
 
     def __init__(self, topic_id: str, name: str, wall: Callable[[], float]) -> None:
         self._topic_id, self._name, self._wall = topic_id, name, wall
         self._pending: list[Put] = []
 
     def took(self, desk: Desk) -> None:
-        """This consumer owns a shard now."""
+        """Note that this consumer has taken the desk's shard."""
         found, epoch = desk.shard.stored, desk.shard.held.epoch
         self._pending.append(_owner(self._topic_id, desk.partition, epoch, self._name, self._now(), found, purge=False))
 
     def failed(self, entry: Entry, error: str) -> None:
-        """An attempt has failed; the entry counts it already."""
+        """Note a failed attempt; `entry.tries` must already count it."""
         attempt = min(entry.tries, OF_REPLAY - 1) + (OF_REPLAY if entry.replayed else 0)
         key = Key(_failures(self._topic_id, entry.partition), entry.offset * ATTEMPTS + attempt)
         item = {"name": self._name, "at": self._now(), "error": error[:MOST_ERROR]}
@@ -76,7 +76,8 @@ class Diary:
         return int(self._wall() * 1000)
 
     def write(self) -> Steps[None]:
-        """Store what was noted.  What storage does not take is left out: no message waits for the diary."""
+        """Store the noted entries.  Drops those that the storage does not take, so that no message waits for the
+        diary."""
         del self._pending[:-MOST_PENDING]
         while self._pending:
             some = {put.key: put for put in self._pending[:AT_ONCE]}
@@ -88,13 +89,13 @@ class Diary:
 
 
 def purged(topic_id: str, shard: int, epoch: int, now: int, found: Window) -> Steps[None]:
-    """Note that a purge has dropped what was open in a shard."""
+    """Store that a purge has dropped a shard's open messages; `found` is the window before it."""
     noted = _owner(topic_id, shard, epoch, "", now, found, purge=True)
     yield from guard.attempt(noted, Check(queue_key(topic_id)))
 
 
 def owners(topic_id: str, shard: int) -> Steps[list[Owner]]:
-    """The owners of a shard, oldest first, as far as they are known."""
+    """Return the recorded owners of a shard, oldest first."""
     items = yield from guard.read_all(_owners(topic_id, shard))
     return [
         Owner(item["i"], item["name"], item["at"], Window.of(item["position"], item["queue"]), item["purge"])
@@ -103,7 +104,7 @@ def owners(topic_id: str, shard: int) -> Steps[list[Owner]]:
 
 
 def failures(topic_id: str, shard: int, offset: int) -> Steps[list[Failure]]:
-    """The failed attempts of a message, as far as they are known."""
+    """Return the recorded failed attempts of a message."""
     low = offset * ATTEMPTS
     items = yield from guard.read_all(_failures(topic_id, shard), low, low + ATTEMPTS - 1)
     found = [(item["i"] - low, item) for item in items]
@@ -111,7 +112,7 @@ def failures(topic_id: str, shard: int, offset: int) -> Steps[list[Failure]]:
 
 
 def sweep(topic_id: str, floors: dict[int, int]) -> Steps[int]:
-    """Remove what is about messages below each shard's floor; gives how many entries."""
+    """Remove the entries about messages below each shard's floor; returns how many."""
     removed = 0
     for q, floor in floors.items():
         gone = [Key(_failures(topic_id, q), item["i"]) for item in (yield from _below(topic_id, q, floor))]

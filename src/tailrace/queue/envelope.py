@@ -1,7 +1,8 @@
-"""Envelopes: a message with what is known of it, as a handler gets it; and how messages become bytes.
+"""Envelopes: a message as a handler gets it, with what the queue knows about it; and the codecs that turn messages into
+bytes.
 
-A message that is given as bytes is stored as it is.  Anything else goes through the queue's codec, and the record says
-so in its attributes (op "command"), so that both can be in one queue.
+A message that the caller gives as bytes is stored unchanged.  Any other message goes through the queue's codec, and its
+record says so in its attributes (op "command"), so that one queue can hold both.
 """
 
 from __future__ import annotations
@@ -19,35 +20,37 @@ if TYPE_CHECKING:
 RAW = attributes(op=Op.INSERT)
 CODED = attributes(op=Op.COMMAND)
 PUSHED = "pushed"
-"""The header of a delayed message that says when it was pushed, in milliseconds."""
+"""The header of a delayed message with the time at which it was pushed, in milliseconds."""
 PUSHER = "pusher"
 """The header with the name of the program that pushed a message, if it gave one."""
 
 
 class Codec(Protocol):
-    """Turns messages into bytes and back.  Called from any thread."""
+    """Turns messages into bytes and back; the queue calls it from any thread."""
 
     def encode(self, message: Any) -> bytes:
-        """A message as bytes."""
+        """Return the message as bytes."""
 
     def decode(self, data: bytes) -> Any:
-        """The message again; whatever it raises makes the message a dead letter."""
+        """Return the message that the bytes encode.  A message for which this raises becomes a dead letter."""
 
 
 class Json:
-    """Messages as JSON, in UTF-8.  What JSON cannot say (NaN, infinity, sets, bytes inside an object) is refused."""
+    """Messages as JSON, in UTF-8; `encode` refuses what JSON cannot express (NaN, infinity, sets, bytes inside an
+    object)."""
 
     def encode(self, message: Any) -> bytes:
-        """A message as JSON."""
+        """Return the message as JSON."""
         return json.dumps(message, separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode()
 
     def decode(self, data: bytes) -> Any:
-        """What JSON says."""
+        """Return the value that the JSON text describes."""
         return json.loads(data)
 
 
 def encoded(message: Any, codec: Codec) -> tuple[bytes, int]:
-    """A message as it is stored, and the attributes that say how."""
+    """Return a message's bytes, and the record attributes that say whether the codec made them; `BadInput` if the codec
+    cannot encode it."""
     if isinstance(message, (bytes, bytearray, memoryview)):
         return bytes(message), RAW
     try:
@@ -63,7 +66,7 @@ def encoded(message: Any, codec: Codec) -> tuple[bytes, int]:
 
 
 def key_bytes(shard_key: str | bytes | None) -> bytes | None:
-    """A shard key as it is stored."""
+    """Return a shard key as the record stores it: text becomes UTF-8."""
     if shard_key is None or isinstance(shard_key, bytes):
         return shard_key
     if isinstance(shard_key, str):
@@ -75,19 +78,20 @@ def key_bytes(shard_key: str | bytes | None) -> bytes | None:
 
 
 class Acks(Protocol):
-    """Takes the acknowledgements of envelopes."""
+    """Takes a handler's decisions on its envelopes; `Envelope` passes its calls on to it."""
 
     def ack(self, envelope: Envelope) -> None:
-        """It is done."""
+        """Acknowledge the envelope's message."""
 
     def retry(self, envelope: Envelope, after: float | None) -> None:
-        """It is to be handed out again."""
+        """Count a failed attempt, and have the message handed out again after this many seconds (None: the queue's
+        backoff)."""
 
     def dead(self, envelope: Envelope, reason: str) -> None:
-        """It goes to the dead letters."""
+        """Put the message with the dead letters."""
 
     def transaction(self, envelope: Envelope) -> AckTransaction:
-        """Writes that commit together with the acknowledgement of this envelope."""
+        """Return a transaction that commits together with the acknowledgement of this envelope."""
 
 
 class Envelope:
@@ -103,36 +107,40 @@ class Envelope:
     ) -> None:
         self._acks, self.entry = acks, entry
         self.queue, self.message, self.attempt, self.deadline = queue, message, attempt, deadline
-        """`attempt` counts from 1.  `deadline` is when the handler must be done, by `time.monotonic()`; None: never."""
+        """`attempt` counts from 1.  `deadline` is when the handler must have returned, by `time.monotonic()`; None: it
+        has no limit."""
         self.shard: int = entry.partition
         self.offset: int = entry.offset
         self.replayed: bool = entry.replayed
-        """Whether it is delivered again by a replay."""
+        """Whether a replay delivers it again."""
         self.inserted: int = entry.inserted
         self.shard_key = None if entry.key is None else entry.key.decode("utf-8", "surrogateescape")
         self.settled = False
-        """Whether it was acknowledged, retried or given up already."""
+        """Whether the handler has already acknowledged it, asked for a retry or given it up."""
 
     def __repr__(self) -> str:
         return f"Envelope({self.queue!r}, shard={self.shard}, offset={self.offset}, attempt={self.attempt})"
 
     @property
     def insertion_time(self) -> datetime:
-        """When it was pushed, by the pusher's clock."""
+        """When the message was pushed, by the clock of the program that pushed it."""
         return EPOCH + timedelta(milliseconds=self.inserted)
 
     def ack(self) -> None:
-        """It is done: it will not be handed out again.  Durable soon after, together with others."""
+        """Acknowledge the message, so that the queue hands it out to no consumer again.  Returns at once; the
+        acknowledgement becomes durable with the consumer's next write."""
         self._acks.ack(self)
 
     def retry(self, after: float | None = None) -> None:
-        """Hand it out again, after so many seconds (default: the queue's backoff).  It counts as a failed attempt."""
+        """Have the message handed out again, after this many seconds (default: the queue's backoff).  Counts as a
+        failed attempt."""
         self._acks.retry(self, after)
 
     def dead(self, reason: str) -> None:
-        """Put it with the dead letters, and do not try again."""
+        """Put the message with the dead letters; the queue does not try it again."""
         self._acks.dead(self, reason)
 
     def transaction(self) -> AckTransaction:
-        """Writes that commit together with the acknowledgement, or not at all: `with envelope.transaction() as t`."""
+        """Return a transaction whose writes commit together with the acknowledgement, or not at all: `with
+        envelope.transaction() as t`."""
         return self._acks.transaction(self)

@@ -1,4 +1,4 @@
-"""Existence: which queues there are, and the item that makes a topic one of them.
+"""Existence of queues: the item that makes a topic a queue, and the listing of all queues.
 
 $Queue-<topic id>, 0    settings{}
 $Queues, bucket         names{name: topic id}: for listing
@@ -17,7 +17,7 @@ from tailrace.storage.tables import Absent, Action, Check, Item, Put, Set, Updat
 
 
 def unknown(name: str) -> Steps[str]:
-    """What is said of a queue that is not there."""
+    """Return the error message for a queue that is not there, with the nearest name as a hint."""
     names = yield from catalog.listing("$Queues")
     near = nearest(name, names)
     hint = f"; did you mean {near!r}?" if near else ""
@@ -25,7 +25,8 @@ def unknown(name: str) -> Steps[str]:
 
 
 def check_own(log: TopicLog) -> Steps[None]:
-    """Refuse a topic of others as a queue; one without records may be a queue that another process is just making."""
+    """Refuse to make a queue of a topic that is not one and has records.  A topic without records passes: another
+    process may be making it a queue right now."""
     head = yield from log.head()
     if any(head.next.values()) and (yield from guard.read(queue_key(log.id))) is None:
         raise BadName(
@@ -35,7 +36,7 @@ def check_own(log: TopicLog) -> Steps[None]:
 
 
 def settle(log: TopicLog, wanted: Settings) -> Steps[Item]:
-    """The queue's item; the first process that asks makes it, with its place on the listing."""
+    """Return the queue's item.  The first process that asks creates it, with the queue's entry in the listing."""
     key, bucket = queue_key(log.id), catalog.bucket_key("$Queues", log.name)
     while (item := (yield from guard.read(key))) is None:
         yield from log.head()  # raises if the topic was deleted meanwhile
@@ -48,7 +49,7 @@ def settle(log: TopicLog, wanted: Settings) -> Steps[Item]:
 
 
 def change(topic_id: str, wanted: Settings) -> Steps[None]:
-    """Store other settings."""
+    """Store other settings in the queue's item."""
     made = as_stored(wanted)
 
     def plan(item: Item | None) -> tuple[Action, ...] | None:

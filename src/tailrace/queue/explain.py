@@ -1,7 +1,7 @@
-"""Explaining one message: when it was pushed, which consumers had it, what went wrong, and what became of it.
+"""Explanation of one message: when it was pushed, which consumers had it, which attempts failed, and how it ended.
 
-The log knows when it was pushed, the diary which consumers owned its shard and which attempts failed, the window and
-the dead letters how it ended.  What none of them has is listed as not recorded.
+The log says when it was pushed, the diary which consumers owned its shard and which attempts failed, the window and the
+dead letters how it ended.  The explanation lists as "not recorded" what none of them has.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from tailrace.storage.tables import Item
 
 
 class Moment(NamedTuple):
-    """Something that happened to a message; `until` if it happened at some time between the two."""
+    """Something that happened to a message at `at`; with `until`, at some time between the two."""
 
     at: datetime
     what: str
@@ -48,13 +48,13 @@ class Story:
     attempts: int
     """Attempts that failed, or whose consumer disappeared."""
     owner: str
-    """The consumer that has its shard now."""
+    """The consumer that owns its shard now; empty if there is none."""
     reason: str = ""
-    """Why it is dead."""
+    """Why it is a dead letter; empty if it is none."""
     moments: tuple[Moment, ...] = ()
     """What happened to it, oldest first."""
     not_recorded: tuple[str, ...] = ()
-    """What would belong here and is not known."""
+    """The parts of the life that are not stored."""
 
     def __str__(self) -> str:
         key = "" if self.shard_key is None else f", key {self.shard_key.decode('utf-8', 'replace')!r}"
@@ -66,7 +66,7 @@ class Story:
 
 
 def story(topic: Topic, group: Group, shard: int, offset: int) -> Story:
-    """What is known of a message."""
+    """Put together what is stored about a message; raises `OutOfRange` if the log does not hold it."""
     record = _record(topic, shard, offset)
     run = topic.store.run
     item = run(groups.all_shards(group))[shard]
@@ -101,7 +101,7 @@ def _record(topic: Topic, shard: int, offset: int) -> Record:
 
 
 class _Life:
-    """Puts together what the log, the diary and the window tell of one message."""
+    """Collects the moments of one message from the log, the diary and the window."""
 
     def __init__(
         self, offset: int, owners: Sequence[Owner], failures: Sequence[Failure], now: Window, item: Item
@@ -140,7 +140,7 @@ class _Life:
         self._say_what_is_missing(letter)
 
     def _under(self, owner: Owner, following: Owner | None, letter: DeadLetter | None) -> None:
-        """What happened while a shard had this owner: the next one's window shows it."""
+        """Add what happened while the shard had this owner; the next owner's window shows it."""
         after = self.now if following is None else following.window
         gap = (following.epoch if following is not None else self.epoch + 1) > owner.epoch + 1
         start = max(self.arrived, _time(owner.at))

@@ -1,6 +1,6 @@
-"""The fetcher: reads the messages of a consumer's shards and replays from the log, ahead of their being emitted.
+"""The fetcher: reads the messages of a consumer's shards and replays from the log, before they are emitted.
 
-A shard whose next message cannot be read waits until an operator has restored the bytes or quarantined them; the other
+A shard whose next message is damaged waits until an operator has restored the bytes or quarantined them; the other
 shards go on.
 """
 
@@ -21,7 +21,7 @@ from tailrace.storage.tables import Key
 _log = logging.getLogger("tailrace")
 FETCH_BYTES = 4 * 1024 * 1024
 DAMAGE_SECONDS = 5.0
-"""How often a shard is looked at again whose next message could not be read."""
+"""Seconds between attempts to read a shard whose next message is damaged."""
 
 
 class Fetcher:
@@ -32,12 +32,12 @@ class Fetcher:
         self._reader = Reader(log, {}, from_floor=True, passed=0)
         self._replays: dict[Key, Reader] = {}
         self._damaged: dict[Key, float] = {}
-        """When shards, and replays, are looked at again whose next message cannot be read."""
+        """When to read each damaged shard, or replay, again."""
         self.stuck = False
-        """Whether the last look found nothing but messages behind a growth that the group has not passed."""
+        """Whether the last look found no messages but those behind a growth that the group has not passed."""
 
     def pass_growth(self, passed: int) -> None:
-        """The whole group has passed this growth of the queue, so messages behind it may be read."""
+        """Let the reader go on past the first `passed` growths of the queue, since the whole group has passed them."""
         self._reader.passed = passed
 
     @property
@@ -46,11 +46,11 @@ class Fetcher:
         return self._reader.waits
 
     def forget(self, key: Key) -> None:
-        """A replay is another's, or is over."""
+        """Drop the reader of a replay that is finished or belongs to another consumer."""
         self._replays.pop(key, None)
 
     def fetch(self) -> Steps[bool]:
-        """Read once; whether there was anything."""
+        """Read once for all desks that have room; returns whether there were any messages."""
         with self._desks.lock:
             wanting = {
                 key: desk
@@ -83,7 +83,7 @@ class Fetcher:
         return found
 
     def _read_to_damage(self, reader: Reader, desk: Desk, now: float) -> Steps[bool]:
-        """Read what a shard has before its damage, if anything; else it waits."""
+        """Read the messages that a shard has before its damage; if there are none, let the shard wait."""
         key = desk.shard.key
         try:
             found = yield from self._read(reader, {desk.partition: desk}, 1)

@@ -1,4 +1,4 @@
-"""Handlers: the pool of threads that runs a worker's handler, and what the handler's end means for its messages."""
+"""Handlers: the pool of threads that calls a worker's handler, and what each call's end means for its messages."""
 
 from __future__ import annotations
 
@@ -26,12 +26,13 @@ from tailrace.storage.calls import Store
 
 _log = logging.getLogger("tailrace")
 MOST_HUNG = 8
-"""Calls that do not end, for each thread of the pool: with more of them a consumer ends, rather than fill the process.
+"""Calls that have run over their time and not ended, for each thread of the pool; with more of them the worker ends,
+rather than fill its process with threads.
 """
 
 
 class HandlerPool:
-    """Threads that take messages of a consumer, call the handler, and tell the consumer how it ended."""
+    """Threads that take a consumer's messages, call the handler with them, and report the outcomes to the consumer."""
 
     def __init__(
         self,
@@ -52,14 +53,14 @@ class HandlerPool:
         self._closing = False
         self._work = threading.Condition()
         self._busy: dict[int, list[tuple[Entry, int]]] = {}
-        """By thread: its messages, each with the run that this is."""
+        """By thread number: its messages, each with the number of the handler's run."""
         self._deadlines: dict[int, float] = {}
         self._threads = self._hung = 0
         self._thread = threading.local()
 
     @property
     def in_handler(self) -> bool:
-        """Whether the calling thread is one of these, and so inside the handler."""
+        """Whether the calling thread belongs to this pool, and so is inside the handler."""
         return getattr(self._thread, "is_one", False)
 
     def start(self) -> None:
@@ -68,18 +69,18 @@ class HandlerPool:
             self._hire()
 
     def wake(self) -> None:
-        """There are messages to be handled."""
+        """Wake the threads: there are messages to handle."""
         with self._work:
             self._work.notify_all()
 
     def close(self) -> None:
-        """End each thread when its handler returns."""
+        """End each thread when its handler returns; does not wait."""
         self._closing = True
         self.wake()
 
     @property
     def deadline(self) -> float | None:
-        """When the first handler that runs has had its time; None: no handler has a limit."""
+        """When the first running handler has used up its time; None if handlers have no limit, or none runs."""
         return min(self._deadlines.values(), default=None) if self._deadlines else None
 
     # -- threads
@@ -107,13 +108,14 @@ class HandlerPool:
             self._handle(number, self._busy[number])
             with self._work:
                 self._deadlines.pop(number, None)
-                if number not in self._busy:  # another thread has its place since its time was over
+                if number not in self._busy:  # its time was over, and another thread has replaced this one
                     self._hung -= 1
                     return
                 self._busy[number] = []
 
     def expire(self) -> None:
-        """Give up on handlers that took too long: their messages are tried again, their threads are replaced."""
+        """Give up on handlers that took too long: fail their messages and replace their threads.  Raises `HandlerStuck`
+        with too many of them."""
         now = self._store.clock()
         with self._work:
             late = [number for number, at in self._deadlines.items() if at <= now]
@@ -138,7 +140,7 @@ class HandlerPool:
         if envelopes:
             try:
                 self._call(envelopes if self._working.batch else envelopes[0])
-            except BaseException as error:  # also SystemExit and CancelledError: they end neither process nor thread
+            except BaseException as error:  # also SystemExit, CancelledError: they must end neither process nor thread
                 self._end_child(error)
                 self._failed(envelopes, error)
             else:
@@ -148,7 +150,8 @@ class HandlerPool:
         self._on_end()
 
     def _end_child(self, error: BaseException | None) -> None:
-        """If the handler has forked and this is the child, end it: it must not go on with its parent's messages."""
+        """End the process if it is a child that the handler has forked: the child must not go on with its parent's
+        messages."""
         if not self._store.forked:
             return
         if isinstance(error, SystemExit):
@@ -161,7 +164,7 @@ class HandlerPool:
         os._exit(code)
 
     def _ack(self, envelopes: list[Envelope]) -> None:
-        """Acknowledge what the handler has not settled itself."""
+        """Acknowledge the messages that the handler has not settled itself."""
         done = [envelope for envelope in envelopes if not envelope.settled]
         for envelope in done:
             envelope.settled = True
@@ -180,7 +183,8 @@ class HandlerPool:
             )
 
     def _envelope(self, entry: Entry, run: int, number: int) -> Envelope | None:
-        """A message for a handler; one that cannot be read, or has ended too many consumers, is given up."""
+        """Return a message's envelope.  Gives up a message that cannot be decoded, or whose consumers have disappeared
+        too often, and returns None."""
         if entry.tries >= self._settings.attempts and self._working.acking:
             self._consumer.give_up(entry, run, f"its consumer disappeared {entry.tries} times while it was handled")
             return None
@@ -208,10 +212,10 @@ class HandlerPool:
                 self._tell(envelope, what, reason, error)
 
     def _tell(self, envelope: Envelope, what: str, reason: str, error: BaseException) -> None:
-        """Log that an attempt failed; the first time also where in the handler's own code."""
+        """Log a failed attempt; the first attempt also with the traceback inside the handler's own code."""
         where = error.with_traceback(_own_frames(error.__traceback__)) if envelope.attempt == 1 else None
         if where is not None and not _is_unicode(trace := "".join(traceback.format_exception(where))):
-            reason, where = f"{reason}\n{trace}", None  # no file takes it as it is
+            reason, where = f"{reason}\n{trace}", None  # a log file in UTF-8 could not store it
         _log.warning(
             "queue %s: message %d:%d failed, attempt %d of %d, and %s: %s", self._queue, envelope.shard,
             envelope.offset, envelope.attempt, self._settings.attempts, what, clean(reason), exc_info=where,
@@ -219,7 +223,7 @@ class HandlerPool:
 
 
 def _is_unicode(text: str) -> bool:
-    """Whether UTF-8 can say it: names of files that are not come with lone surrogates."""
+    """Whether UTF-8 can encode the text: names of files that are not UTF-8 contain lone surrogates."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -228,14 +232,14 @@ def _is_unicode(text: str) -> bool:
 
 
 def _own_frames(traceback: TracebackType | None) -> TracebackType | None:
-    """A traceback from where it leaves this module."""
+    """The part of a traceback below this module's frames."""
     while traceback is not None and traceback.tb_frame.f_code.co_filename == __file__:
         traceback = traceback.tb_next
     return traceback
 
 
 def _told(error: BaseException) -> str:
-    """What an error says, even if it cannot say it."""
+    """An error's class and message, even if its `__str__` raises."""
     try:
         return f"{type(error).__name__}: {error}"
     except Exception:

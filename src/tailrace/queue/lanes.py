@@ -1,7 +1,7 @@
-"""Lanes: which message may be handled next.  One key never runs twice at once, and its messages run in order.
+"""Lanes: which message may be handled next.  Two messages of one key never run at the same time, and they run in order.
 
-Messages of one shard and key are in one lane; those without a key have a lane each.  Not thread-safe: the worker that
-uses it holds a lock."""
+Messages of one shard and key are in one lane; each message without a key has a lane to itself.  Not thread-safe: the
+consumer holds `Desks.lock` around every call."""
 
 from __future__ import annotations
 
@@ -26,27 +26,28 @@ class Entry:
         self.key, self.value, self.attributes, self.replayed = key, value, attributes, replayed
         self.running = self.dropped = False
         self.alone = False
-        """Whether it goes to the handler by itself, since a batch with it has failed and it may be the one to blame."""
+        """Whether the handler gets it in a batch of its own: a batch with it has failed, and it may be the one to
+        blame."""
         self.run = 0
-        """How many times it was handed out here; the end of an earlier run than this one does not count."""
+        """How many times this consumer has handed it out; the outcome of an earlier run does not count."""
         self.tries = 0
         """Attempts so far that have failed, or whose consumer disappeared."""
         self.lane: Lane | None = None
 
 
 class Lane:
-    """The messages of one key, in order; `busy` of them run or wait to be buried."""
+    """The messages of one key, in order; `busy` counts those with a handler or on their way to the dead letters."""
 
     __slots__ = ("busy", "entries", "name", "state")
 
     def __init__(self, name: tuple[object, bytes] | None, entry: Entry) -> None:
         self.name, self.entries = name, deque([entry])
         self.busy, self.state = 0, "ready"
-        """`state` is "ready", "taken" or "waiting" (for the time of another attempt)."""
+        """`state` is "ready", "taken" or "waiting" (until a failed message may be tried again)."""
 
 
 class Lanes:
-    """Emitted messages by shard and key, and which lanes can go on."""
+    """Emitted messages by shard and key, and the lanes whose next message may run."""
 
     def __init__(self, *, in_order: bool = True) -> None:
         self._in_order = in_order
@@ -59,7 +60,7 @@ class Lanes:
         return bool(self._ready)
 
     def add(self, entry: Entry) -> None:
-        """A message was emitted."""
+        """Put an emitted message into the lane of its key."""
         name = (entry.partition, entry.key) if entry.key is not None and self._in_order else None
         found = self._lanes.get(name) if name is not None else None
         if found is not None:
@@ -72,11 +73,11 @@ class Lanes:
         self._ready.append(lane)
 
     def take(self, most: int = 1) -> list[Entry]:
-        """Messages that may be handled now, as one batch: several of a lane only if more than one may be taken."""
+        """Hand out up to `most` messages as one batch; several of one lane only within such a batch."""
         out: list[Entry] = []
         while self._ready and len(out) < most:
             lane = self._ready[0]
-            alone = bool(lane.entries) and lane.entries[0].alone  # all of a lane may have been dropped
+            alone = bool(lane.entries) and lane.entries[0].alone  # a lane whose messages were all dropped is empty
             if alone and out:
                 break
             out += self._hand_out(self._ready.popleft(), 1 if alone else most - len(out))
@@ -85,7 +86,7 @@ class Lanes:
         return out
 
     def _hand_out(self, lane: Lane, most: int) -> list[Entry]:
-        out = list(islice(lane.entries, most))  # what failed together are a lane's first: none is behind another
+        out = list(islice(lane.entries, most))  # an `alone` entry comes first in its lane, never behind another
         for entry in out:
             entry.running = True
             entry.run += 1
@@ -95,7 +96,7 @@ class Lanes:
         return out
 
     def finish(self, entry: Entry) -> None:
-        """A message is done, or dropped: the next of its lane may go."""
+        """Remove a message that is done, or dropped; the next one of its lane may run."""
         lane = entry.lane
         if lane is None:
             return
@@ -105,7 +106,7 @@ class Lanes:
         self._go_on(lane)
 
     def retry(self, entry: Entry, at: float) -> None:
-        """A message is to be handled again at this time; until then its lane waits."""
+        """Make a failed message, and its lane, wait until `at`."""
         lane = entry.lane
         if lane is None:
             return
@@ -115,7 +116,7 @@ class Lanes:
         heapq.heappush(self._waiting, (at, self._count, lane))
 
     def wake(self, now: float) -> float | None:
-        """Let lanes go whose time has come; gives when the next one's will, if any waits."""
+        """Make the lanes ready whose wait is over; returns when the next wait ends, or None."""
         while self._waiting and self._waiting[0][0] <= now:
             lane = heapq.heappop(self._waiting)[2]
             if lane.state == "waiting" and not any(lane is other for _, _, other in self._waiting):
@@ -124,8 +125,8 @@ class Lanes:
         return self._waiting[0][0] if self._waiting else None
 
     def drop(self, entry: Entry) -> None:
-        """Forget a message: its shard is another consumer's, or is given back.  One that runs is ignored when it
-        ends."""
+        """Forget a message whose shard belongs to another consumer or is given back.  If a handler has it, its outcome
+        will not count."""
         entry.dropped = True
         if not entry.running:
             self.finish(entry)

@@ -1,8 +1,9 @@
-"""Lending: messages for programs that have no handler here, such as HTTP clients.  A loan ends by `ack`, `retry` or
-`dead`, or when its time is over; then the message is handed out again, and that counts as a failed attempt.
+"""Lending: messages for programs that have no handler in this process, such as HTTP clients.  `ack`, `retry` or `dead`
+ends a loan.  If its time runs out first, the message is handed out again, and that counts as a failed attempt.
 
-A lender is one consumer of the queue: the guarded writes are those of any worker.  When its process dies, its shards
-go to others after the consumers' `ttl`, with every message that was on loan.  A loan is known only to its lender.
+A lender is one consumer of the queue: its guarded writes are those of any worker.  When its process dies, its shards go
+to other consumers after the consumers' `ttl`, with every message that was on loan.  Only the lender itself knows its
+loans.
 """
 
 from __future__ import annotations
@@ -26,11 +27,11 @@ from tailrace.queue.worker import Worker
 from tailrace.storage.calls import Store
 
 BATCH_SIZE = 16
-"""Messages of a shard that wait here for a borrower: few, since other consumers do not get them meanwhile."""
+"""Messages of a shard that wait in the lender for a borrower: few, since other consumers do not get them meanwhile."""
 IDLE_SECONDS = 30.0
-"""A lender that is not asked for so long, and has lent nothing, leaves: its shards go to the other consumers."""
+"""Seconds after which a lender without loans and requests leaves: its shards go to the other consumers."""
 MOST_REMEMBERED = 10_000
-"""Loans that have ended and are remembered, so that an `ack` that is sent again has the same answer."""
+"""Ended loans that the lender remembers, so that a repeated `ack` gets the same answer."""
 LONGEST_LOAN = 12 * 3600.0
 
 How: TypeAlias = Literal["acked", "retried", "dead"]
@@ -49,12 +50,13 @@ class Loan:
 
     @property
     def raw(self) -> bool:
-        """Whether the message was given as bytes, not through the queue's codec."""
+        """Whether the message was pushed as bytes, without the queue's codec."""
         return self.entry.attributes == RAW
 
 
 class Lender(Worker):
-    """A consumer of a queue that lends its messages out.  Any thread may use it; nothing here waits for storage."""
+    """A consumer of a queue that lends its messages out.  Any thread may use it; its own methods do not wait for
+    storage."""
 
     def __init__(self, queue: Queue, *, idle_seconds: float = IDLE_SECONDS, **working: Any) -> None:
         self._idle_seconds = idle_seconds
@@ -68,54 +70,56 @@ class Lender(Worker):
         return Loans(self._store, self._consumer, settings, self._idle_seconds, self._leave)
 
     def _leave(self) -> None:
-        """No client has asked for long: give the shards back."""
+        """Shut down without waiting, and give the shards back: no client has asked for a message for long."""
         self._closing.set()
         self._wake.set()
 
     @property
     def loans(self) -> Loans:
-        """What is on loan."""
+        """The lender's loans."""
         loans: Loans = self._pool
         return loans
 
     # -- borrowing
     def take(self, most: int, seconds: float) -> list[Loan]:
-        """Messages that may be handled now, at most so many, on loan for so many seconds."""
+        """Lend up to `most` messages that may be handled now, for `seconds` each."""
         return self.loans.take(most, seconds)
 
     def extend(self, id: str, seconds: float) -> Loan:
-        """Let a loan last for so many seconds from now."""
+        """Make a loan end `seconds` from now; raises `Fenced` if it has ended."""
         return self.loans.extend(id, seconds)
 
     def ack(self, id: str) -> None:
-        """A message is done; `settled` tells when that is stored."""
+        """End a loan and acknowledge its message; `settled` says when that is stored."""
         self.loans.end(id, "acked")
         self._wake.set()
 
     def retry(self, id: str, after: float | None = None, reason: str = "") -> None:
-        """Hand a message out again, after so many seconds, or as the queue's backoff says."""
+        """End a loan and have its message handed out again, after this many seconds or after the queue's backoff."""
         self.loans.end(id, "retried", reason or "its borrower asked for a retry", after)
         self._wake.set()
 
     def dead(self, id: str, reason: str) -> None:
-        """Put a message with the dead letters."""
+        """End a loan and put its message with the dead letters."""
         self.loans.end(id, "dead", reason)
         self._wake.set()
 
     def settled(self, id: str) -> How | None:
-        """How a loan has ended, once that is stored; None: not yet.  `Fenced` if another consumer has the message."""
+        """Return how a loan has ended, or None until that is stored.  Raises `Fenced` if the loan is unknown or another
+        consumer has the message."""
         ended, how = not self.running, self.loans.settled(id)
         if how is None and ended:
             raise unknown(id)
         return how
 
     def listen(self, listener: Callable[[], object]) -> Callable[[], None]:
-        """Have a listener called when there may be a message, or a loan may be settled; gives the way to stop that."""
+        """Call `listener` whenever there may be a message, or a loan may be settled.  Returns a function that stops the
+        calls."""
         return self.loans.listen(listener)
 
 
 class Loans:
-    """What a consumer's messages are lent out with, in place of a pool of handlers."""
+    """The messages of a consumer that are on loan; a `Lender` has them in place of a pool of handlers."""
 
     def __init__(
         self, store: Store, consumer: Consumer, settings: Settings, idle_seconds: float, leave: Callable[[], None]
@@ -131,13 +135,13 @@ class Loans:
 
     # -- as the worker sees it
     in_handler = False
-    """Borrowers' threads are their own."""
+    """Always False: no thread of the worker runs a handler."""
 
     def start(self) -> None:
-        """There are no threads to start."""
+        """Do nothing: there are no threads to start."""
 
     def wake(self) -> None:
-        """There are messages to be lent, or a round is over."""
+        """Call the listeners: there are messages to lend, or a round is over."""
         for listener in list(self._listeners):
             listener()
 
@@ -148,12 +152,12 @@ class Loans:
 
     @property
     def deadline(self) -> float | None:
-        """When the first loan is over."""
+        """When the first loan runs out; None without loans."""
         with self._lock:
             return min((loan.deadline for loan in self._open.values()), default=None)
 
     def expire(self) -> None:
-        """End loans whose time is over; leave, if no client has asked for long."""
+        """End the loans whose time is over, and leave if no client has asked for long."""
         now = self._store.clock()
         with self._lock:
             late = [loan for loan in self._open.values() if loan.deadline <= now]
@@ -169,7 +173,7 @@ class Loans:
 
     # -- as borrowers see it
     def take(self, most: int, seconds: float) -> list[Loan]:
-        """Messages that may be handled now; one key's are lent one at a time."""
+        """Lend up to `most` messages that may be handled now; only one of each key at a time."""
         check_seconds(seconds)
         out: list[Loan] = []
         self._asked = self._store.clock()
@@ -191,7 +195,7 @@ class Loans:
         return loan
 
     def extend(self, id: str, seconds: float) -> Loan:
-        """Let a loan last for so many seconds from now."""
+        """Make a loan end `seconds` from now; raises `Fenced` if it has ended."""
         check_seconds(seconds)
         with self._lock:
             loan = self._open.get(id)
@@ -201,7 +205,7 @@ class Loans:
         return loan
 
     def end(self, id: str, how: How, reason: str = "", after: float | None = None) -> None:
-        """End a loan; one that has ended the same way is left as it is."""
+        """End a loan.  Does nothing if it has already ended the same way, and raises `Fenced` if it is unknown."""
         self._asked = self._store.clock()
         check_pause(after)
         with self._lock:
@@ -223,7 +227,8 @@ class Loans:
         return bool(self._consumer.fail(loan.entry, loan.run, reason, now=self._store.clock(), after=after))
 
     def settled(self, id: str) -> How | None:
-        """How a loan has ended, once that is stored."""
+        """Return how a loan has ended, or None until that is stored; raises `Fenced` if the loan is unknown or another
+        consumer has the message."""
         with self._lock:
             if id not in self._ended:
                 raise unknown(id)
@@ -239,7 +244,7 @@ class Loans:
         return None
 
     def listen(self, listener: Callable[[], object]) -> Callable[[], None]:
-        """Have a listener called after each round."""
+        """Call `listener` after each round; returns a function that stops the calls."""
         with self._lock:
             self._listeners = [*self._listeners, listener]
 
@@ -252,17 +257,17 @@ class Loans:
 
 
 def _no_handler(_: Any) -> None:
-    """A lender's messages are handled elsewhere."""
+    """Do nothing: a lender's messages are handled in other programs."""
 
 
 def check_seconds(seconds: float) -> None:
-    """Refuse a loan that lasts no time, or for ever."""
+    """Raise `BadInput` for a loan of no time, or of more than `LONGEST_LOAN` seconds."""
     if not 0 < seconds <= LONGEST_LOAN:
         raise BadInput(f"a message is lent for 1 to {LONGEST_LOAN:,.0f} seconds, not {seconds!r}")
 
 
 def unknown(id: str) -> Fenced:
-    """What a loan is answered with that is not open here."""
+    """Make the error for a loan that is not open in this lender."""
     return Fenced(
         f"there is no loan {id[:40]!r} here: its time was over, it was settled otherwise, or this server has started "
         "since; the message is handed out again unless it was acknowledged"

@@ -1,7 +1,7 @@
 """Pushing: messages into a queue, one or many in one transaction.
 
-A push is an append to the queue's topic: bytes first, then one guarded write.  Many messages are one chunk.  A dedup id
-goes with the append, in the same transaction; a delayed message waits outside the log (see `delayed`).
+A push is an append to the queue's topic: bytes first, then one guarded write.  Many messages are one chunk.  Dedup ids
+are stored in the transaction of the append; a delayed message waits outside the log (see `delayed`).
 """
 
 from __future__ import annotations
@@ -24,20 +24,21 @@ from tailrace.queue.envelope import PUSHER, Codec, encoded, key_bytes
 from tailrace.storage.calls import Store
 
 NotBefore: TypeAlias = datetime | timedelta | float
-"""A time, or a delay: in seconds, or as a timedelta."""
+"""A time, or a delay in seconds or as a timedelta."""
 MOST_DEDUP = 90
-"""Dedup ids in one push_many: each is an action of its transaction."""
+"""The most dedup ids in one push_many: each is an action of its transaction."""
 MOST_BYTES_TOGETHER = 1 << 30
-"""Bytes of messages in one push_many: they are one chunk, which is made in memory."""
+"""The most bytes of messages in one push_many: they are one chunk, which is made in memory."""
 MAX_PUSHER_BYTES = 200
 Headers: TypeAlias = tuple[tuple[str, bytes], ...]
 
 INLINE_BYTES = 256 * 1024
-"""Chunks of a queue up to this size go with their reference, where the table is on a disk: one sync, not three."""
+"""Where the table is on a disk, chunks of a queue up to this size are stored in the transaction that refers to them:
+one sync instead of three."""
 
 
 class Message(NamedTuple):
-    """A message for `push_many`, where it needs more than its content."""
+    """A message for `push_many` that has a shard key, a dedup id or a delay."""
 
     message: Any
     shard_key: str | bytes | None = None
@@ -46,7 +47,7 @@ class Message(NamedTuple):
 
 
 class Pushed(NamedTuple):
-    """Where a pushed message is.  A delayed one, and a duplicate, has no offset here."""
+    """The shard and offset of a pushed message; both are None for a delayed message and for a duplicate."""
 
     shard: int | None
     offset: int | None
@@ -55,7 +56,7 @@ class Pushed(NamedTuple):
 
 
 class Ready(NamedTuple):
-    """A message that is checked and encoded."""
+    """A checked and encoded message; `due` is None for one that is not delayed."""
 
     value: bytes
     attributes: int
@@ -74,7 +75,7 @@ def signature(pusher: str | None) -> Headers:
 
 
 def topic_of(store: Store, described: Described) -> Topic:
-    """The topic of a queue."""
+    """Return the topic of a queue, set to store larger chunks inline where that saves syncs."""
     topic = Topic(store, described)
     if topic.log.joins_inline:
         topic.log.inline_bytes = INLINE_BYTES
@@ -82,7 +83,7 @@ def topic_of(store: Store, described: Described) -> Topic:
 
 
 def ready(message: Any, codec: Codec, now: int, limit: int) -> Ready:
-    """Check and encode a message, or a `Message`."""
+    """Check and encode a message or a `Message`; `limit` is the most bytes of its key and content."""
     full = message if type(message) is Message else Message(message)
     value, attributes = encoded(full.message, codec)
     key = key_bytes(full.shard_key)
@@ -97,7 +98,8 @@ def ready(message: Any, codec: Codec, now: int, limit: int) -> Ready:
 
 
 def push_all(topic: Topic, messages: Sequence[Ready], now: int, signed: Headers = ()) -> list[Pushed]:
-    """Push messages, all in one transaction, except that each delayed one waits by itself."""
+    """Push messages in one transaction and return where each of them is; each delayed one is stored by a write of its
+    own, before the transaction."""
     check_together(messages)
     out: list[Pushed | None] = [None] * len(messages)
     seen: set[str] = set()
@@ -129,7 +131,7 @@ def push_all(topic: Topic, messages: Sequence[Ready], now: int, signed: Headers 
 
 
 def check_together(messages: Sequence[Ready]) -> None:
-    """Refuse what one transaction cannot hold, before anything of it is stored."""
+    """Raise `TooLarge` for messages that do not fit in one transaction, before any of them is stored."""
     count = sum(one.dedup is not None and one.due is None for one in messages)
     if count > MOST_DEDUP:
         raise TooLarge(f"one push_many takes at most {MOST_DEDUP} messages with a dedup id, not {count}; push fewer")
@@ -160,7 +162,7 @@ def _delay(topic: Topic, one: Ready, now: int, signed: Headers) -> Pushed | None
 
 
 def _append(topic: Topic, messages: Sequence[Ready], now: int, signed: Headers) -> list[Pushed]:
-    """APPEND them as one chunk, with their dedup ids."""
+    """APPEND messages as one chunk, with their dedup ids."""
     ids = [one.dedup for one in messages if one.dedup is not None]
     batch = CommitBatch(topic.name, topic.log.partitions, topic.settings.max_record_bytes, topic.log.next_turn())
     where = add(batch, messages, now, signed)
@@ -172,7 +174,7 @@ def _append(topic: Topic, messages: Sequence[Ready], now: int, signed: Headers) 
 
 
 def add(batch: CommitBatch, messages: Sequence[Ready], now: int, signed: Headers = ()) -> Sequence[int]:
-    """Add messages to a chunk that is being made; gives their rows."""
+    """Add messages to a batch that is not committed yet; returns their row numbers."""
     buffer = batch.buffer
     if signed:
         return [buffer.add(one.key, one.value, now, signed, one.attributes) for one in messages]
@@ -181,6 +183,6 @@ def add(batch: CommitBatch, messages: Sequence[Ready], now: int, signed: Headers
 
 
 def where_of(batch: CommitBatch, rows: Iterable[int]) -> list[tuple[int, int]]:
-    """The shard and offset of each row, once its chunk is appended."""
+    """Return the shard and offset of each row, once its chunk is appended."""
     landed = [batch.landed(*batch.buffer.place(row)) for row in rows]
     return [(q, batch.offset(q, rank)) for q, rank in landed]

@@ -1,4 +1,4 @@
-"""Queues: the door.  Messages are pushed here, and handled by as many consumers as there are.
+"""Queues, as users hold them: push messages, start workers, supervise.
 
     emails = home.queue("emails")
     emails.push({"to": "ada@example.org"}, shard_key="ada")
@@ -55,11 +55,11 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 RETENTION_MS = 7 * DAY_MS
-"""How long acknowledged messages are kept, for replays, unless the queue says otherwise."""
+"""How long a queue keeps acknowledged messages, for replays, unless its creator chooses otherwise."""
 
 
 class Queue:
-    """A queue of a home.  Cheap, and safe from any thread.  Made by `home.queue(name)`."""
+    """A queue of a home.  Cheap to make, and safe to use from any thread.  Made by `home.queue(name)`."""
 
     def __init__(
         self,
@@ -75,7 +75,7 @@ class Queue:
         self.codec: Codec = codec or Json()
         self.store = store
         self.signature = signature(pusher)
-        """The headers of messages that are pushed here."""
+        """The record headers of messages pushed through this object: the pusher's name, if it has one."""
         self._new_transaction, self._wall = new_transaction, wall
         self._topic: Topic | None = None
         self._settings = Settings()
@@ -85,7 +85,8 @@ class Queue:
 
     # -- being there
     def topic(self, *, create: bool = False) -> Topic:
-        """The topic that holds its messages; `UnknownQueue` if the queue is not there, unless it may be made."""
+        """Return the topic that holds the queue's messages.  If the queue is not there, create it with `create`, else
+        raise `UnknownQueue`."""
         if self._topic is None:
             found = self.store.run(catalog.find(self.name))
             item = None if found is None else self.store.run(guard.read(queue_key(found.id)))
@@ -98,7 +99,8 @@ class Queue:
         return self._topic
 
     def make(self, shards: int | None = None, retention_ms: int | None = RETENTION_MS, **given: Any) -> Topic:
-        """Make it, unless it is there already; another number of shards, or other settings, are refused."""
+        """Create the queue, or check the one that is there: `BadSetting` if it has another number of shards or other
+        settings."""
         wanted = settings(given)
         found = self.store.run(catalog.find(self.name))
         if found is None:
@@ -108,7 +110,7 @@ class Queue:
             try:
                 wall = int(self._wall() * 1000)
                 found = self.store.run(catalog.create(self.name, count, {"retention_ms": retention_ms}, wall))
-            except AlreadyThere:  # made by another process just now
+            except AlreadyThere:  # another process has just created it
                 found = self.store.run(catalog.describe(self.name))
         else:
             self.store.run(existence.check_own(topic_of(self.store, found).log))
@@ -133,12 +135,12 @@ class Queue:
 
     @property
     def settings(self) -> Settings:
-        """Its settings."""
+        """The queue's settings, as this object last read or changed them."""
         self.topic()
         return self._settings
 
     def configure(self, **given: Any) -> Settings:
-        """Change settings; workers that are started from now on obey them."""
+        """Change settings; only workers that start afterwards obey them."""
         topic = self.topic()
         if "retention_ms" in given:
             topic.configure(retention_ms=given.pop("retention_ms"))
@@ -148,7 +150,7 @@ class Queue:
 
     @property
     def shards(self) -> int:
-        """How many shards it has."""
+        """The number of shards."""
         return self.topic().partitions
 
     # -- pushing
@@ -160,14 +162,15 @@ class Queue:
         dedup: str | None = None,
         not_before: NotBefore | None = None,
     ) -> Pushed:
-        """Push one message, durable when this returns.  The queue is made if it is not there.
+        """Push one message; it is durable when this returns.  Creates the queue if it is not there.
 
-        Messages with the same `shard_key` are handled in order, one at a time.  With a `dedup` id the message is in
-        the queue once, for as long as it is kept.  `not_before` (a time, or a delay in seconds) holds it back."""
+        Messages with the same `shard_key` are handled in order, one at a time.  With a `dedup` id the message is in the
+        queue once, for as long as it is kept.  `not_before` (a time, or a delay in seconds) holds it back."""
         return self.push_many([Message(message, shard_key, dedup, not_before)])[0]
 
     def push_many(self, messages: Iterable[Any]) -> list[Pushed]:
-        """Push messages, or `Message`s with shard keys, in one transaction; delayed ones wait each by itself."""
+        """Push messages, or `Message`s with shard keys, in one transaction; each delayed one is stored by a write of
+        its own."""
         topic, now = self.topic(create=True), int(self._wall() * 1000)
         limit = topic.settings.max_record_bytes
         checked = [ready(one, self.codec, now, limit) for one in messages]
@@ -183,9 +186,10 @@ class Queue:
 
     # -- handling
     def tail(self, handler: Callable[[Any], Any], **working: Any) -> Worker:
-        """Start a consumer that calls `handler` with each `Envelope`: see `Working` for what it can be given.
+        """Start a consumer that calls `handler` with each `Envelope`; `Working` lists its settings.
 
-        When the handler returns the message is acknowledged; when it raises it is tried again, as the settings say."""
+        When the handler returns, the message is acknowledged.  When it raises, the message is tried again as the
+        queue's settings say."""
         given = Working.of(working)
         Worker.check_handler(handler)
         topic = self.topic(create=True)
@@ -196,18 +200,21 @@ class Queue:
 
     # -- supervising
     def pause(self) -> None:
-        """Hand out nothing more, in any process, from when this returns; handlers that run go on."""
+        """Stop the queue in every process: once this returns, no consumer hands out a message.  Running handlers
+        finish."""
         self._supervise(supervisor.set_paused(self._group(), True))
 
     def play(self) -> None:
-        """Go on after a pause."""
+        """Resume a paused queue."""
         self._supervise(supervisor.set_paused(self._group(), False))
 
     def rebalance(self, shards: int | None = None, *, timeout: float = 10.0) -> dict[str, int]:
-        """Wait until the consumers have shared the shards out evenly, after giving the queue more of them if asked to.
+        """Wait until the consumers have shared out the shards evenly; with `shards`, first grow the queue to that
+        number.
 
-        Gives how many shards each consumer has then.  Consumers share by themselves whenever one comes or goes; one
-        that is at work on a message gives its shard up when it is done, so after `timeout` seconds it may be uneven."""
+        Returns how many shards each consumer then has.  Consumers also share by themselves whenever one comes or goes.
+        A consumer gives a shard up only when its handlers have finished, so after `timeout` seconds the shares may
+        still be uneven."""
         topic = self.topic()
         if shards is not None:
             topic.grow(shards)
@@ -221,7 +228,7 @@ class Queue:
             self.store.sleep(0.05)
 
     def drain(self, timeout: float | None = None) -> bool:
-        """Wait until everything that was pushed is done; whether it is."""
+        """Wait until every message, delayed ones included, is done; returns False if `timeout` seconds pass first."""
         deadline = None if timeout is None else self.store.clock() + timeout
         while (now := self.stats()).backlog or now.delayed:
             if deadline is not None and self.store.clock() >= deadline:
@@ -230,15 +237,17 @@ class Queue:
         return True
 
     def purge(self, *, sure: bool = False) -> int:
-        """Drop every message that is not done; gives how many.  Says no unless you are sure."""
+        """Drop every message that is in a shard and not done, and return how many; delayed messages stay.  Raises
+        `BadInput` unless `sure`."""
         if not sure:
             raise BadInput(f"purge would drop {self.stats().backlog} messages of {self.name!r}; purge(sure=True) does")
         return self._supervise(supervisor.purge(self._group(), int(self._wall() * 1000)))
 
     def delete(self, *, sure: bool = False) -> None:
-        """Delete it with its messages, dead letters and settings, for good.  Says no unless you are sure.
+        """Delete the queue with its messages, dead letters and settings, for good.  Raises `BadInput` unless `sure`.
 
-        It is gone at once, and its workers end.  If this is cut off, the same call again, or upkeep, finishes it."""
+        The queue is gone at once, and its workers end.  If the deletion is cut off, the same call again, or upkeep,
+        finishes it."""
         try:
             topic = self.topic()
         except UnknownQueue:
@@ -258,7 +267,7 @@ class Queue:
     def replay(self, start: datetime | int, end: datetime | int | None = None) -> Replay:
         """Deliver messages again, from a time or an offset up to before another (default: now), beside the live ones.
 
-        No acknowledged position moves.  An offset is that of each shard."""
+        An offset applies to every shard.  The shards' own positions do not move."""
         topic = self.topic()
         if isinstance(start, datetime) and isinstance(end, datetime) and start > end:
             raise BadInput(f"a replay from {start} to {end} is of nothing: it ends before it starts")
@@ -273,20 +282,20 @@ class Queue:
         return Replay(number, count, count)
 
     def replays(self) -> list[Replay]:
-        """Replays that were started, and how far they have come."""
+        """The replays of this queue that upkeep has not removed, and how far each has come."""
         return replay.states(self.store.run(replay.items(self.topic().id)))
 
     def stats(self) -> Stats:
-        """How many messages there are, and in which state, by shard and for all."""
+        """Count the messages by state, for the queue and for each shard."""
         return self.store.run(stats(self._group(), self._wall()))
 
     def explain(self, shard: int, offset: int) -> explain.Story:
-        """One message's life: when it was pushed and by which program, its consumers, each error, its acknowledgement.
-        `print` it."""
+        """Tell one message's life: when it was pushed and by which program, its consumers, each error, its
+        acknowledgement.  `print` the result."""
         return explain.story(self.topic(), self._group(), shard, offset)
 
     def upkeep(self) -> None:
-        """Remove what is left of delayed messages, dedup ids and replays that are over."""
+        """Remove the marks of moved messages, expired dedup ids, finished replays and old diary entries."""
         topic = self.topic()
         self.store.run(delayed.sweep(topic.id, int(self._wall() * 1000)))
         self.store.run(dedup.sweep(topic.log))
@@ -295,7 +304,7 @@ class Queue:
 
     # -- dead letters
     def dead(self, start: int = 0) -> Iterator[DeadLetter]:
-        """The dead letters, oldest first, from a number on."""
+        """Return the dead letters, oldest first, beginning with number `start`."""
         found = self.store.run(catalog.find(dead_letters.topic_name(self.name)))
         if found is None:
             return iter(())
@@ -304,7 +313,7 @@ class Queue:
         return dead_letters.letters(self.name, topic.records(0, min(max(start, floor), end)), again)
 
     def dead_numbers(self) -> DeadNumbers:
-        """How many dead letters were not put back, and where their numbers begin and end; reads no letter."""
+        """Return the range of the dead letters' numbers, and how many were not put back; reads no letter."""
         found = self.store.run(catalog.find(dead_letters.topic_name(self.name)))
         if found is None:
             return DeadNumbers(0, 0, 0)
@@ -313,15 +322,17 @@ class Queue:
         return DeadNumbers(floor, end, end - floor - sum(floor <= number < end for number in again))
 
     def requeue(self, *numbers: int) -> int:
-        """Put dead letters back into the queue, some by their numbers, or all that were not; gives how many.
+        """Put dead letters back into the queue: those with these numbers, or all that were not put back yet.  Returns
+        how many.
 
-        The push and the mark that it happened are one transaction."""
+        The push and the mark that says it happened are one transaction.  Many letters take several such transactions.
+        """
         self.topic()
         if numbers:
             there = {one.number for one in self.dead(min(numbers)) if not one.requeued}
             if missing := sorted(set(numbers) - there):
                 raise BadInput(f"queue {self.name!r} has no dead letters {missing} that could be put back")
-        end = self.dead_numbers().end  # one may come back while others are put back
+        end = self.dead_numbers().end  # a message that dies again meanwhile is not put back again
         before = takewhile(lambda one: one.number < end, self.dead(min(numbers, default=0)))
         chosen = (one for one in before if not one.requeued and (not numbers or one.number in numbers))
         return sum(self._put_back(some) for some in _portions(chosen))
@@ -357,7 +368,7 @@ class Queue:
 
 
 def _portions(letters: Iterable[DeadLetter]) -> Iterator[list[DeadLetter]]:
-    """Dead letters that are put back in one transaction: some 50, or some 4 MiB."""
+    """Split dead letters into portions for one transaction each: up to 50 letters, or some 4 MiB."""
     some: list[DeadLetter] = []
     for one in letters:
         some.append(one)

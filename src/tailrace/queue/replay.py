@@ -1,8 +1,8 @@
 """Replays: a range of a queue's messages is delivered again, beside the live ones.
 
-    $Replay-<topic id>, number * 128 + shard    shard, until, position, queue{}: see shard.py
+    $Replay-<topic id>, number * 128 + shard    shard, first, position, until, queue{}: see shard.py
 
-The shard's owner delivers it, in the same lanes as the live messages.  The shard's own position does not move.
+The shard's owner delivers the range, in the same lanes as the live messages.  The shard's own position does not move.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tailrace.storage.tables import Absent, Check, Delete, Item, Key, Put
 
 
 class Replay(NamedTuple):
-    """A replay and how far it has come."""
+    """A replay: its number, its messages, and how many of them are left."""
 
     number: int
     messages: int
@@ -28,13 +28,13 @@ class Replay(NamedTuple):
 
 
 def items(topic_id: str) -> Steps[dict[Key, Item]]:
-    """Every replay's items."""
+    """Return the items of every replay of a queue."""
     p = f"$Replay-{topic_id}"
     return {Key(p, item["i"]): item for item in (yield from guard.read_all(p))}
 
 
 def start(topic_id: str, ranges: Mapping[int, tuple[int, int]], number: int | None = None) -> Steps[int]:
-    """Deliver these ranges of shards again, from one offset up to before another; gives the replay's number."""
+    """Store a replay of each shard's range, from one offset up to before another; returns the replay's number."""
     number = secrets.randbits(40) if number is None else number
     p = f"$Replay-{topic_id}"
     puts = [
@@ -45,12 +45,12 @@ def start(topic_id: str, ranges: Mapping[int, tuple[int, int]], number: int | No
     for n in range(0, len(puts), 90):
         there = Check(queue_key(topic_id))
         while isinstance((yield from guard.attempt(there, *puts[n : n + 90])), Unanswered):
-            pass  # a second attempt is refused where the first has landed
+            pass  # if this attempt has landed, the next one is refused
     return number
 
 
 def states(found: Mapping[Key, Item]) -> list[Replay]:
-    """Replays as people see them."""
+    """Sum up the items of each replay over its shards."""
     out: dict[int, Replay] = {}
     for key, item in found.items():
         number, done = key.i // MAX_PARTITIONS, int.from_bytes(item.get("queue", {}).get("bits", b""), "little")
@@ -61,7 +61,7 @@ def states(found: Mapping[Key, Item]) -> list[Replay]:
 
 
 def remove(topic_id: str, number: int | None = None, *, only_done: bool = False) -> Steps[int]:
-    """Remove replays, one or all, or only those that are over; gives how many items that were."""
+    """Remove the items of replays: of all, of one `number`, or only finished ones; returns how many items."""
     doomed = [
         key
         for key, item in (yield from items(topic_id)).items()

@@ -1,4 +1,4 @@
-"""Runs: one call of a handler for a message, and what the message's envelope does with it."""
+"""Runs: one call of a handler for its messages, and how each message's envelope reports the outcome."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def check_pause(after: float | None) -> float | None:
-    """Refuse what cannot be a pause before another attempt."""
+    """Return the pause before another attempt, or raise `BadInput` if it is not a number of seconds from 0."""
     if after is None:
         return None
     if isinstance(after, bool) or not isinstance(after, (int, float)) or not 0 <= after < math.inf:
@@ -23,7 +23,7 @@ def check_pause(after: float | None) -> float | None:
 
 
 class Run:
-    """One run of a handler: takes the acknowledgements of its messages."""
+    """One call of a handler.  Envelopes report to it, and it passes their outcomes to the consumer."""
 
     __slots__ = ("number", "pool")
 
@@ -31,7 +31,7 @@ class Run:
         self.pool, self.number = pool, number
 
     def ack(self, envelope: Envelope) -> None:
-        """It is done."""
+        """Acknowledge the message, unless its outcome is settled."""
         self.pool._store.check()
         if not envelope.settled:
             envelope.settled = True
@@ -39,7 +39,7 @@ class Run:
             self.pool._on_end()
 
     def retry(self, envelope: Envelope, after: float | None) -> None:
-        """It is handed out again."""
+        """Count a failed attempt and have the message handed out again, unless its outcome is settled."""
         self.pool._store.check()
         check_pause(after)
         if not envelope.settled:
@@ -50,7 +50,7 @@ class Run:
             self.pool._on_end()
 
     def dead(self, envelope: Envelope, reason: str) -> None:
-        """It goes to the dead letters."""
+        """Put the message with the dead letters, unless its outcome is settled."""
         self.pool._store.check()
         reason = str(reason)
         if not envelope.settled:
@@ -59,7 +59,7 @@ class Run:
             self.pool._on_end()
 
     def transaction(self, envelope: Envelope) -> AckTransaction:
-        """Writes that commit together with its acknowledgement."""
+        """Return a transaction that commits together with the message's acknowledgement."""
         pool, transaction = self.pool, self.pool._new_transaction()
 
         def finish(t: AckTransaction) -> None:

@@ -1,4 +1,4 @@
-"""A queue's settings, and how often and when a failed message is tried again."""
+"""Settings of queues and workers, and the rule that says when a failed message is tried again."""
 
 from __future__ import annotations
 
@@ -15,45 +15,49 @@ from tailrace.log.catalog import check_name
 from tailrace.storage.tables import Item, Key
 
 SHARDS = 24
-"""Shards of a queue that is made without a number of them."""
+"""Shards of a queue whose creator does not choose a number."""
 DAY_MS = 24 * 3600 * 1000
 TTL = 5.0
-"""Seconds without a heartbeat after which a consumer counts as gone."""
+"""Seconds without a heartbeat after which other consumers take a consumer's shards."""
 
 
 class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """What can be set per queue."""
+    """The settings that each queue stores."""
 
     attempts: int = 5
-    """After so many failed attempts a message goes to the dead letters."""
+    """Failed attempts after which a message goes to the dead letters."""
     backoff: float = 1.0
-    """Seconds before the second attempt, at most; they double with each one, and are drawn at random."""
+    """Upper limit of the pause before the second attempt, in seconds.  It doubles with each attempt; the pause is drawn
+    at random from its upper half."""
     max_backoff: float = 300.0
-    """Seconds before an attempt, at most."""
+    """The longest pause before any attempt, in seconds."""
     order: Literal["key", "none"] = "key"
-    """Whether messages of a key wait while an earlier one is tried again: "key"; or not: "none"."""
+    """"key": while a message waits for another attempt, later messages with the same key wait too.  "none": they do
+    not."""
     timeout: float | None = None
-    """Seconds that a handler may take; None: as long as it likes."""
+    """Seconds that a handler may take; None: no limit."""
     final: tuple[str, ...] = ()
-    """Names of error classes that are not tried again, as in `("ValueError", "shop.errors.NoSuchOrder")`."""
+    """Names of error classes after which the queue does not try a message again, as in `("ValueError",
+    "shop.errors.NoSuchOrder")`."""
 
     def pause_before(self, attempt: int, rng: random.Random) -> float:
-        """Seconds to wait before attempt number `attempt` (the second is 2)."""
+        """Draw the pause before attempt number `attempt` at random, in seconds.  The first retry is attempt 2."""
         most = min(self.max_backoff, self.backoff * 2.0 ** min(max(0, attempt - 2), 30))
         return rng.uniform(most / 2, most)
 
     def is_final(self, error: BaseException) -> bool:
-        """Whether an error, or one of the classes it inherits from, is not worth another attempt."""
+        """Whether the settings name this error's class, or a class that it inherits from, as final."""
         return any(name in self.final for kind in type(error).__mro__ for name in names_of(kind))
 
 
 def names_of(kind: type) -> tuple[str, str]:
-    """What an error class may be called in the settings."""
+    """The two names under which the settings can list an error class: short, and with its module."""
     return kind.__name__, f"{kind.__module__}.{kind.__qualname__}"
 
 
 def settings(given: dict[str, Any], base: Settings | None = None) -> Settings:
-    """Settings from names and values; a typo or a bad value is refused with a hint."""
+    """Build settings from names and values, on top of `base`; `BadSetting`, with a hint, for an unknown name or an
+    unusable value."""
     known = {f.name for f in msgspec.structs.fields(Settings)}
     for name in given:
         if name not in known:
@@ -74,12 +78,14 @@ def settings(given: dict[str, Any], base: Settings | None = None) -> Settings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Working:
-    """How a worker works; what `queue.tail` can be given."""
+    """The settings of one worker, which `queue.tail` takes."""
 
     acking: bool = True
-    """Whether a message is done when its handler returns; else when it is handed out (at most once)."""
+    """Whether a message is acknowledged when its handler returns; if False, already when it is handed out (at most
+    once)."""
     batch_size: int = 100
-    """Messages of a shard that are emitted, and acknowledged, at a time; and the most of a batch handler's list."""
+    """Messages of one shard that a consumer emits, and acknowledges, at a time; also the longest list that a batch
+    handler gets."""
     threads: int = 8
     """Handlers that run at the same time."""
     batch: bool = False
@@ -87,17 +93,18 @@ class Working:
     manual: bool = False
     """Whether only `envelope.ack()` acknowledges, not the handler's return."""
     name: str | None = None
-    """A name for this consumer, which no other of the queue may have at the same time."""
+    """A name for this consumer; no other living consumer of the queue may have it."""
     ttl: float = TTL
-    """Seconds without a heartbeat after which this consumer takes another for dead."""
+    """Seconds without a heartbeat after which this consumer takes another one for dead."""
     timeout: float | None = None
-    """Seconds that a handler may take; None: as the queue says."""
+    """Seconds that a handler may take; None: as the queue's settings say."""
     grace: float = 30.0
-    """Seconds that a shutdown waits for handlers that run."""
+    """Seconds for which a shutdown waits for running handlers."""
 
     @classmethod
     def of(cls, given: dict[str, Any]) -> Working:
-        """From names and values; a typo or an unusable value is refused with a hint."""
+        """Build worker settings from names and values; `BadSetting`, with a hint, for an unknown name or an unusable
+        value."""
         made = from_names(cls, "a worker", given)
         for name, low, high in (("batch_size", 1, 4096), ("threads", 1, 1024)):
             value = getattr(made, name)
@@ -113,15 +120,15 @@ class Working:
 
 
 def queue_key(topic_id: str) -> Key:
-    """Where a queue's settings are."""
+    """The key of the item with a queue's settings."""
     return Key(f"$Queue-{topic_id}")
 
 
 def as_stored(made: Settings) -> str:
-    """Settings as they are stored."""
+    """Encode settings as JSON text for the queue's item."""
     return msgspec.json.encode(made).decode()
 
 
 def stored_settings(item: Item) -> Settings:
-    """A queue's stored settings."""
+    """Decode the settings in a queue's item."""
     return msgspec.json.decode(item["settings"], type=Settings)

@@ -1,4 +1,4 @@
-"""Shards: the items in which a queue keeps how far its messages are handled, and the guarded writes of their owners.
+"""Shards: the items in which a queue stores how far its messages are handled, and the guarded writes of their owners.
 
     $Group-queue_<topic id>, shard    owner, epoch, position, made (see log.group); low, queue{}, paused, id
     $Replay-<topic id>, number        shard, until, first, position, queue{}, epoch: a range that is delivered again
@@ -7,9 +7,9 @@ WRITE   queue = window with v + 1, position, low   if owner = me and epoch = min
         [and paused = seen, if it emits]; of a replay: if queue.v = seen, with a check of the shard's lease
         [and of its paused]
 
-Only the owner writes a window, one write at a time, repeated unchanged until it is known what became of it; an owner
-that cannot find out takes the shard again, under the next epoch, where no earlier write can land.  So an item of this
-owner and epoch with the next v and this very window shows that the write has happened.
+Only the owner writes a window, one write at a time, and repeats that write unchanged until its outcome is known.  An
+owner that cannot find out takes the shard again, under the next epoch, where no earlier write can land.  So an item of
+this owner and epoch with the next v and exactly this window shows that the write has happened.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ from tailrace.storage.tables import Absent, Action, Change, Check, Condition, Eq
 GROUP = QUEUE
 """The consumer group whose members are a queue's consumers."""
 AT_ONCE = 90
-"""Shards written in one transaction."""
+"""The most shards that one transaction writes."""
 
 
 def is_paused(units: Mapping[int, Item], q: int = 0) -> bool:
-    """Whether a shard hands nothing out; one that says nothing of it does as shard 0."""
+    """Whether shard `q` is paused; a shard whose item has no `paused` follows shard 0."""
     return bool(units.get(q, {}).get("paused", units.get(0, {}).get("paused", 0)) % 2)
 
 
@@ -49,29 +49,30 @@ class Shard:
         self.paused: int | None = item.get("paused")
         self._queue_paused = False
         self.window = self.stored.copy()
-        """The window as this owner found it: with what the owner before has left open counted."""
+        """The window as this owner continues it: messages that the previous owner left open count one more attempt."""
         self.window.begin()
         self.writing = False
-        """Whether a write of it is on its way."""
+        """Whether a write of the window is under way."""
 
     @property
     def key(self) -> Key:
-        """Where its item is."""
+        """The key of the shard's item."""
         return self.held.key
 
     @property
     def is_paused(self) -> bool:
-        """Whether nothing may be emitted, as far as is known."""
+        """Whether the queue was paused when this owner last looked; then it must emit nothing."""
         return self._queue_paused if self.paused is None else bool(self.paused % 2)
 
     def saw(self, units: Mapping[int, Item]) -> None:
-        """Take in whether the queue is paused.  A shard that a growth has added says nothing of it itself: it was made
-        behind a pause, which begins with shard 0, or the pause finds it."""
+        """Note from the items of all shards whether the queue is paused.  A shard that a growth has added has no
+        `paused` of its own at first: either the growth came after a pause, which begins with shard 0, or the pause
+        still reaches the new shard."""
         self.paused = units[self.partition].get("paused")
         self._queue_paused = is_paused(units) and in_force("queue.paused_by_first")
 
     def actions(self, new: Window, *, emits: bool, id: str | None = None) -> list[Action]:
-        """WRITE: the window, in the name of this owner."""
+        """WRITE: the guarded write that stores the window for this owner."""
         when = rules(
             {
                 "queue.owner": Equals("owner", self.held.owner),
@@ -83,13 +84,13 @@ class Shard:
 
     @property
     def pause_seen(self) -> tuple[Condition, ...]:
-        """The condition of a write that emits: the queue was neither paused nor let go on since this owner looked."""
+        """The condition of a write that emits: nobody has paused or resumed the queue since this owner looked."""
         if not in_force("queue.paused"):
             return ()
         return (Absent("paused") if self.paused is None else Equals("paused", self.paused),)
 
     def saw_pause(self, item: Item | None, first: bool) -> bool:
-        """Take in that a write which emits was refused since the queue was paused, or goes on; False if it was not."""
+        """Whether an emitting write was refused because the queue was paused or resumed; if so, note the new state."""
         if not first or item is None or not self.held.stands(item) or item.get("paused") == self.paused:
             return False
         self.paused = item.get("paused")
@@ -104,16 +105,16 @@ class Shard:
         return changes if id is None else (*changes, Set("id", id))
 
     def stands(self, item: Item | None) -> bool:
-        """Whether a stored item is still this owner's."""
+        """Whether the stored item still belongs to this owner."""
         return self.held.stands(item)
 
     def has_landed(self, new: Window, item: Item | None) -> bool:
-        """Whether a stored item shows that the write of this window has happened; a transaction that was given up may
-        have landed instead, with another window."""
+        """Whether the stored item shows that the write of this window has happened.  Owner and version are not enough:
+        a transaction that was given up may have landed with another window."""
         return item is not None and self.stands(item) and item.get("queue") == new.stored(self.v + 1)
 
     def wrote(self, new: Window) -> None:
-        """The write has happened."""
+        """Note that the write of this window has happened."""
         self.v += 1
         self.stored, self.window = new, new.copy()
 
@@ -127,16 +128,17 @@ class ReplayShard(Shard):
 
     @property
     def key(self) -> Key:
-        """Where its item is."""
+        """The key of the replay's item."""
         return self._key
 
     @property
     def is_paused(self) -> bool:
-        """Whether nothing may be emitted, as far as is known of the shard."""
+        """Whether the shard was paused when its owner last looked."""
         return self._live.is_paused
 
     def actions(self, new: Window, *, emits: bool, id: str | None = None) -> list[Action]:
-        """The same, under the shard's lease; the shard's own window does not move."""
+        """WRITE the replay's window, and check the shard's lease in the same transaction; the shard's own window does
+        not move."""
         seen: Condition = Equals(("queue", "v"), self.v) if self.v else Absent("queue")
         changes = (*self._changes(new, id)[:2], Set("epoch", self.held.epoch))
         update = Update(self._key, changes, rules({"queue.replay": seen}))
@@ -144,41 +146,44 @@ class ReplayShard(Shard):
         return [update, fence] if in_force("queue.replay_fence") else [update]
 
     def stands(self, item: Item | None) -> bool:
-        """Whether the replay is still there; whose it is, the check of the shard's lease tells."""
+        """Whether the replay's item is still there; the check of the shard's lease says who owns it."""
         return item is not None
 
     def has_landed(self, new: Window, item: Item | None) -> bool:
-        """The same; an owner before or after this one may have written the very same window."""
+        """Whether the stored item shows that this owner's write has happened; the epoch matters because another owner
+        may have written an equal window."""
         return item is not None and item.get("epoch") == self.held.epoch and super().has_landed(new, item)
 
     def saw_pause(self, item: Item | None, first: bool) -> bool:
-        """The same, of the shard, whose item is checked second."""
+        """Whether the queue was paused or resumed; a replay's transaction checks that on its second action, at the
+        shard's item."""
         return not first and self._live.saw_pause(item, True)
 
 
 @dataclass(slots=True)
 class Planned:
-    """A write of one shard's window that is to be made."""
+    """A planned write of one shard's window."""
 
     shard: Shard
     new: Window
     emits: bool = False
     outcome: str = ""
-    """"written", "paused" or "fenced", once it is known."""
+    """"written", "paused" or "fenced"; empty while the outcome is not known."""
 
     @property
     def actions(self) -> list[Action]:
-        """The guarded write."""
+        """The actions of the guarded write."""
         return self.shard.actions(self.new, emits=self.emits)
 
 
 def write(planned: Sequence[Planned], patience: float = guard.PATIENCE) -> Steps[None]:
-    """Write some shards in one transaction; each one's `outcome` says what became of it.
+    """Write the windows of some shards in one transaction, and set each one's `outcome`.
 
-    `TimedOut` if there is no answer for too long: then the same writes must be made again before any other."""
+    Raises `TimedOut` if the storage gives no answer for too long: the caller must then repeat exactly these writes, or
+    take the shards again, before it writes anything else to them."""
     for one in planned:
         if one.emits and one.shard.is_paused and in_force("queue.paused"):
-            one.outcome = "paused"  # known since it was planned
+            one.outcome = "paused"  # the owner noticed the pause after it planned this write
     left = [one for one in planned if not one.outcome]
     began = yield from calls.now()
     while left:
@@ -198,7 +203,7 @@ def write(planned: Sequence[Planned], patience: float = guard.PATIENCE) -> Steps
 
 
 def _of(left: Sequence[Planned], actions: Sequence[Sequence[Action]], index: int) -> tuple[Planned, bool]:
-    """Whose action was refused, and whether it was the first of its actions."""
+    """Return the planned write to which the refused action belongs, and whether it was that write's first action."""
     for one, some in zip(left, actions, strict=True):
         if index < len(some):
             return one, index == 0
@@ -213,7 +218,8 @@ def _all_written(planned: Iterable[Planned]) -> None:
 
 
 def _compare(one: Planned, item: Item | None, first: bool) -> None:
-    """What a refusal means: an earlier attempt has landed, the queue is paused, or the shard has a newer owner."""
+    """Set the outcome that a refusal shows: an earlier attempt has landed, the queue is paused, or the shard has a
+    newer owner."""
     shard = one.shard
     if first and shard.has_landed(one.new, item):
         one.outcome = "written"

@@ -1,4 +1,4 @@
-"""Stats: how many messages a queue has, shard by shard, and in which state.  They add up at any moment:
+"""Stats: how many messages a queue has, shard by shard, in each state.  At any moment these sums hold:
 
 inserted = routed + delayed    routed = acked + dead + purged + backlog    backlog = waiting + running
 """
@@ -24,44 +24,44 @@ class Stats:
     """The messages of a shard, or of a whole queue."""
 
     routed: int = 0
-    """Messages put into a shard so far."""
+    """Messages put into shards so far."""
     emitted: int = 0
-    """Messages handed to consumers so far; one that is handed out again counts again."""
+    """Messages emitted by consumers so far; a message that is emitted again counts again."""
     acked: int = 0
     errored: int = 0
     """Attempts that failed."""
     dead: int = 0
     purged: int = 0
     running: int = 0
-    """Messages that a consumer has, and that are not done."""
+    """Messages that a consumer has emitted and that are not done."""
     failing: int = 0
-    """Of these, messages that have failed and are tried again."""
+    """Messages that are not done and of which an attempt has failed."""
     backlog: int = 0
     """Messages that are not done."""
     delayed: int = 0
-    """Messages that wait for their time; of a whole queue only."""
+    """Messages that are not due yet; 0 in the stats of a shard."""
     oldest_seconds: float = 0.0
     """Age of the oldest message that is not done."""
     paused: bool = False
     owner: str = ""
-    """The consumer that has this shard."""
+    """The consumer that owns this shard."""
     shards: Mapping[int, Stats] = field(default_factory=dict)
-    """The same for each shard."""
+    """The stats of each shard; empty in those of a shard."""
 
     @property
     def inserted(self) -> int:
-        """Messages pushed so far: those in a shard, and those that are delayed."""
+        """Messages pushed so far: those in shards, and the delayed ones."""
         return self.routed + self.delayed
 
     @property
     def consumers(self) -> dict[str, int]:
-        """The consumers that own shards, and how many each."""
+        """The consumers that own shards, and how many each owns."""
         owners = [one.owner for one in self.shards.values() if one.owner]
         return {name: owners.count(name) for name in sorted(set(owners))}
 
     @property
     def waiting(self) -> int:
-        """Messages that no consumer has yet."""
+        """Messages that no consumer has emitted yet."""
         return self.backlog - self.running
 
 
@@ -69,7 +69,8 @@ _SUMS = ("routed", "emitted", "acked", "errored", "dead", "purged", "running", "
 
 
 def stats(group: Group, wall: float) -> Steps[Stats]:
-    """The stats of a queue.  The shards are read before the log's end, so that nothing is done that was not pushed."""
+    """Count a queue's messages.  Reads the shards before the log's end, so that no message counts as done that does not
+    count as pushed."""
     made = yield from guard.read(group.key)
     units = yield from groups.all_shards(group)
     members = yield from groups.members(group)
@@ -106,12 +107,12 @@ def stats(group: Group, wall: float) -> Steps[Stats]:
 
 
 def _routed_and_delayed(group: Group) -> Steps[tuple[Head, int]]:
-    """The log's head, and how many messages are delayed, with no move of delayed messages between the two: one that is
-    moved meanwhile would be in neither number."""
+    """Read the log's head and the number of delayed messages, with no move of delayed messages between the two reads:
+    neither number would count one that is moved in between."""
     clock = yield from guard.read(clock_key(group.log.id))
     while True:
         head = yield from group.log.head()
-        if clock is None:  # what was delayed since then was not there when this began
+        if clock is None:  # a first message delayed since this began does not count
             return head, 0
         before, clock = clock, (yield from guard.read(clock_key(group.log.id)))
         if clock is None or clock["moved"] == before["moved"]:
@@ -119,6 +120,6 @@ def _routed_and_delayed(group: Group) -> Steps[tuple[Head, int]]:
 
 
 def as_json(one: Stats) -> dict[str, object]:
-    """Stats as plain values, for programs."""
+    """Return stats as plain values for JSON, without the shards."""
     out: dict[str, object] = {f.name: getattr(one, f.name) for f in fields(one) if f.name != "shards"}
     return {"inserted": one.inserted, **out, "waiting": one.waiting}

@@ -1,4 +1,6 @@
-"""Supervising a queue: pause and play, purge, drain; each step can be cut off anywhere and made again."""
+"""Supervision of a queue: pause, play, purge, and how evenly shards are shared.  Each step can be cut off anywhere and
+repeated.
+"""
 
 from __future__ import annotations
 
@@ -18,9 +20,10 @@ from tailrace.storage.tables import Absent, Action, Add, Condition, Equals, Item
 
 
 def set_paused(group: Group, paused: bool, patience: float = TTL) -> Steps[None]:
-    """PAUSE: from when this returns no shard emits anything and no consumer hands anything out, or all do again.
+    """PAUSE: stop the emitting and handing out of messages in every consumer, or resume it.
 
-    The number in each shard rises with every change, so that one that lands late changes nothing."""
+    After a pause, returns once the owners of all shards have looked at the queue, or after `patience` seconds.  The
+    number in each shard rises with every change, so a write that lands late changes nothing."""
     yield from groups.make(group, "earliest")
     for q in (yield from groups.shards(group)):
         yield from guard.settle(group.shard(q), _pausing(group, q, paused))
@@ -31,7 +34,8 @@ def set_paused(group: Group, paused: bool, patience: float = TTL) -> Steps[None]
 
 
 def _ask(group: Group, owners: set[int]) -> Steps[dict[int, int]]:
-    """Have each consumer look at the queue now, not with its next look; gives the number that it will answer with."""
+    """Ask each owner to look at the queue now, before its next regular look; returns the number with which each will
+    answer."""
     asked = {n: item.get("asked", 0) + 1 for n, item in (yield from groups.members(group)).items() if n in owners}
     for n in asked:
         yield from guard.attempt(Update(group.member(n), (Add("asked", 1),)))
@@ -39,8 +43,8 @@ def _ask(group: Group, owners: set[int]) -> Steps[dict[int, int]]:
 
 
 def _heeded(group: Group, owners: set[int], asked: Mapping[int, int], patience: float) -> Steps[None]:
-    """Wait until each owner of shards has looked, or has none any more.  One that is silent, or gone, hands out nothing
-    after `patience`, since a consumer does so only for that long after a look."""
+    """Wait until each owner has looked, or owns no shard any more, but no longer than `patience`.  A consumer that does
+    not answer hands out nothing after that time, because each look allows it to hand out for only that long."""
     began = yield from calls.now()
     while in_force("queue.heeded"):
         there = yield from groups.members(group)
@@ -66,7 +70,8 @@ def _pausing(group: Group, q: int, paused: bool) -> Callable[[Item | None], tupl
 
 
 def shares(group: Group) -> Steps[tuple[dict[str, int], bool]]:
-    """How many shards each consumer has, and whether that is even: all are owned, and no two differ by two."""
+    """Return how many shards each consumer owns, and whether that is even: all shards are owned, and no two consumers
+    differ by two."""
     owners = [item["owner"] for item in (yield from groups.all_shards(group)).values()]
     members = yield from groups.members(group)
     counts = {n: owners.count(n) for n in members}
@@ -75,9 +80,9 @@ def shares(group: Group) -> Steps[tuple[dict[str, int], bool]]:
 
 
 def purge(group: Group, now: int) -> Steps[int]:
-    """Drop everything that is in the queue now and not done; gives how many messages.
+    """Drop every message that is in a shard now and not done; returns how many.
 
-    Each shard's epoch rises, so the worker that handles its messages is fenced, and starts again behind them."""
+    Each shard's epoch rises, so its owner is fenced; the next owner starts behind the dropped messages."""
     head = yield from group.log.head()
     dropped = 0
     for q in (yield from groups.shards(group)):

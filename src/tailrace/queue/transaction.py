@@ -1,10 +1,10 @@
-"""Transactions over queues, topics, event streams and the table: all of it commits, or none of it.
+"""Transactions over queues, topics, event streams and the home's table: all of their writes commit, or none does.
 
     with home.transaction() as t:                with envelope.transaction() as t:
         t.push("emails", {...})                      t.append("Account-7", [Event("Paid", b"…")])
-        t.send(topic="orders", value=b"…")           # the message is acknowledged with it
+        t.send(topic="orders", value=b"…")           # commits the message's acknowledgement too
 
-Bytes are stored first, then one table transaction makes everything true; it has at most 100 actions.
+Bytes are stored first; then one transaction of the table, of at most 100 actions, makes every write take effect.
 """
 
 from __future__ import annotations
@@ -44,11 +44,11 @@ if TYPE_CHECKING:
     from tailrace.queue.queue import Queue
 
 Open = Callable[[str], "Queue"]
-"""Opens a queue by its name, making it if there is none."""
+"""Opens a queue by its name, and creates it if there is none."""
 
 
 class Appends:
-    """Events for some streams: further writes of a transaction, planned again when another writer was first."""
+    """Events for some streams, as writes of a transaction; planned again when another writer was first."""
 
     def __init__(self, parts: Sequence[StreamAppend], settings: AppendSettings) -> None:
         self._parts, self._settings, self._etag = parts, settings, settings.new_id()
@@ -56,12 +56,13 @@ class Appends:
         self._of: list[int] = []
 
     def prepare(self) -> Steps[None]:
-        """Read the streams."""
+        """Read the streams' Tips."""
         for p in self._parts:
             self._tips.append((yield from read_tip(p.stream)))
 
     def actions(self, page: int) -> Sequence[Action]:
-        """One write for each stream, two for one that calves."""
+        """Plan one write for each stream, two for one that moves events into a calf; `FinalRefusal` if a stream is not
+        at its expected version."""
         out: list[Action] = []
         self._of = []
         for n, (p, tip) in enumerate(zip(self._parts, self._tips, strict=True)):
@@ -73,7 +74,8 @@ class Appends:
         return out
 
     def refused(self, index: int, item: Item | None) -> Steps[None]:
-        """A stream has moved: look at it again.  If that was this very transaction, its answer is on its way."""
+        """Read the stream's Tip again, so that the next plan starts from it; if this transaction's own earlier attempt
+        has written the Tip, keep the plan."""
         n = self._of[index]
         tip = Tip.of(self._parts[n].stream, (yield from guard.truth(tip_key(self._parts[n].stream))))
         if tip.etag != self._etag:
@@ -81,37 +83,37 @@ class Appends:
 
 
 class Writes:
-    """What a handler writes to the table itself; a condition that does not hold ends the transaction."""
+    """The items that a caller writes to the table itself; a condition that does not hold ends the transaction."""
 
     def __init__(self, actions: Sequence[Action]) -> None:
         self._actions = actions
 
     def actions(self, page: int) -> Sequence[Action]:
-        """As they were given."""
+        """Return the caller's actions."""
         return self._actions
 
     def refused(self, index: int, item: Item | None) -> Steps[None]:
-        """The caller decides again."""
+        """Raise `Conflict`: only the caller can decide what to write now."""
         key = self._actions[index].key
         yield from ()
         raise Conflict(f"{key.p}/{key.i} was not as expected; nothing of the transaction is stored", item=item)
 
 
 class Together:
-    """Several kinds of further writes as one."""
+    """Several `FurtherWrites` as one."""
 
     def __init__(self, parts: Sequence[FurtherWrites]) -> None:
         self._parts = parts
         self._counts: list[int] = []
 
     def actions(self, page: int) -> Sequence[Action]:
-        """All of them, in order."""
+        """Return all of their actions, in order."""
         each = [some.actions(page) for some in self._parts]
         self._counts = [len(some) for some in each]
         return [action for some in each for action in some]
 
     def refused(self, index: int, item: Item | None) -> Steps[None]:
-        """Tell the one whose write it was."""
+        """Pass the refusal to the part whose action it was."""
         for some, count in zip(self._parts, self._counts, strict=True):
             if 0 <= index < count:
                 yield from some.refused(index, item)
@@ -119,7 +121,7 @@ class Together:
 
 
 class Transaction(LogTransaction):
-    """Messages, records and events that are stored together, when the `with` block ends without an exception."""
+    """Messages, records, events and items that commit together when the `with` block ends without an exception."""
 
     def __init__(
         self,
@@ -151,7 +153,8 @@ class Transaction(LogTransaction):
         dedup: str | None = None,
         not_before: NotBefore | None = None,
     ) -> bool:
-        """Push a message to a queue with the rest; False if one with this dedup id is there already."""
+        """Push a message when the transaction commits; returns False, and pushes nothing, if a message with this dedup
+        id is there already."""
         if not_before is not None:
             raise BadInput(
                 "a message of a transaction cannot be delayed; push it by itself: queue.push(…, not_before=…)"
@@ -177,14 +180,16 @@ class Transaction(LogTransaction):
         expected: int | None = None,
         unfolds: Sequence[Event] = (),
     ) -> None:
-        """Append events to a stream with the rest; `VersionConflict` if it is not at the expected version."""
+        """Append events to a stream when the transaction commits; the commit raises `VersionConflict` if the stream is
+        not at the expected version."""
         self._check_open()
         if check_name(stream) in self._streams:
             raise BadInput(f"stream {stream!r} is named twice in one transaction; append its events together")
         self._streams[stream] = part(stream, events, unfolds, self._event_settings, expected=expected)
 
     def write(self, *actions: Action) -> None:
-        """Write items of the home's table with the rest; names that begin with '$' are tailrace's own."""
+        """Write items of the home's table when the transaction commits; names that begin with '$' are reserved for
+        tailrace."""
         self._check_open()
         for action in actions:
             if action.key.p.startswith("$"):
@@ -207,7 +212,8 @@ class Transaction(LogTransaction):
             raise Closed("this transaction has ended")
 
     def commit(self) -> None:
-        """Store everything now; raises, and stores nothing, if it cannot be done."""
+        """Commit now.  If this raises, nothing was stored; only after `OutcomeUnknown` it may have been, or may be
+        yet."""
         self._check_open()
         self._closed = True
         filled = {name: batch for name, batch in self._batches.items() if batch.buffer.count}
@@ -232,7 +238,7 @@ class Transaction(LogTransaction):
 
     def _placing(self, filled: dict[str, CommitBatch]) -> Steps[list[Placed]]:
         placed = []
-        inline = len(filled) <= MAX_ACTIONS // 2  # a chunk that is an item of the same write is another action of it
+        inline = len(filled) <= MAX_ACTIONS // 2  # each chunk stored inline is another action of the same write
         for name, batch in filled.items():
             log, described = self._topics[name]
             if log.joins_inline and not inline:
@@ -256,7 +262,8 @@ class Transaction(LogTransaction):
 
 
 def write_alone(others: FurtherWrites) -> Steps[None]:
-    """Events and items without any record: exact through the events' etag; items alone are written once."""
+    """Write events and items in one transaction that appends no records; raises `OutcomeUnknown` if the storage gives
+    no answer."""
     attempts = 0
     while True:
         try:
@@ -274,44 +281,46 @@ def write_alone(others: FurtherWrites) -> Steps[None]:
 
 
 class Acked:
-    """The guard of a transaction that acknowledges: the shard's window, which alone says whether it happened."""
+    """The guard of a transaction that acknowledges a message: the shard's window, which alone says whether it
+    happened."""
 
     def __init__(self, shard: Shard, new: Window) -> None:
         self.shard, self.new = shard, new
 
     def action(self, id: str, page: int) -> Action:
-        """WRITE, with the id of this transaction."""
+        """WRITE the window, with the id of this transaction."""
         action = self.shard.actions(self.new, emits=False, id=id)[0]
         assert isinstance(action, Update)
         return action
 
     def read(self) -> Steps[Item]:
-        """The shard's item as conditions see it."""
+        """Read the shard's item, past any transaction under way."""
         return (yield from guard.truth(self.shard.key)) or {}
 
     def moved(self, item: Item) -> bool:
-        """Whether the shard has another owner, or was written since."""
+        """Whether the shard has another owner, or was written since this transaction was planned."""
         return not self.shard.stands(item) or item.get("queue", {}).get("v", 0) != self.shard.v
 
 
 class Fence:
-    """The check of a replay's lease, which is that of its shard."""
+    """The check of a shard's lease, for a transaction that writes the window of one of the shard's replays."""
 
     def __init__(self, shard: Shard) -> None:
         self._shard = shard
 
     def actions(self, page: int) -> Sequence[Action]:
-        """The shard is still this owner's."""
+        """Check that this owner still has the shard."""
         return [self._shard.held.check()]
 
     def refused(self, index: int, item: Item | None) -> Steps[None]:
-        """It is another's: no attempt can land any more."""
+        """Raise `FinalRefusal`: another consumer has the shard, so no attempt can land any more."""
         yield from ()
         raise FinalRefusal(Fenced(f"shard {self._shard.partition} has a newer owner: nothing is stored", item=item))
 
 
 def commit_acked(acked: Acked, placed: Sequence[Placed], others: FurtherWrites | None) -> Steps[None]:
-    """Store everything and the acknowledgement; `Fenced` if the shard has a newer owner, and nothing is stored."""
+    """Store the acknowledgement together with chunks and further writes; raises `Fenced`, and stores nothing, if the
+    shard has a newer owner."""
     if isinstance(acked.shard, ReplayShard):
         others = Together([Fence(acked.shard), *([others] if others is not None else [])])
     try:
@@ -331,16 +340,16 @@ class AckTransaction(Transaction):
     """A transaction that also acknowledges a message.  Made by `envelope.transaction()`."""
 
     finish: Callable[[AckTransaction], None]
-    """Commits it, in the worker's name."""
+    """Commits the transaction through the message's consumer; `Run.transaction` sets it."""
 
     def commit(self) -> None:
-        """Store everything, with the acknowledgement."""
+        """Commit now, with the acknowledgement of the message."""
         self._check_open()
         self._closed = True
         self.finish(self)
 
     def parts(self) -> Steps[tuple[list[Placed], Together | None]]:
-        """What is to be stored with the acknowledgement."""
+        """Store the bytes, and return the chunks and the further writes that commit with the acknowledgement."""
         filled = {name: batch for name, batch in self._batches.items() if batch.buffer.count}
         others = yield from self._others()
         return (yield from self._placing(filled)), others

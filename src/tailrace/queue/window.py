@@ -1,7 +1,7 @@
-"""The window: which messages of a shard are done, and what is known of those that are not.  Pure.
+"""The window: which messages of a shard are done, and how many attempts the others have had.  Pure.
 
 All offsets below `position` are done, and so are those whose bit is set.  All offsets below `upto` were emitted by the
-present owner, so a handler may have had them.  When an owner disappears, the next one notes in `takes` what was left
+present owner, so a handler may have had them.  When an owner disappears, the next owner notes in `takes` what was left
 open: each of these messages has had one more attempt.  Names and rules are those of the model, tests/model/queue.
 """
 
@@ -14,14 +14,14 @@ from typing import Any
 from tailrace.coordination.rules import in_force
 
 LENGTH = 4096
-"""Nothing this far beyond the position is emitted."""
+"""The window's reach: no message is emitted this far beyond the position, or farther."""
 MOST_FAILING = 64
-"""Failing messages whose attempts are counted; while there are so many, nothing new is emitted."""
+"""Failing messages whose attempts the window counts; while it has this many, the owner emits nothing new."""
 MOST_TAKES = 64
 MOST_MARKS = 8
 ISOLATE = 2
-"""A message that may have ended so many owners is emitted alone, so that only the one to blame is counted again; fewer
-if so many would be its last attempt."""
+"""Owners that must have disappeared while they may have been handling a message before it is emitted alone, so that
+only the message to blame is counted again.  A queue with few attempts isolates earlier."""
 
 
 @dataclass(slots=True)
@@ -34,19 +34,21 @@ class Window:
     upto: int = 0
     attempts: dict[int, int] = field(default_factory=dict)
     takes: list[tuple[int, int]] = field(default_factory=list)
-    """(upto, times): how often an owner disappeared that may have been handling every open message below `upto`."""
+    """(upto, times): `times` owners disappeared that may have been handling every open message below `upto`."""
     emitted: int = 0
     acked: int = 0
     errored: int = 0
     dead: int = 0
     purged: int = 0
     marks: list[tuple[int, int]] = field(default_factory=list)
-    """(ms, position): by this time everything below was done.  A few, the older the further apart; for `explain`."""
+    """(ms, position): at this time every message below the position was done.  Only a few are kept, farther apart the
+    older they are; `explain` reads them."""
 
     # -- stored
     @classmethod
     def of(cls, position: int, stored: Mapping[str, Any] | None) -> Window:
-        """A stored one.  If something else moved the position meanwhile, only the counters are still true."""
+        """Decode a stored window.  If something else has moved the position since it was stored, only its counters and
+        marks are kept."""
         if stored is None:
             return cls(position, upto=position)
         counters: dict[str, Any] = {name: stored[name] for name in ("emitted", "acked", "errored", "dead", "purged")}
@@ -63,7 +65,7 @@ class Window:
         )
 
     def stored(self, v: int) -> dict[str, Any]:
-        """As it is stored, in its shard's item."""
+        """Return the window as its shard's item stores it, as version `v`."""
         return {
             "v": v,
             "at": self.position,
@@ -80,12 +82,12 @@ class Window:
         }
 
     def copy(self) -> Window:
-        """Another one like it, to plan the next write with."""
+        """Return a copy, on which the owner plans its next write."""
         return replace(self, attempts=dict(self.attempts), takes=list(self.takes), marks=list(self.marks))
 
     # -- asking
     def is_done(self, offset: int) -> bool:
-        """Whether an offset is acknowledged, dead or purged."""
+        """Whether the message at this offset is acknowledged, dead or purged."""
         return offset < self.position or bool(self.bits >> (offset - self.position) & 1)
 
     @property
@@ -95,28 +97,29 @@ class Window:
 
     @property
     def open(self) -> int:
-        """How many messages were emitted by this owner and are not done."""
+        """How many messages this owner has emitted that are not done."""
         below = max(0, self.upto - self.position)
         return below - (self.bits & ((1 << below) - 1)).bit_count()
 
     def taken_over(self, offset: int) -> int:
-        """How many owners disappeared that may have had this message in hand."""
+        """How many owners disappeared that may have been handling this message."""
         return sum(times for upto, times in self.takes if offset < upto) if self.takes else 0
 
     def tried(self, offset: int) -> int:
-        """How many attempts this message has had."""
+        """How many attempts this message has had, by failures and by owners that disappeared."""
         return self.attempts.get(offset, 0) + self.taken_over(offset)
 
     # -- changing
     def begin(self) -> None:
-        """A new owner begins: what the one before left open has had one more attempt."""
+        """Begin as a new owner: count one more attempt for every message that the previous owner left open."""
         if self.open and in_force("queue.takes"):
             times = 1 + sum(n for upto, n in self.takes if upto == self.upto)
             self.takes = sorted([*((u, n) for u, n in self.takes if u != self.upto), (self.upto, times)])[-MOST_TAKES:]
         self.upto = self.position
 
     def finish(self, offset: int, *, dead: bool = False) -> bool:
-        """A message is acknowledged, or dead; False if it was done already.  `settle` comes after the last of them."""
+        """Mark a message as acknowledged or dead; returns False if it was done already.  Call `settle` after the last
+        one."""
         if self.is_done(offset):
             return False
         self.bits |= 1 << (offset - self.position)
@@ -126,13 +129,14 @@ class Window:
         return True
 
     def skip(self, offset: int) -> None:
-        """A message is gone: purged, or damaged and passed over."""
+        """Mark a message as purged, because retention removed it or a quarantine passed over it."""
         if not self.is_done(offset):
             self.bits |= 1 << (offset - self.position)
             self.purged += 1
 
     def fail(self, offset: int, *, counts: bool = True) -> None:
-        """An attempt has failed; that of a whole batch `counts` for none of its messages."""
+        """Count a failed attempt of a message; with `counts=False` (a whole batch has failed) only the counter of
+        errors rises."""
         self.errored += 1
         if not counts:
             return
@@ -140,7 +144,7 @@ class Window:
             self.attempts[offset] = self.attempts.get(offset, 0) + 1
 
     def settle(self) -> None:
-        """Move the position over all that is done."""
+        """Move the position past all messages that are done."""
         through = (~self.bits & (self.bits + 1)).bit_length() - 1
         self.bits >>= through
         self.position += through
@@ -148,7 +152,8 @@ class Window:
         self.takes = [(upto, n) for upto, n in self.takes if upto > self.position]
 
     def mark(self, now: int) -> None:
-        """Note the time, in ms, if the position has moved since the last mark; thin out what is old."""
+        """Note the time, in ms, if the position has moved since the last mark; of too many marks, drop the one that
+        matters least."""
         marks = self.marks
         if self.position == (marks[-1][1] if marks else 0):
             return
@@ -158,7 +163,7 @@ class Window:
             del marks[1 + gaps.index(min(gaps))]
 
     def emit(self, end: int, most: int, isolate: int = ISOLATE) -> Iterator[int]:
-        """Emit up to `most` more messages before the offset `end`; gives their offsets."""
+        """Emit up to `most` more messages before the offset `end`, and yield their offsets."""
         stop = min(end, self.position + LENGTH)
         if len(self.attempts) >= MOST_FAILING:
             return
@@ -177,5 +182,6 @@ class Window:
                 self.upto += 1
 
     def put_back(self) -> None:
-        """The owner leaves: what it has emitted and no handler has begun is free for the next, without an attempt."""
+        """Leave as the owner: the messages that it has emitted and no handler has begun go to the next owner without
+        counting an attempt."""
         self.upto = self.position

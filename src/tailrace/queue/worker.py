@@ -1,7 +1,7 @@
-"""Workers: a consumer at work, with threads.  One thread makes the consumer's rounds, a pool runs the handler.
+"""Workers: a consumer with its threads.  One thread makes the consumer's rounds, a pool of threads runs the handler.
 
-A worker ends when `shutdown` is called: it hands nothing more out, waits for the handlers that run, writes what became
-of their messages, and gives its shards back.
+`shutdown` ends a worker: it hands out nothing more, waits for running handlers, writes their outcomes, and gives its
+shards back.
 """
 
 from __future__ import annotations
@@ -45,11 +45,12 @@ _log = logging.getLogger("tailrace")
 BEAT = 2.0
 """Seconds between heartbeats."""
 IDLE_CLOUD = 0.1
-"""Seconds between looks at a queue's end in the cloud, at first; they grow to one second."""
+"""Seconds between looks at a queue's end in the cloud, at first; without new messages they grow to one second."""
 
 
 class Worker:
-    """A running consumer of a queue.  Made by `queue.tail(handler)`; `shutdown` ends it, and so does leaving `with`."""
+    """A running consumer of a queue.  `queue.tail(handler)` makes it; `shutdown`, or leaving a `with` block, ends
+    it."""
 
     def __init__(
         self,
@@ -68,7 +69,7 @@ class Worker:
         number = new_number()
         self._member = QueueMember(group, number, name=working.name, ttl=working.ttl, wall=wall)
         self.id = self._member.name
-        """What this consumer is called."""
+        """The consumer's name in stats and logs."""
         self._wake = Bell(*getattr(self._store.table, "commit_files", ()))
         self._consumer = Consumer(
             topic.log, self._member, settings, acking=working.acking, batch_size=working.batch_size,
@@ -78,7 +79,7 @@ class Worker:
         self._closing, self._ended = threading.Event(), threading.Event()
         self._ending = threading.Lock()
         self.error: Exception | None = None
-        """Why it has ended by itself; None if `shutdown` ended it."""
+        """Why the worker has ended by itself; None if `shutdown` ended it, or while it runs."""
         forks.watch(self)
         self._store.run(self._member.join("earliest"))
         self._beating = BeatThread(self._store, self._member.beat, min(BEAT, working.ttl / 2.5))
@@ -93,19 +94,19 @@ class Worker:
         codec: Codec,
         new_transaction: Callable[[], AckTransaction],
     ) -> Any:
-        """What takes messages from the consumer: threads that call the handler."""
+        """Make what takes messages from the consumer: here, threads that call the handler."""
         return HandlerPool(
             self._store, self._consumer, self._queue, handler, settings, codec, self._working, new_transaction,
             self._wake.set,
         )  # fmt: skip
 
     def left_behind(self) -> None:
-        """This is a forked child's copy: the worker is its parent's."""
+        """Called in a forked child: close this copy without effect, since the worker belongs to the parent process."""
         self._closing.set()
 
     @staticmethod
     def check_handler(handler: Any) -> None:
-        """Refuse what cannot handle messages."""
+        """Raise `BadSetting` for an object that cannot be a handler."""
         if not callable(handler):
             raise BadSetting(f"a handler is a function that takes an envelope, not a {type(handler).__name__}")
         if inspect.isgeneratorfunction(handler) or inspect.isasyncgenfunction(handler):
@@ -114,43 +115,43 @@ class Worker:
     # -- what people see
     @property
     def acking(self) -> bool:
-        """Whether messages are acknowledged when they are handled, not when they are handed out."""
+        """Whether a message is acknowledged when its handler returns, and not already when it is handed out."""
         return self._working.acking
 
     @property
     def batch_size(self) -> int:
-        """How many messages of a shard are emitted at a time."""
+        """How many messages of a shard the consumer emits at a time."""
         return self._working.batch_size
 
     @property
     def shards(self) -> list[int]:
-        """The shards that are this consumer's now."""
+        """The shards that this consumer owns now."""
         with self._consumer.desks.lock:
             return sorted(key for key in self._consumer.desks if isinstance(key, int))
 
     @property
     def emitted(self) -> int:
-        """Messages handed out here so far."""
+        """Messages that this worker has emitted so far."""
         return self._consumer.emitted
 
     @property
     def acked(self) -> int:
-        """Messages acknowledged here so far."""
+        """Messages that this worker has acknowledged so far."""
         return self._consumer.acked
 
     @property
     def errored(self) -> int:
-        """Attempts that failed here so far."""
+        """Attempts that failed in this worker so far."""
         return self._consumer.errored
 
     @property
     def dead_letters(self) -> int:
-        """Messages given up here so far."""
+        """Messages that this worker has given up so far."""
         return self._consumer.died
 
     @property
     def running(self) -> bool:
-        """Whether it has not ended."""
+        """Whether the worker has not ended."""
         return not self._ended.is_set()
 
     # -- the engine
@@ -166,7 +167,7 @@ class Worker:
                     seconds = self._store.run(self._consumer.round())
                 except (StorageError, Fenced) as error:
                     if isinstance(error, Broken):
-                        raise  # the disk failed, and only another process, or opening the home again, helps
+                        raise  # the disk failed: only another process, or opening the home again, helps
                     _log.warning("queue %s: a round failed and is tried again: %s", self._queue, error)
                     seconds = 0.5
                 self._pool.expire()
@@ -190,7 +191,7 @@ class Worker:
         return not self._consumer.desks or self._store.clock() >= self._last_moment
 
     def _rest(self, seconds: float, version: int | None, idle: float) -> None:
-        """Wait until something is to be done: a handler has ended, a message was pushed, or it is time."""
+        """Wait until a handler has ended, a message was pushed, or `seconds` have passed."""
         if seconds <= 0:
             return
         until = self._store.clock() + min(seconds, 1.0)
@@ -231,9 +232,10 @@ class Worker:
     _stopped_at, _hurried = 0.0, False
 
     def shutdown(self, grace: float | None = None) -> None:
-        """Hand nothing more out, wait for handlers that run, write what became of their messages, give the shards back.
+        """Hand out nothing more, wait for running handlers, write their outcomes, and give the shards back.
 
-        Safe from any thread; inside a handler it does not wait.  A forked child's copy does nothing."""
+        Safe from any thread; called inside a handler, it returns without waiting.  In a forked child it does nothing.
+        """
         if self._store.forked:
             return
         with self._ending:
@@ -246,18 +248,19 @@ class Worker:
             self._ended.wait()
 
     def _hurry(self) -> None:
-        """End a shutdown that is under way without waiting for handlers."""
+        """Make a shutdown that is under way stop waiting for handlers."""
         self._hurried = True
         self._wake.set()
 
     def join(self, timeout: float | None = None) -> bool:
-        """Wait until it has ended; whether it has."""
+        """Wait until the worker has ended; returns False if `timeout` seconds pass first."""
         return self._ended.wait(timeout)
 
     def run_forever(self) -> None:
-        """Work until SIGINT or SIGTERM, then shut down cleanly; a second one does not wait for handlers that run.
+        """Work until SIGINT or SIGTERM, then shut down cleanly; a second signal ends the wait for running handlers.
 
-        For the main thread of a program."""
+        Call it in the main thread only, since it sets signal handlers.  Raises the worker's error if the worker ends by
+        itself."""
         before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
         stop = threading.Event()
 

@@ -1,11 +1,12 @@
-"""Change streams: models, the tables of their instances, and every change of them, in order and resumable.
+"""Change streams: models, the tables of their instances, and every change of such a table, in order and resumable.
 
 Outside this package import from here: `model`, `hash_key`, `range_key`, `store_as`; `Engine`, which `home.engine()`
-gives; `Stream`, `Record` and `StreamGroup`, which it gives; the conditions and changes that saves and updates take.
+returns; `Stream`, `Record` and `StreamGroup`, which the engine returns; the conditions and changes that saves and
+updates take.
 
 Read `model` (a dataclass as items; `values` for its types), `engine` (with `table_homes` and `writing`), then `stream`:
-how one sequence comes out of many shards (`active_shards`, `shard`, `merge`, `lineage`), and `token`, where to go on.
-Then `sharing` and `group`: how the processes of a group share the shards.
+how one sequence comes out of many shards (`active_shards`, `shard`, `merge`, `lineage`), and `token`: where a reader
+goes on.  Then `sharing` and `group`: how the processes of a group share the shards.
 
 Used from outside: engine, writing, table_homes, stream, record, following, token, description, document, patience.
 Read in this order: engine, model, values, writing, table_homes, stream, record, following, active_shards, merge,

@@ -1,6 +1,6 @@
 """Active shards: those that a stream reads now, which of them goes next, and which are begun when one has ended.
 
-Which of several heads goes first: `merge`.  Which shards may be read: `lineage`.
+`merge` says which of several heads goes first, `lineage` which shards may be read.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from tailrace.streams.token import ShardPlace
 HEARTBEAT_SECONDS = 12 * 60
 DISCOVER_SECONDS = 60.0
 CHILDREN_SECONDS = 1.0
-"""How often the service is asked for the children of a shard that has ended."""
+"""Seconds between requests for the children of a shard that has ended."""
 
 log = logging.getLogger(__name__)
 
 
 class ActiveShards:
-    """The shards of a stream from some places on.  Used by one thread at a time.
+    """The shards of a stream, each read from its place on.  Only one thread at a time may use them.
 
     A head may go when each shard without one said that it had nothing, in the round that brought the head or after it.
     So a shard that runs dry is asked again, but not the others that are dry: the heads that wait are older than their
@@ -53,16 +53,16 @@ class ActiveShards:
         """Shards that were trimmed before they were read to the end."""
         self._order = self._rounds = self._silent = 0
         self._passing: dict[str, int] = {}
-        """The times that the children of finished shards have to wait for, too."""
+        """By finished shard: the time before which its children must pass over changes, too."""
         self._ended: list[ShardReader] = []
         """Shards read to their end since the last round."""
         self._orphans: dict[str, ShardReader] = {}
-        """Shards read to their end of which no child is known yet."""
+        """Shards read to their end whose children are not known yet."""
         self._look()
 
     # -- beginning
     def begin(self, place: ShardPlace, *, fresh: bool = False) -> ShardReader:
-        """Read a shard from a place on."""
+        """Begin to read a shard from a place on; returns its reader."""
         reader = ShardReader(self._changes, place, self._order, self.ask, fresh=fresh, pool=self._pool)
         self._order += 1
         self.readers[place.shard] = reader
@@ -70,25 +70,26 @@ class ActiveShards:
         return reader
 
     def begin_ready(self, since: int | None = None, among: Sequence[Shard] | None = None) -> None:
-        """Read every shard, all or some, of whose line nothing older is left to be read."""
+        """Begin every shard, of all or of `among`, whose older shards were all read; `since` is the time before which
+        they pass over changes."""
         for shard in self.lineage.ready(self.readers, among):
             inherited = self._passing.get(shard.parent or "", since)
             self.begin(ShardPlace(shard.id, shard.parent, since=inherited))
 
     # -- taking
     def first(self) -> ShardReader | None:
-        """The shard whose head goes next, None if nothing is new right now.  Asks the service if it must."""
+        """Return the shard whose head goes next, or None if nothing is new right now.  Asks the service if it must."""
         if not self._merge or self._merge.first().answered > self._silent:
             self.ask_round()
         return self._merge.first() if self._merge else None
 
     def ready(self) -> ShardReader | None:
-        """The shard whose head goes next, if the service need not be asked before."""
+        """Return the shard whose head goes next; None if the service must be asked first."""
         return self._merge.first() if self._merge and self._merge.first().answered <= self._silent else None
 
     def take(self, most: int) -> list[Change]:
-        """The next changes, in order, up to so many, counted as delivered; fewer at the end of what there is now, and
-        where the service fails: then the next call fails, if it does so still."""
+        """Take up to `most` changes, in order, and count them as delivered.  Returns fewer where there are no more
+        right now, and where the service fails; if it still fails, the next call raises."""
         taken: list[Change] = []
         while len(taken) < most:
             try:
@@ -104,19 +105,20 @@ class ActiveShards:
         return taken
 
     def take_first(self, reader: ShardReader) -> None:
-        """Count the first head as delivered."""
+        """Count the head of the first shard as delivered."""
         reader.take()
         self._advance(reader)
 
     def _advance(self, reader: ShardReader) -> None:
-        """Changes of the shard whose head was first were taken: its next change is its head, if it has one."""
+        """Make the next change of the first shard its head, after some of its changes were taken."""
         if not self._merge.advance():
             self._silent = 0
             self._run_dry(reader)
 
     # -- asking
     def ask_round(self) -> None:
-        """Ask shards that have no head until the first head may go, or all if there is none; each of them once."""
+        """Ask shards without a head until the first head may go, or all of them if there is no head; each at most
+        once."""
         if self._automatic and self._clock() - self._beaten > HEARTBEAT_SECONDS:
             self.heartbeat()
         self._rounds += 1
@@ -128,7 +130,7 @@ class ActiveShards:
         self._silent = self._headless.silent_since(self._rounds)
 
     def heartbeat(self) -> None:
-        """Ask the shards whose place rests on an iterator alone."""
+        """Ask the shards whose place is known only to an iterator, before it expires."""
         self._beaten = self._clock()
         self._rounds += 1
         for reader in self.readers.values():
@@ -137,15 +139,15 @@ class ActiveShards:
                 self._answered(reader)
 
     def ask(self, request: Callable[[], Any]) -> Any:
-        """One request, made again while the service only refuses for now or does not answer."""
+        """Make one request, and repeat it while the service only refuses it for now or does not answer."""
         return self._patience.ask(request, f"the stream of table {self._table!r}")
 
     def _unanswered(self) -> list[ShardReader]:
-        """Shards that must be asked in this round before the first head may go."""
+        """The shards that must be asked in this round before the first head may go."""
         return self._headless.silent_before(self._merge.first().answered if self._merge else self._rounds)
 
     def _poll(self, readers: list[ShardReader]) -> None:
-        """Ask these shards.  One that fails keeps none of the others from being merged."""
+        """Ask these shards.  Merge the answers of all others before raising the error of one."""
         failures = list(self._polled(readers))
         for reader, failure in zip(readers, failures, strict=True):
             if failure is None:
@@ -171,7 +173,7 @@ class ActiveShards:
         return None
 
     def _answered(self, reader: ShardReader) -> None:
-        """A shard that had no head was asked: it has one now, or it has nothing, or it is at its end."""
+        """Sort in a shard that was asked and had no head: it has one now, or it has nothing, or it is at its end."""
         if reader.buffer:
             reader.answered = self._rounds
             self._headless.remove(reader)
@@ -182,7 +184,7 @@ class ActiveShards:
             self._headless.said_nothing(reader, self._rounds)
 
     def _run_dry(self, reader: ShardReader) -> None:
-        """Everything in a shard's buffer was taken."""
+        """Sort in a shard whose buffer is empty: it has ended, or must be asked again."""
         if reader.exhausted:
             self._headless.remove(reader)
             self._ended.append(reader)
@@ -191,7 +193,7 @@ class ActiveShards:
 
     # -- ending
     def _retire(self) -> None:
-        """Let go of shards that were read to the end and whose children are known; begin these children."""
+        """Finish the shards that were read to the end and whose children are known, and begin these children."""
         ended, self._ended = self._ended, []
         self._orphans |= {reader.shard: reader for reader in ended}
         self._finish_parents(ended)
@@ -218,7 +220,7 @@ class ActiveShards:
         self.begin_ready(among=self.lineage.children(reader.shard))
 
     def note_trimmed(self, shard: str) -> None:
-        """A shard is gone before it was read to its end."""
+        """Note and log that a shard was trimmed before it was read to its end."""
         log.warning("shard %s of table %s was trimmed; its children are read instead", shard, self._table)
         self.trimmed.append(shard)
 

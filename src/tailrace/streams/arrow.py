@@ -1,4 +1,4 @@
-"""Changes as Arrow: a record batch for many, its columns typed by the model, and nothing made of single records.
+"""Arrow batches of changes: one for many changes, its columns typed by the model, without a `Record` for each.
 
 | in the model | in the batch |
 |---|---|
@@ -33,7 +33,7 @@ from tailrace.streams.record import KINDS
 from tailrace.streams.values import MISSING, Field
 
 UNFIT = (pa.ArrowException, KeyError, TypeError, ValueError, ArithmeticError)
-"""What it raises if some item does not fit the columns."""
+"""The errors that `Columns` raises if an item does not fit the columns."""
 STAMP = pa.timestamp("us", "UTC")
 
 
@@ -42,9 +42,9 @@ class Form(NamedTuple):
 
     type: Any
     prepare: Callable[[Any], Any] | None = None
-    """Done to each value that is not None, where Arrow does not take it as it is stored."""
+    """Converts each value that is not None, where Arrow does not take it as it is stored."""
     parsed: Any = None
-    """The type that the column is cast to, all values at once."""
+    """The type that the finished column is cast to."""
 
 
 TEXT = Form(pa.string())
@@ -63,7 +63,7 @@ _FORMS: dict[Any, Form] = {
 
 
 def form_of(annotation: Any) -> Form:
-    """How values of an annotated type become a column."""
+    """Return how values of an annotated type become a column."""
     if annotation in _FORMS:
         return _FORMS[annotation]
     origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
@@ -103,7 +103,7 @@ class Columns:
             self._keys = [(field, form_of(hints[field.name])) for field in model.keys]
 
     def __call__(self, changes: Sequence[Change]) -> pa.RecordBatch:
-        """The changes as one batch; one of `UNFIT` if an item does not fit."""
+        """Return the changes as one batch; raises one of `UNFIT` if an item does not fit."""
         keys = [self._schema.attributes(change.key) for change in changes]
         arrays = [
             pa.array([KINDS[change.kind] for change in changes], pa.string()),
@@ -118,7 +118,7 @@ class Columns:
         return pa.RecordBatch.from_arrays(arrays, names)
 
     def check(self, change: Change, table: str) -> None:
-        """Refuse a change that does not fit."""
+        """Raise `BadItem` for a change that does not fit."""
         try:
             self([change])
         except UNFIT as error:

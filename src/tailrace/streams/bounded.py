@@ -1,4 +1,4 @@
-"""A change stream up to a token: what a reader delivered between one token and another, again."""
+"""Bounded streams: what a reader delivered between one token and a later one, delivered again."""
 
 from __future__ import annotations
 
@@ -21,10 +21,11 @@ class Bounded(ForwardedChanges):
         super().__init__(changes)
         self._ends = {place.shard: place.after for place in end.shards}
         self.reached: set[str] = {shard for shard, after in self._ends.items() if after is None}
-        """Shards of which everything before the token was read."""
+        """Shards that were read up to the token."""
 
     def shards(self) -> list[Shard]:
-        """The token's shards and their ancestors; all others had not begun, or belong to nothing that was read."""
+        """Return the token's shards and their ancestors; when the token was taken, no other shard had begun or
+        mattered."""
         known = {shard.id: shard for shard in self._changes.shards()}
         line, wanted = [shard for shard in self._ends if shard in known], set()
         while line:
@@ -36,7 +37,7 @@ class Bounded(ForwardedChanges):
         return [shard for shard in known.values() if shard.id in wanted]
 
     def check(self, trimmed: list[str]) -> None:
-        """Refuse a stretch of which a part is not kept any more."""
+        """Raise `PositionLost` if a part of the stretch is not kept any more."""
         gone = trimmed or sorted(self._ends.keys() - {shard.id for shard in self._changes.shards()})
         if gone:
             raise PositionLost(
@@ -45,14 +46,14 @@ class Bounded(ForwardedChanges):
             )
 
     def iterator(self, shard: str, start: Start, sequence: str | None = None) -> str:
-        """A place in a shard, with the shard's name, since `read` gets nothing else."""
+        """Return an iterator that begins with the shard's name, because `read` gets nothing but the iterator."""
         end = self._ends.get(shard)
         if end is not None and sequence is not None and int(sequence) >= int(end):
             self.reached.add(shard)
         return f"{shard}\n{self._changes.iterator(shard, start, sequence)}"
 
     def read(self, iterator: str, limit: int = 1000) -> Read:
-        """The next changes, none behind the token."""
+        """Return the next changes, none behind the token."""
         shard, _, inner = iterator.partition("\n")
         if shard in self.reached:
             return Read([], iterator)
@@ -67,7 +68,7 @@ class Bounded(ForwardedChanges):
 
 
 def between(changes: Changes, start: JSON, end: JSON, *, table: str, columns: Any) -> Iterator[Any]:
-    """Arrow batches of what comes behind one token and not behind another of the same reader."""
+    """Yield Arrow batches of the changes behind one token and not behind a later token of the same reader."""
     bounded = Bounded(changes, decode(end, table, changes.stream))
     with Stream(bounded, start, table=table, make=lambda change: change, columns=columns) as stream:
         bounded.check(stream.trimmed)

@@ -1,4 +1,4 @@
-"""What can be said of a table from outside: its key, what its changes carry, the shards of its stream."""
+"""Descriptions of tables: the key, what changes carry, the shards of the change stream."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ class TableDescription:
     """The attribute's name, and "text", "number" or "bytes"."""
     range_key: tuple[str, str] | None
     stream: tuple[str, ...]
-    """What a change carries: "keys", "new", "old"; nothing if the table has no change stream."""
+    """What a change carries: "keys", "new", "old"; empty if the table has no change stream."""
     stream_id: str | None = None
     shards: tuple[Shard, ...] = ()
 
 
 def describe(name: str, schema: KeySchema, view: View | None) -> TableDescription:
-    """A table, before its stream is asked."""
+    """Describe a table, without the id and the shards of its stream."""
     range_key = None if schema.range is None else (schema.range, KINDS[schema.range_kind])
     return TableDescription(
         name, (schema.hash, KINDS[schema.hash_kind]), range_key, () if view is None else CARRIES[view]

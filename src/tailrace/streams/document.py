@@ -18,14 +18,14 @@ import msgspec
 from tailrace.streams.record import Record
 
 MAX_INT = 2**63 - 1
-"""The encoder refuses larger integers, but takes them as decimals."""
+"""The largest integer that the encoder takes; `plain` makes larger ones decimals, which it takes too."""
 
 encode = msgspec.json.Encoder(decimal_format="number").encode
-"""A document as JSON text."""
+"""Encodes a document as JSON text."""
 
 
 def document(record: Record[dict[str, Any]]) -> dict[str, Any]:
-    """A change of a table that was opened by its name, as a JSON document."""
+    """Return a record of a table without a model as a JSON document."""
     event = record.meta.event
     return {
         "key": plain(record.key),
@@ -40,7 +40,7 @@ def document(record: Record[dict[str, Any]]) -> dict[str, Any]:
 
 
 def plain(value: Any) -> Any:
-    """A stored value as JSON has it."""
+    """Return a stored value in types that the JSON encoder takes."""
     match value:
         case Mapping():
             return {name: plain(inner) for name, inner in value.items()}

@@ -1,4 +1,4 @@
-"""The engine: models and their tables, and the streams of their changes.
+"""The engine: binds models to tables, saves and queries their instances, and opens the streams of their changes.
 
 engine = home.engine()
 engine.bind(User)
@@ -43,7 +43,7 @@ T = TypeVar("T")
 
 
 class Engine:
-    """Models of one place: a home, or DynamoDB tables of their own.  Any thread may use it."""
+    """The models and tables of a home, or of DynamoDB tables of their own.  Any thread may use it."""
 
     def __init__(self, place: TableHome, store: Store | None = None) -> None:
         self._place, self._store = place, store
@@ -52,17 +52,18 @@ class Engine:
 
     # -- models
     def bind(self, *kinds: type[Any]) -> None:
-        """Make the tables of these models, or compare them with the tables there are: `BadModel` says what differs."""
+        """Bind models to their tables.  Creates a table that is missing; `BadModel` says how one that exists
+        differs."""
         for kind in kinds:
             model = model_of(kind)
             self._bound[model.table] = self._place.bind(model.table, schema_of(model), model.view)
 
     def tables(self) -> list[str]:
-        """The names of the tables there are."""
+        """The names of all tables."""
         return self._place.names()
 
     def describe(self, table: str, *, shards: bool = True) -> TableDescription:
-        """A table's key, what its changes carry and, unless `shards` is False, the shards of its stream."""
+        """Describe a table: its key, what its changes carry and, unless `shards` is False, the shards of its stream."""
         opened = self._place.open(table)
         found = describe(table, opened.table.schema, opened.view)
         if not shards or opened.view is None:
@@ -73,26 +74,28 @@ class Engine:
 
     # -- items
     def save(self, *instances: Any, when: Sequence[Condition] = (Regardless(),)) -> None:
-        """Store instances, each whole: what is there under its key is updated.  Several are stored all or none.
+        """Store instances.  An item that already has an instance's key gets all of the instance's fields, and keeps
+        other attributes.  Several instances are stored all or none.
 
-        `when` are conditions on what is stored; `Absent()` alone makes it a first save.  `Conflict` if one fails."""
+        `when` are conditions on what is stored; `Absent()` alone makes it a first save.  `Conflict` if one does not
+        hold."""
         if not instances:
             return
         self._write([self._part(model_of(type(one)), save_of(one, when)) for one in instances])
 
     def load(self, kind: type[T], **key: Any) -> T | None:
-        """The instance with this key, None if there is none; reads what was last written."""
+        """Return the instance with this key, as last written; None if there is none."""
         model = model_of(kind)
         item = self._table(model).table.get(key_of(model, key))
         return None if item is None else model.load(item)
 
     def update(self, kind: type[T], *changes: Any, when: Sequence[Condition] = (), **key: Any) -> None:
-        """Change some attributes of a stored item, atomically: `engine.update(User, Add("visits", 1), id=…)`."""
+        """Change some attributes of an item atomically: `engine.update(User, Add("visits", 1), id=…)`."""
         model = model_of(kind)
         self._write([self._part(model, update_of(model, key, changes, when))])
 
     def delete(self, *instances: Any, when: Sequence[Condition] = (Regardless(),)) -> None:
-        """Remove items; several all or none.  What is not there need not be removed, unless `when` says otherwise."""
+        """Remove items; several all or none.  An item that is not there is no error, unless `when` makes it one."""
         if instances:
             self._write([self._part(model_of(type(one)), delete_of(one, when)) for one in instances])
 
@@ -109,7 +112,7 @@ class Engine:
         descending: bool = False,
         limit: int | None = None,
     ) -> Iterator[T]:
-        """The instances of one hash key, in the order of their range keys, page by page."""
+        """Yield the instances of one hash key, in the order of their range keys; reads page by page."""
         model = model_of(kind)
         if (at_least is not None and above is not None) or (at_most is not None and below is not None):
             raise BadInput("a query has one lower and one upper bound: at_least or above, at_most or below")
@@ -130,7 +133,7 @@ class Engine:
                 return
 
     def scan(self, kind: type[T]) -> Iterator[T]:
-        """All instances, in no order that means anything, page by page."""
+        """Yield all instances, in no particular order; reads page by page."""
         model = model_of(kind)
         table = self._table(model).table
         after: Key | None = None
@@ -139,7 +142,8 @@ class Engine:
             after = table.schema.key_of(items[-1])
 
     def transaction(self) -> Transaction:
-        """Saves, updates, deletes and checks of several models, all or none: `with engine.transaction() as t:`."""
+        """Return a transaction of saves, updates, deletes and checks of several models: `with engine.transaction() as
+        t:`."""
         return Transaction(self._part, self._write)
 
     # -- changes
@@ -148,14 +152,16 @@ class Engine:
     @overload
     def stream(self, source: type[T], position: Start, **settings: Any) -> Stream[Record[T]]: ...
     def stream(self, source: type[T] | str, position: Start, **settings: Any) -> Stream[Record[Any]]:
-        """The changes of a model's table, or (as dicts) of a table by its name.  See `Stream` for the settings."""
+        """Return the changes of a model's table, or, with records of dicts, of a table by its name.  `Stream` lists the
+        settings."""
         name, changes, make = self._source(source)
         model = None if isinstance(source, str) else model_of(source)
         columns = partial(_columns, self._open(name).table.schema, model)
         return Stream(changes, position, table=name, make=make, columns=columns, **settings)
 
     def between(self, table: str, start: JSON, end: JSON) -> Iterator[pa.RecordBatch]:
-        """Arrow batches of what a stream of a table delivered from one token of it to a later one, again."""
+        """Yield again, as Arrow batches, what a stream of a table delivered between one of its tokens and a later
+        one."""
         from tailrace.streams.bounded import between
 
         _, changes, _ = self._source(table)
@@ -171,16 +177,17 @@ class Engine:
         start: Start = "trim_horizon",
         **settings: Any,
     ) -> UnitConsumer[Change]:
-        """A member of a group of processes that share the shards of a table's stream; the handler gets each record.
+        """Return a member of a group of processes that share the shards of a table's stream; it calls the handler with
+        each record.
 
-        `start` is where a new group begins; one that exists goes on where it was.  What the handler returns
-        (`engine.writes()`) is committed together with how far it came.  See `HandlerSettings` for the settings."""
+        `start` is where a new group begins; an existing group goes on from its place.  The writes that the handler
+        returns (`engine.writes()`) commit together with the group's place.  `HandlerSettings` lists the settings."""
         consuming = HandlerSettings.of(settings)
         shards = self._shared(source, check_name("group", group))
         return UnitConsumer(self._home(), shards, lambda: shards.join(start), handler, consuming)
 
     def group(self, source: type[Any] | str, group: str) -> StreamGroup:
-        """A group as operators see it: how far it is, its dead letters; to move it, or to delete it."""
+        """Return a group as operators see it: to read its state and its dead letters, to move it or to delete it."""
         return StreamGroup(self._home(), self._shared(source, check_name("group", group)), self._patience)
 
     def groups(self, source: type[Any] | str) -> list[str]:
@@ -189,7 +196,8 @@ class Engine:
         return [one.group for one in self._home().run(units.groups()) if one.of == of]
 
     def writes(self) -> Transaction:
-        """Saves, updates and deletes for a consumer's handler to return: they commit with how far it came."""
+        """Return a transaction for a consumer's handler to fill and return; it commits together with the group's
+        place."""
         return self.transaction()
 
     def _shared(self, source: type[Any] | str, group: str) -> ShardSource:
@@ -206,7 +214,7 @@ class Engine:
         return self._store
 
     def _source(self, source: type[Any] | str) -> tuple[str, Changes, Callable[[Change], Record[Any]]]:
-        """A table's name, its changes, and what makes records of them."""
+        """Return a table's name, its changes, and the function that turns them into records."""
         make: Callable[[Change], Record[Any]]
         if isinstance(source, str):
             name, opened = source, self._open(source)
@@ -247,12 +255,12 @@ class Engine:
 
 
 def embedded(store: Store) -> Engine:
-    """The engine of a home: beside its table, where that is."""
+    """Return the engine of a home, whose tables are beside the home's own table."""
     return Engine(place_of(store), store)
 
 
 def schema_of(model: Model[Any]) -> KeySchema:
-    """The keys of a model's table."""
+    """Return the key schema of a model's table."""
     assert model.hash is not None
     hash: Any = model.hash.stored.kind
     if model.range is None:
@@ -272,7 +280,7 @@ def _given(a: Any, b: Any) -> Any:
 
 
 class _Typed:
-    """Makes records of a model's instances."""
+    """Turns changes into records with a model's instances."""
 
     def __init__(self, model: Model[Any], schema: KeySchema) -> None:
         self._model, self._schema = model, schema
@@ -288,7 +296,7 @@ class _Typed:
 
 
 class _Plain:
-    """Makes records of items as they are stored."""
+    """Turns changes into records with items as they are stored."""
 
     def __init__(self, schema: KeySchema) -> None:
         self._schema = schema

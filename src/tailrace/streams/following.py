@@ -1,4 +1,4 @@
-"""Following: the changes of a stream as they come, in a `for` or an `async for` loop."""
+"""Followers of a stream: its changes as they come, in a `for` or an `async for` loop."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ FIRST_PAUSE = 0.005
 
 
 class ChangeFollower(Iterator[R], AsyncIterator[R], Generic[R]):
-    """Gives changes without end, or until its time is over; waits longer and longer while nothing is new."""
+    """Delivers changes without end, or until its time is over; waits longer and longer while nothing is new."""
 
     def __init__(self, stream: Stream[R], seconds: float | None, pause: float) -> None:
         self._stream, self._longest = stream, pause
@@ -48,7 +48,7 @@ class ChangeFollower(Iterator[R], AsyncIterator[R], Generic[R]):
         return record
 
     def _wait(self) -> float | None:
-        """How long to wait before the service is asked again; None when time is over."""
+        """Return how long to wait before the next request to the service, in seconds; None when the time is over."""
         left = float("inf") if self._end is None else self._end - time.monotonic()
         if left <= 0:
             return None
@@ -57,12 +57,12 @@ class ChangeFollower(Iterator[R], AsyncIterator[R], Generic[R]):
 
 
 async def _in_thread(ask: Callable[[], bool]) -> bool:
-    """Ask in a thread.  A task that is cancelled meanwhile ends once the answer is there: until then the thread uses
-    the stream, which nothing else may."""
+    """Ask the service in a thread.  A cancelled task ends only after the answer: until then the thread uses the stream,
+    which nothing else may use."""
     asked = asyncio.get_running_loop().run_in_executor(None, ask)
     try:
         return await asyncio.shield(asked)
     except asyncio.CancelledError:
         await asyncio.wait([asked])
-        asked.exception()  # the next question meets it again
+        asked.exception()  # marks the error as seen; the next request meets it again
         raise

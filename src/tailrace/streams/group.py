@@ -1,4 +1,6 @@
-"""A group of consumers of a change stream, as operators see it: how far each shard is, its member, what failed."""
+"""Groups of consumers of a change stream, as operators see them: each shard's progress and member, errors, dead
+letters.
+"""
 
 from __future__ import annotations
 
@@ -21,33 +23,33 @@ from tailrace.streams.sharing import ShardSource, beginning, place_of
 from tailrace.streams.token import ShardPlace
 
 MAX_COUNTED = 10_000
-"""The service does not say how many changes a shard is behind: they are counted by reading on, up to so many."""
+"""Changes to which a shard's lag is counted: the service does not say how many there are, so they are read."""
 
 
 @dataclass(frozen=True, slots=True)
 class ShardState:
-    """How one shard fares."""
+    """The state of one shard in a group."""
 
     shard: str
     member: str | None
-    """The member that works on it; None: no member does."""
+    """The member that works on it; None if no member does."""
     handled: int
     """How many of its records were handled."""
     ended: bool
     progress_age: float | None
-    """Seconds since it last came forward, or was found to be at its end; None if that is not known.  While this grows,
-    nothing happens in the shard, whatever its member says of itself."""
+    """Seconds since a member last made progress in it, or found itself at its end.  While this grows, nothing happens
+    in the shard, whatever its member reports."""
     error: str
-    """What keeps it from coming forward; empty if nothing does."""
+    """The error that stops it; empty if there is none."""
     behind_records: int
     """Records that are not handled yet, up to 10,000."""
     behind_seconds: float
-    """The age of the oldest of them; 0 if there is none."""
+    """The age of the oldest of these records; 0 if there is none."""
 
 
 @dataclass(frozen=True, slots=True)
 class StreamGroupState:
-    """How a group fares: its shards, the names of its members, how many dead letters it has."""
+    """The state of a group: its shards, the names of its members, how many dead letters it has."""
 
     shards: tuple[ShardState, ...]
     members: tuple[str, ...]
@@ -55,24 +57,24 @@ class StreamGroupState:
 
     @property
     def progress_age(self) -> float:
-        """The age of the progress of the shard that has waited longest: what to raise an alarm on."""
+        """The `progress_age` of the shard that has waited longest: the number for an alarm."""
         ages = [shard.progress_age for shard in self.shards if not shard.ended and shard.progress_age is not None]
         return max(ages, default=0.0)
 
     @property
     def errors(self) -> dict[str, str]:
-        """What is wrong, by shard."""
+        """The errors, by shard."""
         return {shard.shard: shard.error for shard in self.shards if shard.error}
 
 
 class StreamGroup:
-    """One group of one table's stream.  `engine.group(User, "mailer")` gives it."""
+    """One group of one table's stream, made by `engine.group(User, "mailer")`."""
 
     def __init__(self, store: Store, source: ShardSource, patience: Patience) -> None:
         self._store, self._source, self._units, self._patience = store, source, source.units, patience
 
     def status(self, *, count: bool = True) -> StreamGroupState:
-        """Every shard: its member, how far it is behind (`count=False` does not read on to find out), what is wrong."""
+        """Return each shard's member, lag and error; with `count=False` without the lag, which takes reading ahead."""
         group = self._store.run(self._units.found())
         items = self._store.run(self._units.everything(group["era"]))
         members = self._store.run(self._units.members())
@@ -118,16 +120,16 @@ class StreamGroup:
 
     # -- moving
     def reset(self, position: Any, *, force: bool = False, ttl: float = TTL_SECONDS) -> None:
-        """Let the whole group begin again at a position, as a new one would.  Workers that are running are fenced.
+        """Make the whole group begin again at a position, as a new group would.  Running workers are fenced.
 
-        `Conflict` while it has members that live, unless `force`."""
+        `Conflict` while it has living members, unless `force`."""
         if not force:
             self._store.run(self._units.refuse_active(ttl))
         kept = beginning(self._source.changes, self._ask, self._source.table, position)
         self._store.run(self._units.begin_again(kept))
 
     def skip(self, shard: str) -> None:
-        """Go on with the oldest change of a shard that is still kept, where what came before it is lost."""
+        """Make the group go on with the oldest change of a shard that is still kept, where earlier ones are lost."""
         self._store.run(self._skip(shard))
 
     def _skip(self, shard: str) -> Steps[None]:
@@ -148,7 +150,7 @@ class StreamGroup:
         yield from guard.settle(key, plan)
 
     def delete(self, *, force: bool = False, ttl: float = TTL_SECONDS) -> None:
-        """Remove the group and how far it came; its dead letters stay.  `Conflict` while a member lives."""
+        """Remove the group and its places; its dead letters stay.  `Conflict` while a member lives, unless `force`."""
         self._store.run(self._units.found())
         if not force:
             self._store.run(self._units.refuse_active(ttl))
@@ -156,9 +158,9 @@ class StreamGroup:
 
     # -- dead letters
     def dead_letters(self) -> list[DeadLetter]:
-        """Records that the handler could not take, oldest first."""
+        """The records that the handler failed to handle, oldest first."""
         return self._store.run(dead_letters.dead_letters(self._units))
 
     def settle(self, number: int) -> None:
-        """A dead letter is dealt with: remove it."""
+        """Remove a dead letter that an operator has dealt with."""
         self._store.run(dead_letters.settle(self._units, number))

@@ -1,7 +1,7 @@
 """Lineage: which shards may be read, given which were read.  Pure: order follows descent, never time.
 
-A shard is read when its parent was read to the end, or is not there (any more).  A parent whose children are not known
-yet keeps its place, so that they are found however late they appear.
+A shard may be read when its parent was read to the end, or is not listed (any more).  A parent whose children are not
+known yet keeps its place, so that they are found however late they appear.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class Lineage:
         self._children: dict[str, list[Shard]] = {}
 
     def look(self, shards: Iterable[Shard]) -> None:
-        """Take in what the service tells of now."""
+        """Replace the known shards by those that the service lists now."""
         self.shards = {shard.id: shard for shard in shards}
         self._children = {}
         for shard in self.shards.values():
@@ -30,8 +30,8 @@ class Lineage:
                 self._children.setdefault(shard.parent, []).append(shard)
 
     def ready(self, active: Collection[str], among: Iterable[Shard] | None = None) -> list[Shard]:
-        """Shards, all or some, that can be begun beside the active ones: nothing older of their line is left to be
-        read."""
+        """Return the shards, of all or of `among`, that can be begun beside the active ones: everything older in their
+        lines was read."""
         return [
             shard
             for shard in (self.shards.values() if among is None else among)
@@ -45,20 +45,21 @@ class Lineage:
         return parent not in self.shards and parent not in active
 
     def children(self, shard: str) -> list[Shard]:
-        """The children of a shard that are known by now."""
+        """The children of a shard that are known so far."""
         return self._children.get(shard, [])
 
     def at_latest(self) -> list[Shard]:
-        """The ends of all lines, where "latest" begins; everything before them counts as read."""
+        """Return the shards at the ends of all lines, where "latest" begins; everything before them counts as read."""
         parents = {shard.parent for shard in self.shards.values()}
         ends = [shard for shard in self.shards.values() if shard.last is None or shard.id not in parents]
         self.finished = self.shards.keys() - {shard.id for shard in ends}
         return ends
 
     def resume(self, places: Iterable[ShardPlace]) -> list[ShardPlace]:
-        """Go on from these places: those in shards that are still kept.  Their ancestors were read.
+        """Go on from these places, and return those whose shards are still listed.  Their ancestors count as read.
 
-        A shard that was trimmed since gives way to its children.  `PositionLost` if neither is left of any."""
+        A shard that was trimmed since gives way to its children.  `PositionLost` if neither a shard of the places nor a
+        child of one is listed."""
         by_shard = {place.shard: place for place in places}
         kept = [place for place in by_shard.values() if place.shard in self.shards]
         followed = any(shard.parent in by_shard for shard in self.shards.values())

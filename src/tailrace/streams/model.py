@@ -1,4 +1,4 @@
-"""Models: dataclasses whose instances are the items of a table.
+"""Models: dataclasses whose instances are stored as the items of a table.
 
     @model(stream={"new", "old"})
     class User:
@@ -6,8 +6,8 @@
         email: str
         verified: bool = False
 
-The table is called after the class, unless `table=` says otherwise.  `stream` says what each change carries: the keys,
-the item as it became, as it was, or both; without it the table has no change stream.
+The table has the class's name, unless `table=` names another.  `stream` says what each change carries: the keys, the
+new item, the old item, or both; without `stream` the table has no change stream.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ VIEWS: dict[frozenset[str], View] = {
 
 
 def hash_key() -> Any:
-    """Mark the field that says which partition of the table an item is in."""
+    """Mark the field whose value groups items: those with the same hash key are stored together."""
     return dataclasses.field(metadata={_ROLE: "hash"})
 
 
@@ -48,7 +48,7 @@ def range_key() -> Any:
 
 @dataclass_transform(field_specifiers=(hash_key, range_key, dataclasses.field))
 def model(*, table: str | None = None, stream: Collection[str] | None = None) -> Callable[[type[T]], type[T]]:
-    """Make a class a model.  It becomes a dataclass, if it is none yet."""
+    """Make a class a model; a class that is not a dataclass yet becomes one."""
 
     def decorate(cls: type[T]) -> type[T]:
         made = cls if dataclasses.is_dataclass(cls) else dataclasses.dataclass(cls)
@@ -61,7 +61,7 @@ def model(*, table: str | None = None, stream: Collection[str] | None = None) ->
 
 
 def model_of(kind: type[T]) -> Model[T]:
-    """What is known of a model's class; `BadModel` if it is none."""
+    """Return the `Model` of a class; `BadModel` if the class is not a model."""
     found = kind.__dict__.get(_MODEL) if isinstance(kind, type) else None
     if not isinstance(found, Model):
         raise BadModel(f"{kind!r} is not a model; decorate the class with @model()")
@@ -74,17 +74,17 @@ class Model(Generic[T]):
     def __init__(self, kind: type[T], table: str, view: View | None, names: Mapping[str, Any] | None = None) -> None:
         self.kind, self.table, self.view = kind, table, view
         self.names = names or {}
-        """Names that its annotations may use beside those of its module."""
+        """Names that the class's annotations may use, in addition to those of its module."""
         self.fields = fields_of(kind, names)
         self.hash = _only_one(kind, "hash", self.fields)
         self.range = _only_one(kind, "range", self.fields)
         if self.hash is None:
             raise BadModel(f"{kind.__name__} has no hash key; mark one of its fields: `id: UUID = hash_key()`")
         self.keys: tuple[Field, ...] = tuple(field for field in (self.hash, self.range) if field is not None)
-        """The fields that are the key."""
+        """The fields that form the key."""
 
     def dump(self, instance: T) -> dict[str, Value]:
-        """The item that an instance is stored as, key included; `MISSING` for attributes that are left out."""
+        """Return the item that stores an instance, key included; attributes that the item leaves out are `MISSING`."""
         if type(instance) is not self.kind:
             raise BadModel(f"{instance!r:.80} is not a {self.kind.__name__}")
         try:
@@ -95,7 +95,7 @@ class Model(Generic[T]):
         return {name: MISSING if value is None and name not in keys else value for name, value in item.items()}
 
     def dump_key(self, values: Mapping[str, Any]) -> dict[str, Value]:
-        """The key's attributes as they are stored."""
+        """Return the key's attributes as the table stores them."""
         wanted = [field.name for field in self.keys]
         if sorted(values) != sorted(wanted):
             raise BadModel(f"the key of {self.kind.__name__} is {' and '.join(wanted)}, not {' and '.join(values)}")
@@ -105,7 +105,7 @@ class Model(Generic[T]):
             raise BadModel(f"the key of {self.kind.__name__} {error}") from None
 
     def load(self, item: Item) -> T:
-        """The instance that an item stands for; `BadItem` if it does not fit the model."""
+        """Return the instance that an item stores; `BadItem` if the item does not fit the model."""
         try:
             instance: T = load_fields(self.kind, self.fields, item)
         except (ValueError, TypeError) as error:
@@ -119,7 +119,7 @@ class Model(Generic[T]):
         return instance
 
     def load_key(self, item: Mapping[str, Value]) -> dict[str, Any]:
-        """The key of an item, in the model's types."""
+        """Return the key of an item, in the model's types."""
         return {name: how.load(item[name]) for name, how, _ in self.keys}
 
 

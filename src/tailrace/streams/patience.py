@@ -1,4 +1,4 @@
-"""Patience: a service that throttles or does not answer is asked again, for a while."""
+"""Patience: for how long the engine repeats a request that the service throttles or does not answer."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from tailrace.storage.calls import backoff
 T = TypeVar("T")
 
 NOT_DONE = (Throttled, Unavailable)
-"""Refusals that say for certain that nothing happened."""
+"""Errors after which it is certain that nothing happened."""
 
 
 @dataclass(frozen=True, slots=True)
 class Patience:
-    """How long to ask again, and the clock, sleep and randomness that it goes by."""
+    """How long to repeat a request, with the clock, the sleep and the randomness to use."""
 
     seconds: float = 60.0
     clock: Callable[[], float] = time.monotonic
@@ -27,7 +27,8 @@ class Patience:
     rng: random.Random = field(default_factory=random.Random)
 
     def ask(self, request: Callable[[], T], what: str, on: tuple[type[Exception], ...] = (*NOT_DONE, TimedOut)) -> T:
-        """Make a request, again with pauses while the answer is one of `on`; `Unavailable` when patience is over."""
+        """Make a request, and repeat it with pauses while it fails with one of `on`; `Unavailable` when patience runs
+        out."""
         began, attempt = self.clock(), 0
         while True:
             try:

@@ -1,4 +1,4 @@
-"""Records: what a change stream gives, by name or by attribute: `record["new"]` and `record.new`."""
+"""Records of a change stream, whose parts are read by name or by attribute: `record["new"]` and `record.new`."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ T = TypeVar("T")
 
 Kind: TypeAlias = Literal["insert", "modify", "remove"]
 KINDS: dict[str, Kind] = {"INSERT": "insert", "MODIFY": "modify", "REMOVE": "remove"}
-"""What a change's kind is called in records."""
+"""The names of the kinds of change in storage, and in records."""
 
 
 class Named(Struct, frozen=True):
-    """Lets fields be read as items, too."""
+    """A struct whose fields can also be read as items: `record["new"]`."""
 
     def __getitem__(self, name: str) -> Any:
         if name not in self.__struct_fields__:
@@ -26,7 +26,7 @@ class Named(Struct, frozen=True):
 
 
 class EventInfo(Named, frozen=True, gc=False):
-    """What kind of change it was, and its id."""
+    """The kind of a change, and its id."""
 
     id: str
     type: Kind
@@ -34,7 +34,7 @@ class EventInfo(Named, frozen=True, gc=False):
 
 
 class Meta(Named, frozen=True, gc=False):
-    """When a change happened, and where it stands in its shard."""
+    """When a change happened, and its place in its shard."""
 
     created_at: datetime
     sequence_number: str
@@ -51,5 +51,5 @@ class Record(Named, Generic[T], frozen=True):
 
 
 def meta_of(change: Change) -> Meta:
-    """What is known about a change beside the item."""
+    """Return what a change says besides its items."""
     return Meta(change.created_at, change.sequence, EventInfo(change.id, KINDS[change.kind], change.version))

@@ -1,4 +1,4 @@
-"""One shard of a change stream, read page by page from a place on."""
+"""Shards: the reader of one shard of a change stream, which reads page by page from a place on."""
 
 from __future__ import annotations
 
@@ -12,20 +12,21 @@ from tailrace.storage.changes import Change, Changes, Read, Start
 from tailrace.streams.token import ShardPlace
 
 Ask: TypeAlias = Callable[[Callable[[], Any]], Any]
-"""Makes one request of the service, again while it is only refused for now."""
+"""Makes one request to the service, and repeats it while the service refuses it for now."""
 
 FIRST_CALLS = 5
-"""A shard that has not given anything yet may answer some reads with nothing before it comes to its first change."""
+"""Reads in the first poll of a shard: it may answer some with nothing before it comes to its first change."""
 AHEAD_FROM = 100
-"""A page with so many changes probably has another behind it; reading ahead at the end of a shard wastes a call."""
+"""A page with at least this many changes probably has another behind it; reading ahead at the end of a shard wastes a
+call."""
 
 
 class ShardReader:
     """Buffers the next changes of one shard.  `after` moves when a change is taken or passed over, never before.
 
-    A reader that is `fresh` comes to a place of "latest" now, by an iterator; later it finds the place by its time.
-    Used by one thread at a time.  `order` breaks ties between shards: a shard that was met earlier comes first.
-    With `pool`, the page behind a full one is read ahead, in a thread of the pool.
+    A `fresh` reader comes to a place of "latest" now, by an iterator; a later one finds the place by its time.  Only
+    one thread at a time may use a reader.  `order` breaks ties between shards: a shard that was found earlier comes
+    first.  With `pool`, a thread of the pool reads the page after a full one ahead.
     """
 
     def __init__(
@@ -44,17 +45,17 @@ class ShardReader:
         self._at_end = fresh and place.latest
         self.buffer: deque[Change] = deque()
         self.exhausted = False
-        """The shard is closed and its last page is in the buffer."""
+        """Whether the shard is closed and its last page is in the buffer."""
         self.answered = 0
         """The round in which the shard last answered while its buffer was empty; 0: it must be asked."""
         self._iterator: str | None = None
         self._ahead: Future[Read] | None = None
-        """The page at the iterator, if it is being read ahead."""
+        """The page at the iterator, if a thread is reading it ahead."""
         self._polled = False
 
     @property
     def place(self) -> ShardPlace:
-        """Where to go on after a restart."""
+        """The place from which another reader can go on."""
         return ShardPlace(self.shard, self.parent, self.after, self.since, self.latest)
 
     @property
@@ -64,17 +65,17 @@ class ShardReader:
 
     @property
     def rests_on_iterator(self) -> bool:
-        """Whether the place is lost with the iterator: no sequence number is known that leads back to it."""
+        """Whether only the iterator knows the place: no sequence number leads back to it."""
         return self._at_end and self.after is None and not self.buffer and not self.exhausted
 
     def take(self) -> Change:
-        """The next change; it counts as delivered."""
+        """Return the next change; it counts as delivered."""
         change = self.buffer.popleft()
         self.after, self.since, self.latest = change.sequence, None, False
         return change
 
     def take_many(self, count: int) -> list[Change]:
-        """The next so many changes; they count as delivered."""
+        """Return the next `count` changes; they count as delivered."""
         popped = self.buffer.popleft
         changes = [popped() for _ in range(count)]
         self.after, self.since, self.latest = changes[-1].sequence, None, False
@@ -89,7 +90,8 @@ class ShardReader:
             self._read(limit)
 
     def open(self) -> None:
-        """Make the iterator now, so that what happens from here on is seen even if the first poll comes late."""
+        """Create the iterator now, so that the reader sees all changes from here on, even if the first poll comes
+        late."""
         if self._iterator is None:
             self._iterator = self._make_iterator()
 
@@ -106,7 +108,7 @@ class ShardReader:
 
     def _page(self, limit: int) -> Read:
         ahead, self._ahead = self._ahead, None
-        # A page that failed ahead is asked for again below, where its error is dealt with.
+        # If reading ahead failed, the page is read again below, where errors are handled.
         if ahead is not None and ahead.exception() is None:
             return ahead.result()
         while True:
@@ -123,7 +125,7 @@ class ShardReader:
     def _keep(self, changes: Sequence[Change]) -> None:
         passed = 0
         if self.since is not None and not self._at_end:
-            # Changes behind the first that is young enough are kept whatever their time: time may run back in a shard.
+            # Everything after the first young change is kept, whatever its time: times may run back in a shard.
             young = (n for n, change in enumerate(changes) if change.created_at.timestamp() * 1000 >= self.since)
             passed = next(young, len(changes))
         if passed:

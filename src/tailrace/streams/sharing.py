@@ -1,13 +1,14 @@
-"""Shards that the consumers of a group share: which can be begun, how far each was read, and when one is let go.
+"""Sharing of a stream's shards by the consumers of a group: which shards can be begun, how far each was read, and when
+one is let go.
 
     UNIT (see coordination.units)    unit: the shard; place{}: where in it, as in a token; asked: when that was written,
                                      by the service's clock, in seconds; ended, trimmed; records: how many were handled
-    the group's own item             table, stream, begin[]: the places at which the group began; since: a time at which
+    the group's own item             table, stream; begin[]: the places, or since: the time, at which the group began
 
 Order follows descent.  A shard becomes a unit when its parent's unit has ended, in one transaction that checks so, or
-when its parent is not there (any more).  Whatever stands before a unit in its line was read: so "latest" and a token
-apply to the shards in `begin`, and never to their children.  A unit that has ended stays until the service does not
-list its shard any more: then no member can begin it again.
+when its parent is not listed (any more).  Everything before a unit in its line was read: so "latest" and a token apply
+to the shards in `begin`, and never to their children.  A unit that has ended stays until the service does not list its
+shard any more: then no member can begin it again.
 """
 
 from __future__ import annotations
@@ -38,18 +39,19 @@ log = logging.getLogger("tailrace")
 
 PAGE = 1000
 REFRESH_SECONDS = 3600
-"""How often a place at the very beginning of a shard is written again, to say that nothing was missed so far."""
+"""Seconds after which a place at the very beginning of a shard is written again, to say that nothing was missed so
+far."""
 MAX_BEGIN = 2000
-"""The places of so many shards fit into a group's item."""
+"""The most places that fit into a group's item."""
 
 
 def units_of(table: str, group: str) -> Units:
-    """What a group shares of a table's stream."""
+    """Return the units of a group that shares a table's stream."""
     return Units(hashlib.sha256(table.encode()).hexdigest()[:24], group, f"table {table!r}")
 
 
 def beginning(changes: Changes, ask: Ask, table: str, position: Any) -> dict[str, Any]:
-    """What the group's own item says of where it begins."""
+    """Return the part of the group's own item that says where the group begins."""
     now, lineage = changes.time(), Lineage()
     lineage.look(ask(changes.shards))
     places: Sequence[ShardPlace] = ()
@@ -83,7 +85,7 @@ def beginning(changes: Changes, ask: Ask, table: str, position: Any) -> dict[str
 def ready(
     shards: Iterable[Shard], items: Mapping[str, Item], begin: Mapping[str, ShardPlace], since: int | None
 ) -> list[ShardPlace]:
-    """The places of shards that can become units: nothing older of their line is left to be read.  Pure."""
+    """Return the places of shards that can become units: everything older in their lines was read.  Pure."""
     listed = {shard.id: shard for shard in shards}
     parents = {unit: place_of(item).parent for unit, item in items.items()} | {
         p.shard: p.parent for p in begin.values()
@@ -115,7 +117,7 @@ def _ancestors(parents: Mapping[str, str | None], listed: Mapping[str, Shard]) -
 
 
 def _passed_on(parent: Item | None) -> int | None:
-    """The time that a child has to wait for, too: its parent ended before a change was young enough."""
+    """The time before which a child must pass over changes, because its parent ended before it came to a young one."""
     if parent is None:
         return None
     place = place_of(parent)
@@ -123,12 +125,12 @@ def _passed_on(parent: Item | None) -> int | None:
 
 
 def place_of(item: Item) -> ShardPlace:
-    """Where a unit stands."""
+    """Return the place in a unit's item."""
     return msgspec.convert(item["place"], ShardPlace)
 
 
 class ShardSource:
-    """A table's stream, for the members of a group."""
+    """A table's stream as a `UnitSource` for the members of a group."""
 
     fatal: tuple[type[Exception], ...] = ()
 
@@ -148,7 +150,7 @@ class ShardSource:
         self._writes = writes
 
     def join(self, position: Any) -> Steps[Item]:
-        """The group, made if it is not there."""
+        """Return the group's item; creates the group at `position` if there is none."""
 
         def kept() -> Steps[dict[str, Any]]:
             yield from ()
@@ -168,11 +170,11 @@ class ShardSource:
             )
 
     def look(self) -> Steps[None]:
-        """Make units of the shards that can be begun; remove those that ended and whose shards are gone."""
+        """Create units for the shards that can be begun; remove units that ended and whose shards are gone."""
         group = yield from self.units.found()
         self._check_stream(group)
         items = yield from self.units.everything(group["era"])
-        # The shards after the units: a unit whose shard is not listed now was read of a shard that is gone.
+        # List the shards after reading the units: so a unit whose shard is missing from the list is of a trimmed shard.
         shards = self._ask(self.changes.shards)
         begin = {place.shard: place for place in msgspec.convert(group["begin"], list[ShardPlace])}
         for place in ready(shards, items, begin, group["since"]):
@@ -186,14 +188,15 @@ class ShardSource:
             self._check_current()
 
     def _after(self, place: ShardPlace, items: Mapping[str, Item], begin: Mapping[str, ShardPlace]) -> list[Action]:
-        """The condition under which a shard is begun: its parent's unit has ended, or there is none."""
+        """Return the condition under which a shard is begun: its parent's unit has ended, or does not exist."""
         if place.parent is None or place.shard in begin or not in_force("shard.parent"):
             return []
         ended = Equals("ended", True) if place.parent in items else Absent()
         return [Check(self.units.unit(place.parent), (ended,))]
 
     def _check_current(self) -> None:
-        """Every shard was read to its end, and none has a child: does the stream go on?"""
+        """Raise `PositionLost` if the stream was switched off or replaced; called when every shard was read to its end
+        and none has a child."""
         if (current := self._ask(self.changes.current)) != self.changes.stream:
             why = "the table has another one by now" if current else "it was switched off; switch it on again"
             raise PositionLost(
@@ -203,7 +206,7 @@ class ShardSource:
             )
 
     def open(self, unit: str, item: Item) -> Steps[ShardUnit]:
-        """A shard, from where its unit stands."""
+        """Open a shard at the place in its unit's item."""
         yield from ()
         return ShardUnit(self.changes, place_of(item), item["asked"], self._ask, self._page, self._way_out)
 
@@ -213,16 +216,16 @@ class ShardSource:
         return f'{name}.skip(SHARD) goes on with what is left of it, {name}.reset("trim_horizon") with all that is kept'
 
     def value(self, record: Change) -> Any:
-        """The change as a record of the model, or with dicts."""
+        """Return the change as a record, of the model or with dicts."""
         return self._make(record)
 
     def writes(self, returned: Any) -> Steps[list[UnitWrite]]:
-        """What a handler returned: a transaction of the engine, not yet written."""
+        """Return the writes in the engine's transaction that a handler returned."""
         yield from ()
         return self._writes(returned)
 
     def described(self, unit: str, record: Change) -> Mapping[str, Any]:
-        """A change as a dead letter keeps it."""
+        """Return a change as a dead letter keeps it."""
         key, images = [record.key.p, record.key.i], {"new": record.new, "old": record.old}
         kept = {name: dict(image) for name, image in images.items() if image is not None}
         at = record.created_at.isoformat()
@@ -230,7 +233,7 @@ class ShardSource:
 
 
 class ShardUnit:
-    """One shard, read from a place on.  What was read is committed by what was handled of it."""
+    """One shard, read from a place on; its consumer commits a place as its changes are handled."""
 
     def __init__(
         self, changes: Changes, place: ShardPlace, asked: int, ask: Ask, page: int = PAGE, way_out: str = ""
@@ -247,7 +250,7 @@ class ShardUnit:
             )
 
     def read(self) -> list[Change]:
-        """The next changes, none if there are none right now."""
+        """Return the next changes; an empty list if there are none right now."""
         try:
             self._reader.poll(self._page)
         except NotThere:
@@ -266,17 +269,18 @@ class ShardUnit:
 
     @property
     def ended(self) -> bool:
-        """Whether the shard is closed and was read to its end, or is gone."""
+        """Whether the shard is closed and was read to its end, or was trimmed."""
         return self._trimmed or self._reader.ended
 
     @property
     def due(self) -> bool:
-        """Whether the place moved over what was too old, or stands at the beginning and was written long ago."""
+        """Whether the place has moved past old changes, or is at the beginning and was written long ago."""
         at_beginning = self._reader.after is None and self._changes.time() - self._asked > REFRESH_SECONDS
         return not self._trimmed and (at_beginning or self._reader.place != self._committed)
 
     def kept(self, last: Change | None) -> tuple[Changed, ...]:
-        """The place behind a change; behind all that was read if none is named."""
+        """Return what the unit's item stores once `last` is handled: the place behind it; without `last`, the place
+        behind everything read."""
         place = self._reader.place
         if last is not None:
             place = ShardPlace(place.shard, place.parent, after=last.sequence)
@@ -286,20 +290,21 @@ class ShardUnit:
         return (Set("place", msgspec.to_builtins(place)), Set("asked", self._asked), *at, *trimmed)
 
     def also(self, last: Change | None) -> Steps[Sequence[Action]]:
-        """Nothing: the place is in the unit's item."""
+        """Return nothing: the place is in the unit's item."""
         yield from ()
         return ()
 
     def committed(self) -> None:
-        """The place that was asked for last is stored."""
+        """Note that the place from the last call of `kept` is stored."""
         self._committed = self._next
 
     def close(self) -> None:
-        """Nothing to give up."""
+        """Do nothing: the unit holds no resources."""
 
 
 def as_writes(returned: Any) -> list[UnitWrite]:
-    """What a handler of a change stream returned, as writes that commit with its position."""
+    """Return what a handler of a change stream returned, as writes that commit with its position; `BadInput` if it is
+    no transaction."""
     if returned is None:
         return []
     if isinstance(returned, Transaction):

@@ -1,4 +1,4 @@
-"""Where readers of a change stream begin: places in its shards for "latest", for a time, for a token."""
+"""Starting places of readers of a change stream: in which shards, and where, "latest", a time or a token begins."""
 
 from __future__ import annotations
 
@@ -13,12 +13,13 @@ from tailrace.streams.token import ShardPlace, Token
 
 KEPT_SECONDS = 24 * 3600
 CLOCK_SECONDS = 5.0
-"""How far the clocks that date changes may be apart.  The end of a shard is found again by its time, and some changes
-of the seconds before it may come, but none after it is missed."""
+"""How far apart the clocks that date changes may be.  A reader finds the end of a shard again by its time; it may then
+deliver some changes of the seconds before, but misses none after it."""
 
 
 def latest_places(lineage: Lineage, changes: Changes, ask: Ask, now: float) -> list[ShardPlace]:
-    """The ends of all lines; everything before them counts as read.  Children of these shards are read whole."""
+    """Return the places at the ends of all lines of shards; everything before them counts as read.  Children of these
+    shards are read whole."""
     places = []
     for shard in lineage.at_latest():
         at, sequence = ask(partial(changes.latest, shard.id))
@@ -31,16 +32,16 @@ def latest_places(lineage: Lineage, changes: Changes, ask: Ask, now: float) -> l
 
 
 def second_of(moment: datetime) -> int:
-    """The second in which a moment is; one without a time zone is refused."""
+    """Return the second that a moment is in; `BadInput` for a datetime without a time zone."""
     if moment.tzinfo is None:
         raise BadInput(f"{moment!r} has no time zone; say which: datetime.now(UTC)")
     return int(moment.timestamp())
 
 
 def check_age(token: Token, now: float) -> None:
-    """Refuse a token that cannot tell what was trimmed since it was taken."""
+    """Raise `PositionLost` for a token so old that changes after it may have been trimmed without a trace."""
     if now - token.at > KEPT_SECONDS and any(place.after is None for place in token.shards):
-        # At the beginning of a shard no sequence number tells whether what came then was trimmed since.
+        # A place at the beginning of a shard has no sequence number to tell whether later changes were trimmed.
         raise PositionLost(
             f"the token was taken {(now - token.at) / 3600:.0f} hours ago, before anything was read of some shard; "
             'changes are kept for 24 hours, and some may be gone. Start at "trim_horizon", and compare with the '
@@ -49,5 +50,5 @@ def check_age(token: Token, now: float) -> None:
 
 
 def bad_start(position: object) -> BadInput:
-    """The error for what is no place to begin at."""
+    """Return the error for a value that is no starting place."""
     return BadInput(f'a stream starts at "trim_horizon", "latest", a datetime with a zone or a token, not {position!r}')

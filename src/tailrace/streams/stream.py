@@ -1,10 +1,10 @@
-"""A table's changes as one sequence that a reader can stop anywhere, and resume from a token.
+"""Streams: the changes of a table as one sequence, which a reader can stop anywhere and resume from a token.
 
     stream = Stream(changes, "trim_horizon", table="users")
     record = next(stream)          # a record, or None: nothing new right now
-    token = stream.token           # JSON; Stream(changes, token, …) goes on behind the last record delivered
+    token = stream.token           # JSON; Stream(changes, token, …) goes on after the last record delivered
 
-Which change is next, and which shards are read: `active_shards`.
+`active_shards` decides which change is next, and which shards are read.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ if TYPE_CHECKING:
 R = TypeVar("R")
 
 Start: TypeAlias = str | datetime | Mapping[str, Any]
-""" "trim_horizon" (the oldest change that is kept), "latest", a time with a zone, or a token."""
+""""trim_horizon" (the oldest change that is kept), "latest", a time with a zone, or a token."""
 
 PAGE = 1000
 BATCH = 10_000
-"""Changes in one Arrow batch, at the most."""
+"""The most changes in one Arrow batch."""
 AHEAD_SECONDS = 300.0
-"""A token that is ahead of the service's clock by more than this does not tell how old it is."""
+"""How far ahead of the service's clock a token may be: beyond that, its age is unknown."""
 THREADS = 8
 PAUSE = 1.0
 
@@ -46,10 +46,11 @@ log = logging.getLogger(__name__)
 
 
 class Stream(Iterator[R | None], Generic[R]):
-    """The changes of one table.  Used by one thread at a time.
+    """The changes of one table.  Only one thread at a time may use it.
 
-    `make` turns a change into what `next` gives.  `threads`: how many shards are asked at the same time.  `bad_items`:
-    whether items that do not fit the model end the reading or are left out, with a warning."""
+    `make` turns a change into the record that `next` returns.  `threads` is how many shards the stream asks at the same
+    time.  `bad_items` says what an item that does not fit the model does: "raise" raises `BadItem`, "skip" leaves the
+    change out with a warning."""
 
     def __init__(
         self,
@@ -75,27 +76,28 @@ class Stream(Iterator[R | None], Generic[R]):
         """How many changes were left out because their items do not fit the model."""
         self._pool: ThreadPoolExecutor | None = None
         self._cut_off: JSON | None = None
-        """Where a batch began that is being read, or that an error or Ctrl-C has cut off."""
+        """The place at which a batch began that is being read, or that an error or Ctrl-C has cut off."""
         self.move_to(position)
 
     # -- reading
     def __next__(self) -> R | None:
-        """The next change, or None if there is none right now; asks the service only when that is needed.
+        """Return the next change, or None if there is none right now; asks the service only when needed, and blocks for
+        its answer.
 
-        `BadItem` if an item does not fit the model: the stream then stands before it, unless bad items are skipped."""
+        `BadItem` if an item does not fit the model: the stream then stays before it, unless bad items are skipped."""
         while (record := self.next_ready()) is None:
             if not self.ask():
                 return None
         return record
 
     def ask(self) -> bool:
-        """Ask the service, if that is needed, for the next change; False if there is none right now."""
+        """Ask the service for the next change, if needed; returns False if there is none right now."""
         if self._cut_off is not None:
             self.move_to(self._cut_off)
         return self._active.first() is not None
 
     def next_ready(self) -> R | None:
-        """The next change that can be given without asking the service; None: `ask` first."""
+        """Return the next change that needs no request to the service; after None, call `ask`."""
         while self._cut_off is None and (reader := self._active.ready()) is not None:
             try:
                 record = self._make(reader.buffer[0])
@@ -110,10 +112,11 @@ class Stream(Iterator[R | None], Generic[R]):
         return None
 
     def batches(self, max_records: int = BATCH) -> Iterator[pa.RecordBatch]:
-        """What there is now, as Arrow: type, created_at, sequence_number, id, and key, new, old, typed by the model.
+        """Yield the changes there are now as Arrow batches: type, created_at, sequence_number, id, and key, new, old,
+        typed by the model.
 
-        Quicker than `next`, in the same order; the token is behind the last batch given.  `BadItem` as with `next`:
-        what comes before that item is given first."""
+        Faster than `next`, in the same order; the token is behind the last batch yielded.  `BadItem` as with `next`,
+        after the changes before that item were yielded."""
         from tailrace.streams.arrow import UNFIT
 
         if self._columns is None:
@@ -136,7 +139,8 @@ class Stream(Iterator[R | None], Generic[R]):
                 yield batch
 
     def _fitting(self, most: int, columns: Columns) -> Iterator[pa.RecordBatch]:
-        """Of the next changes, one of which does not fit, those before it, and then `BadItem`; or all that fit."""
+        """Go through the next changes one by one, since one of them does not fit.  Yield those that fit; with bad items
+        raised, yield those before it and raise `BadItem`."""
         fit: list[Change] = []
         unfit: BadItem | None = None
         for _ in range(most):
@@ -171,14 +175,14 @@ class Stream(Iterator[R | None], Generic[R]):
         log.warning("skipped a change of table %s: %s", self.table, error)
 
     def follow(self, *, seconds: float | None = None, pause: float = PAUSE) -> ChangeFollower[R]:
-        """The changes as they come, for `for` and `async for`: without end, or for so many seconds.
+        """Return an iterator over the changes as they come, for `for` and `async for`: endless, or for `seconds`.
 
-        `pause` is how long the stream waits, at the most, before it asks again when nothing is new."""
+        `pause` is the longest time, in seconds, that it waits before it asks the service again when nothing is new."""
         return ChangeFollower(self, seconds, pause)
 
     @property
     def token(self) -> JSON:
-        """Where this stream stands, behind the last change it gave: JSON for `move_to`, in this process or another."""
+        """The stream's place, behind the last change it delivered: JSON for `move_to`, in this process or another."""
         if self._cut_off is not None:
             return self._cut_off
         places = tuple(reader.place for reader in self._active.readers.values())
@@ -190,30 +194,31 @@ class Stream(Iterator[R | None], Generic[R]):
         return set(self._active.readers)
 
     def take(self, most: int) -> list[Change]:
-        """The next changes, up to so many, as they are in storage and not as `make` makes them; none: nothing new."""
+        """Return up to `most` changes as storage has them, without `make`; an empty list: nothing new right now."""
         taken = self._begin_batch(most)
         self._cut_off = None
         return taken
 
     def _begin_batch(self, most: int) -> list[Change]:
-        """The next changes.  Until the batch is given, the stream stands where it began: `_cut_off`."""
+        """Take the next changes.  Until the batch is delivered, `_cut_off` keeps the place at which it began."""
         if self._cut_off is not None:
             self.move_to(self._cut_off)
         self._cut_off = self.token
         try:
             return self._active.take(most)
         except Exception:
-            self._cut_off = None  # none was taken
+            self._cut_off = None  # no change was taken
             raise
 
     def skip(self, most: int) -> int:
-        """Pass over the next changes, up to so many, as if they had been delivered; how many there were."""
+        """Pass over up to `most` changes, as if they had been delivered; returns how many there were."""
         return len(self.take(most))
 
     def move_to(self, position: Start) -> None:
-        """Go to either end, to a time (its second included), or to where a token was taken.
+        """Move to the oldest change that is kept, to the latest, to a time (its second included), or to a token's
+        place.
 
-        If that fails, the stream stays where it was."""
+        If that fails, the stream stays at its place."""
         now = self._changes.time()
         pool = self._executor if self._threads > 1 else None
         active = ActiveShards(
@@ -238,23 +243,24 @@ class Stream(Iterator[R | None], Generic[R]):
         return self._active.trimmed
 
     def check(self) -> None:
-        """Ask every shard for its next page now: if changes behind a token are gone, that is known here, and not first
-        when they are read.  The place stays where it is."""
+        """Ask every shard for its next page now, so that an error about changes that are gone comes now and not when
+        they are read.  The stream's place does not move."""
         self._active.ask_round()
 
     def heartbeat(self) -> None:
-        """Keep the places alive that rest on an iterator alone, which expires after 15 minutes.
+        """Ask those shards whose place is known only to an iterator, which expires after 15 minutes.
 
-        Only shards read from "latest" that have given nothing yet cost a call.  Done by `next`, unless switched off."""
+        These are shards read from "latest" that have delivered nothing yet; no others cost a call.  `next` does this by
+        itself, unless `heartbeat=False`."""
         self._active.heartbeat()
 
     def _executor(self) -> Executor:
-        """The threads in which shards are asked at the same time."""
+        """The threads that ask shards at the same time."""
         self._pool = self._pool or ThreadPoolExecutor(self._threads, "tailrace-stream")
         return self._pool
 
     def close(self) -> None:
-        """Give up the threads."""
+        """Release the threads."""
         if self._pool is not None:
             self._pool.shutdown(wait=False, cancel_futures=True)
             self._pool = None

@@ -1,4 +1,4 @@
-"""Where the tables of models are: beside a home's own in its database, or DynamoDB tables of their own.
+"""Table homes: where the tables of models are, beside a home's own table in its database or as DynamoDB tables.
 
 $Tables, <number made of the name>    name, hash [name, kind], range [name, kind] or null, view or null:
                                       a table of an embedded home
@@ -21,53 +21,53 @@ TABLES = "$Tables"
 
 
 class ModelTable(Protocol):
-    """What an engine asks of a table."""
+    """The operations of a table that an engine uses."""
 
     schema: KeySchema
 
     def get(self, key: Key) -> Item | None:
-        """The item, or None."""
+        """Return the item, or None if there is none."""
 
     def find(
         self, hash: Any, bounds: Bounds = ALL, *, after: Any = None, descending: bool = False, limit: int | None = None
     ) -> Slice:
-        """Items of one hash within bounds, in order."""
+        """Return items of one hash within bounds, in order of their range keys."""
 
     def scan(self, after: Key | None = None) -> list[Item]:
-        """Items of all hashes behind a key."""
+        """Return some items of all hashes after a key; an empty list at the end."""
 
     def write(self, *actions: Action) -> Any:
-        """Do all actions or none."""
+        """Carry out all actions or none."""
 
     def write_with(self, *parts: tuple[Any, Action]) -> None:
-        """Do all actions on several tables, or none."""
+        """Carry out all actions on several tables, or none."""
 
 
 class Opened(NamedTuple):
-    """A table and what it captures."""
+    """A table, and what its changes carry; `view` is None for a table without a change stream."""
 
     table: ModelTable
     view: View | None
 
 
 class TableHome(Protocol):
-    """Where tables are."""
+    """A place that holds tables of models."""
 
     def bind(self, name: str, schema: KeySchema, view: View | None) -> Opened:
-        """The table of a model, made if it is not there; `BadModel` if it is another than the model's."""
+        """Return the table of a model, created if it is missing; `BadModel` if the model differs from it."""
 
     def open(self, name: str) -> Opened:
-        """A table that is there; `UnknownTable` if it is not."""
+        """Return an existing table; `UnknownTable` if there is none."""
 
     def changes(self, name: str, opened: Opened) -> Changes:
-        """The changes of a table that captures them."""
+        """Return the changes of a table that has a change stream."""
 
     def names(self) -> list[str]:
-        """The tables there are."""
+        """The names of all tables."""
 
 
 def differences(name: str, there: tuple[KeySchema, View | None], wanted: tuple[KeySchema, View | None]) -> None:
-    """Refuse a model that differs from its table, and say in what."""
+    """Raise `BadModel`, with each difference, if a model differs from its table."""
     found = []
     for what, is_, asked in (
         ("hash key", there[0][:2], wanted[0][:2]),
@@ -92,19 +92,19 @@ def _said(what: Any) -> str:
 
 
 def place_of(store: Store) -> TableHome:
-    """Where the tables of models are that belong to a home: beside its own table, where that is."""
+    """Return the place for the tables of a home's models: beside the home's own table."""
     return OnDynamo(store.table) if isinstance(store.table, DynamoTable) else Embedded(store)
 
 
 class Embedded:
-    """Tables beside a home's own, in its database or in memory."""
+    """Tables beside a home's own table, in its database or in memory."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
         self._home: Any = store.table
 
     def bind(self, name: str, schema: KeySchema, view: View | None) -> Opened:
-        """The table of a model; the first process that asks for it makes it."""
+        """Return the table of a model; the first process that asks for it creates it."""
         shape = {"hash": list(schema[:2]), "range": list(schema[2:]) if schema.range else None, "view": view}
         put = Put(_key(name), {"name": name, **shape}, (Absent(),))
         item = self._store.run(guard.settle(_key(name), lambda item: None if item is not None else (put,)))
@@ -116,7 +116,7 @@ class Embedded:
         return opened
 
     def open(self, name: str) -> Opened:
-        """A table that some model was bound to."""
+        """Return a table that some process has bound to a model."""
         item = self._store.run(guard.read(_key(name)))
         if item is None:
             raise UnknownTable(
@@ -126,13 +126,13 @@ class Embedded:
         return Opened(self._home.sibling(name, schema), view)
 
     def changes(self, name: str, opened: Opened) -> Changes:
-        """What the table captures, from when it was made."""
+        """Return the table's changes, which the home captures from the first call on; `bind` makes that call."""
         table: Any = opened.table
         changes: Changes = table.capture(opened.view)
         return changes
 
     def names(self) -> list[str]:
-        """The tables of models, in order."""
+        """The names of the models' tables, sorted."""
         return sorted(item["name"] for item in self._store.run(guard.read_all(TABLES)))
 
 
@@ -141,7 +141,7 @@ def _key(name: str) -> Key:
 
 
 def described(item: Item) -> tuple[KeySchema, View | None]:
-    """The key schema and the view that a table's item tells of."""
+    """Return the key schema and the view that a table's item in `$Tables` describes."""
     range: Any = None
     range_kind: Any = "N"
     if item["range"]:
@@ -151,36 +151,36 @@ def described(item: Item) -> tuple[KeySchema, View | None]:
 
 
 class OnDynamo:
-    """Tables of their own in DynamoDB, beside a table that is known."""
+    """DynamoDB tables in the account and region of a given table."""
 
     def __init__(self, beside: DynamoTable) -> None:
         self._beside = beside
 
     def bind(self, name: str, schema: KeySchema, view: View | None) -> Opened:
-        """The table of a model, made if it is not there."""
+        """Return the table of a model, created if it is missing."""
         table = self._beside.sibling(name, schema)
         if (there := table.describe()) is None:
             try:
                 table.create(view)
                 return Opened(table, view)
-            except AlreadyThere:  # made by another process just now
+            except AlreadyThere:  # another process has just created it
                 there = table.describe() or (schema, view)
         differences(name, there, (schema, view))
         return Opened(table, view)
 
     def open(self, name: str) -> Opened:
-        """A table that exists already, made here or elsewhere."""
+        """Return an existing table, no matter who created it."""
         there = self._beside.sibling(name, KeySchema()).describe()
         if there is None:
             raise UnknownTable(f"there is no table {name!r} in DynamoDB, or these credentials may not see it")
         return Opened(self._beside.sibling(name, there[0]), there[1])
 
     def changes(self, name: str, opened: Opened) -> Changes:
-        """The table's stream."""
+        """Return the changes of the table's stream."""
         table: Any = opened.table
         changes: Changes = table.changes()
         return changes
 
     def names(self) -> list[str]:
-        """All tables of the account and region."""
+        """The names of all tables of the account and region."""
         return self._beside.names()

@@ -1,11 +1,11 @@
-"""Tokens: where a reader of a change stream stands, as JSON that another process can go on from.
+"""Tokens: the place of a reader in a change stream, as JSON from which another process can go on.
 
     {"version": 1, "table": "users", "stream": "…", "at": 1767225600,
      "shards": [{"shard": "…", "parent": "…", "after": "…"}, …]}
 
-A token names every shard that is being read and the last change of it that was delivered, and when it was taken, by
-the clock of the service.  A shard that is read to its
-end stays in the token until its children are known: without it, nothing would tell them from shards that were read.
+A token names every shard that the reader reads, with the last change of it that was delivered, and when the token was
+taken, by the clock of the service.  A shard that is read to its end stays in the token until its children are known:
+without it, the next reader could not tell these children from shards that were read.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ JSON: TypeAlias = dict[str, Any]
 class ShardPlace(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
     """A place in one shard.
 
-    `after` is the sequence number of the last change that was delivered or passed over; None means the beginning of
-    the shard.  `since` (milliseconds since 1970, the service's clock) makes the reader pass over changes that are
-    older, until it meets the first that is not: in this shard and in its children.  With `latest`, `since` is when the
-    reader came to the end of an open shard; the children of such a shard are read whole.
+    `after` is the sequence number of the last change that was delivered or passed over; None means the beginning of the
+    shard.  `since` (milliseconds since 1970, the service's clock) makes the reader pass over older changes, until it
+    meets the first that is not older: in this shard and in its children.  With `latest`, `since` is when the reader
+    came to the end of an open shard; the children of such a shard are read whole.
     """
 
     shard: str
@@ -46,11 +46,11 @@ class Token(Struct, frozen=True, forbid_unknown_fields=True):
     stream: str
     shards: tuple[ShardPlace, ...]
     at: int
-    """Seconds since 1970."""
+    """When the token was taken, in seconds since 1970."""
     version: int = VERSION
 
     def encode(self) -> JSON:
-        """The token as a JSON object."""
+        """Return the token as a JSON object."""
         encoded: JSON = msgspec.to_builtins(self)
         return {**encoded, "shards": list(encoded["shards"])}
 
@@ -61,7 +61,7 @@ msgspec.json.Decoder(Token)
 
 
 def decode(given: Mapping[str, Any], table: str, stream: str) -> Token:
-    """Read a token back, and refuse one that cannot be of this table's stream."""
+    """Decode a token; `BadToken` if it cannot be one of this table's stream."""
     try:
         token = msgspec.convert(dict(given), Token)
     except (msgspec.ValidationError, TypeError, ValueError) as error:

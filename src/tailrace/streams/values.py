@@ -1,4 +1,4 @@
-"""Values: Python types as what a table can hold, and back.
+"""Values: how Python types become values that a table can hold, and back.
 
 | in the model | in the table |
 |---|---|
@@ -11,7 +11,7 @@
 | T \\| None | left out at the top of an item, null inside it |
 | a type of your own | as `store_as` says |
 
-What a table cannot hold is refused here, before anything is sent.
+A value that a table cannot hold raises an error here, before the engine sends anything.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ MAX_EXPONENT, MIN_EXPONENT = 125, -130
 
 
 class Missing:
-    """Says that an attribute is left out of the item."""
+    """The type of `MISSING`, which says that an item leaves an attribute out."""
 
     def __repr__(self) -> str:
         return "MISSING"
@@ -47,22 +47,22 @@ MISSING = Missing()
 
 
 class Stored(NamedTuple):
-    """How values of a type are stored: the kind of attribute, and the ways there and back.
+    """How values of a type are stored: the kind of attribute, and the functions for both directions.
 
-    Both ways raise ValueError or TypeError, with a reason that follows the name of the attribute."""
+    Both functions raise ValueError or TypeError, with a reason that reads on from the name of the attribute."""
 
     kind: Kind
     dump: Callable[[Any], Value]
     load: Callable[[Value], Any]
     absent: Callable[[], Any] | None = None
-    """What a missing attribute stands for; None: it must be there."""
+    """Returns the value that a missing attribute stands for; None: the attribute is required."""
 
 
 _own: dict[type, Stored] = {}
 
 
 def store_as(kind: type, base: type, dump: Callable[[Any], Any], load: Callable[[Any], Any]) -> None:
-    """Teach tailrace to store a type of your own: as values of `base`, by `dump` and `load`."""
+    """Make models accept a type of your own: `dump` turns its values into values of `base`, `load` turns them back."""
     inner = stored(base)
 
     def dumped(value: Any) -> Value:
@@ -74,7 +74,7 @@ def store_as(kind: type, base: type, dump: Callable[[Any], Any], load: Callable[
 
 
 def stored(annotation: Any) -> Stored:
-    """How values of an annotated type are stored; `BadModel` for a type that no table can hold."""
+    """Return how values of an annotated type are stored; `BadModel` for a type that no table can hold."""
     if annotation in _own:
         return _own[annotation]
     if annotation in _PLAIN:
@@ -101,7 +101,8 @@ def stored(annotation: Any) -> Stored:
 
 
 def number(value: Any) -> int | Decimal:
-    """A number that a table holds exactly, or ValueError."""
+    """Return a number that a table holds exactly; TypeError for anything else than a number, ValueError if it does not
+    fit."""
     if isinstance(value, bool) or not isinstance(value, (int, Decimal)):
         raise TypeError(f"must be a number, not {value!r:.60}")
     exact = Decimal(value)
@@ -116,7 +117,7 @@ def number(value: Any) -> int | Decimal:
 
 
 def plain(value: Any) -> Value:
-    """A value of any of the table's own kinds, all the way down, checked."""
+    """Check that a table can hold a value, with all values inside it, and return the value that is stored."""
     match value:
         case None | bool() | str() | bytes():
             return value
@@ -293,12 +294,12 @@ class Field(NamedTuple):
     name: str
     stored: Stored
     default: Callable[[], Any] | None
-    """Makes what a missing attribute stands for; None: it must be there."""
+    """Returns the value that a missing attribute stands for; None: the attribute is required."""
 
 
 def fields_of(kind: type, names: Mapping[str, Any] | None = None) -> tuple[Field, ...]:
-    """The fields of a dataclass, each with how it is stored.  `names` are those that its annotations may use beside
-    the names of its module: the local ones, where it is defined in a function."""
+    """Return the fields of a dataclass, each with how it is stored.  `names` are names that its annotations may use in
+    addition to those of its module: the local ones of a class that is defined in a function."""
     try:
         hints = typing.get_type_hints(kind, localns=dict(names or {}), include_extras=True)
     except NameError as error:
@@ -320,12 +321,12 @@ def _field(kind: type, field: dataclasses.Field[Any], annotation: Any) -> Field:
 
 
 def dump_fields(fields: tuple[Field, ...], value: Any) -> dict[str, Value]:
-    """The attributes of a dataclass's instance; those that are left out are `MISSING`."""
+    """Return the attributes that store an instance of a dataclass; those that an item leaves out are `MISSING`."""
     return {field.name: _at(field.name, field.stored.dump, getattr(value, field.name)) for field in fields}
 
 
 def load_fields(kind: type, fields: tuple[Field, ...], item: Mapping[str, Value]) -> Any:
-    """The instance of a dataclass that an item's attributes make; attributes that are no fields do not count."""
+    """Make an instance of a dataclass from an item's attributes; ignores attributes that are not fields."""
     try:
         return kind(**{name: how.load(item[name]) for name, how, _ in fields})
     except (LookupError, ValueError, TypeError, ArithmeticError):
@@ -333,7 +334,7 @@ def load_fields(kind: type, fields: tuple[Field, ...], item: Mapping[str, Value]
 
 
 def _load_each(kind: type, fields: tuple[Field, ...], item: Mapping[str, Value]) -> Any:
-    """The same with fields that are left out; an error names the field."""
+    """Load field by field, so that missing attributes get their defaults and an error names its field."""
     values = {}
     for field in fields:
         if field.name in item:
@@ -346,7 +347,7 @@ def _load_each(kind: type, fields: tuple[Field, ...], item: Mapping[str, Value])
 
 
 def nested(kind: type) -> Stored:
-    """A dataclass inside an item: a map of its fields."""
+    """Return how a dataclass inside an item is stored: as a map of its fields."""
     fields = fields_of(kind)
 
     def dump(value: Any) -> Value:
@@ -356,7 +357,7 @@ def nested(kind: type) -> Stored:
 
 
 def _at(step: str | int, way: Callable[[Any], Any], value: Any) -> Any:
-    """Name the place in the item that an error is about."""
+    """Apply `way` to a value, and prefix its error with the value's place in the item."""
     try:
         return way(value)
     except (ValueError, TypeError, ArithmeticError) as error:

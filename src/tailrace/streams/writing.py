@@ -1,4 +1,4 @@
-"""What engines write: saves, updates and deletes of instances as actions on their tables."""
+"""Writes of the engine: saves, updates and deletes of instances, as actions on their tables."""
 
 from __future__ import annotations
 
@@ -24,17 +24,18 @@ from tailrace.streams.model import Model, model_of
 from tailrace.streams.values import MISSING
 
 _NOTHING = (Remove("-"),)
-"""What an update says that only makes its item: DynamoDB wants it to say something."""
+"""The change of an update that only creates its item: DynamoDB refuses an update without changes."""
 
 
 def key_of(model: Model[Any], key: Mapping[str, Any]) -> Key:
-    """A key in the model's types as one of its table."""
+    """Return the table's key for a key in the model's types."""
     values = list(model.dump_key(key).values())
     return Key(values[0], values[1] if len(values) > 1 else 0)
 
 
 def save_of(instance: Any, when: Sequence[Condition]) -> Update:
-    """Store an instance: every field is set or, if it is left out, removed; attributes that are no fields stay."""
+    """Return the write that stores an instance: it sets every field, removes those that are left out, and keeps
+    attributes that are not fields."""
     model = model_of(type(instance))
     item = model.dump(instance)
     keys = {field.name for field in model.keys}
@@ -47,7 +48,7 @@ def save_of(instance: Any, when: Sequence[Condition]) -> Update:
 def update_of(
     model: Model[Any], key: Mapping[str, Any], changes: Sequence[Change], when: Sequence[Condition]
 ) -> Update:
-    """Change some attributes of an item that is there."""
+    """Return the write that changes some attributes of an item."""
     if not changes:
         raise BadInput("an update changes something: Set, Add, Append, Include or Remove")
     return Update(
@@ -56,13 +57,13 @@ def update_of(
 
 
 def delete_of(instance: Any, when: Sequence[Condition]) -> Delete:
-    """Remove an instance's item."""
+    """Return the write that removes an instance's item."""
     model = model_of(type(instance))
     return Delete(_instance_key(model, model.dump(instance)), conditions(model, when))
 
 
 def conditions(model: Model[Any], when: Sequence[Condition]) -> tuple[Condition, ...]:
-    """Conditions with values of the model's types as the table has them."""
+    """Return conditions whose values in the model's types are replaced by those that the table stores."""
     return tuple(_typed_condition(model, condition) for condition in when)
 
 
@@ -105,33 +106,33 @@ def _instance_key(model: Model[Any], item: Mapping[str, Any]) -> Key:
 
 
 class Transaction:
-    """Writes that happen together or not at all, when the `with` block ends without an error."""
+    """Writes that commit together or not at all, when the `with` block ends without an error."""
 
     def __init__(self, part: Callable[[Model[Any], Action], Any], write: Callable[[Sequence[Any]], None]) -> None:
         self._part, self._write = part, write
         self._parts: list[Any] = []
 
     def save(self, *instances: Any, when: Sequence[Condition] = (Regardless(),)) -> None:
-        """Store instances."""
+        """Store instances when the transaction commits."""
         self._parts += [self._part(model_of(type(one)), save_of(one, when)) for one in instances]
 
     def update(self, kind: type[Any], *changes: Change, when: Sequence[Condition] = (), **key: Any) -> None:
-        """Change some attributes of an item that is there."""
+        """Change some attributes of an item when the transaction commits."""
         model = model_of(kind)
         self._parts.append(self._part(model, update_of(model, key, changes, when)))
 
     def delete(self, *instances: Any, when: Sequence[Condition] = (Regardless(),)) -> None:
-        """Remove items."""
+        """Remove items when the transaction commits."""
         self._parts += [self._part(model_of(type(one)), delete_of(one, when)) for one in instances]
 
     def check(self, kind: type[Any], *when: Condition, **key: Any) -> None:
-        """Let the transaction commit only if an item, which it leaves as it is, meets these conditions;
-        without any, only if the item is absent."""
+        """Let the transaction commit only if an item, which it does not change, meets these conditions; without any,
+        only if the item is absent."""
         model = model_of(kind)
         self._parts.append(self._part(model, Check(key_of(model, key), conditions(model, when or (Absent(),)))))
 
     def parts(self) -> list[tuple[Any, Action]]:
-        """Its writes, each with its table."""
+        """Return its writes, each with its table."""
         return [(opened.table, action) for opened, action in self._parts]
 
     def __enter__(self) -> Transaction:

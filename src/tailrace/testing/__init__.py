@@ -1,6 +1,6 @@
-"""What tests of tailrace, and of your code, use: simulated storage, a clock moved by hand, contract test classes.
+"""Tools for tests of tailrace, and of your code: simulated storage, a clock moved by hand, contract test classes.
 
-The contract classes need pytest and the stream service needs boto3, so these are loaded when they are first named.
+The contract classes need pytest and the stream service needs boto3, so Python loads these only when a test names them.
 Only tests import this package: nothing else in tailrace may.
 
 Read in this order: simulatedtable, simulatedobjects, simulatedchanges, faults, clock, simulation, actors, schedules,

@@ -1,4 +1,4 @@
-"""Actors of a simulation, and their lives."""
+"""Actors of a simulation, and their lives: an actor that is restarted begins another life."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tailrace.storage.calls import Call, Now, Steps
 
 
 class Life:
-    """One life of an actor; its factory gets it. `name` is unique: "a", after a restart "a.2"."""
+    """One life of an actor, which its factory gets.  `name` is unique: "a", after a restart "a.2"."""
 
     __slots__ = ("_rng", "_seed", "actor", "name", "number")
 
@@ -33,7 +33,7 @@ Factory: TypeAlias = Callable[[Life], Steps[Any]]
 
 
 class Actor:
-    """A running life: its steps, the call it waits for, and how it may die."""
+    """A running life: its steps, the call that it waits for, and how it may die."""
 
     __slots__ = ("call", "calls", "dies", "expects", "factory", "life", "name", "restarts", "speed", "steps", "wake")
 
@@ -47,6 +47,6 @@ class Actor:
         self.calls, self.speed, self.wake = 0, 1.0, 0.0
 
     def next_life(self, seed: int) -> Actor:
-        """The same actor, started again with its memory lost."""
+        """Return the actor's next life, which remembers nothing of this one."""
         life = Life(self.life.actor, self.life.number + 1, seed)
         return Actor(life, self.factory, self.restarts - 1, self.dies, self.expects)

@@ -1,7 +1,7 @@
 """ChangesContract: the tests that every backend's change capture passes, ours and yours.
 
-Subclass it in a test module and give two fixtures: `table`, a fresh handle on a `Table` that captures "both" images,
-and `changes`, the `Changes` of it:
+Subclass it in a test module and define two fixtures: `table`, a fresh handle on a `Table` that captures "both" images,
+and `changes`, the table's `Changes`:
 
     class TestMyChanges(ChangesContract):
         @pytest.fixture
@@ -11,7 +11,7 @@ and `changes`, the `Changes` of it:
         def changes(self, table):
             return table.capture("both")
 
-What they open may be shared between tests: each test uses hash keys of its own.
+Tests may share the storage that the fixtures open: each test uses its own hash keys.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from tailrace.testing.tablecases import STORED, at_once, exactly, insist
 
 
 def all_of(changes: Changes, shard: Shard, limit: int = 1000) -> Iterator[Change]:
-    """The changes in a shard now, from its beginning."""
+    """Yield the changes that a shard has now, from its beginning."""
     place: str | None = changes.iterator(shard.id, "TRIM_HORIZON")
     silent = 0
     while place is not None and silent < 5:
@@ -40,7 +40,8 @@ def all_of(changes: Changes, shard: Shard, limit: int = 1000) -> Iterator[Change
 
 
 def of_hash(changes: Changes, p: str, count: int, seconds: float = 10.0) -> list[Change]:
-    """The changes of one hash's items, parents' before children's, once there are as many as expected."""
+    """Return the changes of one hash's items, parents' before children's, once there are `count`, or after
+    `seconds`."""
     end = time.monotonic() + seconds
     while True:
         found = [c for shard in changes.shards() for c in all_of(changes, shard) if c.key.p == p]
@@ -50,11 +51,11 @@ def of_hash(changes: Changes, p: str, count: int, seconds: float = 10.0) -> list
 
 
 class ChangesContract:
-    """Subclass with fixtures `table` and `changes`; see the module."""
+    """The tests of change capture; subclass it with fixtures `table` and `changes`, as the module's docstring shows."""
 
     @pytest.fixture
     def p(self) -> str:
-        """A hash key that no other test uses."""
+        """Return a hash key that no other test uses."""
         return f"contract-{uuid.uuid4().hex}"
 
     def test_a_life_of_an_item(self, table: Table, changes: Changes, p: str) -> None:

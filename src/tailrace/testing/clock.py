@@ -1,10 +1,11 @@
-"""A clock that stands still until it is moved by hand."""
+"""ManualClock: a clock that stands still until a test moves it."""
 
 from __future__ import annotations
 
 
 class ManualClock:
-    """Both clocks of a process.  `clock.monotonic` and `clock.move` stand in for `time.monotonic` and `time.sleep`."""
+    """The monotonic and the wall clock of a process.  `clock.monotonic` and `clock.move` stand in for `time.monotonic`
+    and `time.sleep`."""
 
     __slots__ = ("_monotonic", "_wall")
 
@@ -12,15 +13,15 @@ class ManualClock:
         self._monotonic, self._wall = monotonic, wall
 
     def monotonic(self) -> float:
-        """Seconds since some moment; never goes back."""
+        """Return the seconds since some moment; they never go back."""
         return self._monotonic
 
     def wall(self) -> float:
-        """Seconds since 1970, as people see them; may be set back."""
+        """Return the seconds since 1970; `set_wall` may set them back."""
         return self._wall
 
     def move(self, seconds: float) -> None:
-        """Let time pass, on both clocks."""
+        """Let time pass on both clocks."""
         if seconds < 0:
             raise ValueError(f"time does not run backwards; `set_wall` can, by {-seconds} s")
         self._monotonic += seconds

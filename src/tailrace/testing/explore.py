@@ -1,4 +1,6 @@
-"""Explore: every schedule of a small scenario, breadth first, so the first violation found is a shortest one."""
+"""Explore: tries every schedule of a small scenario, breadth first, so that the first violation found is a shortest
+one.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,7 @@ FAULTS = {"timeout": 1, "torn": 1, "crash": 1}
 
 
 class Exploration(NamedTuple):
-    """The result. `complete`: every state was seen; `moves` lead to the violation, if there is one."""
+    """The result.  `complete`: every state was seen.  `moves` lead to the violation, if there is one."""
 
     states: int
     complete: bool
@@ -25,10 +27,10 @@ class Exploration(NamedTuple):
 def explore(
     scenario: Scenario, faults: Mapping[str, int] = FAULTS, *, states: int = 100_000, depth: int = 60, **settings: Any
 ) -> Exploration:
-    """Every schedule with at most these faults, up to a number of states and of moves.
+    """Try every schedule with at most these faults, up to a number of states and of moves.
 
-    A life cannot be copied, so a state is reached again by making its moves again.  Two states are the same when
-    storage, `ghosts`, late requests and every life's variables are; times are left out, so a protocol that decides by
+    A life cannot be copied, so this reaches a state again by making its moves again.  Two states are the same when
+    storage, `ghosts`, late requests and every life's variables are.  Times are left out, so a protocol that decides by
     the clock is explored only in part.  Schedules are not run to a fair end: `check_schedules` finds livelocks.
     """
     seen: set[int] = set()

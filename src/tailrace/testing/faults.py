@@ -1,4 +1,4 @@
-"""Faults: a plan of what goes wrong in simulated storage, drawn from a seed."""
+"""Faults: a plan of the calls that fail in simulated storage, drawn from a seed."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ KINDS = ("throttled", "conflicting", "unread", "landed", "lost", "late")
 
 
 class Faults:
-    """How often calls go wrong, as probabilities; the same seed gives the same faults to the same calls.
+    """How often calls fail, as probabilities; the same seed gives the same faults to the same calls.
 
-    `throttled`: refused.  `conflicting`: a write refused because a transaction is in the way.  `unread`: a read
-    without an answer.  Writes without an answer: `landed`, `lost` (never happens), `late` (happens after 1 to
-    `delay` more calls, perhaps after the caller has looked).
+    `throttled`: refused.  `conflicting`: a write refused because a transaction is in the way.  `unread`: a read without
+    an answer.  Writes without an answer: `landed`, `lost` (never happens), `late` (happens after 1 to `delay` more
+    calls, perhaps after the caller has looked).
     """
 
     def __init__(self, seed: int = 0, *, delay: int = 10, **probability: float) -> None:
@@ -30,7 +30,7 @@ class Faults:
         self._late: list[tuple[int, Callable[[], object]]] = []
 
     def read(self) -> None:
-        """Called before a read: raises the fault that this read is to have, if any."""
+        """Raise the fault of the read that comes next, if it has one."""
         self._pass()
         if self._drawn("throttled"):
             raise Throttled("simulated: too many requests; nothing happened, ask again")
@@ -38,8 +38,8 @@ class Faults:
             raise TimedOut("simulated: a read had no answer; ask again")
 
     def write(self, land: Callable[[], object]) -> None:
-        """Called before a write, which `land` does.  If this write is to have a fault, it raises the fault, and the
-        write has landed, lands later or never does; else the caller does the write."""
+        """Raise the fault of the write that comes next, if it has one; `land` carries the write out, and the fault
+        calls it now, later or never.  If this returns, the caller carries the write out."""
         self._pass()
         if self._drawn("throttled"):
             raise Throttled("simulated: too many requests; nothing happened, ask again")
@@ -51,7 +51,7 @@ class Faults:
                 raise TimedOut("simulated: sent, no answer; it may have happened, or may happen yet")
 
     def settle(self) -> None:
-        """Let all writes under way land now."""
+        """Let all late writes land now."""
         late, self._late = self._late, []
         for _, land in late:
             self._land(land)
@@ -75,5 +75,5 @@ class Faults:
 
     @staticmethod
     def _land(land: Callable[[], object]) -> None:
-        with suppress(TailraceError):  # its answer, good or bad, is lost
+        with suppress(TailraceError):  # nobody gets its answer, not even an error
             land()

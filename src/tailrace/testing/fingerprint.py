@@ -1,4 +1,4 @@
-"""Fingerprint: the state of a simulation as one number, by which an equal state is recognised."""
+"""Fingerprint: the state of a simulation as one number, which recognises equal states."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ _PLAIN = (type(None), bool, int, str, bytes, type, ModuleType)
 
 
 def fingerprint(sim: Simulation) -> int:
-    """A number that equal states share: storage, late requests, faults left, ghosts, every life's variables."""
+    """Return a number that equal states share: storage, late requests, faults left, ghosts, every life's variables."""
     lives = [(a.name, a.restarts, a.call, a.steps) for a in sim.actors()]
     storage = (sim.table.items, sim.table.veil, sim.objects.items)
     return hash(_frozen((storage, sim.late, sim.budget, sim.ghosts, sim.results, lives), {id(sim): 0}))
 
 
 def _frozen(value: Any, met: dict[int, int]) -> Any:
-    """A value with the same content that can be hashed. A reference to a containing object becomes a number."""
+    """Return a hashable value with the same content.  A reference to a containing object becomes a number."""
     if isinstance(value, _PLAIN):
         return value
     if isinstance(value, float):
@@ -62,7 +62,7 @@ def _content(value: Any, frozen: Callable[[Any], Any]) -> Any:
 
 
 def _position(steps: Generator[Any, Any, Any], frozen: Callable[[Any], Any]) -> Any:
-    """Where a generator stands and what its variables hold, and the same of the generator it waits for."""
+    """Return where a generator is paused and what its variables hold, and the same of the generator it waits for."""
     frame = steps.gi_frame  # type: ignore[attr-defined]
     if frame is None:
         return "ended"
@@ -71,7 +71,7 @@ def _position(steps: Generator[Any, Any, Any], frozen: Callable[[Any], Any]) -> 
 
 
 def _attributes(value: Any) -> Mapping[str, Any]:
-    """The attributes of an object; an object without attributes equals no other."""
+    """Return the attributes of an object; an object without attributes equals no other."""
     if is_dataclass(value):
         return {f.name: getattr(value, f.name) for f in fields(value)}
     if isinstance(value, Struct):

@@ -1,13 +1,13 @@
-"""LeaseContract: what leases and positions must do on every storage, when answers are lost and writes come late.
+"""LeaseContract: the tests of leases and positions on a storage, where answers are lost and writes come late.
 
-Subclass it in a test module and give one fixture, `store`, that yields an open `Store`:
+Subclass it in a test module and define one fixture, `store`, that yields an open `Store`:
 
     class TestLeasesOnMine(LeaseContract):
         @pytest.fixture
         def store(self):
             yield Store(MyTable(), MyObjects())
 
-What the store holds may be shared between tests: each test uses names of its own.
+Tests may share the storage behind the store: each test uses its own names.
 """
 
 from __future__ import annotations
@@ -34,7 +34,8 @@ ANN, BOB = 11, 22
 
 
 class FaultyStore:
-    """Carries out steps; the writes with the given numbers get no answer: "landed", "lost", or "late" (see `land`)."""
+    """Carries out steps, and leaves the writes with given numbers without an answer: "landed", "lost", or "late" (see
+    `land`)."""
 
     def __init__(self, store: Store) -> None:
         self.clock = ManualClock()
@@ -42,7 +43,7 @@ class FaultyStore:
         self.late: list[Write] = []
 
     def run(self, steps: Steps[T], faults: Mapping[int, str] | None = None) -> T:
-        """Carry out steps as `Store.run` does, with faults by number of write, from 0."""
+        """Carry out steps as `Store.run` does; `faults` has the fault of a write by its number, from 0."""
         faults, number, send, answer = faults or {}, 0, steps.send, None
         try:
             while True:
@@ -66,7 +67,7 @@ class FaultyStore:
         raise TimedOut("the contract: no answer")
 
     def land(self) -> None:
-        """Let the late requests arrive now; their answers are lost."""
+        """Let the late requests arrive now; nobody gets their answers."""
         for call in self.late:
             try:
                 self.store.answer(call)
@@ -74,30 +75,30 @@ class FaultyStore:
                 continue
 
     def item(self, key: Key) -> Item:
-        """The stored item."""
+        """Return the stored item."""
         item = self.run(guard.read(key))
         assert item is not None
         return item
 
 
 class LeaseContract:
-    """Every storage must pass these."""
+    """The tests of leases and positions; subclass it with a fixture `store`, as the module's docstring shows."""
 
     @pytest.fixture
     def line(self, store: Store) -> FaultyStore:
-        """The store under test, with faults on demand."""
+        """Return the store under test, with faults on demand."""
         return FaultyStore(store)
 
     @pytest.fixture
     def shard(self, line: FaultyStore) -> Key:
-        """A lease with a position and without an owner."""
+        """Return the key of a lease with a position and without an owner."""
         key = Key(f"$Group-{uuid.uuid4().hex}", 3)
         line.run(guard.attempt(Put(key, {"owner": NOBODY, "epoch": 0, "position": 5}, (Absent(),))))
         return key
 
     @pytest.fixture
     def name(self) -> str:
-        """A lease's name that no other test uses."""
+        """Return a lease's name that no other test uses."""
         return uuid.uuid4().hex
 
     def taken(self, line: FaultyStore, key: Key, me: int) -> HeldLease:

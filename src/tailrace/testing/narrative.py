@@ -1,4 +1,4 @@
-"""Narrative: a schedule in words."""
+"""Narrative: describes a schedule's moves in words."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ WORDS = {
 
 
 def told(move: tuple[str, Any], call: Call | None, outcome: object) -> str:
-    """One move in words: the actor, its call, and the outcome."""
+    """Describe one move: the actor, its call, and the outcome."""
     what, who = move
     if what == "shows":
         return f"       {place(who)} shows its new state"
@@ -49,7 +49,7 @@ def told(move: tuple[str, Any], call: Call | None, outcome: object) -> str:
 
 
 def said(call: Call) -> str:
-    """A call in words."""
+    """Describe a call."""
     match call:
         case Get(key):
             return f"get {place(key)}"
@@ -75,7 +75,7 @@ def said(call: Call) -> str:
 
 
 def acted(action: Action) -> str:
-    """An action in words, with its conditions."""
+    """Describe an action, with its conditions."""
     words = f"{type(action).__name__.lower()} {place(action.key)}"
     if isinstance(action, Put):
         words += f" {short(dict(action.item))}"
@@ -85,11 +85,11 @@ def acted(action: Action) -> str:
 
 
 def place(key: Key) -> str:
-    """A key in words."""
+    """Describe a key."""
     return f"{key.p}/{'last' if key.i == LAST else key.i}"
 
 
 def short(value: object) -> str:
-    """A value as text, cut off if it is long."""
+    """Return a value as text, cut off if it is long."""
     text = repr(value)
     return text if len(text) <= 100 else text[:99] + "…"

@@ -1,13 +1,13 @@
 """ObjectsContract: the tests that every object backend passes, ours and yours.
 
-Subclass it in a test module and give one fixture, `objects`, that yields a handle on `Objects`:
+Subclass it in a test module and define one fixture, `objects`, that yields a handle on `Objects`:
 
     class TestMyObjects(ObjectsContract):
         @pytest.fixture
         def objects(self, tmp_path):
             return MyObjects(tmp_path)
 
-What the handle opens may be shared between tests: each test uses a folder of its own.
+Tests may share the storage that the handle opens: each test uses its own folder.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ MEGABYTE = 1024 * 1024
 
 
 class ObjectsContract:
-    """Subclass with a fixture `objects`; see the module."""
+    """The tests of an object store; subclass it with a fixture `objects`, as the module's docstring shows."""
 
     many = 1100
-    """How many objects a listing and a delete are tried with: more than one page of S3."""
+    """How many objects the tests of listing and deleting use: more than one page of S3."""
 
     @pytest.fixture
     def folder(self) -> str:
-        """A prefix that no other test uses."""
+        """Return a prefix that no other test uses."""
         return f"contract-{uuid.uuid4().hex}/"
 
     # --- whole objects ---

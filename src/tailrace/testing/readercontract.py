@@ -1,15 +1,15 @@
 """ReaderContract: the tests that every reader passes, ours and yours.
 
-Subclass it in a test module and give one fixture, `source`, that talks to the other system itself:
+Subclass it in a test module and define one fixture, `source`, which talks to the other system without the reader:
 
     class TestMyReader(ReaderContract):
         @pytest.fixture
         def source(self):
             return MySource(…)             # a SourceUnderTest: makes readers, adds and removes documents
 
-A source whose documents change also has `change` and `remove` (`ChangingSource`).  One that can be emptied as a whole
-has `truncate` (`EmptiableSource`).  A reader with several splits is followed as a pipeline does it, each split by a
-reader of its own.  Documents are {"id": number, "text": text}; each test gets a fresh, empty namespace.
+A source whose documents change also has `change` and `remove` (`ChangingSource`).  One that can be emptied at once
+has `truncate` (`EmptiableSource`).  The tests follow a reader with several splits as a pipeline does, each split by a
+reader of its own.  Documents are {"id": number, "text": text}; each test gets a new, empty namespace.
 """
 
 from __future__ import annotations
@@ -28,20 +28,20 @@ from tailrace.log.record import Mode, Op
 
 Document = dict[str, Any]
 MAX_WAIT_SECONDS = 20.0
-"""Seconds to wait for changes that must come."""
+"""Seconds for which a test waits for changes that must come."""
 
 
 class SourceUnderTest(Protocol):
-    """What a test asks of the system that a reader reads.  The namespace `namespace` exists, without documents, when
-    the test begins."""
+    """The operations that a test needs of the system behind a reader.  `namespace` exists, without documents, when the
+    test begins."""
 
     namespace: str
 
     def reader(self) -> Reader:
-        """A new reader of it."""
+        """Return a new reader of the source."""
 
     def add(self, documents: Sequence[Document]) -> None:
-        """Insert these, in one transaction where there is one."""
+        """Insert documents, in one transaction if the system has transactions."""
 
 
 class ChangingSource(SourceUnderTest, Protocol):
@@ -58,16 +58,16 @@ class EmptiableSource(SourceUnderTest, Protocol):
     """A source whose reader reports by a command when all documents are removed at once."""
 
     def truncate(self) -> None:
-        """Remove all documents by one statement."""
+        """Remove all documents with one statement."""
 
 
 def some(ids: Iterable[int], text: str = "text") -> list[Document]:
-    """Documents with these ids."""
+    """Return documents with these ids."""
     return [{"id": n, "text": f"{text} {n}"} for n in ids]
 
 
 def state(messages: Iterable[Message]) -> dict[int, str]:
-    """What a sink holds after these messages: the text of each id."""
+    """Return the documents that a sink holds after these messages: the text of each id."""
     held: dict[int, str] = {}
     for message in messages:
         number = int(message.data["id"])
@@ -79,7 +79,7 @@ def state(messages: Iterable[Message]) -> dict[int, str]:
 
 
 def copied(reader: Reader, pieces: Iterable[Piece]) -> list[Message]:
-    """Every message of some pieces."""
+    """Return every message of some pieces."""
     return [m for piece in pieces for batch in reader.copy(piece) for m in messages_of(batch)]
 
 
@@ -91,7 +91,7 @@ class FollowedReader:
     ) -> None:
         self.reader, self.position, self.messages = reader, position, list[Message]()
         self.split_of: dict[str, set[str]] = {}
-        """The splits that the changes of each id came from."""
+        """By message id: the splits that its changes came from."""
         self._namespace, self._make = namespace, make
         self._readers: dict[str, Reader] = {}
         self._following: dict[str, Iterator[Changes]] = {}
@@ -109,7 +109,7 @@ class FollowedReader:
         self._following[split] = reader.follow(self.position["splits"][split], [self._namespace], split)
 
     def until(self, enough: Callable[[list[Message]], bool], *, acknowledge: bool = True) -> list[Message]:
-        """Go on until the messages so far are enough."""
+        """Take steps until `enough` holds for the messages so far, and return them; fails after `MAX_WAIT_SECONDS`."""
         deadline = time.monotonic() + MAX_WAIT_SECONDS
         while not enough(self.messages):
             assert time.monotonic() < deadline, f"after {MAX_WAIT_SECONDS:.0f} s there were only {self.messages}"
@@ -119,14 +119,14 @@ class FollowedReader:
         return self.messages
 
     def acknowledge(self) -> None:
-        """Tell the source that everything is durable."""
+        """Acknowledge to the source everything up to the present position."""
         for split, reader in self._readers.items():
             at = self.position["splits"].get(split) if split else self.position
             if at is not None:
                 reader.acknowledge(at)
 
     def step(self) -> Changes:
-        """The next changes, of one split after the other."""
+        """Take the next changes of one split, in turn, and return them."""
         self._turns = self._turns or list(self._following)
         split = self._turns.pop(0)
         changes = next(self._following[split])
@@ -152,7 +152,7 @@ class FollowedReader:
             self._readers.pop(split).close()
 
     def close(self) -> None:
-        """Stop following, and give up connections."""
+        """Stop following, and close the readers."""
         for changes in self._following.values():
             close = getattr(changes, "close", None)
             if close is not None:
@@ -162,7 +162,7 @@ class FollowedReader:
 
 
 class ReaderContract:
-    """Subclass with a fixture `source`; see the module."""
+    """The tests of a reader; subclass it with a fixture `source`, as the module's docstring shows."""
 
     def test_it_says_what_can_be_read(self, source: SourceUnderTest) -> None:
         reader = source.reader()
@@ -354,7 +354,7 @@ def _copying(source: SourceUnderTest) -> Reader:
 
 
 def _in_order(follower: FollowedReader, ids: Iterable[int]) -> None:
-    """The changes of each split, in the order in which they were made."""
+    """Check that each split's changes are in the order in which they were made, and that all ids are there."""
     found: dict[frozenset[str], list[int]] = {}
     for message in follower.messages:
         found.setdefault(frozenset(follower.split_of[message.id]), []).append(int(message.data["id"]))

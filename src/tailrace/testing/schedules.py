@@ -1,4 +1,4 @@
-"""Schedules: runs many, and finds the shortest one that fails."""
+"""Schedules: runs a scenario under many of them, and finds a short one that fails."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ _UNLIMITED_FAULTS = 99
 
 
 def check_schedules(scenario: Scenario, seeds: Iterable[int], **settings: Any) -> int:
-    """Run one schedule for each seed; a violation is shrunk, described and raised.  Gives the number of schedules.
+    """Run one schedule for each seed, and return how many ran.  Shrinks the first violation, describes its schedule and
+    raises it.
 
-    `settings` are those of `Simulation`, or `table=` and `objects=` as functions that make new ones."""
+    `settings` are those of `Simulation`; `table=`, `objects=` and `clock=` are functions that make new ones."""
     done = 0
     for seed in seeds:
         sim, violation = one_schedule(scenario, seed, **settings)
@@ -29,7 +30,7 @@ def check_schedules(scenario: Scenario, seeds: Iterable[int], **settings: Any) -
 
 
 def one_schedule(scenario: Scenario, seed: int, **settings: Any) -> tuple[Simulation, Violation | None]:
-    """A random phase, then a fair end."""
+    """Run a random phase, then the fair end; returns the simulation, and the violation if there was one."""
     sim = made(seed, settings)
     try:
         scenario(sim)
@@ -43,7 +44,7 @@ def one_schedule(scenario: Scenario, seed: int, **settings: Any) -> tuple[Simula
 def replay(
     scenario: Scenario, seed: int, moves: Sequence[Move], **settings: Any
 ) -> tuple[Simulation, Violation | None]:
-    """Make these moves again, without those that are no longer possible; then a fair end."""
+    """Make these moves again, except those that are no longer possible; then run the fair end."""
     sim = made(seed, settings)
     try:
         scenario(sim)
@@ -66,8 +67,8 @@ def shrink(
     effort: int = 200_000,
     **settings: Any,
 ) -> list[Move]:
-    """Leave moves out, many at a time and then one by one, while the same violation remains.  Stops after about
-    `effort` moves, with the shortest schedule so far."""
+    """Leave moves out, many at a time and then one by one, as long as the same violation remains.  Returns the shortest
+    schedule found after about `effort` moves."""
     kept, before = list(moves), len(moves) + 1
     while len(kept) < before and effort > 0:
         before = len(kept)
@@ -85,7 +86,8 @@ def shrink(
 
 
 def _sizes(n: int) -> list[int]:
-    """Halves, quarters and so on, then every small number: some moves can only go together."""
+    """How many moves to leave out at a time: halves, quarters and so on, then every small number, since some moves can
+    only go together."""
     sizes = []
     while (n := n // 2) > 4:
         sizes.append(n)
@@ -93,6 +95,6 @@ def _sizes(n: int) -> list[int]:
 
 
 def made(seed: int, settings: dict[str, Any]) -> Simulation:
-    """A new simulation, on storage of its own."""
+    """Make a new simulation, on storage of its own."""
     given = {name: value() if name in ("table", "objects", "clock") else value for name, value in settings.items()}
     return Simulation(seed, **given)

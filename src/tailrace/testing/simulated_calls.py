@@ -1,4 +1,4 @@
-"""Simulated calls: carries out calls on simulated storage."""
+"""Simulated calls: carries out calls on simulated storage, for a `Simulation`."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ CALL_SECONDS = 0.001
 
 
 class SimulatedCalls:
-    """A table, objects and a clock.  Each call takes a millisecond; nothing is copied on the way out."""
+    """Carries out calls on a table, objects and a clock.  Each call takes a millisecond; answers are not copied."""
 
     __slots__ = ("clock", "objects", "table")
 
@@ -37,7 +37,8 @@ class SimulatedCalls:
         self.table, self.objects, self.clock = table, objects, clock
 
     def answer(self, call: Call, torn: int | None = None) -> Any:
-        """Carry out a call; of a transaction, plain reads do not show what action number `torn` did for now."""
+        """Carry out a call and return its answer; with `torn`, plain reads do not yet show what that action of the
+        transaction did."""
         self.clock.move(CALL_SECONDS)
         if isinstance(call, Get):
             self.table.calls["get"] += 1
@@ -78,12 +79,13 @@ class SimulatedCalls:
 
 
 def pause_seconds(call: Pause) -> float:
-    """How long a pause lasts: the longest time that `backoff` would draw."""
+    """Return how long a pause lasts: the longest time that `backoff` would draw."""
     return min(2.0, 0.01 * 2.0 ** min(call.attempt, 16))
 
 
 def parts(call: Call) -> Iterator[Call]:
-    """The parts in which a request travels: a copy of it; of a delete of several objects, one for each object."""
+    """Yield the parts of a request that land one by one: each object of a delete by itself, any other request whole, as
+    a copy."""
     if isinstance(call, Write):
         yield Write(tuple(action for action, _ in admit(call.actions)))
     elif isinstance(call, DeleteObjects):

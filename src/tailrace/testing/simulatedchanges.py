@@ -1,8 +1,8 @@
-"""SimulatedChanges: a table's change stream that splits its shards on command, as no server for tests does.
+"""SimulatedChanges: a table's change stream that splits its shards on command, which no DynamoDB server for tests does.
 
-The rules are DynamoDB's.  A shard takes the changes of some hash keys; when it splits it is closed, and each of its
-keys goes to one of two children.  So the changes of one item are always in one line of descent, in order, and a child
-must not be read before its parent is exhausted.
+The rules are DynamoDB's.  A shard takes the changes of some hash keys.  A split closes it, and each of its keys goes to
+one of two children.  So the changes of one item are always in one line of descent, in order, and a reader must not read
+a child before it has exhausted the parent.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ class SimulatedChanges(MemoryChanges):
     """Keeps the `Changes` contract, and can `split`, `roll`, `trim`, `expire` and `replace`.  Calls block and may come
     from any thread.
 
-    `empty` is how often a read returns nothing though there are changes, as DynamoDB's do; `throttled` how often a
-    request is refused; `late` for how many listings of the shards a new child may be missing.
+    `empty` is the share of reads that return nothing although there are changes, as some of DynamoDB's do; `throttled`
+    the share of requests that are refused; `late` the most listings of shards from which a new child may be missing.
     """
 
     def __init__(
@@ -45,7 +45,7 @@ class SimulatedChanges(MemoryChanges):
         self.clock = clock or ManualClock()
         self.empty, self.throttled, self.late, self.exact = empty, throttled, late, exact
         self.requests: Counter[str] = Counter()
-        """How often each operation was asked for."""
+        """How often each operation was requested."""
         self._rng = random.Random(seed)
         self._first_shards = shards
         self._hash_ranges: dict[str, tuple[float, float]] = {}
@@ -54,14 +54,14 @@ class SimulatedChanges(MemoryChanges):
 
     # --- the contract, with faults ---
     def shards(self) -> list[Shard]:
-        """All shards that are still kept, parents before children."""
+        """Return all shards that are still kept, parents before children, without those that are still hidden."""
         with self._lock:
             shown = [shard for shard in super().shards() if not self._is_hidden(shard.id)]
             self._hidden = {id: looks - 1 for id, looks in self._hidden.items() if looks > 1}
             return shown
 
     def read(self, iterator: str, limit: int = 1000) -> Read:
-        """The next changes at an iterator, perhaps none, and where to go on."""
+        """Return the next changes at an iterator, perhaps none, and the iterator that goes on."""
         with self._lock:
             read = super().read(iterator, limit)
             shard, at, _ = self._iterators[iterator]
@@ -76,22 +76,22 @@ class SimulatedChanges(MemoryChanges):
         return self._sequence
 
     def every(self) -> list[Shard]:
-        """All shards, those that listings do not show yet included."""
+        """Return all shards, also those that listings do not show yet."""
         with self._lock:
             return [shard.shown() for shard in self._kept.values()]
 
     def within(self, shard: str) -> list[Change]:
-        """The changes in a shard, without a request."""
+        """Return the changes in a shard, without counting a request."""
         with self._lock:
             return list(self._kept[shard].changes)
 
     def newest_time(self) -> float:
-        """The latest time of any change; 0 if there is none."""
+        """Return the latest time of any change; 0 if there is none."""
         times = [c.created_at.timestamp() for shard in self._kept.values() for c in shard.changes]
         return max(times, default=0.0)
 
     def shard_of(self, p: str) -> str:
-        """The open shard that takes the changes of a hash key."""
+        """Return the open shard that takes the changes of a hash key."""
         with self._lock:
             return self._shard_of(Key(p)).id
 
@@ -110,7 +110,7 @@ class SimulatedChanges(MemoryChanges):
             return self._begin(closed, *self._hash_ranges[closed])
 
     def trim(self) -> None:
-        """Forget changes older than 24 hours, and closed shards without any left."""
+        """Drop changes older than 24 hours, and closed shards without any left."""
         with self._lock:
             oldest = self.clock.wall() - KEPT_SECONDS
             for shard in list(self._kept.values()):
@@ -120,7 +120,7 @@ class SimulatedChanges(MemoryChanges):
                     del self._kept[shard.id]
 
     def expire(self) -> None:
-        """Let all iterators expire, as if 15 minutes had passed."""
+        """Make all iterators expire, as if 15 minutes had passed."""
         with self._lock:
             self._iterators = {name: (shard, at, -math.inf) for name, (shard, at, _) in self._iterators.items()}
 
@@ -136,7 +136,7 @@ class SimulatedChanges(MemoryChanges):
 
     # --- within ---
     def _is_hidden(self, shard: str | None) -> bool:
-        """Whether a shard or one of its ancestors is not shown yet."""
+        """Whether listings do not show a shard yet, or one of its ancestors."""
         return shard in self._kept and (bool(self._hidden.get(shard)) or self._is_hidden(self._kept[shard].parent))
 
     def _meet(self, operation: str) -> None:

@@ -12,18 +12,18 @@ from tailrace.testing.faults import Faults
 class SimulatedObjects(MemoryObjects):
     """Keeps the `Objects` contract.  Calls block and may come from any thread.
 
-    A name is refused for good once it was used; with `reuse` it is free again after a delete, as real storage allows
-    and only a copy needs.  A `Simulation` calls `look`, `infos`, `store` and `drop`, which meet no faults."""
+    A used name is refused for good; with `reuse` it is free again after a delete, as real storage allows and only a
+    copy needs.  A `Simulation` calls `look`, `infos`, `store` and `drop`, which meet no faults."""
 
     def __init__(self, *, faults: Faults | None = None, reuse: bool = False) -> None:
         super().__init__()
         self.faults, self.reuse = faults, reuse
         self.version = 0
-        """Rises with every change, so that a check can skip a state it has seen."""
+        """Rises with every change, so that a check can skip a state that it has seen."""
         self._used: set[str] = set()
 
     def put(self, name: str, parts: Sequence[Bytes]) -> None:
-        """Store the joined parts under a name never used before."""
+        """Store the joined parts under a name that was never used before."""
         data = b"".join(parts)
         with self._lock:
             self._begin("put")
@@ -46,7 +46,7 @@ class SimulatedObjects(MemoryObjects):
             self.faults.read()
 
     def store(self, name: str, data: bytes) -> None:
-        """Keep bytes; refuses a name that was ever used, even after a delete unless `reuse`."""
+        """Store bytes, without faults; refuses a used name, even after a delete unless `reuse`."""
         if not self.reuse and name in self._used:
             raise name_taken(name)
         super().store(name, data)
@@ -54,7 +54,7 @@ class SimulatedObjects(MemoryObjects):
         self.version += 1
 
     def drop(self, names: Iterable[str]) -> None:
-        """Remove objects."""
+        """Remove objects, without faults."""
         before = len(self.items)
         super().drop(names)
         self.version += before - len(self.items)

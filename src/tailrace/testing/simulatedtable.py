@@ -14,7 +14,7 @@ from tailrace.testing.faults import Faults
 class SimulatedTable(MemoryTable):
     """Keeps the `Table` contract.  Calls block and may come from any thread.
 
-    `faults` makes calls fail; `changes` captures what happens to items.  A `Simulation` calls `look`, `range`, `some`
+    `faults` makes calls fail; `changes` captures the changes of items.  A `Simulation` calls `look`, `range`, `some`
     and `apply`, which meet no faults.
     """
 
@@ -31,9 +31,9 @@ class SimulatedTable(MemoryTable):
         super().__init__(inline_bytes=inline_bytes, joins_inline=joins_inline, answers=answers, schema=schema)
         self.faults, self.changes = faults, changes
         self.veil: dict[Key, Item | None] = {}
-        """Items of torn transactions that plain reads still show, instead of the true ones."""
+        """By key: the old item of a torn transaction, which plain reads still show."""
         self.version = 0
-        """Rises with every change, so that a check can skip a state it has seen."""
+        """Rises with every change, so that a check can skip a state that it has seen."""
 
     def _begin(self, kind: str, admitted: Admitted = ()) -> None:
         super()._begin(kind, admitted)
@@ -45,7 +45,8 @@ class SimulatedTable(MemoryTable):
             self.faults.read()
 
     def apply(self, admitted: Admitted, torn: int | None = None) -> tuple[Item | None, ...]:
-        """Do all actions, as `admit` gives them, or none; with `torn`, plain reads do not show what that action did.
+        """Carry out all of the actions that `admit` returned, or none.  With `torn`, plain reads do not show the effect
+        of that action.
 
         A write that touches a veiled item sees its true state, and unveils it."""
         for action, _ in admitted:
@@ -57,7 +58,7 @@ class SimulatedTable(MemoryTable):
         return answer
 
     def look(self, key: Key) -> Item | None:
-        """The item as plain reads show it."""
+        """Return the item as plain reads show it."""
         if key in self.veil:
             return self.veil[key]
         return self.items.get(key)

@@ -1,10 +1,10 @@
-"""Simulation: real protocol code on simulated storage, under a seeded scheduler that does its worst.
+"""Simulation: real protocol code on simulated storage, under a seeded scheduler that injects faults.
 
 Actors are generators of calls (`tailrace.storage.calls.Steps`).  At each step the scheduler picks the actor that moves
 and the fault that happens: a write, put or delete may time out having landed, or landing at any later step, or never; a
 call may be refused; a write may arrive twice and be answered the second time (`repeats`); a transaction may be torn
 (plain reads do not show one of its items for a while); an actor may stall, crash and lose its memory, or be restarted
-while its old life lives on.  The same seed gives the same schedule.
+while its old life goes on.  The same seed gives the same schedule.
 
     def scenario(sim):
         sim.spawn("a", lambda life: append(topic, life.rng), restarts=1)
@@ -12,7 +12,7 @@ while its old life lives on.  The same seed gives the same schedule.
 
     check_schedules(scenario, seeds=range(1000))
 
-Actors must draw ids from `life.rng` and must not change the items they are given.
+Actors must draw ids from `life.rng` and must not change the items that calls return.
 """
 
 from __future__ import annotations
@@ -33,11 +33,12 @@ from tailrace.testing.simulatedtable import SimulatedTable
 
 T = TypeVar("T")
 Move: TypeAlias = tuple[str, Any]
-"""(kind, actor): ("step", "a"), ("landed", "a"), ("crash", "a"), ("lands", ("a", 7)), ("shows", key)…"""
+"""A move of the scheduler, as (kind, actor): ("step", "a"), ("landed", "a"), ("crash", "a"), ("lands", ("a", 7)),
+("shows", key)…"""
 
 
 class Violation(AssertionError):
-    """Something that must always hold does not.  `what` names the rule; the rest are details."""
+    """Raised when a rule that must always hold does not.  `what` names the rule; the other arguments are details."""
 
     def __init__(self, what: str, *details: object) -> None:
         super().__init__(what, *details)
@@ -48,9 +49,9 @@ class Violation(AssertionError):
 
 
 class Simulation:
-    """A table, objects, a clock and actors; and the scheduler.
+    """A table, objects, a clock and actors, with the scheduler.
 
-    The numbers are the most faults of each kind that one schedule may have; how many it has is drawn from the seed.
+    Each number is the most faults of one kind that a schedule may have; the seed decides how many it has.
     """
 
     def __init__(
@@ -73,25 +74,26 @@ class Simulation:
         self.table, self.objects = table or SimulatedTable(), objects or SimulatedObjects()
         self.clock = clock or ManualClock()
         self.check: list[Callable[[Simulation], None]] = []
-        """Run after every step; each function looks at `table.items` and `objects.items`, and raises `Violation`."""
+        """Functions that run after every step: each looks at `table.items` and `objects.items`, and raises
+        `Violation`."""
         self.at_end: list[Callable[[Simulation], None]] = []
-        """Run once, when every actor has come to its end."""
+        """Functions that run once, when every actor has ended."""
         self.results: dict[str, Any] = {}
-        """What ended lives returned, or the expected error they raised."""
+        """By life: what its steps returned, or the expected error that they raised."""
         self.ghosts: dict[str, Any] = {}
-        """What actors and checks remember of the schedule, only for checking."""
+        """Notes that actors and checks keep about the schedule, for checking only."""
         self.finishing = False
-        """Whether faults are over, and every actor is to come to its end."""
+        """Whether faults are over and every actor must come to its end."""
         self.history: list[tuple[Move, Call | None, object]] = []
         """Every move made: (move, its call, its answer or error)."""
         self.late: dict[tuple[str, int], Call] = {}
-        """Requests without an answer that have yet to land, by (life, number)."""
+        """Requests without an answer that have not landed yet, by (life, number)."""
         self._rng = rng = random.Random(seed)
         most = (timeouts, refusals, unread, torn, crashes, jumps)
         kinds = ("timeout", "refusal", "unread", "torn", "crash", "jump")
         self.budget = {kind: rng.randint(0, n) for kind, n in zip(kinds, most, strict=True)}
         """How many faults of each kind are left."""
-        # Drawn only where they are asked for, so that schedules without them are those they were.
+        # Drawn only if asked for, so that a seed without repeats keeps its schedule.
         self.budget["repeat"] = rng.randint(0, repeats) if repeats else 0
         self._odd, self._landing = rng.choice((0.05, 0.2, 0.5)), rng.choice((0.02, 0.2, 1.0))
         self._carrier = SimulatedCalls(self.table, self.objects, self.clock)
@@ -108,13 +110,13 @@ class Simulation:
         dies: bool = False,
         expects: tuple[type[Exception], ...] = (),
     ) -> None:
-        """Start an actor.  It may crash as often as it has restarts (with `dies`, once more, for good).
+        """Start an actor.  It may crash as often as it has restarts; with `dies`, once more, for good.
 
-        An error in `expects` is a way to end; any other is a violation."""
+        An error in `expects` is a valid end; any other error is a violation."""
         self._start(Actor(Life(name, 1, self.seed), factory, restarts, dies, expects))
 
     def do(self, steps: Steps[T]) -> T:
-        """Carry out steps at once, without faults: to prepare a scenario, or to check its end."""
+        """Carry out steps at once, without faults, to prepare a scenario or to check its end; returns their result."""
         try:
             call = next(steps)
             while True:
@@ -128,11 +130,11 @@ class Simulation:
             return stop.value  # type: ignore[no-any-return]
 
     def running(self) -> list[str]:
-        """The names of the lives that have not come to their end."""
+        """The names of the lives that have not ended."""
         return list(self._actors)
 
     def actors(self) -> list[Actor]:
-        """The lives that have not come to their end."""
+        """The actors whose lives have not ended."""
         return list(self._actors.values())
 
     def _start(self, actor: Actor) -> None:
@@ -166,7 +168,7 @@ class Simulation:
 
     # --- moves ---
     def moves(self) -> list[Move]:
-        """Every move that can be made now."""
+        """Every move that is possible now."""
         moves: list[Move] = []
         for actor in self._actors.values():
             moves.append(("step", actor.name))
@@ -174,7 +176,7 @@ class Simulation:
         return [*moves, *(("shows", key) for key in self.table.veil), *(("lands", sent) for sent in self.late)]
 
     def can(self, move: Move) -> bool:
-        """Whether a move can be made now."""
+        """Whether a move is possible now."""
         what, who = move
         if what == "shows":
             return who in self.table.veil
@@ -204,7 +206,7 @@ class Simulation:
         return faults
 
     def apply(self, move: Move) -> None:
-        """Make a move, and check."""
+        """Make a move, and run the checks."""
         what, who = move
         if what == "step":
             self._step(move, self._actors[who])
@@ -255,7 +257,7 @@ class Simulation:
             self._fail(move, actor)
 
     def _fail(self, move: Move, actor: Actor) -> None:
-        """Raise an error in the actor, whatever its call did to storage."""
+        """Raise an error in the actor, after the call has done to storage what the fault says."""
         what, call = move[0], actor.call
         error: TailraceError
         if what == "refused":
@@ -277,7 +279,7 @@ class Simulation:
         again = actor.next_life(self.seed) if actor.restarts else None
         if move[0] == "crash":
             self._end(actor)
-            with suppress(RuntimeError):  # a call made while closing: a dead process makes none
+            with suppress(RuntimeError):  # the steps made a call while closing: a dead process makes none
                 actor.steps.close()
         actor.restarts, actor.dies = 0, False
         if again is not None:
@@ -285,7 +287,8 @@ class Simulation:
 
     # --- schedules ---
     def run(self, steps: int | None = None) -> None:
-        """The random phase: so many steps (default: drawn from the seed), with faults."""
+        """Make random moves, with faults: `steps` of them (default: drawn from the seed), or until every actor has
+        ended."""
         for _ in range(self._rng.choice((15, 40, 100, 200)) if steps is None else steps):
             if not self._actors:
                 return
@@ -308,8 +311,8 @@ class Simulation:
         return "step", actor.name
 
     def finish(self, steps: int = 5000) -> None:
-        """The fair end: no more faults, and turns for all, so that every actor must come to its end.  Then all late
-        requests land."""
+        """Run the fair end: no more faults, and turns for all, so that every actor must end.  Then all late requests
+        land.  Raises `Violation` if the actors have not ended after `steps` moves."""
         self.finishing = True
         for _ in range(steps):
             if not self._actors:
@@ -332,5 +335,5 @@ class Simulation:
         return awake or [("step", min(self._actors.values(), key=lambda a: a.wake).name)]
 
     def story(self) -> str:
-        """The schedule so far, in words, a line for each move."""
+        """Return the schedule so far, in words, a line for each move."""
         return "\n".join(told(*made) for made in self.history)

@@ -4,9 +4,9 @@
     with StreamService({"users": changes}) as service:
         boto3.client("dynamodbstreams", endpoint_url=service.url, …)
 
-No DynamoDB server for tests splits shards; this one does whatever the test does to its `SimulatedChanges`, so that real
-clients see splits, rolls, trims, expired iterators, throttling and late children.  It has the four calls of DynamoDB
-Streams, and of DynamoDB itself only what describes a table.
+No DynamoDB server for tests splits shards; this one shows whatever the test does to its `SimulatedChanges`: so real
+clients meet splits, rolls, trims, expired iterators, throttling and late children.  It has the four calls of DynamoDB
+Streams, and of DynamoDB itself only the calls that describe a table.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ CODES: tuple[tuple[type[TailraceError], str], ...] = (
     (Throttled, "LimitExceededException"),
     (BadInput, "ValidationException"),
 )
-"""What DynamoDB calls each error; the first that fits."""
+"""DynamoDB's name for each error; the first class that fits counts."""
 NAMES = {
     "DynamoDBStreams": ("ListStreams", "DescribeStream", "GetShardIterator", "GetRecords"),
     "DynamoDB": ("DescribeTable", "DescribeTimeToLive", "DescribeContinuousBackups", "CreateTable"),
@@ -42,9 +42,9 @@ NAMES = {
 
 
 class StreamService:
-    """Serves the streams of some tables until it is closed.  `page`: shards in one answer at most.
+    """Serves the streams of some tables until `close`.  `page` is the most shards in one answer.
 
-    A stream that is replaced stays readable: `serve` the one that takes its place under the same table."""
+    A stream that is replaced stays readable; `serve` its successor under the same table."""
 
     def __init__(self, tables: Mapping[str, Changes], *, schema: KeySchema = HOME, page: int = 100) -> None:
         self._schema, self._page = schema, page
@@ -52,7 +52,7 @@ class StreamService:
         self._streams: dict[str, tuple[str, Changes]] = {}
         self._iterators: dict[str, Changes] = {}
         self._encoded: dict[tuple[str, str], msgspec.Raw] = {}
-        """Records in the form that is sent, by stream and id: benchmarks measure a client, not this service."""
+        """Encoded records, by stream and id: benchmarks measure a client, not this service."""
         for table, changes in tables.items():
             self.serve(table, changes)
         self._server = ThreadingHTTPServer((HOST, 0), _handler(self._answer))
@@ -62,16 +62,16 @@ class StreamService:
         self._thread.start()
 
     def serve(self, table: str, changes: Changes) -> None:
-        """Serve this stream as the one that a table has now."""
+        """Serve this stream as the table's present one."""
         self._tables[table] = changes
         self._streams[self.arn(table, changes.stream)] = table, changes
 
     def arn(self, table: str, stream: str) -> str:
-        """The ARN of a table's stream."""
+        """Return the ARN of a table's stream."""
         return f"arn:aws:dynamodb:us-east-1:000000000000:table/{table}/stream/{stream}"
 
     def prepare(self) -> None:
-        """Encode every record there is now, so that no client has to wait for it."""
+        """Encode every record there is now, so that no client waits for it."""
         for _, changes in self._streams.values():
             for shard in changes.shards():
                 iterator: str | None = changes.iterator(shard.id, "TRIM_HORIZON")
@@ -94,7 +94,7 @@ class StreamService:
 
     # -- the requests
     def _answer(self, target: str, asked: Any) -> tuple[int, Any, float | None]:
-        """The status, the answer, and the service's time."""
+        """Return the status, the answer, and the service's time."""
         service, _, operation = target.partition(".")
         try:
             if operation not in NAMES.get(service.partition("_")[0], ()):
@@ -228,7 +228,7 @@ class StreamService:
 
 
 class _RequestRefused(Exception):
-    """A refusal that no error of tailrace's stands for."""
+    """Raised for a refusal that none of tailrace's errors stands for."""
 
     def answer(self) -> Any:
         return _refusal(*self.args)

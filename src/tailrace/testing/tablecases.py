@@ -1,4 +1,6 @@
-"""The cases of `TableContract`: conditions that hold and fail, changes that fit and do not, values, and races."""
+"""Cases of `TableContract`: conditions that hold and fail, changes that fit and do not, values; and helpers of its
+tests.
+"""
 
 from __future__ import annotations
 
@@ -160,7 +162,7 @@ FORBIDDEN: list[tuple[Change, ...]] = [
     (Set("n", 1), Add("n", 1)),
     (Set("map", {}), Set(("map", "x"), 1)),
 ]
-"""Updates that no backend takes: of the key, or of one attribute twice."""
+"""Updates that every backend refuses: of the key, or of one attribute twice."""
 
 VALUES: list[Any] = [
     *(None, True, False, 0, 1, -1, 2**31, 2**63, -(2**63), 2**64, -(2**70), 10**38 - 1, 1 - 10**38),
@@ -171,11 +173,11 @@ VALUES: list[Any] = [
     *({"a": [1, {"b": frozenset({"c"}), "d": b"e"}], "f": Decimal("0.5")}, [[1, [2, [3, []]]]]),
     *(["x"] * 300, {str(n): n for n in range(300)}, "x" * 70_000, b"x" * 70_000),
 ]
-"""Values that come back exactly as they went in."""
+"""Values that a backend must return exactly as they were stored."""
 
 
 def exactly(a: Any, b: Any) -> bool:
-    """Equal in value and, all the way down, in kind."""
+    """Whether two values are equal, and of the same types all the way down."""
     if type(a) is not type(b):
         return False
     if isinstance(a, Mapping):
@@ -188,7 +190,7 @@ def exactly(a: Any, b: Any) -> bool:
 
 
 def insist(table: Table, *actions: Action) -> tuple[Item | None, ...] | None:
-    """Write, and write again while the backend refuses for now, as a caller would."""
+    """Write, and repeat the write while the backend refuses it for now, as a caller would."""
     for attempt in range(200):
         try:
             return table.write(*actions)
@@ -198,7 +200,7 @@ def insist(table: Table, *actions: Action) -> tuple[Item | None, ...] | None:
 
 
 def at_once(count: int, work: Callable[[int], Any]) -> list[Any]:
-    """The answers of `work(0)` … `work(count - 1)`, each in a thread, all started together."""
+    """Return the answers of `work(0)` … `work(count - 1)`, each in a thread, all started together."""
     ready = threading.Barrier(count)
 
     def begin(n: int) -> Any:
@@ -210,14 +212,14 @@ def at_once(count: int, work: Callable[[int], Any]) -> list[Any]:
 
 
 def there(table: Table, key: Key) -> Item:
-    """An item, which must exist."""
+    """Return an item, which must exist."""
     item = table.get(key)
     assert item is not None, f"{key} is gone"
     return item
 
 
 def pages(table: Table, p: str, *, descending: bool = False, limit: int | None = None) -> list[Slice]:
-    """All pages of a query; each begins where the one before ended."""
+    """Return all pages of a query; each begins where the one before ended."""
     out = [table.query(p, descending=descending, limit=limit)]
     while (more := out[-1].more) is not None:
         low, high = (0, more - 1) if descending else (more + 1, LAST)
@@ -226,7 +228,7 @@ def pages(table: Table, p: str, *, descending: bool = False, limit: int | None =
 
 
 def scanned(table: Table) -> list[Item]:
-    """Every item of a table."""
+    """Return every item of a table."""
     out: list[Item] = []
     while found := table.scan(Key(out[-1]["p"], out[-1]["i"]) if out else None):
         out += found
@@ -234,5 +236,5 @@ def scanned(table: Table) -> list[Item]:
 
 
 def label(value: object) -> str:
-    """A case's name, the same in every process: its repr, with the members of sets in order."""
+    """Return a case's name, the same in every process: its repr, with the members of sets in order."""
     return re.sub(r"frozenset\(\{(.*?)\}\)", lambda m: "{" + ", ".join(sorted(m[1].split(", "))) + "}", repr(value))

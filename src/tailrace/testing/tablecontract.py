@@ -1,6 +1,6 @@
 """TableContract: the tests that every table backend passes, ours and yours.
 
-Subclass it in a test module and give one fixture, `table`, that yields a fresh handle on a `Table`:
+Subclass it in a test module and define one fixture, `table`, that yields a fresh handle on a `Table`:
 
     class TestMyTable(TableContract):
         @pytest.fixture
@@ -9,7 +9,7 @@ Subclass it in a test module and give one fixture, `table`, that yields a fresh 
             yield table
             table.close()
 
-What the handle opens may be shared between tests: each test uses hash keys of its own.
+Tests may share the storage that the handle opens: each test uses its own hash keys.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ from tailrace.testing.tableraces import TableRaces
 
 
 class TableContract(TableLimits, TableQueries, TableRaces):
-    """Subclass with a fixture `table`; see the module."""
+    """The tests of a table; subclass it with a fixture `table`, as the module's docstring shows."""
 
     # --- one item ---
     def test_put_makes_an_item_that_get_gives_back(self, table: Table, p: str) -> None:

@@ -1,4 +1,4 @@
-"""The items that the parts of `TableContract` work on."""
+"""Items that the parts of `TableContract` work on: fixtures for keys and for a stored item."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from tailrace.testing.tablecases import (
 
 
 class TableItems:
-    """Keys of each test's own; the subclass gives the fixture `table`."""
+    """Fixtures with keys that only one test uses; the subclass gives the fixture `table`."""
 
     @pytest.fixture
     def p(self) -> str:
-        """A hash key that no other test uses."""
+        """Return a hash key that no other test uses."""
         return f"contract-{uuid.uuid4().hex}"
 
     @pytest.fixture
     def key(self, table: Table, p: str) -> Key:
-        """The key of an item with every kind of value, `STORED`."""
+        """Store an item with every kind of value, `STORED`, and return its key."""
         table.write(Put(Key(p, 1), STORED, (Absent(),)))
         return Key(p, 1)

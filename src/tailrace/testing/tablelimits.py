@@ -1,4 +1,4 @@
-"""The part of `TableContract` on what fits: actions, bytes and keys, and what is refused."""
+"""Limits of `TableContract`: the most actions, bytes and terms, the longest keys, and what is refused beyond them."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ from tailrace.testing.tablecases import (
 from tailrace.testing.tableitems import TableItems
 
 MANY_TERMS = 500
-"""More conditions or changes than an expression of DynamoDB holds."""
+"""More conditions or changes than an expression of DynamoDB can hold."""
 
 
 def nested(levels: int) -> list[object]:
-    """A value of so many levels, the innermost included."""
+    """Return lists nested this many levels deep, the innermost included."""
     value: list[object] = [1]
     for _ in range(levels - 2):
         value = [value]
@@ -42,11 +42,11 @@ def nested(levels: int) -> list[object]:
 
 
 class TableLimits(TableItems):
-    """How much a write, an item and a key may be."""
+    """Tests of how large a write, an item and a key may be."""
 
     counts_items = True
-    """Whether the backend counts the items that a write touches, and not only the bytes that it adds: DynamoDB does,
-    servers that imitate it may not."""
+    """Whether the backend counts the whole items that a write touches, and not only the bytes that it adds.  DynamoDB
+    does; servers that imitate it may not."""
 
     def test_a_hundred_actions_and_no_more(self, table: Table, p: str) -> None:
         puts = [Put(Key(p, i), {"a": i}, (Absent(),)) for i in range(MAX_ACTIONS + 1)]

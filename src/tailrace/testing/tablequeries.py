@@ -1,4 +1,4 @@
-"""The part of `TableContract` on reading several items: queries and scans, in order, page after page."""
+"""Queries and scans of `TableContract`: reads of several items, in order, page after page."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from tailrace.testing.tableitems import TableItems
 
 
 class TableQueries(TableItems):
-    """Reads are complete and in order, and go on where they stopped."""
+    """Tests that reads are complete and in order, and go on where a page ended."""
 
     @pytest.fixture
     def ten(self, table: Table, p: str) -> str:
-        """The hash of items 0, 10, … 90, with neighbours under other hashes."""
+        """Store items 0, 10, … 90 of one hash, with neighbours under other hashes; returns the hash."""
         table.write(*(Put(Key(p, i * 10), {"a": i}, (Absent(),)) for i in (3, 1, 4, 0, 5, 9, 2, 6, 8, 7)))
         table.write(*(Put(Key(other, 50), {}, (Absent(),)) for other in (p + "0", p[:-1], p.upper())))
         return p

@@ -1,4 +1,4 @@
-"""The part of `TableContract` on many threads at once: nothing is lost, and one wins."""
+"""Races of `TableContract`: many threads write at once, nothing is lost, and one of them wins."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tailrace.testing.tableitems import TableItems
 
 
 class TableRaces(TableItems):
-    """Writers that race each other."""
+    """Tests of writers that race each other."""
 
     def test_counters_lose_nothing(self, table: Table, p: str) -> None:
         table.write(Put(Key(p), {"n": 0}, (Absent(),)))

@@ -1,13 +1,13 @@
 """WriterContract: the tests that every writer passes, ours and yours.
 
-Subclass it in a test module and give one fixture, `sink`, that talks to the other system itself:
+Subclass it in a test module and define one fixture, `sink`, which talks to the other system without the writer:
 
     class TestMyWriter(WriterContract):
         @pytest.fixture
         def sink(self):
             return MySink(…)               # a SinkUnderTest: makes writers, tells which documents are there
 
-Documents are {"id": number, "text": text}; each test gets a fresh, empty namespace.
+Documents are {"id": number, "text": text}; each test gets a new, empty namespace.
 """
 
 from __future__ import annotations
@@ -33,27 +33,27 @@ _NESTED = pa.struct([("kept", pa.int64()), ("gone", pa.int64())])
 
 
 class SinkUnderTest(Protocol):
-    """What a test asks of the system that a writer writes to."""
+    """The operations that a test needs of the system behind a writer."""
 
     namespace: str
 
     def writer(self) -> Writer:
-        """A new writer to it."""
+        """Return a new writer to the sink."""
 
     def documents(self) -> list[Document]:
-        """What can be read there: {"id", "text"} each, in any order."""
+        """Return the documents that are there, each {"id", "text"}, in any order."""
 
 
 class WriterContract:
-    """Subclass with a fixture `sink`; see the module."""
+    """The tests of a writer; subclass it with a fixture `sink`, as the module's docstring shows."""
 
     upserts = True
-    """The sink keeps the newest state of each id; else it keeps every message."""
+    """Whether the sink keeps the newest state of each id; otherwise it keeps every message."""
     deletes = True
-    """The sink can delete; else a delete is one more message, or nothing."""
+    """Whether the sink can delete; otherwise a delete is one more message, or nothing."""
 
     nests = True
-    """The sink holds values that have fields of their own, as they are or as JSON text; else documents are flat."""
+    """Whether the sink holds values with fields of their own, nested or as JSON text; otherwise documents are flat."""
 
     def test_what_is_finished_is_there(self, sink: SinkUnderTest) -> None:
         _written(sink, some(range(5)))
@@ -139,7 +139,7 @@ class WriterContract:
         assert found == {0: "text 0", 1: None, 2: "set", 7: None}
 
     def test_a_nested_field_that_is_removed_is_not_null(self, sink: SinkUnderTest) -> None:
-        """Arrow has a null for it where another row has a value; `removed` tells them apart."""
+        """Arrow has a null for the field where another row has a value; `removed` tells a removed field from a null."""
         if not (self.upserts and self.nests):
             pytest.skip("this sink keeps every message, or holds flat documents")
         texts = [{"kept": 1, "gone": None}, {"kept": 2, "gone": None}]
@@ -152,7 +152,7 @@ class WriterContract:
         assert found == {1: {"kept": 1}, 2: {"kept": 2, "gone": None}}
 
     def test_rows_have_their_places(self, sink: SinkUnderTest) -> None:
-        """Rows come as from a pipeline: each with its partition and offset in the commit log."""
+        """Rows come as in a pipeline: each with its partition and offset in the commit log."""
         rows = [
             placed(_rows(sink, some(range(n, n + 3))), n % 2, pa.array(range(10, 13), pa.int64())) for n in (0, 3, 6)
         ]
@@ -292,7 +292,7 @@ def _rows(sink: SinkUnderTest, documents: Sequence[Document], op: Op = Op.INSERT
 
 
 def _staged(sink: SinkUnderTest, rows: Iterable[pa.RecordBatch]) -> Staged:
-    """Rows that another writer staged, as in a task, and that were sent to the driver."""
+    """Return what another writer has staged, as in a task, after sending it to the driver."""
     writer = sink.writer()
     staged = writer.stage(rows)
     writer.close()
