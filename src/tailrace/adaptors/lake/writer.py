@@ -280,7 +280,7 @@ class LakeWriter(Writer):
         *,
         missed: bool = False,
     ) -> None:
-        """Carry out the pending work, each step once.  With `missed` a table that is gone raises nothing (see `lost`)."""
+        """Carry out the pending work, each step once.  With `missed`, a missing table raises nothing (see `lost`)."""
         if state.mark == self._done:
             return
         for namespace, work in state.pending.items():
