@@ -31,6 +31,9 @@ class Target(Protocol):
     def undone(self) -> None:
         """Take a rollback of a transaction or of a part of it, which left changes of non-transactional tables."""
 
+    def incident(self, end: int) -> None:
+        """Take that the server could not log a change; `end` is where the event ends in its file of the binlog."""
+
     def committed(self, begun: Begun) -> None:
         """Take the end of a transaction."""
 
@@ -148,7 +151,7 @@ class Decoder:
 
     def _incident(self, data: bytes) -> None:
         """Pass on that the server could not log a change.  MySQL makes this a transaction, MariaDB gives it no GTID."""
-        self._target.statement(Statement("lost"))
+        self._target.incident(int.from_bytes(data[13:17], "little"))
         self._commit()
 
     # -- rows

@@ -68,7 +68,7 @@ class Follower:
         """Whether the server keeps the names of tables in lower case, however statements write them."""
         self._heard = self._spoke = time.monotonic()
         self._signs = point.signs
-        self._last = point.last
+        self._last, self._incident = point.last, point.incident
         self._until: Executed = self._place
         self._arrived = False
         """Whether the follower has yielded everything that the log had when following began (`caught_up`)."""
@@ -224,6 +224,29 @@ class Follower:
         """Have the transaction's tables copied again: a rollback undid only a part of its changes."""
         self._collected.unsettled |= self._seen_by_no_cut(self._collected.touched)
 
+    def incident(self, end: int) -> None:
+        """Have all tables copied again: the server could not log a change; see `Target`."""
+        if self._point.flavor == "mysql":
+            self.statement(Statement("lost"))
+            return
+        assert self._stream is not None
+        incident = f"{self._stream.file}:{end}"
+        if incident != self._incident and not self._is_passed(self._stream.file, end):
+            self._incident = incident
+            self._collected.seal()
+            self._collected.unsettled |= self._alterations.followed
+
+    def _is_passed(self, file: str, end: int) -> bool:
+        """Return whether the place in the log is behind this point of a file.
+
+        MariaDB sends a file from its beginning and leaves out the transactions that were read; what has no GTID, it
+        sends again with every connection."""
+        ((gtids,),) = ask(self._aside, "SELECT BINLOG_GTID_POS(%s, %s)", file, end)
+        if gtids is None:  # the server no longer has the file
+            return False
+        there = executed("mariadb", gtids)
+        return self._place.covers(there) and not there.covers(self._place)
+
     def committed(self, begun: Begun) -> None:
         """Move the place in the log past a transaction."""
         self._place.add(begun.gtid)
@@ -265,6 +288,7 @@ class Follower:
         self._point = replace(
             self._point.at(self._place),
             last=self._last,
+            incident=self._incident,
             appeared=appeared,
             altered=altered,
             keys={name: keys for name, keys in found.keys.items() if keys and name in found.followed},

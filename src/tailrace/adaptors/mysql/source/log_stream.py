@@ -11,7 +11,7 @@ from typing import Any
 from tailrace.adaptors.mysql.database import Database, ask, close, flavor_of
 from tailrace.adaptors.mysql.gtid import Executed, GtidSet
 from tailrace.adaptors.mysql.packets import Packets, check
-from tailrace.adaptors.mysql.source.events import FORMAT, ROTATE
+from tailrace.adaptors.mysql.source.events import FORMAT, HEADER, ROTATE
 from tailrace.errors import Damaged
 
 DUMP, DUMP_GTID = 0x12, 0x1E
@@ -28,6 +28,8 @@ class LogStream:
         self._packets: Packets | None = None
         self._summed = False
         """Whether events have checksums; each file of the binlog says so at its beginning."""
+        self.file = ""
+        """The file of the binlog that the server is sending."""
 
     def start(self, executed: Executed) -> None:
         """Request every transaction that is not in `executed`."""
@@ -68,6 +70,8 @@ class LogStream:
             raise ConnectionError("the server ended the stream")
         if packet[5] == FORMAT:
             self._summed = packet[-5] == 1
+        elif packet[5] == ROTATE:
+            self.file = _file(packet)
         return self._checked(packet) if self._summed else packet[1:]
 
     def _checked(self, packet: bytes) -> bytes:
@@ -80,6 +84,12 @@ class LogStream:
     def close(self) -> None:
         """Close the connection."""
         close(self._connection)
+
+
+def _file(rotate: bytes) -> str:
+    """Return the file that a ROTATE event names.  The first one comes before the server says if it has a checksum."""
+    summed = zlib.crc32(rotate[1:-4]) == int.from_bytes(rotate[-4:], "little")
+    return rotate[1 + HEADER + 8 : -4 if summed else None].decode(errors="replace")
 
 
 def can_stream(database: Database, executed: Executed) -> None:

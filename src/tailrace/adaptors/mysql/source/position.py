@@ -14,6 +14,7 @@
     appeared, altered    tables that the pipeline must copy before the follower reads on
     dropped   tables that were dropped: a later table of that name is another table
     lost      columns that were dropped or renamed since their table was emptied: sinks may still have their values
+    incident  the last change that the server could not log and that has no GTID (MariaDB): its place in the binlog
     prepared  XA transactions that are prepared and not decided, each with the tables that it changed
     more      a counter in signs of life, which makes each position differ from the one before: the log goes on
 
@@ -56,6 +57,7 @@ class Point:
     appeared: tuple[str, ...] = ()
     altered: tuple[str, ...] = ()
     signs: int = 0
+    incident: str = ""
 
     def at(self, place: Executed) -> Point:
         """Return this point moved to `place`, without the parts of `copied` and `cuts` that lie before it."""
@@ -82,6 +84,7 @@ class Point:
             "keys": {name: list(keys) for name, keys in self.keys.items()},
             "dropped": list(self.dropped),
             "lost": {name: list(columns) for name, columns in self.lost.items()},
+            "incident": self.incident,
             "prepared": {name: list(tables) for name, tables in self.prepared.items()},
         }
         return out | {name: value for name, value in more.items() if value}
@@ -105,4 +108,5 @@ class Point:
             tuple(stored.get("appeared", ())),
             tuple(stored.get("altered", ())),
             stored.get("more", 0),
+            stored.get("incident", ""),
         )
