@@ -63,7 +63,7 @@ def retry(definition: Definition, numbers: list[int], why: str) -> Iterator[Step
         chosen = [letters[number] for number in numbers or letters]
         turns = _turns(home, definition, chosen)
         for letter, one in dead_messages(home, definition.name, chosen):
-            note(home, definition.name, "retry", why, number=letter["number"])
+            note(home, definition.name, "retry", why, letter=letter["number"])
             stepped = _again(turns[letter["writer"]], letter["number"], one, insisted=bool(numbers))
             if stepped.outcome != "failed":
                 settle(home, definition.name, letter["number"])

@@ -189,5 +189,7 @@ def notes(home: Home, name: str, most: int | None = None, before: int | None = N
         if "of" in said:
             found.get(said["of"], {})["refused"] = said["refused"]
         elif record.offset < end:
+            if "number" in said:  # notes that an earlier version wrote
+                said["letter"] = said.pop("number")
             found[record.offset] = {"at": record.timestamp, **said, "number": record.offset}
     return list(found.values())
