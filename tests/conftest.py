@@ -54,6 +54,8 @@ LONGEST = (
 """Files that take longest, in the order in which they begin.  Those of Spark are first also because their session, in
 which a task may fail, has to be there before the one of the pipelines' tests, which then is the same."""
 
+SECONDS_OF_TEARDOWN = 60
+"""How long the end of a fixture may take after its test has failed."""
 _failed: dict[str, bool] = {}
 """Each test that failed here, and whether it is one of real processes."""
 
@@ -117,6 +119,25 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if item.nodeid.startswith(PROCESSES):
             item.add_marker("processes")
     items.sort(key=lambda item: next((n for n, name in enumerate(LONGEST) if item.nodeid.startswith(name)), 99))
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_teardown(item: pytest.Item) -> Iterator[None]:
+    """Limit the teardown of a test that has failed: pytest-timeout takes its limit back at a failure."""
+    if signal.getitimer(signal.ITIMER_REAL)[0]:
+        return (yield)
+    before = signal.signal(signal.SIGALRM, _end_teardown)
+    signal.alarm(SECONDS_OF_TEARDOWN)
+    try:
+        return (yield)
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def _end_teardown(*_: object) -> None:
+    signal.alarm(SECONDS_OF_TEARDOWN)  # for the next of the test's fixtures
+    pytest.fail(f"a fixture's end took more than {SECONDS_OF_TEARDOWN} s")
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:

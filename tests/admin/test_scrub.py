@@ -29,7 +29,7 @@ from tailrace.log.write.buffer import Buffer
 from tailrace.log.write.joint_append import gather
 from tailrace.log.write.staged_chunk import stage_chunks
 from tailrace.pipeline.deliver import offsets
-from tailrace.pipeline.deliver.offsets import Mark
+from tailrace.pipeline.deliver.offsets import Mark, offsets_key
 from tailrace.pipeline.ingest.commit_log import CommitLog
 from tailrace.storage.tables import LAST, Absent, Delete, Key, Put, Set, Update
 from tests.log.homes import EVERYWHERE, fill, group_of, opened, until
@@ -185,7 +185,7 @@ def copied(home: Home) -> tuple[CommitLog, str]:
     log.plan("shop.a", [Piece("shop.a", [0, 9], 2)])
     log.commit_piece(0, [stage_chunks(home.store, log.topic.log, log.topic.described, [_row(0), _row(1)])])
     assert log.take_in([_row(2)], 7)
-    log.hold(["w"])
+    log.hold([offsets_key("shop", "w", 0)])
     epoch, _ = home.store.run(offsets.take("shop", "w", 1))
     home.store.run(offsets.save("shop", "w", epoch, {0: Mark(1, {"shop.a": 2})}))
     chunk = home.store.run(log.topic.log.head()).own.entries[-1].id
