@@ -496,7 +496,8 @@ def none_while_paused(sim: Simulation, q: Any, w: Window) -> None:
 
 
 def messages(sim: Simulation) -> dict[int, list[bytes]]:
-    reader = Reader(new_log(), dict.fromkeys(range(heads.Head(sim.table.items[heads.head_key(ID)]).partitions), 0))
+    partitions = range(heads.Head(sim.table.items[heads.head_key(ID)]).partitions)
+    reader = Reader(new_log(), dict.fromkeys(partitions, 0), from_floor=True)
     out: dict[int, list[bytes]] = {q: [] for q in range(GROWN)}
     values = []
     veil = dict(sim.table.veil)  # what is true, whatever plain reads show
@@ -504,7 +505,9 @@ def messages(sim: Simulation) -> dict[int, list[bytes]]:
     while fetched := sim.do(reader.poll()):
         for one in fetched:
             for record in as_records("q", one):
-                out[record.partition].append(record.key or b"")
+                keys = out[record.partition]
+                keys += [b"removed %d" % n for n in range(len(keys), record.offset)]
+                keys.append(record.key or b"")
                 values.append(record.value)
     sim.table.veil.update(veil)
     if len(values) != len(set(values)):

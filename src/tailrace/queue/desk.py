@@ -40,7 +40,7 @@ class Desk:
         self.read = shard.window.upto
         """The next offset to fetch."""
         self.missing: list[int] = []
-        """Offsets that the reader passed over because they have no record; the next write marks them as purged."""
+        """Offsets that the reader passed over because they have no record, until a write has marked them as purged."""
         self.entries: dict[int, Entry] = {}
         """Emitted messages that are not done, by offset."""
         self.outcomes: list[Outcome] = []
@@ -114,10 +114,12 @@ class Desk:
         return new
 
     def forget(self, outcomes: Sequence[Outcome]) -> None:
-        """Drop the messages that these written outcomes have settled."""
+        """Drop the messages that these written outcomes have settled, and the missing offsets that are stored as
+        purged."""
         for outcome in outcomes:
             if outcome.what in ("ack", "dead"):
                 self.entries.pop(outcome.entry.offset, None)
+        self.missing = [n for n in self.missing if not self.shard.window.is_done(n)]
 
 
 class Desks(dict[Any, Desk]):
