@@ -154,7 +154,7 @@ def one_life(sim: Simulation, life: Life, how: How) -> Steps[None]:
 def keeps(sim: Simulation, life: Life, consumer: Consumer, over: list[bool], how: How) -> Steps[None]:
     done = 0
     while not over[0]:
-        with contextlib.suppress(StorageError, Fenced):
+        with contextlib.suppress(StorageError, Fenced, OutcomeUnknown):
             yield from consumer.round()
         done += 1
         leaves = how.rounds is not None and done >= how.rounds
