@@ -255,8 +255,8 @@ class Clock:
         wall = int(self._wall() * 1000)
         whole = now >= self._next_scan or wall < self._looked  # the wall clock went back
         since = 0 if whole else max(0, self._looked - RECENT_MS)
-        self._looked = wall
         yield from move_due(self._log, wall, fence, since)
+        self._looked = wall
         due = yield from first_due(self._log.id, since)
         if whole:
             yield from sweep(self._log.id, wall)
