@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from tailrace.coordination import guard
 from tailrace.errors import BadInput, BadName, UnknownQueue
 from tailrace.home import Home
 from tailrace.queue import Envelope, Message, dead_letters, deletion, diary, replay
@@ -183,7 +184,7 @@ def test_what_comes_too_late_is_not_written(home: Home) -> None:
     late = diary.Diary(id, "worker", time.time)
     late.failed(Entry(None, 0, 0, 0, None, b"", 0, False), "too late")
     run(late.write())
-    run(diary.purged(id, 0, 1, 0, Window()))
+    run(guard.attempt(*diary.purged(id, 0, 1, 0, Window(), "")))
     run(replay.start(id, {0: (0, 1)}))
     with pytest.raises(UnknownQueue, match="queue 'q' was deleted"):
         dead_letters.log_of(home.store, "q", id)
