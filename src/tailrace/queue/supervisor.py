@@ -11,11 +11,10 @@ from tailrace.coordination import guard
 from tailrace.coordination.guard import Refused
 from tailrace.coordination.lease import NOBODY
 from tailrace.coordination.rules import in_force
-from tailrace.errors import UnknownQueue
 from tailrace.log.groups import group as groups
 from tailrace.log.groups.group import Group
 from tailrace.queue import diary
-from tailrace.queue.settings import TTL
+from tailrace.queue.settings import TTL, deleted
 from tailrace.queue.window import Window
 from tailrace.storage import calls
 from tailrace.storage.calls import Steps
@@ -104,7 +103,7 @@ def purge(group: Group, now: int) -> Steps[int]:
             sent = noted.key, left
             outcome = yield from guard.attempt(_dropping(group.shard(q), item, w, head.next[q], left), noted, there)
             if isinstance(outcome, Refused) and outcome.index == 2:
-                raise UnknownQueue("the queue was deleted; open it again")
+                raise deleted()
     return dropped
 
 
