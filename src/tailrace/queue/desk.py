@@ -159,9 +159,9 @@ class Desks(dict[Any, Desk]):
                 if not any(outcome.entry is entry for outcome in desk.outcomes):
                     del desk.entries[entry.offset]
 
-    def drop(self, desk: Desk) -> list[Any]:
+    def drop(self, desk: Desk) -> None:
         """Drop a desk that now belongs to another consumer; with a shard, also its replays.  Outcomes of handlers that
-        still run do not count.  Returns the dropped keys."""
+        still run do not count."""
         whole = desk.until is None
         keys = [key for key, one in self.items() if one is desk or (whole and one.partition == desk.partition)]
         for key in keys:
@@ -169,7 +169,6 @@ class Desks(dict[Any, Desk]):
             for entry in list(lost.entries.values()):
                 self.lanes.drop(entry)
             lost.entries.clear()
-        return keys
 
     def drop_all(self) -> None:
         """Drop every desk; outcomes of handlers that still run do not count."""
