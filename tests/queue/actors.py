@@ -406,7 +406,7 @@ def purges(sim: Simulation) -> Callable[[Life], Steps[None]]:
 
     def steps(life: Life) -> Steps[None]:
         yield from calls.pause(life.rng.randint(1, 12))
-        yield from supervisor.purge(shared(new_log(life)), 0)
+        sim.ghosts["purged"] = yield from supervisor.purge(shared(new_log(life)), 0)
 
     return steps
 
@@ -517,9 +517,13 @@ def messages(sim: Simulation) -> dict[int, list[bytes]]:
 
 def at_end(sim: Simulation) -> None:
     head = heads.Head(sim.table.items[heads.head_key(ID)])
-    for q in range(head.partitions):
-        if sim.table.items[shared().shard(q)]["position"] != head.next[q]:
+    shards = [sim.table.items[shared().shard(q)] for q in range(head.partitions)]
+    for q, item in enumerate(shards):
+        if item["position"] != head.next[q]:
             raise Violation("a message was never done", q)
+    purged = sum(Window.of(item["position"], item.get("queue")).purged for item in shards)
+    if sim.ghosts.get("purged", purged) != purged:
+        raise Violation("a purge says another number than it has dropped", sim.ghosts["purged"], purged)
     if any(key.p == f"$Delayed-{ID}" and key.i < LAST and "moved" not in item for key, item in sim.table.items.items()):
         raise Violation("a delayed message came again, or was left behind")
     if "until" in sim.ghosts and set(sim.ghosts["replayed"]) != {(0, n) for n in range(sim.ghosts["until"])}:
