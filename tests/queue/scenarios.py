@@ -6,6 +6,7 @@ import random
 from collections.abc import Callable
 from typing import Any
 
+from tailrace.log.format.head import head_key
 from tailrace.queue import delayed
 from tailrace.queue.replay import start
 from tailrace.queue.window import Window
@@ -121,6 +122,13 @@ def pause_of_two(sim: Simulation, meanwhile: Any = None) -> None:
     sim.spawn("pauser", pauses(sim, meanwhile))
 
 
+def pause_at_a_gap(sim: Simulation) -> None:
+    """The first messages of each shard were removed before anybody has had them."""
+    ready(sim, SOME)
+    sim.table.write(Update(head_key(ID), tuple(Set(("floor", str(q)), 1) for q in SOME)))
+    pause_of_two(sim)
+
+
 def play(sim: Simulation) -> None:
     """A pause that lands late changes nothing."""
     ready(sim, {0: [b"a"]})
@@ -232,6 +240,7 @@ SCENARIOS: dict[str, Scenario] = {
         move,
         dedup,
         pause,
+        pause_at_a_gap,
         play,
         replay,
         again,

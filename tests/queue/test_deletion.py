@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from tailrace.coordination import guard
 from tailrace.errors import BadInput, BadName, UnknownQueue
 from tailrace.home import Home
 from tailrace.queue import Envelope, Message, dead_letters, deletion, diary, replay
@@ -130,6 +131,14 @@ def test_a_delayed_push_to_a_deleted_queue_is_refused(home: Home) -> None:
         queue.push("later", not_before=60)
 
 
+def test_settings_of_a_deleted_queue_are_not_taken_for_changed(home: Home) -> None:
+    queue = home.queue("q", shards=1)
+    queue.topic()
+    home.queue("q").delete(sure=True)
+    with pytest.raises(UnknownQueue, match="was deleted"):
+        queue.configure(attempts=7)
+
+
 def test_dead_letters_go_on_when_their_topic_was_deleted(home: Home) -> None:
     queue = home.queue("q", shards=1, attempts=1)
     queue.push("first")
@@ -183,8 +192,9 @@ def test_what_comes_too_late_is_not_written(home: Home) -> None:
     late = diary.Diary(id, "worker", time.time)
     late.failed(Entry(None, 0, 0, 0, None, b"", 0, False), "too late")
     run(late.write())
-    run(diary.purged(id, 0, 1, 0, Window()))
-    run(replay.start(id, {0: (0, 1)}))
+    run(guard.attempt(*diary.purged(id, 0, 1, 0, Window(), "")))
+    with pytest.raises(UnknownQueue, match="was deleted"):
+        run(replay.start(id, {0: (0, 1)}))
     with pytest.raises(UnknownQueue, match="queue 'q' was deleted"):
         dead_letters.log_of(home.store, "q", id)
     assert home.topics() == []

@@ -15,11 +15,12 @@ from tailrace.coordination import guard
 from tailrace.errors import BadInput, UnknownQueue
 from tailrace.home import Home
 from tailrace.log import catalog
-from tailrace.queue import Envelope, Message, Stats, dead_letters, delayed
+from tailrace.queue import Envelope, Message, Stats, dead_letters, delayed, supervisor
 from tailrace.queue.lending import Lender
 from tailrace.queue.stats import stats
-from tailrace.storage.calls import ProtocolRun
-from tailrace.storage.tables import Absent, Key, Put
+from tailrace.storage.calls import ProtocolRun, Write
+from tailrace.storage.tables import Absent, Key, Put, Update
+from tests.log.driving import Driven, land, simulated_home
 from tests.log.homes import EVERYWHERE, homes
 from tests.queue.conftest import until
 
@@ -199,6 +200,32 @@ def test_purge_asks_first(home: Home) -> None:
     now = queue.stats()
     adds_up(now)
     assert (got, now.purged, now.acked) == ([b"after"], 10, 1)
+
+
+@pytest.mark.parametrize("when", ["landed", "late", "lost"])
+def test_a_purge_whose_write_had_no_answer_is_counted_once_and_told(when: str) -> None:
+    """The write lands at once, or just before the next attempt, or never."""
+    home, _ = simulated_home()
+    queue = home.queue("q", shards=1)
+    with queue.tail(lambda envelope: None):
+        queue.push("handled")
+        assert queue.drain(30)
+    queue.push_many(["dropped", "dropped, too"])
+    steps, sent = Driven(home.store, supervisor.purge(queue._group(), int(time.time() * 1000))), list[Any]()
+    while not steps.done:
+        if isinstance(steps.call, Write) and isinstance(steps.call.actions[0], Update):
+            if when == "late" and len(sent) == 1:
+                land(home.store, sent[0])
+            sent.append(steps.call)
+            if len(sent) == 1:
+                steps.lose()
+                if when == "landed":
+                    land(home.store, sent[0])
+                continue
+        steps.step()
+    assert (steps.run(), queue.stats().purged) == (2, 2)
+    told = queue.explain(0, 1)
+    assert (told.state, told.moments[-1].what) == ("purged", "purged")
 
 
 def test_dead_letters_are_put_back_once(home: Home) -> None:

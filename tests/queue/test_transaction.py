@@ -58,6 +58,28 @@ def test_a_handler_that_raises_stores_nothing(home: Home) -> None:
     assert queue.stats().errored == 1
 
 
+@pytest.mark.parametrize("landed", [True, False])
+def test_events_alone_are_stored_once_though_their_first_write_has_no_answer(
+    home: Home, monkeypatch: pytest.MonkeyPatch, landed: bool
+) -> None:
+    write, lost = type(home.store.table).write, list[Any]()
+
+    def unanswered(table: Any, *actions: Any) -> Any:
+        if not lost:
+            lost.append(actions)
+            if landed:
+                write(table, *actions)
+            raise TimedOut("no answer")
+        return write(table, *actions)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(type(home.store.table), "write", unanswered)
+        with home.transaction() as t:
+            t.append("Account-1", [Event("Paid")])
+            t.append("Account-2", [Event("Got")], expected=0)
+    assert [home.events().stream(f"Account-{n}").version for n in (1, 2)] == [1, 1]
+
+
 def test_a_conflict_is_told_to_the_handler_and_nothing_is_stored(home: Home) -> None:
     queue, errors = home.queue("q", shards=1, backoff=0.01), list[Any]()
     home.events().stream("Account-1").append([Event("Opened")])

@@ -9,14 +9,15 @@ import textwrap
 import threading
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import tailrace
-from tailrace.errors import BadInput, DiskFull
+from tailrace.errors import BadInput, DiskFull, GaveUp, TimedOut
 from tailrace.home import Home
 from tailrace.queue import Envelope, Message
-from tailrace.queue.delayed import SCAN_SECONDS
+from tailrace.queue.delayed import SCAN_SECONDS, clock_key
 from tailrace.queue.queue import Queue
 from tests.faults.test_disk_trouble import disk
 from tests.queue.conftest import until
@@ -78,6 +79,35 @@ def test_a_full_disk_loses_nothing(disk: Path) -> None:
         assert (now.acked, now.dead, now.backlog) == (now.routed, 0, 0)
         assert {int(message[:6]) for message in handled} >= set(range(pushed))
         assert now.routed in (pushed, pushed + 1)
+
+
+def test_an_outage_while_a_delayed_message_is_moved_ends_no_worker(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The move had no answer, and then nothing could be read: the worker tries it again once the storage is back."""
+    queue, got, out = home.queue("q", shards=1), list[str](), threading.Event()
+    table: Any = type(home.store.table)
+    write, get = table.write, table.get
+
+    def unanswered(self: Any, *actions: Any) -> Any:
+        if any(action.key == clock_key(queue.topic().id) for action in actions) and len(actions) > 2 and not got:
+            out.set()
+            raise TimedOut("no answer")
+        return write(self, *actions)
+
+    def unreachable(self: Any, key: Any) -> Any:
+        if out.is_set() and threading.current_thread().name == "tailrace-queue-q":
+            out.clear()
+            got.append("")
+            raise GaveUp("no answer for a minute")
+        return get(self, key)
+
+    queue.push("later", not_before=0.3)
+    monkeypatch.setattr(table, "write", unanswered)
+    monkeypatch.setattr(table, "get", unreachable)
+    with queue.tail(lambda envelope: got.append(envelope.message)) as worker:
+        until(lambda: "later" in got or not worker.running)
+        assert worker.error is None
+        assert queue.drain(30)
+    assert (got, queue.stats().acked) == (["", "later"], 1)
 
 
 def test_clocks_an_hour_off_change_nothing_about_who_handles_what(home: Home) -> None:

@@ -94,7 +94,7 @@ def test_tokens_between_batches_lose_and_repeat_nothing(home: Home) -> None:
     assert found == [str(n) for n in range(25)]
 
 
-def test_an_item_that_does_not_fit(home: Home) -> None:
+def test_an_item_that_does_not_fit(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
     engine = home.engine()
     engine.bind(Thing)
     for n in range(3):
@@ -115,6 +115,20 @@ def test_an_item_that_does_not_fit(home: Home) -> None:
     texts = [new["text"] for batch in skipping.batches() for new in batch.column("new").to_pylist()]
     assert texts == ["0", "1", "2", "after"]
     assert skipping.skipped == 2
+    check, checked = Columns.check, list[Any]()
+
+    def interrupted(*args: Any) -> None:
+        checked.append(args)
+        if len(checked) == 4:
+            raise KeyboardInterrupt
+        check(*args)
+
+    monkeypatch.setattr(Columns, "check", interrupted)
+    skipping = engine.stream(Thing, "trim_horizon", bad_items="skip")
+    with pytest.raises(KeyboardInterrupt):
+        next(skipping.batches())
+    assert [batch.num_rows for batch in skipping.batches()] == [4]
+    assert skipping.skipped == 2, "a batch that was cut off and read again counts once"
 
 
 @pytest.mark.parametrize("seed", range(40))

@@ -533,6 +533,9 @@ def test_a_place_at_the_beginning_that_was_written_long_ago_may_have_missed_some
     shared.changes.clock.move(25 * 3600)
     with shared.consumer():
         until(lambda: any("25 hours ago" in error for error in shared.group().status(count=False).errors.values()))
+        shared.write(2)
+        shared.group().skip(next(iter(shared.group().status(count=False).errors)))  # as the error says
+        until(lambda: len(shared.handled) == 2)
 
 
 def test_a_stream_that_was_switched_off_and_on_needs_a_reset() -> None:

@@ -150,6 +150,20 @@ def test_conditions_and_atomic_updates(engine: Engine) -> None:
         engine.update(User, Add("visit", 1), id=user.id)
 
 
+def test_a_condition_on_what_an_item_leaves_out(engine: Engine) -> None:
+    """None and the empty set are stored as no attribute, and a condition finds them there."""
+    engine.bind(User)
+    user = User(uuid4(), "ann@example.com")
+    engine.save(user)
+    left_out = [Equals("address", None), Equals("tags", set())]
+    for condition in left_out:
+        engine.update(User, Add("visits", 1), when=[condition], id=user.id)
+    engine.save(dataclasses.replace(user, tags={"x"}, address=Address("Oak", 1)))
+    for condition in left_out:
+        with pytest.raises(Conflict):
+            engine.update(User, Add("visits", 1), when=[condition], id=user.id)
+
+
 def test_queries_and_scans_by_keys_of_other_kinds(engine: Engine) -> None:
     engine.bind(Reading)
     times = [Decimal(text) for text in ("-20", "-2.5", "0", "0.1", "0.11", "1", "9.5", "10", "1e10")]

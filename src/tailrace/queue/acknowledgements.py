@@ -97,7 +97,7 @@ class Acknowledgements:
             return None
         new.mark(int(self._wall() * 1000))
         desk.outcomes = desk.dead()
-        desk.missing, desk.shard.writing = [], True
+        desk.shard.writing = True
         return Plan(desk, Planned(desk.shard, new, bool(offsets)), offsets, told)
 
     def _written(self, plan: Plan) -> None:

@@ -208,8 +208,7 @@ class Consumer:
 
     def _lose(self, desk: Desk) -> None:
         """Drop a desk whose shard, or replay, belongs to another consumer."""
-        for key in self.desks.drop(desk):
-            self._fetcher.forget(key)
+        self.desks.drop(desk)
         if desk.until is None:
             self.member.drop(desk.partition)
             self._next_look = 0.0

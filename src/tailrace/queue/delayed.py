@@ -22,7 +22,7 @@ from tailrace.coordination import guard
 from tailrace.coordination.guard import Unanswered, Written
 from tailrace.coordination.lease import HeldLease, waited
 from tailrace.coordination.rules import in_force, rules
-from tailrace.errors import BadInput, OutcomeUnknown, TooLarge, UnknownQueue
+from tailrace.errors import BadInput, OutcomeUnknown, TooLarge
 from tailrace.log.record import MAX_TIMESTAMP, milliseconds
 from tailrace.log.topic_log import TopicLog
 from tailrace.log.write.append import commit
@@ -31,7 +31,7 @@ from tailrace.log.write.buffer import Buffer
 from tailrace.log.write.placement import place
 from tailrace.queue.dedup import Duplicate, collision, dedup_key
 from tailrace.queue.envelope import PUSHED, PUSHER
-from tailrace.queue.settings import queue_key
+from tailrace.queue.settings import deleted, queue_key
 from tailrace.storage import calls
 from tailrace.storage.calls import Steps
 from tailrace.storage.tables import (
@@ -90,7 +90,7 @@ def make_clock(topic_id: str) -> Steps[Item]:
     new = Put(clock_key(topic_id), {"low": 0, "pushed": 0, "moved": 0}, (Absent(),))
     while (item := (yield from guard.read(clock_key(topic_id)))) is None:
         if (yield from guard.read(queue_key(topic_id))) is None:
-            raise UnknownQueue("the queue was deleted; open it again")
+            raise deleted()
         yield from guard.attempt(new, Check(queue_key(topic_id)))
     return item
 
@@ -255,8 +255,8 @@ class Clock:
         wall = int(self._wall() * 1000)
         whole = now >= self._next_scan or wall < self._looked  # the wall clock went back
         since = 0 if whole else max(0, self._looked - RECENT_MS)
-        self._looked = wall
         yield from move_due(self._log, wall, fence, since)
+        self._looked = wall
         due = yield from first_due(self._log.id, since)
         if whole:
             yield from sweep(self._log.id, wall)

@@ -40,7 +40,7 @@ class Desk:
         self.read = shard.window.upto
         """The next offset to fetch."""
         self.missing: list[int] = []
-        """Offsets that the reader passed over because they have no record; the next write marks them as purged."""
+        """Offsets that the reader passed over because they have no record, until a write has marked them as purged."""
         self.entries: dict[int, Entry] = {}
         """Emitted messages that are not done, by offset."""
         self.outcomes: list[Outcome] = []
@@ -114,10 +114,12 @@ class Desk:
         return new
 
     def forget(self, outcomes: Sequence[Outcome]) -> None:
-        """Drop the messages that these written outcomes have settled."""
+        """Drop the messages that these written outcomes have settled, and the missing offsets that are stored as
+        purged."""
         for outcome in outcomes:
             if outcome.what in ("ack", "dead"):
                 self.entries.pop(outcome.entry.offset, None)
+        self.missing = [n for n in self.missing if not self.shard.window.is_done(n)]
 
 
 class Desks(dict[Any, Desk]):
@@ -157,9 +159,9 @@ class Desks(dict[Any, Desk]):
                 if not any(outcome.entry is entry for outcome in desk.outcomes):
                     del desk.entries[entry.offset]
 
-    def drop(self, desk: Desk) -> list[Any]:
+    def drop(self, desk: Desk) -> None:
         """Drop a desk that now belongs to another consumer; with a shard, also its replays.  Outcomes of handlers that
-        still run do not count.  Returns the dropped keys."""
+        still run do not count."""
         whole = desk.until is None
         keys = [key for key, one in self.items() if one is desk or (whole and one.partition == desk.partition)]
         for key in keys:
@@ -167,7 +169,6 @@ class Desks(dict[Any, Desk]):
             for entry in list(lost.entries.values()):
                 self.lanes.drop(entry)
             lost.entries.clear()
-        return keys
 
     def drop_all(self) -> None:
         """Drop every desk; outcomes of handlers that still run do not count."""

@@ -1,6 +1,6 @@
 """The diary of a queue: which consumer owned each shard and when, and why attempts failed.  Only `explain` reads it.
 
-    $Owners-<topic id>-<shard>, epoch                          name, at, position, queue{}, purge
+    $Owners-<topic id>-<shard>, epoch                          name, at, position, queue{}, purge; of a purge: id
     $Failures-<topic id>-<shard>, offset * 1024 + attempt      name, at, error; a replay's attempts count from 512
 
 An owner's entry has the window as that owner found it.  So the windows of two successive owners show exactly which
@@ -88,10 +88,11 @@ class Diary:
                 return
 
 
-def purged(topic_id: str, shard: int, epoch: int, now: int, found: Window) -> Steps[None]:
-    """Store that a purge has dropped a shard's open messages; `found` is the window before it."""
+def purged(topic_id: str, shard: int, epoch: int, now: int, found: Window, id: str) -> tuple[Put, Check]:
+    """Return the writes that note a purge, in the transaction that drops a shard's open messages; `found` is the window
+    before it, and `id` tells this purge from others."""
     noted = _owner(topic_id, shard, epoch, "", now, found, purge=True)
-    yield from guard.attempt(noted, Check(queue_key(topic_id)))
+    return Put(noted.key, {**noted.item, "id": id}, noted.when), Check(queue_key(topic_id))
 
 
 def owners(topic_id: str, shard: int) -> Steps[list[Owner]]:

@@ -11,7 +11,7 @@ from tailrace.errors import BadName, nearest
 from tailrace.log import catalog
 from tailrace.log.format import head as heads
 from tailrace.log.topic_log import TopicLog
-from tailrace.queue.settings import Settings, as_stored, queue_key
+from tailrace.queue.settings import Settings, as_stored, deleted, queue_key
 from tailrace.storage.calls import Steps
 from tailrace.storage.tables import Absent, Action, Check, Item, Put, Set, Update
 
@@ -49,11 +49,13 @@ def settle(log: TopicLog, wanted: Settings) -> Steps[Item]:
 
 
 def change(topic_id: str, wanted: Settings) -> Steps[None]:
-    """Store other settings in the queue's item."""
+    """Store other settings in the queue's item; `UnknownQueue` if the queue was deleted."""
     made = as_stored(wanted)
 
     def plan(item: Item | None) -> tuple[Action, ...] | None:
-        if item is None or item["settings"] == made:
+        if item is None:
+            raise deleted()
+        if item["settings"] == made:
             return None
         return (Update(queue_key(topic_id), (Set("settings", made),)),)
 

@@ -7,7 +7,7 @@ shards go on.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from tailrace.errors import Damaged
 from tailrace.log.read.fetched import Fetched
@@ -31,8 +31,8 @@ class Fetcher:
         self._log, self._desks, self._batch_size = log, desks, batch_size
         self._reader = Reader(log, {}, from_floor=True, passed=0)
         self._replays: dict[Key, Reader] = {}
-        self._damaged: dict[Key, float] = {}
-        """When to read each damaged shard, or replay, again."""
+        self._damaged: dict[Key, tuple[int, float]] = {}
+        """At which message each damaged shard, or replay, waits, and when to read it again."""
         self.stuck = False
         """Whether the last look found no messages but those behind a growth that the group has not passed."""
 
@@ -45,10 +45,6 @@ class Fetcher:
         """Whether there are messages behind a growth of the queue that the group has not passed."""
         return self._reader.waits
 
-    def forget(self, key: Key) -> None:
-        """Drop the reader of a replay that is finished or belongs to another consumer."""
-        self._replays.pop(key, None)
-
     def fetch(self) -> Steps[bool]:
         """Read once for all desks that have room; returns whether there were any messages."""
         with self._desks.lock:
@@ -58,6 +54,7 @@ class Fetcher:
                 if not desk.leaving and not desk.shard.is_paused and len(desk.fetched) < self._batch_size
             }
             live = {key: desk for key, desk in wanting.items() if desk.until is None}
+            self._forget({desk.shard.key for desk in self._desks.values()})
         found = self.stuck = False
         if live:
             found = yield from self._poll(self._reader, live)
@@ -68,9 +65,14 @@ class Fetcher:
                 found = (yield from self._poll(reader, {desk.partition: desk})) or found
         return found
 
+    def _forget(self, there: Collection[Key]) -> None:
+        """Drop what is kept of shards and replays that are finished or belong to another consumer."""
+        self._replays = {key: reader for key, reader in self._replays.items() if key in there}
+        self._damaged = {key: waits for key, waits in self._damaged.items() if key in there}
+
     def _poll(self, reader: Reader, desks: Mapping[int, Desk]) -> Steps[bool]:
         now = yield from calls.now()
-        left = {q: desk for q, desk in desks.items() if self._damaged.get(desk.shard.key, now) <= now}
+        left = {q: desk for q, desk in desks.items() if self._damaged.get(desk.shard.key, (0, now))[1] <= now}
         found = False
         while left:
             try:
@@ -86,15 +88,13 @@ class Fetcher:
         """Read the messages that a shard has before its damage; if there are none, let the shard wait."""
         key = desk.shard.key
         try:
-            found = yield from self._read(reader, {desk.partition: desk}, 1)
+            return (yield from self._read(reader, {desk.partition: desk}, 1))
         except Damaged as error:
-            if key not in self._damaged:
+            if self._damaged.get(key, (-1, now))[0] != desk.read:
                 where = desk.partition, desk.read
                 _log.error("queue %s: shard %d waits at message %d, others go on: %s", self._log.name, *where, error)
-            self._damaged[key] = now + DAMAGE_SECONDS
+            self._damaged[key] = desk.read, now + DAMAGE_SECONDS
             return False
-        self._damaged.pop(key, None)
-        return found
 
     def _read(self, reader: Reader, desks: Mapping[int, Desk], most_bytes: int) -> Steps[bool]:
         reader.positions = {q: desk.read for q, desk in desks.items()}

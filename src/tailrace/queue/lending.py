@@ -212,9 +212,8 @@ class Loans:
             loan = self._open.pop(id, None)
             if loan is None and id in self._ended and self._ended[id][1] == how:
                 return
-        if loan is None or not self._tell(loan, how, reason, after):
-            raise unknown(id)
-        with self._lock:
+            if loan is None or not self._tell(loan, how, reason, after):
+                raise unknown(id)
             self._ended[id] = loan, how
             while len(self._ended) > MOST_REMEMBERED:
                 self._ended.popitem(last=False)

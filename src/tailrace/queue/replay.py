@@ -12,9 +12,9 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from tailrace.coordination import guard
-from tailrace.coordination.guard import Unanswered
+from tailrace.coordination.guard import Refused, Unanswered
 from tailrace.log.catalog import MAX_PARTITIONS
-from tailrace.queue.settings import queue_key
+from tailrace.queue.settings import deleted, queue_key
 from tailrace.storage.calls import Steps
 from tailrace.storage.tables import Absent, Check, Delete, Item, Key, Put
 
@@ -34,7 +34,8 @@ def items(topic_id: str) -> Steps[dict[Key, Item]]:
 
 
 def start(topic_id: str, ranges: Mapping[int, tuple[int, int]], number: int | None = None) -> Steps[int]:
-    """Store a replay of each shard's range, from one offset up to before another; returns the replay's number."""
+    """Store a replay of each shard's range, from one offset up to before another; returns the replay's number.
+    `UnknownQueue` if the queue was deleted."""
     number = secrets.randbits(40) if number is None else number
     p = f"$Replay-{topic_id}"
     puts = [
@@ -44,8 +45,10 @@ def start(topic_id: str, ranges: Mapping[int, tuple[int, int]], number: int | No
     ]
     for n in range(0, len(puts), 90):
         there = Check(queue_key(topic_id))
-        while isinstance((yield from guard.attempt(there, *puts[n : n + 90])), Unanswered):
+        while isinstance(outcome := (yield from guard.attempt(there, *puts[n : n + 90])), Unanswered):
             pass  # if this attempt has landed, the next one is refused
+        if isinstance(outcome, Refused) and outcome.index == 0:
+            raise deleted()
     return number
 
 

@@ -10,7 +10,7 @@ from typing import Any, Literal
 import msgspec
 
 from tailrace.coordination.settings import from_names
-from tailrace.errors import BadSetting
+from tailrace.errors import BadSetting, UnknownQueue
 from tailrace.log.catalog import check_name
 from tailrace.storage.tables import Item, Key
 
@@ -122,6 +122,11 @@ class Working:
 def queue_key(topic_id: str) -> Key:
     """The key of the item with a queue's settings."""
     return Key(f"$Queue-{topic_id}")
+
+
+def deleted() -> UnknownQueue:
+    """Make the error for a queue that was deleted after it was opened."""
+    return UnknownQueue("the queue was deleted; open it again")
 
 
 def as_stored(made: Settings) -> str:

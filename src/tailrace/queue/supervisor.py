@@ -4,19 +4,21 @@ repeated.
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Callable, Mapping
 
 from tailrace.coordination import guard
+from tailrace.coordination.guard import Refused
 from tailrace.coordination.lease import NOBODY
 from tailrace.coordination.rules import in_force
 from tailrace.log.groups import group as groups
 from tailrace.log.groups.group import Group
 from tailrace.queue import diary
-from tailrace.queue.settings import TTL
+from tailrace.queue.settings import TTL, deleted
 from tailrace.queue.window import Window
 from tailrace.storage import calls
 from tailrace.storage.calls import Steps
-from tailrace.storage.tables import Absent, Action, Add, Condition, Equals, Item, Set, Update
+from tailrace.storage.tables import Absent, Action, Add, Condition, Equals, Item, Key, Set, Update
 
 
 def set_paused(group: Group, paused: bool, patience: float = TTL) -> Steps[None]:
@@ -82,28 +84,41 @@ def shares(group: Group) -> Steps[tuple[dict[str, int], bool]]:
 def purge(group: Group, now: int) -> Steps[int]:
     """Drop every message that is in a shard now and not done; returns how many.
 
-    Each shard's epoch rises, so its owner is fenced; the next owner starts behind the dropped messages."""
+    Each shard's epoch rises, so its owner is fenced; the next owner starts behind the dropped messages.  The diary's
+    entry is part of the same write, and says whether a write without an answer has happened."""
     head = yield from group.log.head()
-    dropped = 0
+    id, dropped = secrets.token_hex(8), 0
     for q in (yield from groups.shards(group)):
-        item = yield from guard.truth(group.shard(q))
-        while item is not None and item["position"] < head.next[q]:
+        sent: tuple[Key, int] | None = None
+        while True:
+            item = yield from guard.truth(group.shard(q))
+            if sent is not None and ((yield from guard.truth(sent[0])) or {}).get("id") == id:
+                dropped, sent = dropped + sent[1], None
+                continue  # the item may have been read before the write has landed
+            if item is None or item["position"] >= head.next[q]:
+                break
             w = Window.of(item["position"], item.get("queue"))
             left = head.next[q] - w.position - w.done_ahead
-            new = Window(head.next[q], upto=head.next[q], emitted=w.emitted, acked=w.acked, errored=w.errored)
-            new.dead, new.purged, new.marks = w.dead, w.purged + left, w.marks
-            v = item["queue"]["v"] if "queue" in item else 0
-            same: tuple[Condition, ...] = (Equals("epoch", item["epoch"]), Equals("position", item["position"]))
-            same += (Equals(("queue", "v"), v) if v else Absent("queue"),)
-            changes = (
-                Set("owner", NOBODY),
-                Add("epoch", 1),
-                Set("position", new.position),
-                Set("low", new.position - 1),
-                Set("queue", new.stored(v + 1)),
-            )
-            if isinstance((yield from guard.attempt(Update(group.shard(q), changes, same))), guard.Written):
-                dropped += left
-                yield from diary.purged(group.log.id, q, item["epoch"] + 1, now, w)
-            item = yield from guard.truth(group.shard(q))
+            noted, there = diary.purged(group.log.id, q, item["epoch"] + 1, now, w, id)
+            sent = noted.key, left
+            outcome = yield from guard.attempt(_dropping(group.shard(q), item, w, head.next[q], left), noted, there)
+            if isinstance(outcome, Refused) and outcome.index == 2:
+                raise deleted()
     return dropped
+
+
+def _dropping(key: Key, item: Item, w: Window, end: int, left: int) -> Update:
+    """The write that drops what the window of a shard's item leaves open before the offset `end`."""
+    new = Window(end, upto=end, emitted=w.emitted, acked=w.acked, errored=w.errored)
+    new.dead, new.purged, new.marks = w.dead, w.purged + left, w.marks
+    v = item["queue"]["v"] if "queue" in item else 0
+    same: tuple[Condition, ...] = (Equals("epoch", item["epoch"]), Equals("position", item["position"]))
+    same += (Equals(("queue", "v"), v) if v else Absent("queue"),)
+    changes = (
+        Set("owner", NOBODY),
+        Add("epoch", 1),
+        Set("position", new.position),
+        Set("low", new.position - 1),
+        Set("queue", new.stored(v + 1)),
+    )
+    return Update(key, changes, same)

@@ -20,6 +20,7 @@ from tailrace.coordination.guard import Refused, Unanswered, Written
 from tailrace.coordination.rules import in_force
 from tailrace.errors import BadInput, Closed, Conflict, Fenced, OutcomeUnknown, TooLarge
 from tailrace.events.append import AppendSettings, StreamAppend, conflict, part
+from tailrace.events.append import commit as commit_events
 from tailrace.events.event import Event, check_name
 from tailrace.events.reading import read_tip
 from tailrace.events.tip import Tip, tip_key
@@ -228,6 +229,9 @@ class Transaction(LogTransaction):
             batch.finish(appended, None)
 
     def _committing(self, filled: dict[str, CommitBatch]) -> Steps[list[Any]]:
+        if self._streams and not filled and not self._writes:
+            yield from commit_events(list(self._streams.values()), self._event_settings)
+            return []
         others = yield from self._others()
         placed = yield from self._placing(filled)
         if placed:
@@ -262,8 +266,8 @@ class Transaction(LogTransaction):
 
 
 def write_alone(others: FurtherWrites) -> Steps[None]:
-    """Write events and items in one transaction that appends no records; raises `OutcomeUnknown` if the storage gives
-    no answer."""
+    """Write items, perhaps with events, in one transaction that appends no records; raises `OutcomeUnknown` if the
+    storage gives no answer, since nothing in a caller's own items tells whether it has written them."""
     attempts = 0
     while True:
         try:

@@ -23,6 +23,7 @@ from tailrace.errors import (
     Broken,
     Closed,
     Fenced,
+    OutcomeUnknown,
     StorageError,
     TailraceError,
     UnknownGroup,
@@ -165,7 +166,7 @@ class Worker:
                 emitted = self._consumer.emitted
                 try:
                     seconds = self._store.run(self._consumer.round())
-                except (StorageError, Fenced) as error:
+                except (StorageError, Fenced, OutcomeUnknown) as error:
                     if isinstance(error, Broken):
                         raise  # the disk failed: only another process, or opening the home again, helps
                     _log.warning("queue %s: a round failed and is tried again: %s", self._queue, error)

@@ -143,7 +143,7 @@ class StreamGroup:
         changes = (Set("owner", NOBODY), Add("epoch", 1), Set("place", kept), Set("asked", asked))
 
         def plan(now: Item | None) -> tuple[Action, ...] | None:
-            if now is None or now["place"] == kept:
+            if now is None or (now["place"] == kept and now["asked"] >= asked):
                 return None
             return (Update(key, changes, (Equals("epoch", now["epoch"]),)),)
 

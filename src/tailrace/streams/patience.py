@@ -36,8 +36,8 @@ class Patience:
             except on as error:
                 if self.clock() - began >= self.seconds:
                     raise Unavailable(
-                        f"{what} has not answered for {self.seconds:.0f} s ({error}); it stands where it was, and can "
-                        "be asked again"
+                        f"{what} has not taken a request for {self.seconds:.0f} s ({error}); it stands where it was, "
+                        "and can be asked again"
                     ) from error
                 self.sleep(backoff(attempt, self.rng, base=0.05))
                 attempt += 1

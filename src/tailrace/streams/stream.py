@@ -142,6 +142,7 @@ class Stream(Iterator[R | None], Generic[R]):
         """Go through the next changes one by one, since one of them does not fit.  Yield those that fit; with bad items
         raised, yield those before it and raise `BadItem`."""
         fit: list[Change] = []
+        passed: list[BadItem] = []
         unfit: BadItem | None = None
         for _ in range(most):
             try:
@@ -160,13 +161,14 @@ class Stream(Iterator[R | None], Generic[R]):
                 if self._bad_items == "raise":
                     unfit = error
                     break
-                self._skip(error)
+                passed.append(error)
             self._active.take_first(reader)
-        if fit:
-            batch = columns(fit)
-            self._cut_off = None
-            yield batch
+        batch = columns(fit) if fit else None
         self._cut_off = None
+        for one in passed:
+            self._skip(one)
+        if batch is not None:
+            yield batch
         if unfit is not None:
             raise unfit
 

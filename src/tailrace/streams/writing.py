@@ -69,7 +69,8 @@ def conditions(model: Model[Any], when: Sequence[Condition]) -> tuple[Condition,
 
 def _typed_condition(model: Model[Any], condition: Condition) -> Condition:
     if isinstance(condition, Equals) and isinstance(condition.path, str):
-        return Equals(condition.path, _dumped(model, condition.path, condition.value))
+        value = _dumped(model, condition.path, condition.value)
+        return Absent(condition.path) if _left_out(value) else Equals(condition.path, value)
     path = getattr(condition, "path", None)
     if path is not None:
         _check_path(model, path)
@@ -80,8 +81,13 @@ def _typed_change(model: Model[Any], change: Change) -> Change:
     _check_path(model, change.path)
     if isinstance(change, Set) and isinstance(change.path, str):
         value = _dumped(model, change.path, change.value)
-        return Remove(change.path) if value is MISSING or value is None else Set(change.path, value)
+        return Remove(change.path) if _left_out(value) else Set(change.path, value)
     return change
+
+
+def _left_out(value: Any) -> bool:
+    """Whether an item stores this value of a field as no attribute."""
+    return value is MISSING or value is None
 
 
 def _dumped(model: Model[Any], name: str, value: Any) -> Any:

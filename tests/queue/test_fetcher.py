@@ -1,0 +1,47 @@
+"""The fetcher: what it keeps of shards and replays that are done with."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import tailrace
+from tailrace.home import Home
+from tailrace.queue import fetcher
+from tests.queue.conftest import until
+
+
+def test_a_replay_that_is_finished_leaves_no_reader(home: Home) -> None:
+    queue, got = home.queue("q", shards=2), list[Any]()
+    queue.push_many(range(6))
+    with queue.tail(lambda envelope: got.append(envelope.replayed)) as worker:
+        assert queue.drain(30)
+        queue.replay(0)
+        until(lambda: got.count(True) == 6)
+        until(lambda: not worker._consumer._fetcher._replays)
+
+
+def test_each_damage_of_a_shard_is_told_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The second one, too, after the first one was quarantined."""
+    monkeypatch.setattr(fetcher, "DAMAGE_SECONDS", 0.05)
+    folder, got = tmp_path / "home", list[Any]()
+    with tailrace.open(folder) as home:
+        queue = home.queue("q", shards=1)
+        with queue.tail(lambda envelope: got.append(envelope.message)):
+            for n in range(2):
+                before = set((folder / "objects").rglob("*"))
+                queue.pause()
+                queue.push(b"x" * 300_000)
+                (stored,) = (file for file in set((folder / "objects").rglob("*")) - before if file.is_file())
+                stored.write_bytes(stored.read_bytes()[:-200_000] + bytes(200_000))
+                queue.push(n)
+                queue.play()
+                until(lambda at=2 * n: f"shard 0 waits at message {at}" in caplog.text)
+                damaged = [lost for damage in home.scrub().damages for lost in damage.lost]
+                queue.topic().quarantine(damaged, "a bad disk")
+                until(lambda n=n: n in got)
+    assert caplog.text.count("waits at message") == 2
