@@ -18,7 +18,6 @@ from tailrace.adaptors.rows.rows import (
     columns_of,
     definition_of,
     keys_of,
-    last_states,
     make_rows,
     messages_of,
     namespace_of,
@@ -165,19 +164,6 @@ def test_documents_without_fields() -> None:
     (rows,) = rows_of(Message(Op.INSERT, "t", "", {}, n) for n in range(3))
     rows.validate(full=True)
     assert [(m.data, m.timestamp) for m in messages_of(rows)] == [({}, 0), ({}, 1), ({}, 2)]
-
-
-# -- the newest state
-def test_last_states() -> None:
-    columns = pa.record_batch({"id": [1, 2, 1, 3, 2], "n": [0, 1, 2, 3, 4]})
-    rows = make_rows("t", columns, ["id"], op=pa.array([0, 0, 1, 0, 2], pa.uint8()))
-    assert [(m.data["id"], m.data["n"], m.op) for m in messages_of(last_states(rows))] == [
-        (1, 2, 1),
-        (3, 3, 0),
-        (2, 4, 2),
-    ]
-    partly = make_rows("t", columns, ["id"], unset=pa.array([None, b"\x02"] + [None] * 3, pa.binary()))
-    assert last_states(partly) is partly
 
 
 # -- through a chunk
