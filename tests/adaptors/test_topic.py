@@ -576,14 +576,36 @@ def test_a_run_that_names_a_manifest_after_a_claim_has_tidied(home: Home, monkey
 
 @pytest.mark.usefixtures("small_groups")
 def test_a_manifest_that_is_gone(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
-    writer = TopicWriter(TopicSink(home=home.url, partitions=1))
+    """Every run says so, until an operator has set a mark from which the batch is delivered again."""
+    writer, who = TopicWriter(TopicSink(home=home.url, partitions=1)), WHO._replace(epoch=2)
     with monkeypatch.context() as patched, pytest.raises(Killed):
         patched.setattr(manifest.Manifests, "_append", killed)
         writer.finish([writer.stage(many([1]))], WHO, {"0": 1})
     for part in home.store.run(guard.read_all("$Batch-pipeline.writer")):
         home.store.run(guard.attempt(Delete(Key(part["p"], part["i"]))))
-    with pytest.raises(NotReady, match=r"what it needs was removed \(its manifest\)"):
-        writer.restore(WHO.pipeline, WHO.writer)
+    staged = [writer.stage(many([1]))]
+    assert writer.claim(who) == {"epoch": 2, "offsets": {"0": 1}}
+    for act in (lambda: writer.lost(who), lambda: writer.finish(staged, who, {"0": 1}), lambda: writer.claim(WHO)):
+        with pytest.raises((NotReady, Fenced), match=r"what it needs was removed \(its manifest\)|epoch 2"):
+            act()
+    with pytest.raises(Fenced):
+        writer.forget(WHO)
+    writer.forget(who)
+    writer.finish(staged, who, {"0": 1})
+    assert everywhere(home) == [[1]] * MANY
+
+
+@pytest.mark.usefixtures("small_groups")
+def test_a_batch_that_was_decided_for_is_appended_before_an_operators_mark_counts(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writer, who = TopicWriter(TopicSink(home=home.url, partitions=1)), WHO._replace(epoch=2)
+    with monkeypatch.context() as patched, pytest.raises(Killed):
+        patched.setattr(manifest.Manifests, "_append", killed)
+        writer.finish([writer.stage(many([1]))], WHO, {"0": 1})
+    writer.claim(who)
+    writer.forget(who)
+    assert everywhere(home) == [[1]] * MANY
 
 
 @pytest.mark.usefixtures("small_groups")
