@@ -97,3 +97,12 @@ def test_a_variable_inside_a_table_of_settings(monkeypatch: pytest.MonkeyPatch) 
     assert made.storage_options == {"AWS_SECRET": "hidden"}  # type: ignore[attr-defined]
     with pytest.raises(BadSetting, match=r"storage_options.KEY uses \$\{NOT_SET\}, which is not set"):
         registry.writer_settings("delta", {"path": "./lake", "storage_options": {"KEY": "${NOT_SET}"}})
+
+
+def test_a_variable_inside_a_list(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SHOP_KEY", "id")
+    for given in (["${SHOP_KEY}", "n"], ("${SHOP_KEY}", "n")):
+        made = registry.reader_settings("file", {"path": "./in", "keys": given})
+        assert made.keys == ("id", "n")  # type: ignore[attr-defined]
+    with pytest.raises(BadSetting, match=r"keys\[1\] uses \$\{NOT_SET\}, which is not set"):
+        registry.reader_settings("file", {"path": "./in", "keys": ["id", "${NOT_SET}"]})

@@ -31,6 +31,7 @@ from tailrace.log.record import Mode, Op
 from tailrace.log.topic import Topic
 from tailrace.log.upkeep.retention import raise_floor
 from tailrace.pipeline.ingest.commit_log import CommitLog
+from tailrace.storage.tables import Delete, Key
 from tailrace.testing.adaptorcontract import ReaderContract, WriterContract
 from tailrace.testing.readercontract import FollowedReader
 
@@ -528,17 +529,92 @@ def test_a_batch_of_very_many_namespaces_that_is_cut_off(
     assert home.store.run(guard.read_all("$Batch-pipeline.writer")) == []
 
 
+def killed(*given: object) -> None:
+    raise Killed
+
+
+@pytest.mark.usefixtures("small_groups")
+def test_an_old_run_that_tidies_late(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It has read the sink's item; then a new run claims the sink, decides for a batch, and dies."""
+    old, new = (TopicWriter(TopicSink(home=home.url, partitions=1)) for _ in range(2))
+    really, who = guard.read_all, WHO._replace(epoch=2)
+
+    def late(p: str, *given: int) -> Any:
+        if p.startswith("$Batch-"):
+            monkeypatch.undo()
+            new.claim(who)
+            with monkeypatch.context() as patched, pytest.raises(Killed):
+                patched.setattr(manifest, "GROUP_ACTIONS", 10)
+                patched.setattr(manifest.Manifests, "_append", killed)
+                new.finish([new.stage(many([1]))], who, {"0": 1})
+        return (yield from really(p, *given))
+
+    monkeypatch.setattr(manifest.guard, "read_all", late)
+    assert old.claim(WHO) == {"epoch": 2, "offsets": {"0": 1}}
+    assert everywhere(home) == [[1]] * MANY, "the old run has left the manifest alone, and appended the batch"
+    with pytest.raises(Fenced):
+        old.finish([old.stage(many([2]))], WHO, {"0": 2})
+
+
+@pytest.mark.usefixtures("small_groups")
+def test_a_run_that_names_a_manifest_after_a_claim_has_tidied(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both have the same epoch, so that the claim itself does not write the sink's item."""
+    stalled, other = (TopicWriter(TopicSink(home=home.url, partitions=1)) for _ in range(2))
+    stalled.claim(WHO)
+    really = manifest.Manifests.keep
+
+    def kept(self: manifest.Manifests, some: Any) -> dict[str, int]:
+        found = really(self, some)
+        other.claim(WHO)
+        return found
+
+    monkeypatch.setattr(manifest.Manifests, "keep", kept)
+    with pytest.raises(Fenced):
+        stalled.finish([stalled.stage(many([1]))], WHO, {"0": 1})
+    assert other.restore(WHO.pipeline, WHO.writer) is None, "the batch does not count as delivered"
+
+
+@pytest.mark.usefixtures("small_groups")
+def test_a_manifest_that_is_gone(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every run says so, until an operator has set a mark from which the batch is delivered again."""
+    writer, who = TopicWriter(TopicSink(home=home.url, partitions=1)), WHO._replace(epoch=2)
+    with monkeypatch.context() as patched, pytest.raises(Killed):
+        patched.setattr(manifest.Manifests, "_append", killed)
+        writer.finish([writer.stage(many([1]))], WHO, {"0": 1})
+    for part in home.store.run(guard.read_all("$Batch-pipeline.writer")):
+        home.store.run(guard.attempt(Delete(Key(part["p"], part["i"]))))
+    staged = [writer.stage(many([1]))]
+    assert writer.claim(who) == {"epoch": 2, "offsets": {"0": 1}}
+    for act in (lambda: writer.lost(who), lambda: writer.finish(staged, who, {"0": 1}), lambda: writer.claim(WHO)):
+        with pytest.raises((NotReady, Fenced), match=r"what it needs was removed \(its manifest\)|epoch 2"):
+            act()
+    with pytest.raises(Fenced):
+        writer.forget(WHO)
+    writer.forget(who)
+    writer.finish(staged, who, {"0": 1})
+    assert everywhere(home) == [[1]] * MANY
+
+
+@pytest.mark.usefixtures("small_groups")
+def test_a_batch_that_was_decided_for_is_appended_before_an_operators_mark_counts(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writer, who = TopicWriter(TopicSink(home=home.url, partitions=1)), WHO._replace(epoch=2)
+    with monkeypatch.context() as patched, pytest.raises(Killed):
+        patched.setattr(manifest.Manifests, "_append", killed)
+        writer.finish([writer.stage(many([1]))], WHO, {"0": 1})
+    writer.claim(who)
+    writer.forget(who)
+    assert everywhere(home) == [[1]] * MANY
+
+
 @pytest.mark.usefixtures("small_groups")
 def test_a_topic_that_is_deleted_while_a_batch_is_appended(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
     writer = TopicWriter(TopicSink(home=home.url, partitions=1))
-
-    def killed(self: object) -> None:
-        raise Killed
-
     staged = [writer.stage(many([1]))]
     writer.finish([], WHO, {"0": 0})
     with monkeypatch.context() as patched:
-        patched.setattr(manifest.Manifests, "_append", lambda *given: killed(given))
+        patched.setattr(manifest.Manifests, "_append", killed)
         with pytest.raises(Killed):
             writer.finish(staged, WHO, {"0": 1})
     home.delete_topic("t7")

@@ -179,10 +179,12 @@ def _is_path(metadata: tuple[Any, ...]) -> bool:
 
 
 def substitute(what: str, name: str, value: Any) -> Any:
-    """Replace every `${NAME}` in a text, or in the texts of a dictionary, from the environment.  Raises `BadSetting` if
-    an environment variable is not set."""
+    """Replace every `${NAME}` in a text, or in the texts of a dictionary or a list, from the environment.  Raises
+    `BadSetting` if an environment variable is not set."""
     if isinstance(value, dict):
         return {key: substitute(what, f"{name}.{key}", one) for key, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [substitute(what, f"{name}[{n}]", one) for n, one in enumerate(value)]
     if not isinstance(value, str):
         return value
 

@@ -16,8 +16,8 @@ from tailrace.adaptors.rows.message import Message, Place
 from tailrace.adaptors.rows.record_key import id_text
 from tailrace.adaptors.rows.rows import (
     columns_of,
+    definition_of,
     keys_of,
-    last_states,
     make_rows,
     messages_of,
     namespace_of,
@@ -79,12 +79,29 @@ def test_no_two_ids_are_written_alike(ids: list[tuple[str | None, str | None]]) 
     assert len({m.id for m in messages_of(make_rows("t", columns, ["a", "b"]))}) == len(ids)
 
 
+_ALONE = st.none() | st.binary(max_size=3) | st.lists(st.sampled_from([b"a", b"N", b"T", b"\x1b", b"\n"])).map(b"".join)
+
+
+@given(st.lists(_ALONE, max_size=8, unique=True))
+@example([None, b"\x1bN", b"\x1b\x1bN"])
+@example([b"\x1bT", b"\x1b\x1bT"])
+def test_no_two_ids_of_one_field_are_written_alike(ids: list[bytes | None]) -> None:
+    """Nor as the row that defines columns.  Logs and sinks have keys of earlier versions, so every other id, also one
+    of bytes that happens to begin with 1b, is still written as it is."""
+    rows = make_rows("t", pa.record_batch({"id": pa.array(ids, pa.binary())}), ["id"])
+    found = rows.column("key").to_pylist()
+    assert len({*found, *definition_of(rows, 0).column("key").to_pylist()}) == len(ids) + 1
+    for id, key in zip(ids, found, strict=True):
+        odd = id is None or (len(id) > 1 and id[-1:] in (b"N", b"T") and not id[:-1].strip(b"\x1b"))
+        assert odd or key == b"t\x00" + (id or b"")
+
+
 def test_ids_of_any_type_are_text() -> None:
     for value, text in (
         (1.5, b"1.5"), (True, b"true"), (b"\xff", b"\xff"), (dt.date(2024, 1, 2), b"2024-01-02"),
         (Decimal("1.50"), b"1.50"), ([1, 2], b"[1,2]"), ({"a": 1}, b'{"a":1}'),
     ):  # fmt: skip
-        assert id_text(pa.array([value]), alone=True).to_pylist() == [text]
+        assert id_text(pa.array([value])).to_pylist() == [text]
 
 
 # -- unset
@@ -93,12 +110,10 @@ BYTES = [pa.binary(), pa.large_binary(), pa.binary(2), pa.binary_view(), pa.dict
 
 @pytest.mark.parametrize("type", BYTES, ids=str)
 def test_an_id_of_bytes_is_written_alike_whatever_else_is_in_its_batch(type: pa.DataType) -> None:
-    plain = pa.array([b"ab"], pa.binary())
     for others in ([], [b"\xff\xfe"]):
         column = pa.array([b"ab", *others], pa.binary())
         column = column.dictionary_encode() if pa.types.is_dictionary(type) else column.cast(type)
-        assert id_text(column, alone=True).to_pylist() == [b"ab", *others]
-        assert id_text(column, alone=False)[0] == id_text(plain, alone=False)[0]
+        assert id_text(column).to_pylist() == [b"ab", *others]
 
 
 def test_unset_is_not_null() -> None:
@@ -149,19 +164,6 @@ def test_documents_without_fields() -> None:
     (rows,) = rows_of(Message(Op.INSERT, "t", "", {}, n) for n in range(3))
     rows.validate(full=True)
     assert [(m.data, m.timestamp) for m in messages_of(rows)] == [({}, 0), ({}, 1), ({}, 2)]
-
-
-# -- the newest state
-def test_last_states() -> None:
-    columns = pa.record_batch({"id": [1, 2, 1, 3, 2], "n": [0, 1, 2, 3, 4]})
-    rows = make_rows("t", columns, ["id"], op=pa.array([0, 0, 1, 0, 2], pa.uint8()))
-    assert [(m.data["id"], m.data["n"], m.op) for m in messages_of(last_states(rows))] == [
-        (1, 2, 1),
-        (3, 3, 0),
-        (2, 4, 2),
-    ]
-    partly = make_rows("t", columns, ["id"], unset=pa.array([None, b"\x02"] + [None] * 3, pa.binary()))
-    assert last_states(partly) is partly
 
 
 # -- through a chunk

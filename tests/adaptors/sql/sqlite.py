@@ -42,6 +42,7 @@ class Connection:
     def __init__(self, path: str, ddl_commits: bool) -> None:
         self._ddl_commits = ddl_commits
         self._database = sqlite3.connect(path, timeout=30, isolation_level=None)
+        self._database.execute("PRAGMA foreign_keys = on")
         self._database.create_function("from_hex", 1, lambda text: None if text is None else bytes.fromhex(text))
         self._database.create_function("is_unset", 2, is_unset)
         self.closed, self._depth = False, 0
@@ -65,7 +66,15 @@ class Connection:
             if self._depth:
                 self._database.execute(f"RELEASE {name}" if ok else f"ROLLBACK TO {name}")
             else:
-                self._database.execute("COMMIT" if ok else "ROLLBACK")
+                self._end(ok)
+
+    def _end(self, ok: bool) -> None:
+        try:
+            if ok:
+                self._database.execute("COMMIT")
+        finally:
+            if self._database.in_transaction:
+                self._database.execute("ROLLBACK")
 
     def close(self) -> None:
         self.closed = True

@@ -113,3 +113,21 @@ def test_a_dropped_table_is_missed(sink: Documents) -> None:
         assert writer.lost(WHO) == ['the table "main.documents"']
     with pytest.raises(NotReady, match="is gone, or was emptied"):
         write(sink, rows({"id": [2], "text": ["b"]}, ["id"]), at=2)
+
+
+def test_what_a_batch_wrote_that_fails_at_its_commit_is_not_known_as_written(sink: Documents) -> None:
+    """As deferred foreign keys do.  The same writer then writes the parts of the batch."""
+    with contextlib.closing(sqlite3.connect(sink._path)) as database:
+        database.execute("CREATE TABLE customers (id integer PRIMARY KEY)")
+        database.execute(
+            'CREATE TABLE "main.orders" (id integer PRIMARY KEY, customer integer REFERENCES customers '
+            "DEFERRABLE INITIALLY DEFERRED)"
+        )
+    good = rows({"id": [1], "text": ["a"]}, ["id"])
+    orphan = make_rows("orders", pa.record_batch({"id": [1], "customer": [7]}), ["id"], mode=Mode.SYNC)
+    with contextlib.closing(sink.writer()) as writer:
+        with pytest.raises(Rejected, match="FOREIGN KEY constraint failed"):
+            writer.finish([writer.stage([good, orphan])], WHO, {"0": 2})
+        writer.finish([writer.stage([good])], WHO, {"0": 1})
+    assert sink.documents() == [{"id": 1, "text": "a"}]
+    assert sink.ask('SELECT namespace FROM "tailrace.tables"') == [("documents",)], "it is missed if it is dropped"

@@ -17,13 +17,12 @@ import pyarrow as pa
 
 from tailrace.adaptors.rows.rows import messages_of
 
-
-def _plain(value: Any) -> Any:
-    return interval_text(value) if isinstance(value, pa.MonthDayNano) else str(value)
+_encode = msgspec.json.Encoder(enc_hook=str, decimal_format="string").encode
 
 
-to_json = msgspec.json.Encoder(enc_hook=_plain, decimal_format="string").encode
-"""Encode a value as JSON bytes."""
+def to_json(value: Any) -> bytes:
+    """Encode a value as JSON bytes."""
+    return _encode(finite(value))
 
 
 def plain(value: Any) -> Any:
@@ -43,11 +42,13 @@ def duration_text(value: dt.timedelta) -> str:
 
 
 def finite(value: Any) -> Any:
-    """Replace the numbers that JSON does not have by texts, at any depth of lists and dictionaries."""
+    """Replace the numbers that JSON does not have, and intervals, by texts, at any depth of lists and dictionaries."""
     if isinstance(value, float):
         return value if math.isfinite(value) else "NaN" if value != value else f"{'-' * (value < 0)}Infinity"
     if isinstance(value, dict):
         return {name: finite(inner) for name, inner in value.items()}
+    if isinstance(value, pa.MonthDayNano):  # a tuple, which JSON would have as a list of numbers
+        return interval_text(value)
     if isinstance(value, list | tuple):
         return [finite(inner) for inner in value]
     return value
@@ -58,27 +59,27 @@ def json_objects(columns: pa.RecordBatch, unset: Sequence[Sequence[str] | None] 
     names = columns.schema.names
     rows = zip(*map(_values, columns.columns), strict=True) if names else iter([()] * columns.num_rows)
     if unset is None:
-        return [to_json(dict(zip(names, row, strict=True))) for row in rows]
+        return [_encode(dict(zip(names, row, strict=True))) for row in rows]
     out = []
     for row, missing in zip(rows, unset, strict=True):
         gone = set(missing or ())
-        out.append(to_json({name: value for name, value in zip(names, row, strict=True) if name not in gone}))
+        out.append(_encode({name: value for name, value in zip(names, row, strict=True) if name not in gone}))
     return out
 
 
 def _values(column: pa.Array[Any]) -> list[Any]:
-    """The values of a column as `to_json` needs them.  JSON text is inserted unchanged."""
+    """The values of a column as `_encode` needs them.  JSON text is inserted unchanged."""
     if isinstance(column.type, pa.JsonType):
         return [None if text is None else msgspec.Raw(text.encode()) for text in column.storage.to_pylist()]
-    if pa.types.is_interval(column.type):
-        return [None if value is None else interval_text(value) for value in column.to_pylist()]
     values: list[Any] = column.to_pylist()
-    return [finite(value) for value in values] if _floats(column.type) else values
+    return [finite(value) for value in values] if _odd(column.type) else values
 
 
-def _floats(kind: pa.DataType) -> bool:
-    """Whether values of this type may contain numbers that JSON does not have."""
-    return bool(pa.types.is_floating(kind)) or any(_floats(kind.field(n).type) for n in range(kind.num_fields))
+def _odd(kind: pa.DataType) -> bool:
+    """Whether values of this type may contain intervals, or numbers that JSON does not have."""
+    if pa.types.is_floating(kind) or pa.types.is_interval(kind):
+        return True
+    return any(_odd(kind.field(n).type) for n in range(kind.num_fields))
 
 
 def printed(batch: pa.RecordBatch, spaces: int) -> Iterator[str]:
@@ -91,11 +92,7 @@ def printed(batch: pa.RecordBatch, spaces: int) -> Iterator[str]:
             "id": message.id.encode(errors="surrogateescape").decode(errors="replace"),
             "timestamp": message.timestamp,
             **{name: number for name, number in message.place._asdict().items() if number is not None},
-            "data": {name: _unwrapped(value) for name, value in message.data.items()},
+            "data": message.data,
         }
         text = to_json(whole)
         yield (msgspec.json.format(text, indent=spaces) if spaces else text).decode(errors="replace")
-
-
-def _unwrapped(value: Any) -> Any:
-    return interval_text(value) if isinstance(value, pa.MonthDayNano) else finite(value)

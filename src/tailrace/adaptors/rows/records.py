@@ -16,7 +16,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tailrace.adaptors.rows.json_text import finite, json_objects, to_json
+from tailrace.adaptors.rows.json_text import json_objects, to_json
 from tailrace.adaptors.rows.provenance import place_columns
 from tailrace.adaptors.rows.record_key import ids_of
 from tailrace.adaptors.rows.rows import columns_of, keys_of, make_rows, messages_of, namespace_of, ops_of
@@ -85,7 +85,7 @@ def _values(batch: pa.RecordBatch, columns: pa.RecordBatch) -> pa.Array[Any]:
     deleted = pc.equal(ops_of(batch), pa.scalar(int(Op.DELETE), pa.uint8()))
     unset = _unset(batch, columns.schema.names)
     if "removed" in batch.schema.names:
-        objects = [to_json(finite(message.data)) for message in messages_of(batch)]
+        objects = [to_json(message.data) for message in messages_of(batch)]
     else:
         objects = json_objects(columns, unset)
     texts = pa.array(objects, pa.binary())

@@ -223,17 +223,3 @@ def _array(name: str, values: list[Any], was: pa.Field[Any] | None) -> tuple[pa.
     if array is None or nesting(array.type) > MAX_NESTING:
         array = pa.array([None if v is None else _json(v).decode() for v in values], pa.json_())
     return array, pa.field(name, array.type)
-
-
-def last_states(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Keep only the last row of each key, in order, for a sink that keeps the newest state of each document.
-
-    A batch with unset fields is returned unchanged, because its rows need the rows before them."""
-    if "unset" in batch.schema.names or batch.num_rows < 2:
-        return batch
-    keys = batch.column("key")
-    table = pa.table({"key": keys, "at": pa.arange(0, batch.num_rows)})
-    if pc.count_distinct(keys).as_py() == batch.num_rows:
-        return batch
-    last = table.group_by("key", use_threads=False).aggregate([("at", "max")]).column("at_max").combine_chunks()
-    return batch.take(pc.take(last, pc.sort_indices(last)))

@@ -73,7 +73,6 @@ def _ids(type: T, texts: pa.Array[Any], typed: Typed[T]) -> pa.Array[Any]:
     """The id texts that these values have in batches where all values are in range."""
 
     def one(n: int) -> bytes | None:
-        value = typed(type, texts.slice(n, 1))
-        return id_text(value, alone=True)[0].as_py() if value[0].is_valid else None
+        return id_text(typed(type, texts.slice(n, 1)))[0].as_py()  # type: ignore[no-any-return]
 
     return pa.array([one(n) for n in range(len(texts))], pa.binary())

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tailrace.adaptors.rows.json_text import finite, to_json
+from tailrace.adaptors.rows.json_text import to_json
 
 
 class StagedColumn(NamedTuple):
@@ -41,7 +41,7 @@ def staged_form(array: pa.Array[Any]) -> tuple[str, pa.Array[Any]]:
     if isinstance(type, pa.JsonType):
         return "json", array.cast(pa.string())
     if pa.types.is_nested(type):
-        values = [None if value is None else to_json(finite(value)).decode() for value in array.to_pylist()]
+        values = [None if value is None else to_json(value).decode() for value in array.to_pylist()]
         return "json", pa.array(values, pa.string())
     return "text", _text(array)
 

@@ -53,7 +53,7 @@ class SqlWriter(Writer):
         self._fresh: set[str] = set()
         """Namespaces whose table had none of the copied ids when the copy began."""
         self._written: dict[str, WrittenTable] | None = None
-        """The tables that this writer has written, as the sink lists them; None: not read yet."""
+        """The tables that this writer has written, as the sink lists them; None: they must be read."""
         self._warned: set[tuple[str, str]] = set()
         """The columns for which a warning was logged that they round values."""
         self._files: dict[str, Any] = {}
@@ -107,7 +107,7 @@ class SqlWriter(Writer):
     def finish(self, staged: Sequence[Staged], who: Who, offsets: Mapping[str, Any]) -> None:
         """Merge the staged rows and store the offsets, in one transaction.  For a batch that is finished already it
         changes nothing.  Raises `Fenced` if a newer run has claimed the sink."""
-        connection, rows, prepared = self._ready(), _staged_rows(staged), None
+        connection, rows, prepared, written = self._ready(), _staged_rows(staged), None, None
         with self.database.guarded("finishing a batch"):
             if not self.dialect.transactional_ddl:
                 prepared = self._prepare_ahead(connection, rows, who, offsets)
@@ -116,10 +116,11 @@ class SqlWriter(Writer):
                 if not fence.is_repeat(who, offsets):
                     if prepared is None:
                         prepared = self._prepare(connection, rows, who)
-                    self._merge(connection, prepared, who)
+                    written = self._merge(connection, prepared, who)
                     self._state.store(connection, who, fence.finish(who, offsets))
                 if self.dialect.transactional_ddl:
                     self._drop(connection, rows)
+            self._written = written or self._written
             if not self.dialect.transactional_ddl:
                 self._drop(connection, rows)
             self._tidy(connection)
@@ -142,27 +143,25 @@ class SqlWriter(Writer):
                     prepared.append((one, self._prepared(connection, one, before, who)))
         return prepared
 
-    def _merge(self, connection: SqlConnection, prepared: _Prepared, who: Who | None) -> None:
+    def _merge(self, connection: SqlConnection, prepared: _Prepared, who: Who | None) -> dict[str, WrittenTable]:
+        """Merge the staged rows.  Returns the tables that the writer has written once the transaction is committed; the
+        commit may fail, too."""
         self.dialect.begin_merge(connection)
-        known = self._known_tables(connection, who)
+        known, self._written = self._known_tables(connection, who), None
         now, taken = dict(known), {table.place: name for name, table in known.items()}
-        try:
-            for rows, to in prepared:
-                before = now.get(rows.namespace)
-                filled = _is_filled(rows, before is not None and before.filled)
-                now[rows.namespace] = made = WrittenTable(to.schema, to.name, filled)
-                if (other := taken.setdefault(made.place, rows.namespace)) != rows.namespace:
-                    raise missing_targets.shared(rows.namespace, other, to.sql)
-                if rows.rows:
-                    with self.database.guarded(f"writing {rows.namespace}", rows.namespace):
-                        self._one(connection, Merge(self.dialect, rows, to, self._sink.state))
-            if who is not None and now != known:
-                changed = {name: table for name, table in now.items() if known.get(name) != table}
-                self._list.store(connection, who, changed)
-                self._written = now
-        except BaseException:
-            self._written = None
-            raise
+        for rows, to in prepared:
+            before = now.get(rows.namespace)
+            filled = _is_filled(rows, before is not None and before.filled)
+            now[rows.namespace] = made = WrittenTable(to.schema, to.name, filled)
+            if (other := taken.setdefault(made.place, rows.namespace)) != rows.namespace:
+                raise missing_targets.shared(rows.namespace, other, to.sql)
+            if rows.rows:
+                with self.database.guarded(f"writing {rows.namespace}", rows.namespace):
+                    self._one(connection, Merge(self.dialect, rows, to, self._sink.state))
+        if who is not None and now != known:
+            changed = {name: table for name, table in now.items() if known.get(name) != table}
+            self._list.store(connection, who, changed)
+        return now
 
     def _makes(self, connection: SqlConnection, rows: StagedRows, before: WrittenTable | None) -> bool:
         """Whether the sink should learn the columns of a namespace without rows: because its table is missing, or may

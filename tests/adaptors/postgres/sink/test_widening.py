@@ -58,13 +58,37 @@ def test_what_is_not(now: str, wanted: str) -> None:
 
 @pytest.mark.parametrize(
     ("here", "source"),
-    [("real", "double precision"), ("integer", "double precision"), ("numeric(6,2)", "numeric(6,4)"),
-     ("integer", "numeric(6,1)"), ("date", "timestamp without time zone"),
+    [("real", "double precision"), ("numeric(6,2)", "numeric(6,4)"), ("date", "timestamp without time zone"),
      ("timestamp without time zone", "timestamp with time zone")],
 )  # fmt: skip
 def test_what_is_rounded_without_a_word(here: str, source: str) -> None:
     assert rounds(here, source)
     assert not rounds(source, here)
+
+
+@pytest.mark.parametrize(
+    ("here", "source"),
+    [("double precision", "bigint"), ("double precision", "numeric"), ("double precision", "numeric(16,2)"),
+     ("real", "integer"), ("real", "bigint"), ("real", "numeric(7,2)"), ("numeric(6,2)", "double precision"),
+     ("numeric(6,2)", "real"), ("numeric(3,-2)", "integer")],
+)  # fmt: skip
+def test_binary_fractions_keep_some_digits(here: str, source: str) -> None:
+    assert rounds(here, source)
+
+
+@pytest.mark.parametrize(
+    ("here", "source"),
+    [("double precision", "integer"), ("double precision", "numeric(15,2)"), ("double precision", "real"),
+     ("real", "smallint"), ("real", "numeric(6,2)"), ("real", "text"), ("numeric", "bigint"),
+     ("numeric", "double precision")],
+)  # fmt: skip
+def test_what_keeps_all_digits(here: str, source: str) -> None:
+    assert not rounds(here, source)
+
+
+@pytest.mark.parametrize("source", ["double precision", "numeric(6,1)", "bigint"])
+def test_an_integer_refuses_what_it_cannot_hold(source: str) -> None:
+    assert not rounds("integer", source)
 
 
 def types(place: Place) -> list[str]:
@@ -139,6 +163,34 @@ class TestInASink:
         assert sink18.texts("t") == ["(1,7.12)"]
         (said,) = [message for message in caplog.messages if "cut or rounded" in message]
         assert "numeric(6,4) at the source and numeric(6,2) here" in said
+
+    @pytest.mark.parametrize(
+        ("kind", "value", "here", "kept"),
+        [("bigint", "9007199254740993", "double precision", "9.007199254740992e+15"),
+         ("integer", "16777217", "real", "1.6777216e+07"),
+         ("numeric", "0.12345678901234567890", "double precision", "0.12345678901234568"),
+         ("double precision", "0.12345678901234568", "numeric", "0.12345678901234568"),
+         ("real", "0.1", "double precision", "0.1")],
+    )  # fmt: skip
+    @pytest.mark.parametrize("count", [1, 5000])
+    def test_a_number_of_another_type(
+        self, source18: Place, sink18: Place, caplog: pytest.LogCaptureFixture,
+        kind: str, value: str, here: str, kept: str, count: int,
+    ) -> None:  # fmt: skip
+        """Few rows go with the statement, many are staged: the value becomes the same."""
+        source18.run(f"CREATE TABLE t (v {kind}); INSERT INTO t SELECT {value} FROM generate_series(1, {count})")
+        sink18.run(f"CREATE TABLE t (v {here})")
+        with caplog.at_level(logging.WARNING), contextlib.closing(sink18.writer()) as writer:
+            writer.finish([writer.stage(list(_copied(source18)))], WHO, {"0": 1})
+        assert sink18.texts("t") == [f"({kept})"] * count
+        assert any(f"{kind} at the source and {here} here" in said for said in caplog.messages) is rounds(here, kind)
+
+    @pytest.mark.parametrize("count", [1, 5000])
+    def test_an_integer_refuses_a_fraction(self, source18: Place, sink18: Place, count: int) -> None:
+        source18.run(f"CREATE TABLE t (v float8); INSERT INTO t SELECT 1.5 FROM generate_series(1, {count})")
+        sink18.run("CREATE TABLE t (v int)")
+        with contextlib.closing(sink18.writer()) as writer, pytest.raises(Rejected, match="invalid input syntax"):
+            writer.finish([writer.stage(list(_copied(source18)))], WHO, {"0": 1})
 
 
 def _copied(source: Place) -> Iterator[pa.RecordBatch]:

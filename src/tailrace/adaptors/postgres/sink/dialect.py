@@ -14,7 +14,6 @@ from tailrace.adaptors.sql.connection import SqlConnection
 from tailrace.adaptors.sql.dialect import Dialect, Origin, ProbeTable
 from tailrace.adaptors.sql.target import Target, TargetColumn
 
-_NUMBERS = {"int2", "int4", "int8", "float4", "float8", "numeric"}
 _SPELLED_ONCE = {"bool", "int2", "int4", "int8", "oid", "uuid", "bytea", "date", "time", "timestamp", "timestamptz"}
 _COLUMNS = """
     SELECT a.attname, quote_ident(n.nspname) || '.' || quote_ident(t.typname), b.typname,
@@ -204,14 +203,15 @@ class PostgresDialect(Dialect):
 
     def value(self, staged: str, kind: str, of: TargetColumn) -> str:
         """The expression that casts a staged value to a column's type, without the type's modifiers: an explicit cast
-        to varchar(3) would cut the value."""
+        to varchar(3) would cut the value.  Values of other types go through their text, as rows that go with the
+        statement do: so a value becomes the same either way, and a row without a key is found again."""
         kind = "bytea" if kind == "bytes" else kind
         if kind == of.kind != "json" and of.type.startswith("pg_catalog."):
             return staged
         if kind == "json" and of.array:
             inner = f"ARRAY(SELECT pg_catalog.jsonb_array_elements_text({staged}::pg_catalog.jsonb))"
             return f"CASE WHEN {staged} IS NOT NULL THEN {inner}::{of.type} END"
-        if kind in ("text", "json") or (kind in _NUMBERS and of.kind in _NUMBERS):
+        if kind in ("text", "json"):
             return f"{staged}::{of.type}"
         return f"{staged}::text::{of.type}"
 

@@ -18,6 +18,8 @@ _INTEGERS = {"smallint": 5, "integer": 10, "bigint": 19}
 _NUMERIC = re.compile(r"numeric(?:\((\d+),(-?\d+)\))?$")
 _TEXT = re.compile(r"(?:character varying(?:\((\d+)\))?|text)$")
 _MOMENT = re.compile(r"(time|timestamp)(?:\((\d)\))?( with(?:out)? time zone)$")
+_FLOATS = {"real": 6, "double precision": 15}
+"""The decimal digits that each type of binary fractions keeps of every number."""
 _ENDLESS = 10**9
 _MAX_SECOND_DIGITS = 6
 
@@ -61,14 +63,19 @@ def _fraction(moment: re.Match[str]) -> int:
 
 
 def rounds(now: str, source: str) -> bool:
-    """Whether a column of type `now` takes values of type `source` but silently drops a part of some."""
+    """Whether a column of type `now` takes values of type `source` but silently drops a part of some.  An integer
+    column refuses fractions."""
     if (now, source) == ("real", "double precision"):
-        return True
-    if now in _INTEGERS and source in _LADDERS[1]:
         return True
     if (old := _MOMENT.match(now)) and (new := _MOMENT.match(source)):
         return _fraction(old) < _fraction(new) or (old[3], new[3]) == (" without time zone", " with time zone")
     if now == "date" and source.startswith("timestamp"):
         return True
-    wide, narrow = _digits(source), _digits(now)
-    return wide is not None and narrow is not None and wide.after > narrow.after
+    most = _digits(source)
+    if now in _FLOATS:
+        return most is not None and most.before + most.after > _FLOATS[now]
+    if (kept := _digits(now)) is None or now in _INTEGERS:
+        return False
+    if source in _FLOATS:
+        return kept.after < _ENDLESS
+    return most is not None and kept.after < most.after

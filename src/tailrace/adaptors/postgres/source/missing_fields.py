@@ -56,11 +56,8 @@ def _query(table: tuple[str, str], columns: Sequence[Column], keys: Sequence[int
     aliases = ", ".join([f"k{k}" for k in keys] + ["number"])
     texts = "".join(f", {columns[n].text}" for n in wanted)
     same = " AND ".join(f"{names.quote(columns[k].name)} = k{k}::{columns[k].type.plain}" for k in keys)
-    return (
-        (
-            f"SELECT number{texts} FROM unnest({arrays}) WITH ORDINALITY AS asked({aliases}) "
-            f"JOIN {names.quote(*table)} ON {same}"
-        )
-        .replace("%", "%%")
-        .replace("%%s::text[]", "%s::text[]")
+    around = (
+        f"SELECT number{texts} FROM unnest(",
+        f") WITH ORDINALITY AS asked({aliases}) JOIN {names.quote(*table)} ON {same}",
     )
+    return arrays.join(part.replace("%", "%%") for part in around)

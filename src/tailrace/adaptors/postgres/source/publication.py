@@ -87,10 +87,8 @@ def published_each(connection: Connection[Any], name: str, namespaces: Sequence[
 
 def published_sql(name: str, namespace: str) -> str:
     """The query for one table, without parameters: its number, the columns and the condition."""
-    asked = catalog.ASKED
-    for part in names.parts(namespace):
-        asked = asked.replace("%s", f"ARRAY[{names.literal(part)}]", 1)
-    return _PUBLISHED.format(name=names.literal(name), asked=asked)
+    tables = (f"ARRAY[{names.literal(part)}]" for part in names.parts(namespace))
+    return _PUBLISHED.format(name=names.literal(name), asked=catalog.ASKED.replace("%s", "{}").format(*tables))
 
 
 def publish(connection: Connection[Any], settings: PostgresSource, tables: Sequence[Identity]) -> None:

@@ -13,13 +13,13 @@ from __future__ import annotations
 
 import logging
 import secrets
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import msgspec
 
-from tailrace.adaptors.topic.sink.guards import GroupGuard, store_alone
+from tailrace.adaptors.topic.sink.guards import GroupGuard, SinkGuard, store_alone
 from tailrace.coordination import guard
 from tailrace.errors import NotReady, ObjectMissing, UnknownTopic
 from tailrace.home import Home
@@ -101,39 +101,49 @@ class Manifests:
         return {"base": base, "parts": len(parts), "groups": len(some), "done": 0}
 
     def tidy(self) -> None:
-        """Delete manifests that the sink's item does not name.  Only a run that has claimed the sink may call it: no
-        earlier run can then name one any more."""
-        item = self.home.store.run(guard.read(self.sink)) or {}
+        """Delete manifests that the sink's item does not name.  The run that has claimed the sink calls it.
+
+        A run may store a manifest now and name it later.  So this run first takes a turn of the item: who has read the
+        item before can then name nothing any more.  If another run takes the turn, this one deletes nothing."""
+        item = self.home.store.run(guard.read(self.sink))
+        if item is None:
+            return
         rolling = item.get("rolling") or {"base": -1, "parts": 0}
-        for part in self.home.store.run(guard.read_all(self._list)):
-            if not 0 <= part["i"] - rolling["base"] < rolling["parts"]:
-                self.home.store.run(guard.attempt(Delete(Key(self._list, part["i"]))))
+        stored = [part["i"] for part in self.home.store.run(guard.read_all(self._list))]
+        unnamed = [i for i in stored if not 0 <= i - rolling["base"] < rolling["parts"]]
+        turn = SinkGuard(self.sink, item).turn()
+        if unnamed and isinstance(self.home.store.run(guard.attempt(turn)), guard.Written):
+            self._delete(unnamed)
 
     def roll_forward(self) -> None:
         """Append what is left of the batch that the sink's item names, and delete its manifest.  Does nothing if it
-        names none."""
+        names none.  Raises `NotReady` if what it must append is gone."""
         item = self.home.store.run(guard.read(self.sink))
         while item is not None and (rolling := item.get("rolling")):
             low = rolling["base"]
             parts = self.home.store.run(guard.read_all(self._list, low, low + rolling["parts"] - 1))
-            if len(parts) == rolling["parts"]:  # if not, another run has just finished the batch
+            there = len(parts) == rolling["parts"]
+            if there:
                 some = decode(b"".join(bytes(part["d"]) for part in parts))
                 self._append(item, some[rolling["done"]])
             item = self.home.store.run(guard.read(self.sink))
-            if item is not None and not item.get("rolling"):
-                for n in range(rolling["parts"]):
-                    self.home.store.run(guard.attempt(Delete(Key(self._list, low + n))))
+            left = (item or {}).get("rolling") or {}
+            if not there and left.get("base") == low:  # if not, another run has just finished the batch
+                raise _gone("its manifest")
+            if item is not None and not left:
+                self._delete(range(low, low + rolling["parts"]))
+
+    def _delete(self, some: Iterable[int]) -> None:
+        for i in some:
+            self.home.store.run(guard.attempt(Delete(Key(self._list, i))))
 
     def _append(self, item: Item, topics: Topics) -> None:
         decider = GroupGuard(self.sink, item)
-        placed = list(self._placed(topics))
         try:
+            placed = list(self._placed(topics))
             self.home.store.run(commit_guarded(placed, decider) if placed else store_alone(decider))
         except ObjectMissing as error:
-            raise NotReady(
-                f"a batch that was decided for was not appended for so long that upkeep has removed its chunks "
-                f"({error.name}); `tailrace offset mark` to before it delivers it again"
-            ) from error
+            raise _gone(error.name) from error
 
     def _placed(self, topics: Topics) -> Iterator[Placed]:
         for name, (id, parcels) in topics.items():
@@ -148,6 +158,13 @@ class Manifests:
             placed = self.home.store.run(place_staged(topic.log, parcels))
             if placed is not None:
                 yield placed
+
+
+def _gone(what: str) -> NotReady:
+    return NotReady(
+        f"a batch that was decided for was not appended for so long that what it needs was removed ({what}); "
+        "`tailrace offset mark` to before it delivers it again"
+    )
 
 
 def _stored(key: Key, data: bytes) -> Steps[None]:

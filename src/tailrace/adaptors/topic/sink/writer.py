@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, ClassVar
 
 import msgspec
@@ -26,7 +27,7 @@ from tailrace.adaptors.topic.settings import TopicSink
 from tailrace.adaptors.topic.sink.guards import BatchGuard, SinkGuard, sink_key, store_alone
 from tailrace.adaptors.topic.sink.manifest import Manifests, Topics, groups
 from tailrace.coordination import guard
-from tailrace.errors import Fenced, ObjectMissing, Rejected, Unavailable
+from tailrace.errors import Fenced, NotReady, ObjectMissing, Rejected, Unavailable
 from tailrace.home import is_there
 from tailrace.log.catalog import bucket_key, ids
 from tailrace.log.format.chunk import Chunk
@@ -109,7 +110,10 @@ class TopicWriter(HomeEnd, Writer):
         return Manifests(self._home, sink_key(pipeline, writer))
 
     def claim(self, who: Who) -> Mapping[str, Any] | None:
-        """Return what `restore` returns, and fence earlier runs: they can finish nothing any more."""
+        """Return what `restore` returns, and fence earlier runs: they can finish nothing any more.
+
+        If the rest of a batch that was decided for is gone, only `lost` and `finish` raise it: an operator may have set
+        a mark since, from which it is delivered again."""
         key = sink_key(who.pipeline, who.writer)
 
         def plan(item: Item | None) -> tuple[Update, ...] | None:
@@ -122,18 +126,30 @@ class TopicWriter(HomeEnd, Writer):
         store = self._home.store
         store.run(_opened(key))
         store.run(guard.settle(key, plan))
-        self._manifests(who.pipeline, who.writer).tidy()
-        return self.restore(who.pipeline, who.writer)
+        manifests = self._manifests(who.pipeline, who.writer)
+        manifests.tidy()
+        with suppress(NotReady):
+            manifests.roll_forward()
+        return _fence(store.run(_opened(key))).restored()
 
     def lost(self, who: Who) -> list[str]:
-        """The topics that this writer has written to and that were deleted since, even if they were created again."""
+        """The topics that this writer has written to and that were deleted since, even if they were created again.
+        Raises `NotReady` if the rest of a batch that was decided for is gone."""
+        self._manifests(who.pipeline, who.writer).roll_forward()
         there = self._home.store.run(ids("$Topics"))
         written = self._home.store.run(ids(written_list(who)))
         return [f"the topic {name!r}" for name, id in sorted(written.items()) if there.get(name) != id]
 
     def forget(self, who: Who) -> None:
-        """Forget which topics this writer has written to."""
+        """Forget which topics this writer has written to, and a batch that was decided for if its rest is gone."""
         self._written.clear()
+        manifests = self._manifests(who.pipeline, who.writer)
+        try:
+            manifests.roll_forward()
+        except NotReady:
+            item = self._home.store.run(_opened(manifests.sink))
+            _fence(item).admit(who)
+            self._home.store.run(guard.attempt(SinkGuard(manifests.sink, item).turn(Set("rolling", {}))))
         for item in self._home.store.run(guard.read_all(written_list(who))):
             self._home.store.run(guard.attempt(Delete(Key(item["p"], item["i"]))))
 
