@@ -14,7 +14,7 @@ from tailrace.errors import Fenced
 from tailrace.pipeline.deliver import offsets
 from tailrace.pipeline.deliver.offsets import Mark, restored, stored
 from tailrace.storage.calls import Store, Write
-from tests.log.driving import Driven
+from tests.log.driving import Driven, land
 
 NORMAL = "AABBAABBCACBAACB"
 OLD, ACTIVE = "AABBAABBCACBAACBA", "AABBAABBCAC"
@@ -144,6 +144,28 @@ def test_who_dies_between_two_partitions_has_stored_all_or_none(store: Store) ->
     assert store.run(offsets.take("shop", "c0", 2))[1] == {0: Mark(3), 1: Mark(4)}
     store.run(offsets.override("shop", "c0", 1, Mark(0)))
     assert store.run(offsets.take("shop", "c0", 2))[1] == {0: Mark(3), 1: Mark(0)}, "an operator's word counts more"
+
+
+@pytest.mark.parametrize("writes", range(5))
+@pytest.mark.parametrize("landed", [False, True])
+def test_who_dies_after_a_write_without_an_answer_has_stored_all_or_none(
+    store: Store, writes: int, *, landed: bool
+) -> None:
+    """Though partition 0 has not moved: with it go the marks of all partitions."""
+    epoch, before = store.run(offsets.take("shop", "c0", 3))
+    for mark in before.values():
+        mark.acknowledge(3)
+    store.run(offsets.save("shop", "c0", epoch, before))
+    after = {0: Mark(3), 1: Mark(7), 2: Mark(8)}
+    run = Driven(store, offsets.save("shop", "c0", epoch, after, after)).until(Write)
+    sent = run.lose()
+    if landed:
+        land(store, sent)
+    for _ in range(writes):
+        if not run.until(Write).done:
+            run.step()
+    marks, finished = store.run(offsets.load("shop", "c0", 3))[1], store.run(offsets.load_finished("shop", "c0"))
+    assert (marks, finished) == ((after, after) if landed or writes else (before, {}))
 
 
 def test_a_lower_mark_never_replaces_a_higher(store: Store) -> None:

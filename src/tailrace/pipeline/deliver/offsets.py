@@ -158,8 +158,8 @@ def save(
             item = outcome.item if isinstance(outcome, Refused) else (yield from guard.read(key))
             if item is None or item["epoch"] != epoch:
                 raise Fenced(f"the writer {writer!r} of {pipeline!r} was taken over by another run or an operator")
-            if item["low"] >= mark.low:
-                break
+            if item["low"] > mark.low:
+                break  # an equal `low` does not show that the write happened: `ahead` or `whole` alone may have risen
 
 
 def _lows(marks: Mapping[int, Mark]) -> dict[str, list[int]]:
