@@ -114,6 +114,26 @@ def test_a_loop_that_was_left_can_be_gone_on_with(home: Home, partitions: int) -
     assert list(feed) == []
 
 
+@pytest.mark.parametrize("partitions", [1, 3])
+@pytest.mark.parametrize("way", ["__iter__", "batches"])
+def test_a_loop_that_was_left_behind_the_last_event_is_not_repeated_from_the_checkpoint(
+    home: Home, partitions: int, way: str
+) -> None:
+    events = home.events()
+    events.create_index(partitions)
+    for n in range(6):
+        events.stream(f"A-{n}").append([Event("x")])
+    events.catch_up()
+    feed = events.feed()
+    left = 6
+    while left:
+        found = next(iter(getattr(feed, way)()))
+        left -= len(found) if isinstance(found, list) else 1
+    assert list(events.feed(feed.positions)) != [], "what was given last is not handled before the caller asks for more"
+    assert list(feed) == []
+    assert list(events.feed(feed.positions)) == []
+
+
 def test_a_pruned_event_is_in_the_feed_without_its_body(home: Home) -> None:
     events = home.events(max_events=2)
     stream = events.stream("Cart-1")
