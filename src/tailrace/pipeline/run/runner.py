@@ -365,8 +365,8 @@ class Runner:
             outlet.hurry()
         ends = {q: end for q, (_, end) in log.topic.ends().items()}
         while not self._stop.is_set():
-            working = [o for o in self._outlets if o.working]
-            if all(mark.resume >= ends[q] for o in working for q, mark in o.marks.items()):
+            working = [o.marks for o in self._outlets if o.working]
+            if all(q in marks and marks[q].resume >= end for marks in working for q, end in ends.items()):
                 return
             time.sleep(0.05)
 
