@@ -12,14 +12,18 @@ import time
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 
 import tailrace
+from tailrace.coordination.lease import Lease
 from tailrace.errors import ForeignIndex, OutOfRange
 from tailrace.events import Event
+from tailrace.feed import indexing
 from tailrace.feed.feed import Feed, FeedEvent
 from tailrace.home import Home
+from tailrace.storage.calls import Steps
 from tailrace.storage.tables import Key, Put, Regardless, Remove, Set, Update
 
 
@@ -110,6 +114,26 @@ def test_a_loop_that_was_left_can_be_gone_on_with(home: Home, partitions: int) -
     assert list(feed) == []
 
 
+@pytest.mark.parametrize("partitions", [1, 3])
+@pytest.mark.parametrize("way", ["__iter__", "batches"])
+def test_a_loop_that_was_left_behind_the_last_event_is_not_repeated_from_the_checkpoint(
+    home: Home, partitions: int, way: str
+) -> None:
+    events = home.events()
+    events.create_index(partitions)
+    for n in range(6):
+        events.stream(f"A-{n}").append([Event("x")])
+    events.catch_up()
+    feed = events.feed()
+    left = 6
+    while left:
+        found = next(iter(getattr(feed, way)()))
+        left -= len(found) if isinstance(found, list) else 1
+    assert list(events.feed(feed.positions)) != [], "what was given last is not handled before the caller asks for more"
+    assert list(feed) == []
+    assert list(events.feed(feed.positions)) == []
+
+
 def test_a_pruned_event_is_in_the_feed_without_its_body(home: Home) -> None:
     events = home.events(max_events=2)
     stream = events.stream("Cart-1")
@@ -193,6 +217,56 @@ def test_a_copy_of_a_home_goes_on_with_the_feed_and_indexes_nothing_twice(tmp_pa
         assert len(list(events.feed())) == 21
 
 
+class Killed(BaseException):
+    """The process ends here."""
+
+
+def killed_once_noted(home: Home, name: str) -> None:
+    """Let this home's indexer end right after it has noted a value under this name."""
+    noted = indexing.note
+
+    def note(lease: Lease, *changes: Set) -> Steps[None]:
+        yield from noted(lease, *changes)
+        if any(change.path == name and change.value for change in changes):
+            raise Killed
+
+    with patch.object(indexing, "note", note):
+        home.events().feed()
+        assert home._indexing is not None
+        home._indexing._thread.join(20)
+    assert isinstance(home._indexing.failure, Killed)
+
+
+def filling_was_killed(place: Path) -> Iterator[Home]:
+    """A home whose first filling was killed behind the stored events, to one of whose streams another came then."""
+    with tailrace.open(place) as home:
+        for n in range(3):
+            home.events().stream(f"S-{n}").append([Event("x")])
+        killed_once_noted(home, "after")
+        home.events().stream("S-0").append([Event("late")])
+        yield home
+
+
+def all_are_indexed(place: Path) -> None:
+    with tailrace.open(place) as home, home.events().feed() as feed:
+        assert ordered(until(feed, 4)) == {"S-0": [0, 1], "S-1": [0], "S-2": [0]}
+
+
+def test_a_copy_whose_indexer_is_killed_before_it_has_filled_a_page_fills_from_the_start(tmp_path: Path) -> None:
+    """What the source's capture has, and its index has not, is in no capture of the copy."""
+    for home in filling_was_killed(tmp_path / "home"):
+        home.copy(tmp_path / "copy")
+    with tailrace.open(tmp_path / "copy") as home:
+        killed_once_noted(home, "stream")
+    all_are_indexed(tmp_path / "copy")
+
+
+def test_a_filling_that_goes_on_a_day_later_misses_nothing_that_came_meanwhile(tmp_path: Path) -> None:
+    for home in filling_was_killed(tmp_path / "home"):
+        a_day_later(home)
+    all_are_indexed(tmp_path / "home")
+
+
 def test_an_index_of_another_store_is_refused_until_it_is_made_again(tmp_path: Path) -> None:
     with tailrace.open(tmp_path / "one") as home:
         home.events().stream("Cart-1").append([Event("Added")])
@@ -233,7 +307,8 @@ def a_day_later(home: Home) -> None:
     )
     item = home.store.table.get(Key("$Indexing"))
     assert item is not None
-    home.store.table.write(Update(Key("$Indexing"), (Set(("token", "at"), item["token"]["at"] - 25 * 3600),)))
+    if item["token"] is not None:
+        home.store.table.write(Update(Key("$Indexing"), (Set(("token", "at"), item["token"]["at"] - 25 * 3600),)))
 
 
 def test_a_home_that_nobody_indexed_for_longer_than_changes_are_kept(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from tailrace.log.format import head as heads
 from tailrace.log.record import Mode, Op, partition_of
 from tailrace.log.write.append import commit
 from tailrace.log.write.staged_chunk import place_staged, stage_chunks
+from tailrace.pipeline.deliver.offsets import Mark
 from tailrace.pipeline.ingest.commit_log import CommitLog
 from tailrace.pipeline.run.runner import Runner
 from tests.pipeline.runs import going, until
@@ -65,6 +66,40 @@ def test_a_run_goes_on_while_it_grows(spark: SparkSession, tmp_path: Path) -> No
         home.topic("shop-log").grow(6)
     told = [(row[1], row[3]) for row in rows(tmp_path / "c0")]
     assert len(told) == len(set(told)) == 90
+
+
+class Delivering:
+    """An outlet as the runner sees it: it comes to each of these marks in turn."""
+
+    working = True
+
+    def __init__(self, *marks: dict[int, Mark]) -> None:
+        self.left = list(marks)
+
+    def hurry(self) -> None: ...
+
+    @property
+    def marks(self) -> dict[int, Mark]:
+        return self.left.pop(0) if len(self.left) > 1 else self.left[0]
+
+
+@pytest.mark.parametrize("grows", ["before the end is known", "after it"])
+def test_a_run_that_catches_up_waits_for_the_partitions_that_the_log_had(tmp_path: Path, grows: str) -> None:
+    """An outlet sees that the log has grown somewhat later than the runner, or somewhat earlier."""
+    with tailrace.open(tmp_path / "home") as home:
+        log = CommitLog(home, "shop", partitions=1)
+        log.begin(0)
+        if grows.startswith("before"):
+            home.topic("shop-log").grow(2)
+        log.take_in([version(0)], 1)
+        done = {q: Mark(end - 1) for q, (_, end) in log.topic.ends().items()}
+        outlet = Delivering({0: done[0]}, {0: done[0], 1: Mark()}, {1: Mark(), **done})
+        runner = Runner(definition(tmp_path, sink(tmp_path)), lambda: pytest.fail("needs no Spark"))
+        runner._outlets = [outlet]  # type: ignore[list-item]
+        if grows.startswith("after"):
+            outlet.left = [{0: Mark()}, {0: Mark(), 1: Mark()}, {0: done[0], 1: Mark()}]
+        runner._catch_up(log)
+        assert len(outlet.left) == 1, "it has waited for all"
 
 
 def test_parcels_are_spread_anew(tmp_path: Path) -> None:

@@ -6,7 +6,6 @@ import threading
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
-from tailrace.errors import Conflict
 from tailrace.storage.limits import item_size
 from tailrace.storage.objects import Bytes, ObjectInfo, Objects
 from tailrace.storage.tables import LAST, Action, Check, Item, Key, Put, Slice, Table
@@ -73,8 +72,6 @@ class MeteredTable:
         """Do all actions or none; DynamoDB bills a refused write, too."""
         try:
             return self._table.write(*actions)
-        except Conflict:
-            raise
         finally:
             units = sum(map(self._written, actions))
             name = "TransactWriteItems" if len(actions) > 1 else f"{_NAMES.get(type(actions[0]), 'Update')}Item"

@@ -48,8 +48,7 @@ class Report:
 
     def damage(self, kind: Kind, error: Damaged) -> None:
         """Add the damage that a read has raised."""
-        where = error.where if error.where in str(error) or not error.where else f"{error.where}"
-        self.add(ScrubResult([Damage(kind, str(error), error.topic, where, error.position, error.lost)]))
+        self.add(ScrubResult([Damage(kind, str(error), error.topic, error.where, error.position, error.lost)]))
 
     def as_json(self) -> dict[str, Any]:
         """The report as JSON, for programs."""

@@ -8,7 +8,7 @@ delivered again after its epoch was closed is not stored twice.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -142,11 +142,3 @@ class EpochLimits:
     max_bytes: int = MAX_BYTES
     max_version: int = MAX_VERSION
     max_streams: int = MAX_STREAMS
-
-
-def known_before(epochs: Sequence[Epoch]) -> dict[str, int]:
-    """The next index of each stream in these epochs, which are given oldest first."""
-    known: dict[str, int] = {}
-    for epoch in epochs:
-        known.update(epoch.next)
-    return known

@@ -95,6 +95,8 @@ class Feed:
         self._pool = ThreadPoolExecutor(fetches, "tailrace-feed") if bodies and fetches > 1 else None
         self._indexing, self._home, self._catch_up = indexing, home or events.store, catch_up
         self.checkpoint = start
+        self._behind = start
+        """The place behind the last batch that was taken: the checkpoint once the next is asked for."""
         self._entries: deque[SpanBatch] = deque()
         """Batches of the index that were read ahead."""
         self._left: deque[FeedEvent] = deque()
@@ -136,6 +138,7 @@ class Feed:
         """The events up to the tail, or up to the checkpoint `until`, in batches of at least one event."""
         yield from self._rest()
         while True:
+            self.checkpoint = self._behind
             if not self._entries:
                 self._entries.extend(self.page())
             if not self._entries:
@@ -145,9 +148,9 @@ class Feed:
                 return
             found = self._batch(entry)
             self._entries.popleft()
+            self._behind = entry.checkpoint
             if found:
                 yield found
-            self.checkpoint = entry.checkpoint
 
     def _rest(self) -> Iterator[list[FeedEvent]]:
         """The events that an interrupted loop over single events has left of its batch."""

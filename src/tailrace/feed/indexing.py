@@ -32,7 +32,7 @@ from tailrace.storage.calls import Steps, Store
 from tailrace.storage.changes import Change, Changes
 from tailrace.storage.sqlite.capture import CaptureFilter
 from tailrace.storage.tables import Item, Key, Set, Update
-from tailrace.streams.stream import Stream
+from tailrace.streams.stream import Start, Stream
 
 LEASE = "events-index"
 TABLE = "events"
@@ -116,25 +116,30 @@ class Indexing:
         state = self._store.run(settled())
         self._noted = state.get("trouble") is not None
         self._indexers = [Indexer(partition, **self._settings) for partition in range(partitions_of(state))]
-        if state.get("stream") != changes.stream:  # the first time, and in a copy of a home, whose capture begins again
-            state = {**state, "stream": changes.stream, "filled": False, "after": None, "token": None}
-            self._store.run(note(lease, Set("stream", changes.stream), Set("filled", False), Set("token", None)))
+        if state.get("stream") != changes.stream or state.get("token") is None:
+            state = {**state, **self._begin(changes, lease)}
         if state.get("remake"):
             remake(self._store, lease, len(self._indexers))
             state = {**state, "filled": False, "after": None}
         if not state["filled"]:
             self._fill(state.get("after"), lease)
         try:
-            self._follow(changes, state.get("token"), lease)
+            self._follow(_stream(changes, state["token"]), lease)
         except PositionLost:
             # No process has indexed for 24 hours: the next turn reads the missing events from the store itself.
-            self._store.run(note(lease, Set("filled", False), Set("token", None)))
+            self._store.run(note(lease, Set("token", None)))
 
-    def _follow(self, changes: Changes, token: Any, lease: Lease) -> None:
-        stream: Stream[Change] = Stream(
-            changes, token or "trim_horizon", table=TABLE, make=lambda change: change, threads=1
-        )
-        self._store.run(note(lease, Set("token", stream.token)))
+    def _begin(self, changes: Changes, lease: Lease) -> dict[str, Any]:
+        """Note that every stored event is to be indexed, and the place in the capture to follow from after that.
+
+        So the first time, after `PositionLost`, and in a copy of a home, whose capture begins again.  The place is
+        noted now: after an interruption its age tells whether changes were trimmed while nobody indexed."""
+        token = _stream(changes, "trim_horizon").token
+        begun = {"stream": changes.stream, "token": token, "filled": False, "after": None}
+        self._store.run(note(lease, *(Set(name, value) for name, value in begun.items())))
+        return begun
+
+    def _follow(self, stream: Stream[Change], lease: Lease) -> None:
         wait, found = Wait(watch(self._store), self._wake), False
         while not self._stop.is_set() and lease.held:
             wait.begin(found)
@@ -162,6 +167,10 @@ class Indexing:
                 return
             self._store.run(note(lease, Set("after", list(key))))
         self._store.run(note(lease, Set("filled", True), Set("after", None)))
+
+
+def _stream(changes: Changes, position: Start) -> Stream[Change]:
+    return Stream(changes, position, table=TABLE, make=lambda change: change, threads=1)
 
 
 def fill(store: Store, indexers: Sequence[Indexer], after: Key | None = None) -> Iterator[tuple[Key, int]]:

@@ -8,7 +8,9 @@
 An event source mapping sends it the stream of the home's table, filtered to the heads of topics: each append to the
 topic changes its head.  The function joins the group, handles records until none are left, commits its position and
 leaves.  It also stops shortly before Lambda would end it; if records are left, it invokes itself asynchronously.  When
-the handler raises, so does the function: Lambda invokes it again, and it continues with the record that failed.
+the handler raises, so does the function: Lambda invokes it again, and it continues with the record that failed.  Lambda
+gives up after some attempts, after two more if the function had invoked itself: then records wait for the next append.
+So have what fails sent to a queue that somebody watches, as deploy/aws does for both ways.
 """
 
 from __future__ import annotations

@@ -83,6 +83,12 @@ def test_writers_have_names_that_stay() -> None:
         (lambda: shop().save("file", on_error="ignore").definition(), "has no 'ignore'; there are: dead_letter"),
         (lambda: shop().branch("(").save("file").definition(), r"the namespace '\(' is not a regular expression"),
         (lambda: tailrace.pipeline("x").source("file", namespace="[").save("file").definition(), "not a regular expr"),
+        (lambda: shop().branch(5).save("file").definition(), "is a regular expression, as text, not int"),  # type: ignore[arg-type]
+        (
+            lambda: tailrace.pipeline("x").source("file", namespace=None).save("file").definition(),
+            "as text, not NoneType",
+        ),  # type: ignore[arg-type]
+        (lambda: shop().save("file", fill=5).definition(), "fill of the writer 'file' has no '5'"),
         (lambda: tailrace.pipeline("x", partitons=3), "has no 'partitons'; did you mean 'partitions'"),
         (lambda: shop().transform(5), "not int"),
         (lambda: tailrace.pipeline("x").source("fil", path="."), "has no 'fil'; did you mean 'file'"),

@@ -77,6 +77,7 @@ def test_nothing() -> None:
         (of(), of(adaptor="stdout"), "has another adaptor", True),
         (of(), of(format="csv"), "the writer 'lake' has another format", False),
         (of(), of(on_error="skip"), "was 'stop', is 'skip'", False),
+        (of(), of(redeliver="singly"), "redeliver of the writer 'lake' was 'halves', is 'singly'", False),
         (of(functions=[omit("a")]), of(functions=[omit("b")]), "functions of the writer 'lake' were omit", False),
         (of(functions=[omit("a")]), of(functions=[pick("a")]), "were omit [", False),
         (of(functions=[add_one]), of(functions=[add_two]), "were add_one [", False),
@@ -167,6 +168,7 @@ def test_what_an_older_version_kept_is_compared_as_it_was_kept(tmp_path: Path) -
     made = tailrace.pipeline("x").source("file", path="./in").save("file", path="./out").definition()
     with tailrace.open(tmp_path) as home:
         before = described(made, None)
+        del before["sinks"]["file"]["redeliver"]
         assert changes(before, ledger.now(home, made, before)) == []
         ledger.remember(home, made)
         kept = ledger.remembered(home, "x")

@@ -57,6 +57,8 @@ def test_the_same_as_in_python() -> None:
         ('name = "shop" ', 'nam = "shop" ', 2, "a pipeline has no 'nam'; did you mean 'name'"),
         ('name = "shop" ', 'name = "s p" ', 2, "cannot be a pipeline's name"),
         ('name = "shop" ', "name = 5 ", 2, "'name' is text, not a number"),
+        ('home = "./data"', "home = 5", 3, "'home' is text, not a number"),
+        ("partitions = 4", "compact_by = 4", 2, "compact_by of 'shop' has no '4'; there are: document, namespace"),
         ("partitions = 4", "partitons = 4", 4, "did you mean 'partitions'"),
         ("[source]", "[sourc]", 6, "a pipeline has no 'sourc'; did you mean 'source'"),
         ('adaptor = "file"\npath = "${IN}"', 'path = "${IN}"', 6, "the source needs 'adaptor'"),
@@ -65,7 +67,15 @@ def test_the_same_as_in_python() -> None:
         ('path = "${IN}"\n', "", 6, "the source 'file' needs 'path'"),
         ('path = "${IN}"', "path = 7", 8, "'path': Expected `str`"),
         ("'^public\\.'", "'('", 9, "not a regular expression"),
+        ("'^public\\.'", "9", 9, "the source: the namespace is a regular expression, as text, not int"),
         ("'orders$'", "'['", 12, "a branch: the namespace"),
+        ("'orders$'", "['a']", 12, "a branch: the namespace is a regular expression, as text, not list"),
+        (
+            '{omit = "card_number"}',
+            "{remap = 5}",
+            13,
+            "remap takes patterns with their replacements, as a table, not int",
+        ),
         ("namespace = 'orders$'", "namespac = 'orders$'", 12, "a branch has no 'namespac'; did you mean 'namespace'"),
         ('{omit = "card_number"}', '{omti = "card_number"}', 13, "functions has no 'omti'; did you mean 'omit'"),
         ('"<="', '"!="', 13, "skip has no operator '!='"),
@@ -74,6 +84,7 @@ def test_the_same_as_in_python() -> None:
         ('adaptor = "stdout"', 'adaptor = "nowhere"', 17, "has no 'nowhere'"),
         ('format = "pretty"', 'format = "prety"', 17, "'format': Invalid enum value 'prety'"),
         ('on_error = "skip"', 'on_eror = "skip"', 17, "the sink 'stdout' has no 'on_eror'; there are: format"),
+        ('on_error = "skip"', "on_error = 5", 2, "on_error of the writer 'stdout' has no '5'; there are: dead_letter"),
         ('path = "./out" ', 'paht = "./out" ', 22, "the sink 'file' has no 'paht'; did you mean 'path'"),
         ('name = "lake"', 'name = "la ke"', 2, "writer's name"),
         ('format = "parquet"', 'format = "orc"', 24, "'format': Invalid enum value 'orc'"),
@@ -102,6 +113,21 @@ def test_a_uri_in_the_wrong_place_is_not_printed(text: str) -> None:
     with pytest.raises(BadSetting) as told:
         parse_toml('name = "x"\n' + text.format("postgresql://u:hunter2@h/d"))
     assert "hunter2" not in str(told.value)
+
+
+@pytest.mark.parametrize(
+    ("branch", "line", "hint"),
+    [
+        ("branch = [1]", 2, "a branch is a table, not a number"),
+        ("branch = 1", 2, "'branch' is an array, not a number"),
+        ("branch = [{functions = 3, save = {adaptor = 'stdout'}}]", 2, "'functions' is an array, not a number"),
+        ("branch = [{functions = 'omit', save = {adaptor = 'stdout'}}]", 2, "'functions' is an array, not text"),
+        ("branch = [{save = 3}]", 2, "'save' is a table, not a number"),
+    ],
+)
+def test_a_branch_of_the_wrong_kind(branch: str, line: int, hint: str) -> None:
+    with pytest.raises(BadSetting, match=f"shop.toml, line {line}: {hint}"):
+        parse_toml(f'name = "x"\n{branch}\n[source]\nadaptor = "file"\npath = "a"\n', "shop.toml")
 
 
 def test_a_reader_that_is_only_a_writer() -> None:

@@ -66,6 +66,13 @@ def ends(home: Home) -> tuple[int, int]:
     return first, second
 
 
+@pytest.mark.parametrize("offset", [-1, 0, 99])
+@pytest.mark.parametrize("partition", [-1, 2])
+def test_a_partition_that_the_log_lacks_cannot_be_marked(home: Home, partition: int, offset: int) -> None:
+    with pytest.raises(BadInput, match=f"has no message {partition}:{offset}"):
+        operator.mark(home, "shop", "c0", partition, offset, "why")
+
+
 def test_back_before_a_truncate_takes_the_others_along(home: Home) -> None:
     first, second = places(home)
     at(home, *ends(home))

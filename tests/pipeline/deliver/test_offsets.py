@@ -14,7 +14,7 @@ from tailrace.errors import Fenced
 from tailrace.pipeline.deliver import offsets
 from tailrace.pipeline.deliver.offsets import Mark, restored, stored
 from tailrace.storage.calls import Store, Write
-from tests.log.driving import Driven
+from tests.log.driving import Driven, land
 
 NORMAL = "AABBAABBCACBAACB"
 OLD, ACTIVE = "AABBAABBCACBAACBA", "AABBAABBCAC"
@@ -138,12 +138,69 @@ def test_who_dies_between_two_partitions_has_stored_all_or_none(store: Store) ->
     epoch, marks = store.run(offsets.take("shop", "c0", 2))
     for q in marks:
         marks[q].acknowledge(3 + q)
-    steps = offsets.save("shop", "c0", epoch, marks)
-    store.answer(next(steps))
-    steps.close()
+    Driven(store, offsets.save("shop", "c0", epoch, marks)).until(Write).step()
     assert store.run(offsets.take("shop", "c0", 2))[1] == {0: Mark(3), 1: Mark(4)}
     store.run(offsets.override("shop", "c0", 1, Mark(0)))
     assert store.run(offsets.take("shop", "c0", 2))[1] == {0: Mark(3), 1: Mark(0)}, "an operator's word counts more"
+
+
+@pytest.mark.parametrize("writes", range(5))
+@pytest.mark.parametrize("landed", [False, True])
+def test_who_dies_after_a_write_without_an_answer_has_stored_all_or_none(
+    store: Store, writes: int, *, landed: bool
+) -> None:
+    """Though partition 0 has not moved: with it go the marks of all partitions."""
+    epoch, before = store.run(offsets.take("shop", "c0", 3))
+    for mark in before.values():
+        mark.acknowledge(3)
+    store.run(offsets.save("shop", "c0", epoch, before))
+    after = {0: Mark(3), 1: Mark(7), 2: Mark(8)}
+    run = Driven(store, offsets.save("shop", "c0", epoch, after, after)).until(Write)
+    sent = run.lose()
+    if landed:
+        land(store, sent)
+    for _ in range(writes):
+        if not run.until(Write).done:
+            run.step()
+    marks, finished = store.run(offsets.load("shop", "c0", 3))[1], store.run(offsets.load_finished("shop", "c0"))
+    assert (marks, finished) == ((after, after) if landed or writes else (before, {}))
+
+
+@pytest.mark.parametrize("writes", range(4))
+@pytest.mark.parametrize("partition", range(3))
+def test_a_write_that_lands_late_takes_nothing_back(store: Store, partition: int, writes: int) -> None:
+    """A write had no answer and was made again; it arrives after so many writes of the next save, or behind them."""
+    epoch, _ = store.run(offsets.take("shop", "c0", 3))
+    store.run(offsets.save("shop", "c0", epoch, {q: Mark(3) for q in range(3)}))
+    before = {q: Mark(3 + 4 * q, {"A": 20}) for q in range(3)}
+    after = {q: Mark(3 + 30 * q, {"A": 40 + 30 * q}) for q in range(3)}
+    run = Driven(store, offsets.save("shop", "c0", epoch, before, before)).until(Write)
+    for _ in range(partition):
+        run.step().until(Write)
+    sent = run.lose()
+    run.run()
+    run = Driven(store, offsets.save("shop", "c0", epoch, after, after)).until(Write)
+    for _ in range(writes):
+        if not run.done:
+            run.step().until(Write)
+    land(store, sent)
+    marks, finished = store.run(offsets.load("shop", "c0", 3))[1], store.run(offsets.load_finished("shop", "c0"))
+    wanted = before if writes == 0 else after
+    assert {q: mark.low for q, mark in marks.items()} == {q: mark.low for q, mark in wanted.items()}
+    assert finished == {q: Mark(mark.low) for q, mark in wanted.items()}
+    assert [marks[q].ahead for q in range(writes)] == [after[q].ahead for q in range(writes)]
+
+
+def test_marks_that_are_stored_are_not_written_again(store: Store) -> None:
+    epoch, _ = store.run(offsets.take("shop", "c0", 3))
+    store.run(offsets.save("shop", "c0", epoch, {q: Mark(3) for q in range(3)}))
+    assert Driven(store, offsets.save("shop", "c0", epoch, {q: Mark(3) for q in range(3)})).until(Write).done
+    run, written = Driven(store, offsets.save("shop", "c0", epoch, {0: Mark(3), 1: Mark(4), 2: Mark(3)})), []
+    while not run.until(Write).done:
+        assert isinstance(run.call, Write)
+        written += [action.key.i for action in run.call.actions]
+        run.step()
+    assert written == [0, 1], "partition 0 has the marks of all"
 
 
 def test_a_lower_mark_never_replaces_a_higher(store: Store) -> None:

@@ -23,7 +23,7 @@ from tailrace.pipeline.deliver.dead_letters import bury, dead_name
 from tailrace.pipeline.deliver.offsets import Mark
 from tailrace.pipeline.functions import opfilter
 from tailrace.pipeline.ingest.commit_log import CommitLog
-from tailrace.pipeline.operate import ledger, operator
+from tailrace.pipeline.operate import dead_retry, ledger, operator
 from tailrace.pipeline.operate import step as stepping
 from tailrace.pipeline.operate.dead_retry import retry
 from tailrace.pipeline.operate.step import step
@@ -145,6 +145,22 @@ def test_dead_letters_once_more(home: Home, tmp_path: Path) -> None:
         list(retry(made, [1], "again"))
     buried(home, 3)
     assert [d["offset"] for d in operator.dead(home, "shop")] == [3], "it can die again"
+
+
+def test_a_dead_letter_that_cannot_be_placed_fails_alone(
+    home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    filled(tmp_path, "AAA", c0=2)
+    made, added = shop(tmp_path, home), dead_retry.placed
+    buried(home, 0, 1)
+
+    def placed(batch: pa.RecordBatch, partition: int, offsets: Any) -> pa.RecordBatch:
+        if offsets.to_pylist() == [0]:
+            raise pa.ArrowInvalid("damaged")
+        return added(batch, partition, offsets)
+
+    monkeypatch.setattr(dead_retry, "placed", placed)
+    assert outcomes(retry(made, [], "mended")) == [(0, "failed"), (1, "delivered")]
 
 
 def test_a_sink_that_is_exact_takes_several(home: Home, tmp_path: Path) -> None:

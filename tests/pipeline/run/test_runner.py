@@ -16,10 +16,11 @@ from tailrace.errors import BadSetting, Fenced, HomeError, TailraceError, Unavai
 from tailrace.pipeline.deliver.offsets import Mark
 from tailrace.pipeline.ingest.commit_log import CommitLog
 from tailrace.pipeline.operate import ledger, operator
+from tailrace.pipeline.run import runner as runners
 from tailrace.pipeline.run.runner import LEASE_WAIT, Runner
 from tests.pipeline.runs import caught_up, going, until
 from tests.pipeline.shop import definition, filled, flat, ids, sink
-from tests.pipeline.toys import rows
+from tests.pipeline.toys import SinkSettings, ToySink, rows
 
 pytestmark = pytest.mark.spark
 
@@ -256,3 +257,33 @@ def test_a_run_thought_dead_changes_nothing(tmp_path: Path) -> None:
         new.refresh()
         assert (list(new.phases), new.position) == (["shop.orders"], 0)
         assert [piece.bounds for unit in new.units(["shop.orders"]) for piece in unit.pieces] == [[0, 10]]
+
+
+@pytest.mark.parametrize("fails", ["__init__", "check", "leave_marks", "claim"])
+def test_a_run_that_cannot_begin_closes_its_writers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fails: str
+) -> None:
+    there: list[ToySink] = []
+    make, close = ToySink.__init__, ToySink.close
+
+    def made(self: ToySink, settings: SinkSettings) -> None:
+        make(self, settings)
+        if fails == "__init__" and there:
+            raise ValueError("cannot begin")
+        there.append(self)
+
+    def closed(self: ToySink) -> None:
+        close(self)
+        there.remove(self)
+
+    def failing(*given: object) -> None:
+        raise ValueError("cannot begin")
+
+    monkeypatch.setattr(ToySink, "__init__", made)
+    monkeypatch.setattr(ToySink, "close", closed)
+    if fails != "__init__":
+        monkeypatch.setattr(runners if fails == "leave_marks" else ToySink, fails, failing)
+    runner = Runner(definition(tmp_path, sink(tmp_path), sink(tmp_path, "c1")), lambda: pytest.fail("needs no Spark"))
+    with pytest.raises(ValueError, match="cannot begin"):
+        runner.run(once=True)
+    assert there == []

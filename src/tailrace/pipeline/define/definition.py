@@ -106,8 +106,8 @@ class Definition:
         check_regex(f"the source of {self.name!r}", self.source.namespace)
         if not self.sinks:
             raise BadSetting(f"the pipeline {self.name!r} has no sink; end a branch with .save(…)")
-        if self.compact_by is not None and self.compact_by not in get_args(CompactBy):
-            raise BadSetting.unknown(f"compact_by of {self.name!r}", self.compact_by, get_args(CompactBy))
+        if self.compact_by is not None:
+            _check_choice(f"compact_by of {self.name!r}", self.compact_by, CompactBy)
         for name, least in AT_LEAST.items():
             _check_number(f"{name} of {self.name!r}", getattr(self, name), least)
         if self.partitions > MAX_PARTITIONS:
@@ -117,12 +117,9 @@ class Definition:
         for sink in self.sinks:
             check_name("writer", sink.name)
             check_regex(f"the writer {sink.name!r}", sink.namespace)
-            if sink.on_error not in get_args(OnError):
-                raise BadSetting.unknown(f"on_error of the writer {sink.name!r}", sink.on_error, get_args(OnError))
-            if sink.fill not in get_args(Fill):
-                raise BadSetting.unknown(f"fill of the writer {sink.name!r}", sink.fill, get_args(Fill))
-            if sink.redeliver not in get_args(Redeliver):
-                raise BadSetting.unknown(f"redeliver of the writer {sink.name!r}", sink.redeliver, get_args(Redeliver))
+            _check_choice(f"on_error of the writer {sink.name!r}", sink.on_error, OnError)
+            _check_choice(f"fill of the writer {sink.name!r}", sink.fill, Fill)
+            _check_choice(f"redeliver of the writer {sink.name!r}", sink.redeliver, Redeliver)
         names = [sink.name for sink in self.sinks]
         if len(set(names)) < len(names):
             raise BadSetting(f"two writers of {self.name!r} have the same name; give each its own: .save(…, name=…)")
@@ -133,6 +130,12 @@ class Definition:
         self.source.checked()
         for sink in self.sinks:
             sink.checked()
+
+
+def _check_choice(what: str, given: object, kind: object) -> None:
+    """Refuse a value that is none of a literal type's."""
+    if given not in get_args(kind):
+        raise BadSetting.unknown(what, str(given), get_args(kind))
 
 
 def _check_number(what: str, given: object, least: float) -> None:
@@ -147,8 +150,10 @@ def _is_number(given: object) -> TypeGuard[int | float]:
     return isinstance(given, int | float) and not isinstance(given, bool) and math.isfinite(given)
 
 
-def check_regex(what: str, namespace: str) -> None:
+def check_regex(what: str, namespace: object) -> None:
     """Refuse a namespace that is not a regular expression."""
+    if not isinstance(namespace, str):
+        raise BadSetting(f"{what}: the namespace is a regular expression, as text, not {type(namespace).__name__}")
     try:
         re.compile(namespace)
     except re.error as error:

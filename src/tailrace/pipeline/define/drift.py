@@ -61,7 +61,7 @@ def described(definition: Definition, key: bytes | None) -> dict[str, Any]:
 def _sink(sink: SinkDefinition, key: bytes | None) -> dict[str, Any]:
     functions = [[_shown(f), _mark(_code(f), key)] for f in sink.functions]
     kept = {"adaptor": sink.adaptor, "namespace": sink.namespace, "on_error": sink.on_error, "functions": functions}
-    return {**kept, "settings": _marks(sink.settings, key), "fill": sink.fill}
+    return {**kept, "settings": _marks(sink.settings, key), "fill": sink.fill, "redeliver": sink.redeliver}
 
 
 def changes(old: Mapping[str, Any], new: Mapping[str, Any], namespaces: Iterable[str] = ()) -> list[Difference]:
@@ -122,8 +122,9 @@ def _of_sink(name: str, old: Mapping[str, Any], new: Mapping[str, Any], known: l
         yield Difference(f"the writer {name!r} has another {', '.join(others)}")
     if old["namespace"] != new["namespace"]:
         yield _namespace_change(name, old["namespace"], new["namespace"], known)
-    if old["on_error"] != new["on_error"]:
-        yield Difference(f"on_error of the writer {name!r} was {old['on_error']!r}, is {new['on_error']!r}")
+    for policy in ("on_error", "redeliver"):
+        if policy in old and old[policy] != new[policy]:  # an earlier version has stored no redeliver
+            yield Difference(f"{policy} of the writer {name!r} was {old[policy]!r}, is {new[policy]!r}")
     if old["functions"] != new["functions"]:
         yield Difference(f"the functions of the writer {name!r} were {_list(old)}, are {_list(new)}; from now on")
 

@@ -74,6 +74,7 @@ class _Checked:
         """The definition; raises the first error with its line."""
         self._known("a pipeline", given, ("name", "home", "source", "branch", *TUNING), "")
         self._needs("a pipeline", given, {"name": str, "source": dict, "branch": list}, "")
+        self._kinds(given, {"home": str}, "")
         plan = self._told("", "name", lambda: self._begin(given))
         plan = self._told("source", "namespace", lambda: self._source(plan, given["source"]))
         for n, branch in enumerate(given["branch"]):
@@ -90,10 +91,13 @@ class _Checked:
         check_regex("the source", source.get("namespace", ".*"))
         return plan.source(source["adaptor"], namespace=source.get("namespace", ".*"), **settings)
 
-    def _branch(self, plan: Pipeline, branch: Mapping[str, Any], n: int) -> Pipeline:
+    def _branch(self, plan: Pipeline, branch: Any, n: int) -> Pipeline:
         table = f"branch#{n}"
+        if not isinstance(branch, dict):
+            raise self._error(f"a branch is a table, not {_called(type(branch))}", "", "branch")
         self._known("a branch", branch, ("namespace", "functions", "save"), table)
         self._needs("a branch", branch, {"save": dict}, table)
+        self._kinds(branch, {"functions": list}, table)
         self._told(table, "namespace", lambda: check_regex("a branch", branch.get("namespace", ".*")))
         plan = plan.branch(branch.get("namespace", ".*"))
         made = [
@@ -115,10 +119,14 @@ class _Checked:
                 raise self._error(str(BadSetting.unknown(what, name, known)), table, name)
 
     def _needs(self, what: str, given: Any, needed: Mapping[str, type], table: str) -> None:
-        for name, kind in needed.items():
+        for name in needed:
             if name not in given:
                 raise self._error(f"{what} needs {name!r}", table)
-            if not isinstance(given[name], kind):
+        self._kinds(given, needed, table)
+
+    def _kinds(self, given: Mapping[str, Any], kinds: Mapping[str, type], table: str) -> None:
+        for name, kind in kinds.items():
+            if name in given and not isinstance(given[name], kind):
                 raise self._error(f"{name!r} is {_called(kind)}, not {_called(type(given[name]))}", table, name)
 
     def _settings(self, what: str, name: str, given: Mapping[str, Any], table: str, *, reads: bool) -> None:
@@ -191,4 +199,4 @@ def check_setting(what: str, kind: type[Settings], name: str, value: Any) -> Non
 
 
 def _called(kind: type) -> str:
-    return {str: "text", dict: "a table", list: "an array of tables", int: "a number"}.get(kind, f"a {kind.__name__}")
+    return {str: "text", dict: "a table", list: "an array", int: "a number"}.get(kind, f"a {kind.__name__}")

@@ -26,10 +26,9 @@ from functools import partial
 from typing import Any
 
 from tailrace.coordination import guard
-from tailrace.coordination.guard import Refused, Written
 from tailrace.errors import Fenced
 from tailrace.storage.calls import Steps
-from tailrace.storage.tables import Absent, AtMost, Equals, Item, Key, Put, Set, Update
+from tailrace.storage.tables import Absent, Equals, Item, Key, Put, Set, Update
 
 
 @dataclass(slots=True)
@@ -147,19 +146,27 @@ def save(
     pipeline: str, writer: str, epoch: int, marks: Mapping[int, Mark], finished: Mapping[int, Mark] | None = None
 ) -> Steps[None]:
     """Store a run's marks, which only rise; `Fenced` if an operator or another run has taken over."""
-    whole = [Set(name, _lows(some)) for name, some in (("whole", marks), ("finished", finished)) if some]
+    shared = {name: _lows(some) for name, some in (("whole", marks), ("finished", finished)) if some}
+    items = {item["i"]: item for item in (yield from guard.read_all(offsets_key(pipeline, writer, 0).p))}
+    plan = partial(_saved, pipeline, writer, epoch)
     for q, mark in sorted(marks.items()):
-        key = offsets_key(pipeline, writer, q)
-        changes = (Set("low", mark.low), Set("ahead", dict(mark.ahead)), *(whole if q == 0 else []))
-        while True:
-            outcome = yield from guard.attempt(Update(key, changes, (Equals("epoch", epoch), AtMost("low", mark.low))))
-            if isinstance(outcome, Written):
-                break
-            item = outcome.item if isinstance(outcome, Refused) else (yield from guard.read(key))
-            if item is None or item["epoch"] != epoch:
-                raise Fenced(f"the writer {writer!r} of {pipeline!r} was taken over by another run or an operator")
-            if item["low"] >= mark.low:
-                break
+        wanted = {"low": mark.low, "ahead": dict(mark.ahead), **(shared if q == 0 else {})}
+        yield from guard.settle(offsets_key(pipeline, writer, q), partial(plan, q, wanted), items.get(q), known=True)
+
+
+def _saved(
+    pipeline: str, writer: str, epoch: int, q: int, wanted: Mapping[str, Any], item: Item | None
+) -> tuple[Update, ...] | None:
+    """The write that stores what differs.  It is refused if anything of that has changed since it was read: a write
+    that lands late must not put older values in place of newer ones."""
+    if item is None or item["epoch"] != epoch:
+        raise Fenced(f"the writer {writer!r} of {pipeline!r} was taken over by another run or an operator")
+    changed = [name for name, value in wanted.items() if item.get(name) != value]
+    if item["low"] > wanted["low"] or not changed:
+        return None
+    read = [Equals(name, item[name]) if name in item else Absent(name) for name in dict.fromkeys(["low", *changed])]
+    changes = tuple(Set(name, wanted[name]) for name in changed)
+    return (Update(offsets_key(pipeline, writer, q), changes, (Equals("epoch", epoch), *read)),)
 
 
 def _lows(marks: Mapping[int, Mark]) -> dict[str, list[int]]:

@@ -191,16 +191,19 @@ class Outlet:
         return self._thread.is_alive() and self.problem is None
 
     def finish(self, seconds: float) -> None:
-        """Wait up to `seconds` until the current batch ends, store the offsets, and close the writer."""
+        """Wait up to `seconds` until the current batch ends, and store the offsets."""
         self._grown.set()
         self._notifier.close()
         self._thread.join(seconds)
         try:
             self.save(force=True)
         finally:
-            self._writer.close()
             if self.problem is None:
                 self.shown.state = "ended"
+
+    def close(self) -> None:
+        """Close the writer, also that of an outlet that was never started."""
+        self._writer.close()
 
     # -- batches
     def catch_up(self) -> None:

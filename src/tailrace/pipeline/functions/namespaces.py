@@ -39,6 +39,8 @@ def remap(namespaces: Mapping[str, str]) -> Remap:
     """A function that moves messages: `remap({"public.orders": "orders"})`, `remap({r"public\\.(.*)": r"\\1"})`.
 
     The keys are regular expressions that must match a whole namespace; the first that matches counts."""
+    if not isinstance(namespaces, Mapping):
+        raise BadSetting(f"remap takes patterns with their replacements, as a table, not {type(namespaces).__name__}")
     for pattern, to in namespaces.items():
         try:
             re.compile(pattern).sub(to, "")

@@ -4,6 +4,9 @@ Some sources keep their log for a fixed time, as DynamoDB's streams do for 24 ho
 thread reads their changes during the copy into a topic of its own, and the driver appends them to the commit log once
 the copy is done.  So each change comes after every row that a task may have read before it.
 
+Only documents' changes are read ahead, no commands: they are taken over partition by partition, and a command must come
+into all partitions at one moment.  A reader leaves what needs a command, such as a table made again, to `follow`.
+
     topic <pipeline>--ahead-log      as a commit log; deleted when all of it is taken over
     $Reader-<pipeline>--ahead, 0     as a commit log's
     $Reader-<pipeline>, 0            ahead{partition: offset}: how far each partition is taken over; null: nothing is

@@ -13,6 +13,8 @@ from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
+import pyarrow as pa
+
 from tailrace.adaptors.contract import Staged, Who
 from tailrace.adaptors.rows.provenance import placed
 from tailrace.adaptors.rows.rows import messages_of, namespace_of
@@ -137,11 +139,12 @@ def _again(turn: _Turn, number: int, one: Fetched, *, insisted: bool) -> Stepped
 
 def _out_of_turn(branch: Branch, one: Fetched, who: Who, marks: dict[int, Mark]) -> Outcome:
     """Deliver a message that the writer has passed, and leave the writer's offsets unchanged."""
-    outcome, staged = Outcome(), list[Staged]()
+    outcome, batches, staged = Outcome(), list[pa.RecordBatch](), list[Staged]()
     with closing(branch.writer()) as sink:
         try:
             wanted = re.search(branch.namespace, namespace_of(one.data))
-            batches = [placed(one.data, one.partition, one.offsets)] if wanted else []
+            if wanted:
+                batches = [placed(one.data, one.partition, one.offsets)]
             for function in branch.functions:
                 batches = [out for batch in batches for out in function(batch) if out.num_rows]
             if batches:

@@ -77,7 +77,7 @@ def plan_mark(
 ) -> Planned:
     """What `mark` would change; `BadInput` if it would refuse.  Changes nothing."""
     now, topic = marks(home, pipeline, writer), commit_log(home, pipeline)
-    floor, end = topic.ends()[partition] if partition in now else (0, 0)
+    floor, end = topic.ends()[partition] if partition in now else (0, -1)
     if not -1 <= offset < end:
         raise BadInput(f"the commit log of {pipeline!r} has no message {partition}:{offset}")
     if offset < floor - 1:

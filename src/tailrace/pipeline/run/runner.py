@@ -87,6 +87,7 @@ class Runner:
             log.compact(self.definition.compact_by)
             reader = self._reader()
             stack.callback(self._close_source)
+            stack.callback(self._close_writers)
             self._check(reader, log, known=remembered(home, self.definition.name) is not None)
             for change in changed:
                 self._tell(f"changed since the last run: {change.text}")
@@ -98,10 +99,10 @@ class Runner:
             if self.definition.upkeep_seconds is not None:
                 background = home.start_upkeep(self.definition.upkeep_seconds, UPKEEP_RATE)
                 stack.callback(background.stop)
-            stack.callback(self._close)
             for outlet, sink in zip(self._outlets, self.definition.sinks, strict=True):
                 if outlet.begin():
                     self._fresh(log, outlet, sink)
+            stack.callback(self._finish)
             self._work(log, once)
 
     def _alone(self, home: Home) -> Lease:
@@ -205,7 +206,8 @@ class Runner:
         for sink in self.definition.sinks:
             if told := unmatched(f"the writer {sink.name!r}", sink.namespace, known_names):
                 self._tell(told)
-        self._outlets += [self._outlet(log, sink) for sink in self.definition.sinks]
+        for sink in self.definition.sinks:
+            self._outlets.append(self._outlet(log, sink))
         for outlet in self._outlets:
             if (away := outlet.check(known)) is not None:
                 self._tell(f"waiting for the sink of the writer {outlet.branch.name!r}: {away}")
@@ -365,18 +367,23 @@ class Runner:
             outlet.hurry()
         ends = {q: end for q, (_, end) in log.topic.ends().items()}
         while not self._stop.is_set():
-            working = [o for o in self._outlets if o.working]
-            if all(mark.resume >= ends[q] for o in working for q, mark in o.marks.items()):
+            working = [o.marks for o in self._outlets if o.working]
+            if all(q in marks and marks[q].resume >= end for marks in working for q, end in ends.items()):
                 return
             time.sleep(0.05)
 
-    def _close(self) -> None:
+    def _finish(self) -> None:
         """Stop, and wait up to `stop_seconds` for the writers to finish."""
         self._stop.set()
         deadline = time.monotonic() + self.definition.stop_seconds
         for outlet in self._outlets:
             with suppress(Exception):  # an outlet that has not started, or cannot store its offsets
                 outlet.finish(max(0.0, deadline - time.monotonic()))
+
+    def _close_writers(self) -> None:
+        for outlet in self._outlets:
+            with suppress(Exception):
+                outlet.close()
 
 
 def run(definition: Definition, spark: Spark, *, once: bool = False) -> Status:
