@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import decimal
 import json
+import os
 import time
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,7 @@ from tailrace.adaptors.lake.stores import STAGING
 from tailrace.adaptors.rows.rows import make_rows
 from tailrace.errors import Fenced, NotReady, Rejected, Unavailable
 from tailrace.log.record import Mode, Op
+from tailrace.storage.local.files import REAL as FILES
 from tests.adaptors.delta.place import Place
 
 ORDERS = "public.orders"
@@ -187,6 +189,40 @@ def test_what_was_staged_long_ago_is_removed(disk: Place, remote: Place) -> None
             place.writer().claim(Who("p", "w", epoch))
             assert [store.read(name, 0, 6) for name in (old, new)] == [None, b"staged"]
         assert store.names(STAGING) == [new.rpartition("/")[2]]
+
+
+class Disk:
+    """What of a folder has reached the disk: each file as it was when it was synced."""
+
+    def __init__(self, path: Path, patch: pytest.MonkeyPatch) -> None:
+        self._path = path
+        self._synced: set[tuple[str, int]] = set()
+        self.names: list[str] = []
+        patch.setattr(FILES, "sync", self._sync)
+
+    def _sync(self, descriptor: int) -> None:
+        path = Path(f"/proc/self/fd/{descriptor}").readlink()
+        self._synced.add((str(path), os.fstat(descriptor).st_mtime_ns))
+        self.names.append(path.name)
+
+    def lacks(self) -> list[str]:
+        """The files that a power cut could leave empty."""
+        files = [one for one in self._path.rglob("*") if one.is_file()]
+        return sorted(str(one) for one in files if (str(one), one.stat().st_mtime_ns) not in self._synced)
+
+
+def test_a_new_ledger_is_synced(disk: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where the process that has made it died before it could, and the answer of a commit was lost."""
+    there = Disk(Path(disk.path), monkeypatch)
+    written(disk, rows({"id": ints(1)}))
+    assert there.lacks() == []
+    with monkeypatch.context() as patch:
+        patch.setattr("tailrace.adaptors.delta.ledger.make_durable", lambda *_: None)
+        written(disk, at=2)
+    assert there.lacks() != []
+    answerless(monkeypatch, TableAlterer, "set_table_properties", OSError("operation timed out"))
+    written(disk, at=3)
+    assert there.lacks() == []
 
 
 # -- what others do

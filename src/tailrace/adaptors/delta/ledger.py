@@ -32,6 +32,8 @@ class DeltaLedger(Ledger):
     def __init__(self, store: DeltaStore, pipeline: str, writer: str) -> None:
         self._store, self._name = store, f"{OWN}/{ledger_of(pipeline, writer)}"
         self._table: DeltaTable | None = None
+        self._durable = -1
+        """The version up to which this process has synced the table: another may have died before it synced its own."""
 
     @property
     def id(self) -> str:
@@ -55,7 +57,7 @@ class DeltaLedger(Ledger):
             if self._table is None and PROPERTY in self._loaded().metadata().configuration:
                 return False  # another run has made the ledger since it was read
             table = self._loaded()
-            before = table.version()
+            before = min(self._durable, table.version())
             try:
                 with explained(self._store.shown):
                     text = msgspec.json.encode(now).decode()
@@ -63,12 +65,13 @@ class DeltaLedger(Ledger):
             except (Raced, OSError) as error:
                 # The commit may have been made although its answer was lost; then Delta has refused its repetition.
                 self._table = None
-                if self.read().mark == now.mark:
-                    return True
-                if isinstance(error, Raced):
-                    return False
-                raise
+                if self.read().mark != now.mark:
+                    if isinstance(error, Raced):
+                        return False
+                    raise
+                table = self._loaded()
         make_durable(self._store, self._name, before, table.version())
+        self._durable = table.version()
         return True
 
     def _found(self) -> DeltaTable | None:
@@ -93,7 +96,7 @@ class DeltaLedger(Ledger):
 
         if (found := self._found()) is not None:
             return found
-        uri = self._store.uri(self._name)
+        uri, self._durable = self._store.uri(self._name), -1
         schema = Schema.from_arrow(pa.schema([("nothing", pa.string())]))
         try:
             self._table = DeltaTable.create(uri, schema, configuration=_KEPT, storage_options=self._store.options)
