@@ -7,6 +7,7 @@ import decimal
 import json
 import os
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -197,18 +198,18 @@ class Disk:
     def __init__(self, path: Path, patch: pytest.MonkeyPatch) -> None:
         self._path = path
         self._synced: set[tuple[str, int]] = set()
-        self.names: list[str] = []
+        self.told: Callable[[Path], object] = lambda path: None
         patch.setattr(FILES, "sync", self._sync)
 
     def _sync(self, descriptor: int) -> None:
         path = Path(f"/proc/self/fd/{descriptor}").readlink()
-        self._synced.add((str(path), os.fstat(descriptor).st_mtime_ns))
-        self.names.append(path.name)
+        self._synced.add((str(path), path.stat().st_mtime_ns if path.is_file() else 0))
+        self.told(path)
 
     def lacks(self) -> list[str]:
-        """The files that a power cut could leave empty."""
-        files = [one for one in self._path.rglob("*") if one.is_file()]
-        return sorted(str(one) for one in files if (str(one), one.stat().st_mtime_ns) not in self._synced)
+        """The files that a power cut could leave empty, and the folders whose names it could take."""
+        there = {str(one): one.stat().st_mtime_ns if one.is_file() else 0 for one in self._path.rglob("*")}
+        return sorted(path for path, changed in there.items() if (path, changed) not in self._synced)
 
 
 def test_a_new_ledger_is_synced(disk: Place, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -223,6 +224,34 @@ def test_a_new_ledger_is_synced(disk: Place, monkeypatch: pytest.MonkeyPatch) ->
     answerless(monkeypatch, TableAlterer, "set_table_properties", OSError("operation timed out"))
     written(disk, at=3)
     assert there.lacks() == []
+
+
+@pytest.mark.parametrize("keep", ["state", "changes"])
+def test_all_files_of_commits_are_synced(keep: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also those in folders of partitions, those of the change data feed, and checkpoints."""
+    feed = {"delta.enableChangeDataFeed": "true"}
+    there = Place(tmp_path, keep=keep, properties=feed, partition_by=("day",), compact_every=0)
+    disk, day = Disk(tmp_path, monkeypatch), pa.array(["mon"])
+    for at in range(1, 22):
+        written(there, rows({"id": ints(1), "day": day, "n": ints(at)}, Op.UPDATE), at=at)
+        assert disk.lacks() == []
+    names = {f"{one.parent.name}/{one.name}" for one in tmp_path.rglob("*")}
+    assert {"_delta_log/_last_checkpoint", f"{ORDERS}/day=mon"} <= names
+    assert keep == "changes" or any(name.startswith("_change_data/") for name in names)
+
+
+def test_a_ledger_s_old_log_goes_once_its_checkpoint_is_synced(disk: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    log = Path(disk.path) / "_tailrace" / "p.w" / "_delta_log"
+    for at in range(1, 40):
+        written(disk, at=at)
+    for one in log.iterdir():
+        os.utime(one, (time.time() - 7200,) * 2)
+    there, seen = Disk(Path(disk.path), monkeypatch), dict[str, int]()
+    there.told = lambda path: seen.setdefault(path.name, len(list(log.iterdir())))
+    written(disk, at=40)
+    assert seen[next(name for name in seen if name.endswith("checkpoint.parquet"))] > 40
+    assert len(list(log.iterdir())) < 30
+    assert disk.writer().restore("p", "w") == {"epoch": 1, "offsets": {"0": 40}}
 
 
 # -- what others do

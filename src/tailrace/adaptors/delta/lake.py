@@ -96,7 +96,7 @@ class DeltaLake:
                 if found_table is None:
                     raise NotReady(f"{self.place(namespace)}: no table can be made there: {error}") from None
                 return found_table  # another process has just made it
-        make_durable(self.store, name, -1, table.version())
+        make_durable(self.store, name, -1, table)
         return DeltaLakeTable(self.store, name, table, self._settings)
 
     def close(self) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import msgspec
 import pyarrow as pa
 
-from tailrace.adaptors.delta.durable import make_durable
+from tailrace.adaptors.delta.durable import hooks, make_durable
 from tailrace.adaptors.delta.errors import explained, said
 from tailrace.adaptors.delta.store import DeltaStore, missing
 from tailrace.adaptors.lake.ledger import Ledger, State
@@ -61,7 +61,9 @@ class DeltaLedger(Ledger):
             try:
                 with explained(self._store.shown):
                     text = msgspec.json.encode(now).decode()
-                    table.alter.set_table_properties({PROPERTY: text}, raise_if_not_exists=False)
+                    table.alter.set_table_properties(
+                        {PROPERTY: text}, raise_if_not_exists=False, post_commithook_properties=hooks(self._store)
+                    )
             except (Raced, OSError) as error:
                 # The commit may have been made although its answer was lost; then Delta has refused its repetition.
                 self._table = None
@@ -70,7 +72,7 @@ class DeltaLedger(Ledger):
                         return False
                     raise
                 table = self._loaded()
-        make_durable(self._store, self._name, before, table.version())
+        make_durable(self._store, self._name, before, table)
         self._durable = table.version()
         return True
 
