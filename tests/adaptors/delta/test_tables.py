@@ -240,6 +240,37 @@ def test_all_files_of_commits_are_synced(keep: str, tmp_path: Path, monkeypatch:
     assert keep == "changes" or any(name.startswith("_change_data/") for name in names)
 
 
+@pytest.mark.parametrize("keep", ["state", "changes"])
+def test_wider_columns_and_small_files_put_together_are_synced(
+    keep: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    there, disk = Place(tmp_path, keep=keep), Disk(tmp_path, monkeypatch)
+    written(there, rows({"id": ints(1, 2), "n": ints(7, 7, kind=pa.int32())}))
+    written(there, rows({"id": ints(2), "n": ints(2**40)}, Op.UPDATE), at=2)
+    assert disk.lacks() == []
+    for at in range(3, 9):
+        written(there, rows({"id": ints(at), "n": ints(3)}), at=at, compact_every=3, vacuum_every=4)
+        assert disk.lacks() == []
+    assert "OPTIMIZE" in {one["operation"] for one in there.table().history()}
+
+
+@pytest.mark.parametrize("dies", ["grow", "append"])
+def test_what_a_run_that_died_has_committed_is_synced_by_the_next(
+    dies: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    there, disk = Place(tmp_path, keep="changes"), Disk(tmp_path, monkeypatch)
+    written(there, rows({"id": ints(1)}))
+    answerless(monkeypatch, DeltaLakeTable, dies, OSError("the process ends"))
+    batch = rows({"id": ints(2), "n": ints(2)})
+    with pytest.raises(OSError, match="the process ends"):
+        written(there, batch, at=2)
+    assert disk.lacks() != []
+    there.writer().claim(Who("p", "w", 2))
+    written(there, *([batch] if dies == "grow" else []), at=2 if dies == "grow" else 3, epoch=2)
+    assert disk.lacks() == []
+    assert [row["id"] for row in there.rows()] == [1, 2]
+
+
 def test_a_ledger_s_old_log_goes_once_its_checkpoint_is_synced(disk: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     log = Path(disk.path) / "_tailrace" / "p.w" / "_delta_log"
     for at in range(1, 40):
