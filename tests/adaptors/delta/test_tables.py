@@ -23,6 +23,7 @@ from tailrace.adaptors.contract import TRUNCATE, Command, Who
 from tailrace.adaptors.delta.ledger import DeltaLedger
 from tailrace.adaptors.delta.store import DeltaStore
 from tailrace.adaptors.delta.table import DeltaLakeTable
+from tailrace.adaptors.lake import staging
 from tailrace.adaptors.lake.stores import STAGING
 from tailrace.adaptors.rows.rows import make_rows
 from tailrace.errors import Fenced, NotReady, Rejected, Unavailable
@@ -283,6 +284,28 @@ def test_a_ledger_s_old_log_goes_once_its_checkpoint_is_synced(disk: Place, monk
     assert seen[next(name for name in seen if name.endswith("checkpoint.parquet"))] > 40
     assert len(list(log.iterdir())) < 30
     assert disk.writer().restore("p", "w") == {"epoch": 1, "offsets": {"0": 40}}
+
+
+def test_what_another_writer_has_not_carried_out_yet_stays_staged(
+    disk: Place, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A pipeline stops after its commit to the ledger, and stays so while another one goes on below the same path."""
+    monkeypatch.setattr(staging, "ORPHANED_SECONDS", -10)
+    with monkeypatch.context() as patch:
+        answerless(patch, DeltaLakeTable, "step", OSError("the process ends"))
+        with pytest.raises(OSError, match="the process ends"):
+            written(disk, rows({"id": ints(1)}))
+    disk.writer().leave_mark("p.w", "mark")
+    disk.writer().claim(Who("other", "w", 1))
+    disk.writer().claim(Who("p", "w", 2))
+    assert [row["id"] for row in disk.rows()] == [1]
+    orphan = f"{STAGING}/1-a"
+    DeltaStore(disk.path, {}).put(orphan, [b"staged"])
+    broken = DeltaTable(f"{disk.path}/_tailrace/p.w")
+    broken.alter.set_table_properties({"tailrace.state": "{"}, raise_if_not_exists=False)
+    disk.writer().claim(Who("other", "w", 2))  # nobody knows what the other one still needs
+    assert DeltaStore(disk.path, {}).read(orphan, 0, 6) == b"staged"
+    assert "stay staged" in caplog.text
 
 
 # -- what others do

@@ -13,7 +13,6 @@ from tailrace.adaptors.delta.durable import hooks, make_durable
 from tailrace.adaptors.delta.errors import explained, said
 from tailrace.adaptors.delta.store import DeltaStore, missing
 from tailrace.adaptors.lake.ledger import Ledger, State
-from tailrace.adaptors.lake.names import ledger_of
 from tailrace.adaptors.lake.stores import OWN
 from tailrace.adaptors.lake.table import Raced
 from tailrace.errors import Damaged
@@ -29,8 +28,8 @@ _KEPT = {"delta.checkpointInterval": "20", "delta.logRetentionDuration": "interv
 class DeltaLedger(Ledger):
     """The ledger of one writer, in a Delta table."""
 
-    def __init__(self, store: DeltaStore, pipeline: str, writer: str) -> None:
-        self._store, self._name = store, f"{OWN}/{ledger_of(pipeline, writer)}"
+    def __init__(self, store: DeltaStore, name: str) -> None:
+        self._store, self._name = store, f"{OWN}/{name}"
         self._table: DeltaTable | None = None
         self._durable = -1
         """The version up to which this process has synced the table: another may have died before it synced its own."""

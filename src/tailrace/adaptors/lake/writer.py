@@ -105,7 +105,7 @@ class LakeWriter(Writer):
             claimed = state.fence.claim(who)
             if claimed is None or ledger.swap(state.changed(claimed)):
                 self._carry_out(ledger.read(), ledger, who, missed=True)
-                self._tidy(state)
+                self._tidy()
                 return state.fence.restored()
 
     def lost(self, who: Who) -> list[str]:
@@ -188,7 +188,7 @@ class LakeWriter(Writer):
         owners = {one.id: name for name, one in state.tables.items()}
         for namespace in dict.fromkeys(unit.namespace for share in shares for unit in share.units):
             some = [unit for share in shares for unit in share.units if unit.namespace == namespace]
-            schemas = _different(schema for share in shares for schema in share.schemas.get(namespace, ()))
+            schemas = list(dict.fromkeys(one for share in shares for one in share.schemas.get(namespace, ())))
             table = self._target(namespace, schemas, state.tables.get(namespace), who)
             if (other := owners.setdefault(table.id, namespace)) != namespace:
                 raise missing_targets.shared(namespace, other, table.place)
@@ -211,8 +211,7 @@ class LakeWriter(Writer):
         table = self._lake.find(namespace)
         if before is not None and (table is None or table.id != before.id):
             raise missing_targets.gone(who, namespace, self._lake.place(namespace), "table")
-        if table is None:
-            table = self._lake.create(namespace, schemas[0])
+        table = table or self._lake.create(namespace, schemas[0])
         at = table.version if before is None else before.version
         for schema in schemas:
             self._grow(table, schema)
@@ -334,11 +333,17 @@ class LakeWriter(Writer):
             _log.warning("%s: its small files are put together later: %s", table.place, error)
         table.make_durable(at)
 
-    def _tidy(self, state: State) -> None:
-        if time.monotonic() - self._tidied > TIDY_SECONDS or not self._tidied:
-            self._tidied = time.monotonic()
-            kept = [unit.object for work in state.pending.values() for unit in work.units]
-            staging.tidy(self._lake.store, kept)
+    def _tidy(self) -> None:
+        """Remove what was staged long ago, except the pending work of all writers, which share the folder."""
+        if self._tidied and time.monotonic() - self._tidied <= TIDY_SECONDS:
+            return
+        self._tidied = time.monotonic()
+        try:
+            pending = [work for one in self._lake.ledgers() for work in one.read().pending.values()]
+        except TailraceError as error:
+            _log.warning("old rows stay staged, because the ledger of a writer cannot be read: %s", error)
+        else:
+            staging.tidy(self._lake.store, [unit.object for work in pending for unit in work.units])
 
     # -- commands
     def command(self, namespace: str, command: Command, who: Who) -> None:
@@ -385,11 +390,3 @@ def _written(prepared: Prepared, before: WrittenTable | None) -> WrittenTable:
     deletes = sum(unit.deletes for unit in prepared.work.units)
     filled = not deletes and (upserts > 0 or (before is not None and before.filled))
     return WrittenTable(prepared.table.id, prepared.table.version, filled)
-
-
-def _different(schemas: Iterable[pa.Schema]) -> list[pa.Schema]:
-    out: list[pa.Schema] = []
-    for schema in schemas:
-        if schema not in out:
-            out.append(schema)
-    return out
