@@ -56,7 +56,7 @@ class Transactions:
         )
         with self._cluster.guarded("beginning transactions", self._topic):
             self._producer.init_transactions(4 * ANSWER_SECONDS)
-        self.state = load(self._cluster, self._topic)
+        self.state = load(self._cluster, self._topic, whole=True)
 
     def commit(self, records: Iterable[tuple[str, pa.RecordBatch]], state: State) -> None:
         """Append records and store a new state in one transaction.
