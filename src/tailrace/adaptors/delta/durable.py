@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterable
+from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
@@ -36,11 +37,11 @@ def make_durable(store: DeltaStore, name: str, before: int, table: DeltaTable) -
         return
     folder = store.folder / name
     log = folder / "_delta_log"
-    numbers = range(before + 1, table.version() + 1)
-    commits = [path for number in numbers if (path := log / f"{number:020d}.json").exists()]
+    latest_first = (log / f"{number:020d}.json" for number in range(table.version(), before, -1))
+    commits = list(takewhile(Path.exists, latest_first))[::-1]  # only the oldest are ever removed
     _sync_all(folder / one for commit in commits for one in _added(commit))
     _sync_all(commits)
-    checkpoints = [path for number in numbers if (path := log / f"{number:020d}.checkpoint.parquet").exists()]
+    checkpoints = [path for one in commits if (path := one.with_suffix(".checkpoint.parquet")).exists()]
     if checkpoints:
         _sync_all([*checkpoints, log / "_last_checkpoint"])
         if table.metadata().configuration.get(_CLEANS, "true").lower() == "true":
