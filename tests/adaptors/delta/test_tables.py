@@ -5,7 +5,9 @@ from __future__ import annotations
 import datetime as dt
 import decimal
 import json
+import os
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -21,10 +23,12 @@ from tailrace.adaptors.contract import TRUNCATE, Command, Who
 from tailrace.adaptors.delta.ledger import DeltaLedger
 from tailrace.adaptors.delta.store import DeltaStore
 from tailrace.adaptors.delta.table import DeltaLakeTable
+from tailrace.adaptors.lake import staging
 from tailrace.adaptors.lake.stores import STAGING
 from tailrace.adaptors.rows.rows import make_rows
 from tailrace.errors import Fenced, NotReady, Rejected, Unavailable
 from tailrace.log.record import Mode, Op
+from tailrace.storage.local.files import REAL as FILES
 from tests.adaptors.delta.place import Place
 
 ORDERS = "public.orders"
@@ -187,6 +191,121 @@ def test_what_was_staged_long_ago_is_removed(disk: Place, remote: Place) -> None
             place.writer().claim(Who("p", "w", epoch))
             assert [store.read(name, 0, 6) for name in (old, new)] == [None, b"staged"]
         assert store.names(STAGING) == [new.rpartition("/")[2]]
+
+
+class Disk:
+    """What of a folder has reached the disk: each file as it was when it was synced."""
+
+    def __init__(self, path: Path, patch: pytest.MonkeyPatch) -> None:
+        self._path = path
+        self._synced: set[tuple[str, int]] = set()
+        self.told: Callable[[Path], object] = lambda path: None
+        patch.setattr(FILES, "sync", self._sync)
+
+    def _sync(self, descriptor: int) -> None:
+        path = Path(f"/proc/self/fd/{descriptor}").readlink()
+        self._synced.add((str(path), path.stat().st_mtime_ns if path.is_file() else 0))
+        self.told(path)
+
+    def lacks(self) -> list[str]:
+        """The files that a power cut could leave empty, and the folders whose names it could take."""
+        there = {str(one): one.stat().st_mtime_ns if one.is_file() else 0 for one in self._path.rglob("*")}
+        return sorted(path for path, changed in there.items() if (path, changed) not in self._synced)
+
+
+def test_a_new_ledger_is_synced(disk: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where the process that has made it died before it could, and the answer of a commit was lost."""
+    there = Disk(Path(disk.path), monkeypatch)
+    written(disk, rows({"id": ints(1)}))
+    assert there.lacks() == []
+    with monkeypatch.context() as patch:
+        patch.setattr("tailrace.adaptors.delta.ledger.make_durable", lambda *_: None)
+        written(disk, at=2)
+    assert there.lacks() != []
+    answerless(monkeypatch, TableAlterer, "set_table_properties", OSError("operation timed out"))
+    written(disk, at=3)
+    assert there.lacks() == []
+
+
+@pytest.mark.parametrize("keep", ["state", "changes"])
+def test_all_files_of_commits_are_synced(keep: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also those in folders of partitions, those of the change data feed, and checkpoints."""
+    feed = {"delta.enableChangeDataFeed": "true"}
+    there = Place(tmp_path, keep=keep, properties=feed, partition_by=("day",), compact_every=0)
+    disk, day = Disk(tmp_path, monkeypatch), pa.array(["mon"])
+    for at in range(1, 22):
+        written(there, rows({"id": ints(1), "day": day, "n": ints(at)}, Op.UPDATE), at=at)
+        assert disk.lacks() == []
+    names = {f"{one.parent.name}/{one.name}" for one in tmp_path.rglob("*")}
+    assert {"_delta_log/_last_checkpoint", f"{ORDERS}/day=mon"} <= names
+    assert keep == "changes" or any(name.startswith("_change_data/") for name in names)
+
+
+@pytest.mark.parametrize("keep", ["state", "changes"])
+def test_wider_columns_and_small_files_put_together_are_synced(
+    keep: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    there, disk = Place(tmp_path, keep=keep), Disk(tmp_path, monkeypatch)
+    written(there, rows({"id": ints(1, 2), "n": ints(7, 7, kind=pa.int32())}))
+    written(there, rows({"id": ints(2), "n": ints(2**40)}, Op.UPDATE), at=2)
+    assert disk.lacks() == []
+    for at in range(3, 9):
+        written(there, rows({"id": ints(at), "n": ints(3)}), at=at, compact_every=3, vacuum_every=4)
+        assert disk.lacks() == []
+    assert "OPTIMIZE" in {one["operation"] for one in there.table().history()}
+
+
+@pytest.mark.parametrize("dies", ["grow", "append"])
+def test_what_a_run_that_died_has_committed_is_synced_by_the_next(
+    dies: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    there, disk = Place(tmp_path, keep="changes"), Disk(tmp_path, monkeypatch)
+    written(there, rows({"id": ints(1)}))
+    answerless(monkeypatch, DeltaLakeTable, dies, OSError("the process ends"))
+    batch = rows({"id": ints(2), "n": ints(2)})
+    with pytest.raises(OSError, match="the process ends"):
+        written(there, batch, at=2)
+    assert disk.lacks() != []
+    there.writer().claim(Who("p", "w", 2))
+    written(there, *([batch] if dies == "grow" else []), at=2 if dies == "grow" else 3, epoch=2)
+    assert disk.lacks() == []
+    assert [row["id"] for row in there.rows()] == [1, 2]
+
+
+def test_a_ledger_s_old_log_goes_once_its_checkpoint_is_synced(disk: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    log = Path(disk.path) / "_tailrace" / "p.w" / "_delta_log"
+    for at in range(1, 40):
+        written(disk, at=at)
+    for one in log.iterdir():
+        os.utime(one, (time.time() - 7200,) * 2)
+    there, seen = Disk(Path(disk.path), monkeypatch), dict[str, int]()
+    there.told = lambda path: seen.setdefault(path.name, len(list(log.iterdir())))
+    written(disk, at=40)
+    assert seen[next(name for name in seen if name.endswith("checkpoint.parquet"))] > 40
+    assert len(list(log.iterdir())) < 30
+    assert disk.writer().restore("p", "w") == {"epoch": 1, "offsets": {"0": 40}}
+
+
+def test_what_another_writer_has_not_carried_out_yet_stays_staged(
+    disk: Place, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A pipeline stops after its commit to the ledger, and stays so while another one goes on below the same path."""
+    monkeypatch.setattr(staging, "ORPHANED_SECONDS", -10)
+    with monkeypatch.context() as patch:
+        answerless(patch, DeltaLakeTable, "step", OSError("the process ends"))
+        with pytest.raises(OSError, match="the process ends"):
+            written(disk, rows({"id": ints(1)}))
+    disk.writer().leave_mark("p.w", "mark")
+    disk.writer().claim(Who("other", "w", 1))
+    disk.writer().claim(Who("p", "w", 2))
+    assert [row["id"] for row in disk.rows()] == [1]
+    orphan = f"{STAGING}/1-a"
+    DeltaStore(disk.path, {}).put(orphan, [b"staged"])
+    broken = DeltaTable(f"{disk.path}/_tailrace/p.w")
+    broken.alter.set_table_properties({"tailrace.state": "{"}, raise_if_not_exists=False)
+    disk.writer().claim(Who("other", "w", 2))  # nobody knows what the other one still needs
+    assert DeltaStore(disk.path, {}).read(orphan, 0, 6) == b"staged"
+    assert "stay staged" in caplog.text
 
 
 # -- what others do

@@ -91,11 +91,11 @@ def test_a_message(tmp_path: Path) -> None:
         send(receiver, placed(change, 3, pa.array([18], pa.int64())))
         first, second = receiver.requests
     told = {"namespace": "shop.orders", "id": "7", "mode": "sync", "op": "update"}
-    assert first.messages == [{**told, "key": "3-17", "timestamp": 5, "data": {"id": 7, "n": 17}}]
+    assert first.messages == [{**told, "key": "shop.orders/3-17", "timestamp": 5, "data": {"id": 7, "n": 17}}]
     assert second.messages == [
-        {**told, "key": "3-18", "timestamp": 0, "data": {"id": 7}, "whole": False, "removed": ["/old"]}
+        {**told, "key": "shop.orders/3-18", "timestamp": 0, "data": {"id": 7}, "whole": False, "removed": ["/old"]}
     ]
-    assert first.headers["idempotency-key"] == first.headers["webhook-id"] == "shop/hook/3-17"
+    assert first.headers["idempotency-key"] == first.headers["webhook-id"] == "shop/hook/shop.orders/3-17"
     assert first.headers["content-type"] == "application/json"
     assert "webhook-signature" not in first.headers
 
@@ -233,6 +233,27 @@ def test_what_was_taken_is_not_sent_again_by_the_same_process() -> None:
         assert [message["data"]["id"] for message in receiver.messages()] == list(range(10))
         sink.finish(staged, WHO, {"0": 10})  # an operator has set the mark back
         assert len(receiver.messages()) == 20
+
+
+@pytest.mark.parametrize("namespaces", [("shop.orders",) * 2, ("shop.orders", "shop.audit")])
+def test_several_messages_that_a_function_makes_of_one_are_told_apart(namespaces: tuple[str, str]) -> None:
+    """The endpoint fails after the first of them: the second is still posted, and is no repeat to a receiver."""
+    batches = [
+        placed(make_rows(name, pa.record_batch({"id": [id]}), ["id"]), 3, pa.array([17], pa.int64()))
+        for id, name in enumerate(namespaces)
+    ]
+    with (
+        receiving(lambda n, r: Answer(500) if n == 1 else TAKEN) as receiver,
+        contextlib.closing(writer(receiver, requests=1, patience=0.0)) as sink,
+    ):
+        staged = [sink.stage(batches)]
+        with pytest.raises(Throttled):
+            sink.finish(staged, WHO, {"0": 1})
+        sink.finish(staged, WHO, {"0": 1})
+        assert [message["data"]["id"] for message in receiver.messages()] == [0, 1]
+        assert len(receiver.once()) == 2
+        first, _, second = receiver.requests
+    assert first.headers["idempotency-key"] != second.headers["idempotency-key"]
 
 
 # -- what is refused, and what is wrong

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -12,7 +13,7 @@ from tailrace.adaptors.delta.errors import explained
 from tailrace.adaptors.delta.ledger import DeltaLedger
 from tailrace.adaptors.delta.store import DeltaStore, missing
 from tailrace.adaptors.delta.table import DeltaLakeTable
-from tailrace.adaptors.lake.names import folder_of
+from tailrace.adaptors.lake.names import folder_of, ledger_of
 from tailrace.adaptors.lake.stores import OWN
 from tailrace.errors import NotReady
 
@@ -50,7 +51,13 @@ class DeltaLake:
 
     def ledger(self, pipeline: str, writer: str) -> DeltaLedger:
         """A writer's ledger."""
-        return DeltaLedger(self.store, pipeline, writer)
+        return DeltaLedger(self.store, ledger_of(pipeline, writer))
+
+    def ledgers(self) -> Iterator[DeltaLedger]:
+        """The ledgers of all writers below the root."""
+        for name in self.store.names(OWN):
+            if "_delta_log" in self.store.names(f"{OWN}/{name}"):
+                yield DeltaLedger(self.store, name)
 
     def place(self, namespace: str) -> str:
         """The path or URL of a namespace's table, whether it exists or not."""
@@ -96,7 +103,7 @@ class DeltaLake:
                 if found_table is None:
                     raise NotReady(f"{self.place(namespace)}: no table can be made there: {error}") from None
                 return found_table  # another process has just made it
-        make_durable(self.store, name, -1, table.version())
+        make_durable(self.store, name, -1, table)
         return DeltaLakeTable(self.store, name, table, self._settings)
 
     def close(self) -> None:

@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING
 import msgspec
 import pyarrow as pa
 
-from tailrace.adaptors.delta.durable import make_durable
+from tailrace.adaptors.delta.durable import hooks, make_durable
 from tailrace.adaptors.delta.errors import explained, said
 from tailrace.adaptors.delta.store import DeltaStore, missing
 from tailrace.adaptors.lake.ledger import Ledger, State
-from tailrace.adaptors.lake.names import ledger_of
 from tailrace.adaptors.lake.stores import OWN
 from tailrace.adaptors.lake.table import Raced
 from tailrace.errors import Damaged
@@ -29,9 +28,11 @@ _KEPT = {"delta.checkpointInterval": "20", "delta.logRetentionDuration": "interv
 class DeltaLedger(Ledger):
     """The ledger of one writer, in a Delta table."""
 
-    def __init__(self, store: DeltaStore, pipeline: str, writer: str) -> None:
-        self._store, self._name = store, f"{OWN}/{ledger_of(pipeline, writer)}"
+    def __init__(self, store: DeltaStore, name: str) -> None:
+        self._store, self._name = store, f"{OWN}/{name}"
         self._table: DeltaTable | None = None
+        self._durable = -1
+        """The version up to which this process has synced the table: another may have died before it synced its own."""
 
     @property
     def id(self) -> str:
@@ -55,20 +56,23 @@ class DeltaLedger(Ledger):
             if self._table is None and PROPERTY in self._loaded().metadata().configuration:
                 return False  # another run has made the ledger since it was read
             table = self._loaded()
-            before = table.version()
+            before = min(self._durable, table.version())
             try:
                 with explained(self._store.shown):
                     text = msgspec.json.encode(now).decode()
-                    table.alter.set_table_properties({PROPERTY: text}, raise_if_not_exists=False)
+                    table.alter.set_table_properties(
+                        {PROPERTY: text}, raise_if_not_exists=False, post_commithook_properties=hooks(self._store)
+                    )
             except (Raced, OSError) as error:
                 # The commit may have been made although its answer was lost; then Delta has refused its repetition.
                 self._table = None
-                if self.read().mark == now.mark:
-                    return True
-                if isinstance(error, Raced):
-                    return False
-                raise
-        make_durable(self._store, self._name, before, table.version())
+                if self.read().mark != now.mark:
+                    if isinstance(error, Raced):
+                        return False
+                    raise
+                table = self._loaded()
+        make_durable(self._store, self._name, before, table)
+        self._durable = table.version()
         return True
 
     def _found(self) -> DeltaTable | None:
@@ -93,7 +97,7 @@ class DeltaLedger(Ledger):
 
         if (found := self._found()) is not None:
             return found
-        uri = self._store.uri(self._name)
+        uri, self._durable = self._store.uri(self._name), -1
         schema = Schema.from_arrow(pa.schema([("nothing", pa.string())]))
         try:
             self._table = DeltaTable.create(uri, schema, configuration=_KEPT, storage_options=self._store.options)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tailrace.adaptors.delta.durable import make_durable
+from tailrace.adaptors.delta.durable import hooks, make_durable
 from tailrace.adaptors.delta.errors import explained
 from tailrace.adaptors.delta.store import DeltaStore
 from tailrace.adaptors.lake.column_types import cast
@@ -24,7 +24,7 @@ from tailrace.adaptors.rows.unset import unset_at
 from tailrace.log.record import Op
 
 if TYPE_CHECKING:
-    from deltalake import CommitProperties, DeltaTable
+    from deltalake import DeltaTable, PostCommitHookProperties
 
     from tailrace.adaptors.delta.settings import DeltaSink
 
@@ -70,12 +70,16 @@ class DeltaLakeTable(LakeTable):
         with explained(self.place):
             if not growth.widened:
                 none = pa.Table.from_batches([], growth.schema)
-                write_deltalake(self._table, none, mode="append", schema_mode="merge")
+                write_deltalake(
+                    self._table, none, mode="append", schema_mode="merge", post_commithook_properties=self._hooks
+                )
                 return
             _log.warning("%s is written again, with wider columns: %s", self.place, ", ".join(growth.widened))
             old = pa.RecordBatchReader.from_stream(self._table.scan())
             rows = pa.RecordBatchReader.from_batches(growth.schema, (_in(batch, growth.schema) for batch in old))
-            write_deltalake(self._table, rows, mode="overwrite", schema_mode="overwrite")
+            write_deltalake(
+                self._table, rows, mode="overwrite", schema_mode="overwrite", post_commithook_properties=self._hooks
+            )
 
     def append(self, rows: Iterator[pa.RecordBatch], schema: pa.Schema, mark: Mark) -> None:
         """Add rows in one commit with this mark."""
@@ -83,7 +87,7 @@ class DeltaLakeTable(LakeTable):
 
         with explained(self.place):
             reader = pa.RecordBatchReader.from_batches(schema, rows)
-            write_deltalake(self._table, reader, mode="append", commit_properties=self._commit(mark))
+            write_deltalake(self._table, reader, mode="append", **self._commit(mark))
 
     def merge(self, rows: Merged, mark: Mark) -> None:
         """Insert, update and delete documents in one commit.  If the table has no rows, append the whole documents."""
@@ -103,7 +107,7 @@ class DeltaLakeTable(LakeTable):
                 _same_id(rows),
                 source_alias="s",
                 target_alias="t",
-                commit_properties=self._commit(mark),
+                **self._commit(mark),
             )
             inserted = "s.op = 0 AND s.whole"
             values = {_quoted(name): f"s.{column}" for name, column in sets.items()}
@@ -120,7 +124,7 @@ class DeltaLakeTable(LakeTable):
     def empty(self, mark: Mark) -> None:
         """Delete all rows, and store this mark."""
         with explained(self.place):
-            self._table.delete(commit_properties=self._commit(mark))
+            self._table.delete(**self._commit(mark))
         self._note(mark)
 
     def _note(self, mark: Mark) -> None:
@@ -134,17 +138,21 @@ class DeltaLakeTable(LakeTable):
                 "append",
                 self._table.schema(),
                 partition_by=self._table.metadata().partition_columns,
-                commit_properties=self._commit(mark),
+                **self._commit(mark),
             )
 
-    def _commit(self, mark: Mark) -> CommitProperties:
+    @property
+    def _hooks(self) -> PostCommitHookProperties | None:
+        return hooks(self._store)
+
+    def _commit(self, mark: Mark) -> dict[str, Any]:
+        """The arguments of a commit with this mark."""
         from deltalake import CommitProperties, Transaction
 
         about = json.dumps(mark.details, separators=(",", ":"))
         # Without the transaction the library would repeat a commit by itself where that is not safe.
-        return CommitProperties(
-            custom_metadata={"tailrace": about}, app_transactions=[Transaction(mark.app, mark.step)]
-        )
+        how = CommitProperties(custom_metadata={"tailrace": about}, app_transactions=[Transaction(mark.app, mark.step)])
+        return {"commit_properties": how, "post_commithook_properties": self._hooks}
 
     def is_empty(self) -> bool:
         """Whether the table has no rows."""
@@ -156,15 +164,18 @@ class DeltaLakeTable(LakeTable):
         every, removal, now = self._settings.compact_every, self._settings.vacuum_every, self.version
         with explained(self.place):
             if every and before // every != now // every:
-                self._table.optimize.compact()
+                self._table.optimize.compact(post_commithook_properties=self._hooks)
             if removal and before // removal != now // removal:
                 self._table.vacuum(
-                    retention_hours=self._settings.retain_hours, dry_run=False, enforce_retention_duration=False
+                    retention_hours=self._settings.retain_hours,
+                    dry_run=False,
+                    enforce_retention_duration=False,
+                    post_commithook_properties=self._hooks,
                 )
 
     def make_durable(self, before: int) -> None:
         """Sync the commits after the version `before`, and their files, if the table is on a disk."""
-        make_durable(self._store, self._name, before, self.version)
+        make_durable(self._store, self._name, before, self._table)
 
 
 def _quoted(name: str) -> str:

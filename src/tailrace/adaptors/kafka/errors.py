@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING
 
-from tailrace.errors import NotReady, TailraceError, Unavailable
+from tailrace.errors import NotReady, Rejected, TailraceError, Unavailable
 
 if TYPE_CHECKING:
     from confluent_kafka import KafkaError
@@ -74,6 +74,17 @@ def failed(error: KafkaError, where: str, doing: str, reports: Reports, what: st
     if name in SETTINGS or (error.fatal() and name not in FENCED):
         return NotReady(said)
     return Unavailable(f"{said}; is a broker running there, and do brokers and security in the settings fit it?")
+
+
+def rejected(error: KafkaError, topic: str, namespace: str, key: bytes | None) -> Rejected:
+    """The error for a record that the topic does not take, on its way into the topic `namespace`."""
+    id = (key or b"").decode(errors="replace")
+    return Rejected(
+        f"the topic {topic} of Kafka does not take the record of {id!r}: {error.str().removeprefix('Broker: ')}; "
+        "for a large one raise max.message.bytes of the topic",
+        namespace=namespace,
+        id=id,
+    )
 
 
 def _first_line(error: KafkaError) -> str:

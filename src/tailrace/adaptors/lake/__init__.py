@@ -3,5 +3,5 @@ tailrace's own, decides on it together with its offsets.  Then one or more commi
 with the number of its step, so that a step reaches a table once.
 
 Used from outside: column_types, schemas, ledger, names, staging, stores, units, table, writer.
-Read in this order: writer, ledger, staging, stores, units, names, table, schemas, column_types.
+Read in this order: settings, writer, ledger, staging, stores, units, names, table, schemas, column_types.
 """

@@ -36,7 +36,8 @@ class Work(msgspec.Struct, frozen=True):
 
 
 class WrittenTable(msgspec.Struct, frozen=True):
-    """A table that the writer has written to: its id, a version that it had then, and whether it certainly has rows."""
+    """A table that the writer has written to: its id, a version that it had then, and whether it certainly has rows.
+    All versions up to that one have been made durable."""
 
     id: str
     version: int

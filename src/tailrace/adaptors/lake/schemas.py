@@ -149,6 +149,14 @@ def conformed(columns: pa.RecordBatch, schema: pa.Schema, namespace: str, keys: 
     return pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields))
 
 
+def completed(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """The batch with all columns of a table; those that it lacks are null."""
+    arrays = [
+        batch.column(f.name) if f.name in batch.schema.names else pa.nulls(batch.num_rows, f.type) for f in schema
+    ]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
 def _conformed(
     columns: pa.RecordBatch, n: int, kind: pa.DataType, namespace: str, keys: Sequence[str]
 ) -> pa.Array[Any]:

@@ -32,7 +32,7 @@ from tailrace.log.record import Mode
 
 _log = logging.getLogger("tailrace")
 ORPHANED_SECONDS = 24 * 3600
-"""After how long an object belongs to no batch any more, unless it is part of a writer's pending work."""
+"""After how long an object belongs to no batch any more, unless it is part of the pending work of any writer."""
 _NAME = re.compile(r"([0-9a-f]+)-[0-9a-f]+")
 _PREFIX = "_"
 

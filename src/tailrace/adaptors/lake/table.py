@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple, Protocol
 
 import pyarrow as pa
@@ -108,6 +108,9 @@ class Lake(Protocol):
 
     def ledger(self, pipeline: str, writer: str) -> Ledger:
         """A writer's ledger.  The first state that is written makes it."""
+
+    def ledgers(self) -> Iterable[Ledger]:
+        """The ledgers of all writers below the root."""
 
     def place(self, namespace: str) -> str:
         """The path or URL of a namespace's table, whether it exists or not."""

@@ -9,7 +9,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar
 
 import pyarrow as pa
 
@@ -17,7 +17,8 @@ from tailrace.adaptors.contract import TRUNCATE, Command, Guarantee, Staged, Who
 from tailrace.adaptors.lake import staging
 from tailrace.adaptors.lake.ledger import STEPS_PER_BATCH, Ledger, State, Work, WrittenTable
 from tailrace.adaptors.lake.names import ledger_of
-from tailrace.adaptors.lake.schemas import conformed, growth
+from tailrace.adaptors.lake.schemas import completed, conformed, growth
+from tailrace.adaptors.lake.settings import LakeSettings
 from tailrace.adaptors.lake.stores import OWN
 from tailrace.adaptors.lake.table import Lake, LakeTable, Mark, Merged, Raced
 from tailrace.adaptors.lake.units import Share, Unit
@@ -35,26 +36,6 @@ KEPT_BYTES = 64 * 1024 * 1024
 """How much of a batch stays in memory between its check and its commits; the rest is read from staging twice."""
 ATTEMPTS = 20
 TIDY_SECONDS = 600.0
-
-
-class LakeSettings(Protocol):
-    """The settings that every lake sink has."""
-
-    @property
-    def keep(self) -> str:
-        """What tables hold: "state" or "changes"."""
-
-    @property
-    def plain(self) -> bool:
-        """Whether a change log has the documents alone, without columns for op, place and time."""
-
-    @property
-    def every(self) -> float | None:
-        """Seconds between two batches, at least; None for the default."""
-
-    @property
-    def alter(self) -> bool:
-        """Whether the writer may add columns to tables, and widen their types."""
 
 
 @dataclass(slots=True)
@@ -124,7 +105,7 @@ class LakeWriter(Writer):
             claimed = state.fence.claim(who)
             if claimed is None or ledger.swap(state.changed(claimed)):
                 self._carry_out(ledger.read(), ledger, who, missed=True)
-                self._tidy(state)
+                self._tidy()
                 return state.fence.restored()
 
     def lost(self, who: Who) -> list[str]:
@@ -207,7 +188,7 @@ class LakeWriter(Writer):
         owners = {one.id: name for name, one in state.tables.items()}
         for namespace in dict.fromkeys(unit.namespace for share in shares for unit in share.units):
             some = [unit for share in shares for unit in share.units if unit.namespace == namespace]
-            schemas = _different(schema for share in shares for schema in share.schemas.get(namespace, ()))
+            schemas = list(dict.fromkeys(one for share in shares for one in share.schemas.get(namespace, ())))
             table = self._target(namespace, schemas, state.tables.get(namespace), who)
             if (other := owners.setdefault(table.id, namespace)) != namespace:
                 raise missing_targets.shared(namespace, other, table.place)
@@ -230,10 +211,11 @@ class LakeWriter(Writer):
         table = self._lake.find(namespace)
         if before is not None and (table is None or table.id != before.id):
             raise missing_targets.gone(who, namespace, self._lake.place(namespace), "table")
-        if table is None:
-            table = self._lake.create(namespace, schemas[0])
+        table = table or self._lake.create(namespace, schemas[0])
+        at = table.version if before is None else before.version
         for schema in schemas:
             self._grow(table, schema)
+        table.make_durable(at)
         return table
 
     def _grow(self, table: LakeTable, schema: pa.Schema) -> None:
@@ -263,7 +245,7 @@ class LakeWriter(Writer):
             for batch in self._rows(units):
                 if batch.num_rows:
                     keys = [key for key in keys_of(batch) if key in batch.schema.names]
-                    yield _completed(conformed(batch, schema, namespace, keys), schema)
+                    yield completed(conformed(batch, schema, namespace, keys), schema)
             return
         for one in folded_batches(self._rows(units), MERGE_BYTES):
             if one.folded.rows:
@@ -291,10 +273,10 @@ class LakeWriter(Writer):
                 if missed:
                     continue
                 raise missing_targets.gone(who, namespace, self._lake.place(namespace), "table")
-            at = table.version
-            if self._bring(table, one or Prepared(table, work), state, ledger, who):
-                table.make_durable(at)
-                self._maintain(table, at)
+            brought = self._bring(table, one or Prepared(table, work), state, ledger, who)
+            table.make_durable(before.version)  # also what a run that died had committed, and had not synced
+            if brought:
+                self._maintain(table, before.version)
         staging.discard(self._lake.store, [unit for work in state.pending.values() for unit in work.units])
         self._done = state.mark
 
@@ -344,16 +326,24 @@ class LakeWriter(Writer):
         )
 
     def _maintain(self, table: LakeTable, before: int) -> None:
+        at = table.version
         try:
             table.maintain(before)
         except (TailraceError, Raced, OSError) as error:
             _log.warning("%s: its small files are put together later: %s", table.place, error)
+        table.make_durable(at)
 
-    def _tidy(self, state: State) -> None:
-        if time.monotonic() - self._tidied > TIDY_SECONDS or not self._tidied:
-            self._tidied = time.monotonic()
-            kept = [unit.object for work in state.pending.values() for unit in work.units]
-            staging.tidy(self._lake.store, kept)
+    def _tidy(self) -> None:
+        """Remove what was staged long ago, except the pending work of all writers, which share the folder."""
+        if self._tidied and time.monotonic() - self._tidied <= TIDY_SECONDS:
+            return
+        self._tidied = time.monotonic()
+        try:
+            pending = [work for one in self._lake.ledgers() for work in one.read().pending.values()]
+        except TailraceError as error:
+            _log.warning("old rows stay staged, because the ledger of a writer cannot be read: %s", error)
+        else:
+            staging.tidy(self._lake.store, [unit.object for work in pending for unit in work.units])
 
     # -- commands
     def command(self, namespace: str, command: Command, who: Who) -> None:
@@ -368,6 +358,8 @@ class LakeWriter(Writer):
         table = self._lake.find(namespace)
         if table is None or (not self._merges and self._settings.plain):
             return
+        before = state.tables.get(namespace)
+        table.make_durable(table.version if before is None else before.version)
 
         def change(state: State) -> State:
             state.fence.admit(who)
@@ -398,19 +390,3 @@ def _written(prepared: Prepared, before: WrittenTable | None) -> WrittenTable:
     deletes = sum(unit.deletes for unit in prepared.work.units)
     filled = not deletes and (upserts > 0 or (before is not None and before.filled))
     return WrittenTable(prepared.table.id, prepared.table.version, filled)
-
-
-def _different(schemas: Iterable[pa.Schema]) -> list[pa.Schema]:
-    out: list[pa.Schema] = []
-    for schema in schemas:
-        if schema not in out:
-            out.append(schema)
-    return out
-
-
-def _completed(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """The batch with all columns of a table; those that it lacks are null."""
-    arrays = [
-        batch.column(f.name) if f.name in batch.schema.names else pa.nulls(batch.num_rows, f.type) for f in schema
-    ]
-    return pa.RecordBatch.from_arrays(arrays, schema=schema)

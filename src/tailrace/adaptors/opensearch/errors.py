@@ -18,6 +18,12 @@ MAPPING = frozenset({
     "mapper_parsing_exception", "document_parsing_exception", "strict_dynamic_mapping_exception",
     "illegal_argument_exception", "parsing_exception",
 })  # fmt: skip
+_LIMITS = {
+    "total fields": ("total_fields", 5000),
+    "mapping depth": ("depth", 50),
+    "nested fields": ("nested_fields", 200),
+}
+"""The limits of a mapping: how an error calls each, and its setting with a value above the default."""
 BLOCKED = "cluster_block_exception"
 
 
@@ -102,10 +108,15 @@ def refused(status: int, kind: str, reason: str, what: str, index: str = "") -> 
         return NotThere(said)
     if status == 409:
         return Conflict(said)
-    if "total fields" in reason or "Limit of" in reason:
-        limit = f'PUT /{index or "…"}/_settings {{"index.mapping.total_fields.limit": 5000}}'
-        return NotReady(f"{said}; {limit} allows more")
-    return NotReady(said)
+    return NotReady(said + raised_limit(reason, index))
+
+
+def raised_limit(reason: str, index: str) -> str:
+    """Advice for a limit of an index's mapping; "" for other reasons."""
+    for limit, (setting, more) in _LIMITS.items():
+        if f"Limit of {limit}" in reason:
+            return f'; PUT /{index or "…"}/_settings {{"index.mapping.{setting}.limit": {more}}} allows more'
+    return ""
 
 
 def _blocked(said: str, reason: str, index: str) -> TailraceError:

@@ -222,6 +222,30 @@ def test_new_parquet_files_are_read_once_they_are_whole(tmp_path: Path) -> None:
     assert Follower(tmp_path, follower.position, ["t"]).next() == []
 
 
+def test_a_parquet_file_that_is_being_written_when_the_copy_begins_comes_after_it(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"id": range(10)}), tmp_path / "whole.parquet", row_group_size=4)
+    whole = (tmp_path / "whole.parquet").read_bytes()
+    (tmp_path / "t.parquet").write_bytes(whole[:100])
+    made = reader(tmp_path)
+    position = made.begin(["t", "whole"])
+    (tmp_path / "t.parquet").unlink()
+    assert copied(made, "t") == []
+    assert copied(made, "whole") == docs(*range(10))
+    follower = Follower(tmp_path, position, ["t", "whole"])
+    assert follower.next() == []
+    (tmp_path / "t.parquet").write_bytes(whole)
+    assert follower.next() == docs(*range(10))
+
+
+def test_a_parquet_file_that_goes_before_it_is_whole_is_forgotten(tmp_path: Path) -> None:
+    (tmp_path / "t.parquet").write_bytes(b"PAR1 and no more")
+    follower = Follower(tmp_path, reader(tmp_path).begin(["t"]), ["t"])
+    assert follower.next() == []
+    (tmp_path / "t.parquet").unlink()
+    assert follower.next() == []
+    assert follower.names() == []
+
+
 def test_a_parquet_file_may_be_gone_on_in_the_middle(tmp_path: Path) -> None:
     pq.write_table(pa.table({"id": range(10)}), tmp_path / "t.parquet", row_group_size=4)
     first = Follower(tmp_path, {}, ["t"])
@@ -467,9 +491,9 @@ def test_keys_that_a_parquet_file_does_not_have(tmp_path: Path) -> None:
 def test_a_torn_parquet_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "t.parquet").write_bytes(b"PAR1 and no more")
     with pytest.raises(BadInput, match=r"t.parquet is not a whole Parquet file"):
-        reader(tmp_path).begin(["t"])
+        reader(tmp_path, follow=False).begin(["t"])
     monkeypatch.setattr(following, "PATIENCE", 0.0)
-    follower = Follower(tmp_path, {}, ["t"])
+    follower = Follower(tmp_path, reader(tmp_path).begin(["t"]), ["t"])
     with pytest.raises(BadInput, match="nor has it grown"):
         [follower.next() for _ in range(3)]
 

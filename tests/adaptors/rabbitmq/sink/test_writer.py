@@ -6,13 +6,14 @@ import contextlib
 import json
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
 from tailrace.adaptors.contract import Who
+from tailrace.adaptors.rabbitmq.sink import publication
 from tailrace.adaptors.rabbitmq.sink.writer import RabbitWriter
 from tailrace.adaptors.rows.provenance import placed
 from tailrace.adaptors.rows.rows import make_rows
@@ -97,6 +98,33 @@ def test_a_repeat_has_the_same_id_and_what_a_function_adds_another(place: Place)
         written(place, placed(twice, 0, pa.array([5, 5], pa.int64())), name="mine")
     ids = [one.properties.message_id for one in place.take("orders")]
     assert ids == ["mine:orders:0-5", "mine:orders:0-5-1"] * 2
+
+
+@pytest.mark.parametrize(("calls", "seconds"), [(1, 0.9), (30, 0.04)])
+def test_slow_functions_are_no_broker_that_confirms_nothing(
+    calls: int, seconds: float, place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Confirms are read while functions run, and their time does not count as the broker's."""
+    place.make("orders")
+    monkeypatch.setattr(publication, "CONFIRM_SECONDS", 0.4)
+    monkeypatch.setattr(publication, "WATCH_SECONDS", 0.05)
+    monkeypatch.setattr(publication, "SEND_SECONDS", 0.1)
+    most, confirmed = [0], publication.Publication._confirmed
+
+    def noted(self: publication.Publication, frame: Any) -> None:
+        most[0] = max(most[0], len(self._waiting))
+        confirmed(self, frame)
+
+    def slow() -> Iterator[pa.RecordBatch]:
+        for n in range(-1, calls):
+            time.sleep(seconds if n >= 0 else 0)
+            yield rows("orders", [n])
+
+    monkeypatch.setattr(publication.Publication, "_confirmed", noted)
+    with contextlib.closing(place.writer()) as writer:
+        writer.stage(slow())
+    assert len(place.take("orders")) == calls + 1
+    assert most[0] < 10
 
 
 def test_exchanges_and_routing_keys_by_template(place: Place) -> None:

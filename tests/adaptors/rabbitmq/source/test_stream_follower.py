@@ -11,6 +11,8 @@ from typing import Any
 import pytest
 from rstream import AMQPMessage, CompressionType, Producer
 
+from tailrace.adaptors.rabbitmq.source import stream_follower
+from tailrace.adaptors.rabbitmq.source.stream_client import StreamClient
 from tailrace.errors import PositionLost, Unavailable
 from tests.adaptors.rabbitmq.drive import Drive
 from tests.adaptors.rabbitmq.place import Place
@@ -143,6 +145,25 @@ def test_what_retention_removed_is_missed_aloud(place: Place) -> None:
             drive.catch_up()
     with Drive(place, streams=["orders"]).begin() as fresh:
         assert fresh.catch_up()[-1].data["n"] == 999
+
+
+def test_a_broker_that_is_slow_has_lost_nothing(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its first chunk does not come for long.  Then it comes, and nothing is missed."""
+    stream(place)
+    place.send("orders", some(0, 5))
+    with Drive(place, streams=["orders"]).begin() as drive:
+        drive.catch_up()
+        drive.stop()
+        place.send("orders", some(5, 8))
+        with monkeypatch.context() as patch:
+            patch.setattr(stream_follower, "FIRST_SECONDS", 0.0)
+            patch.setattr(stream_follower, "end_of", lambda *_: (8, "", 0))
+            patch.setattr(StreamClient, "chunk", lambda *_: None)
+            with pytest.raises(Unavailable, match=r"does not give the messages .* from offset 4 on"):
+                drive.catch_up()
+        drive.stop()
+        drive.catch_up()
+    assert numbers(drive) == list(range(8))
 
 
 def test_a_stream_that_is_deleted_has_ended(place: Place) -> None:

@@ -96,7 +96,8 @@ def is_same(path: Path, progress: FileProgress) -> bool:
     """Whether a path has the file that was read so far."""
     try:
         if progress.format == "parquet":
-            return not progress.read or footer(path) == (progress.length, progress.check)
+            now = footer(path)
+            return not progress.read or now == (progress.length, progress.check)
         return head(path, progress.length) == progress.check and _has_read(path, progress)
     except FileNotFoundError:
         return False

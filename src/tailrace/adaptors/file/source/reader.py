@@ -68,6 +68,8 @@ class FileReader(Reader):
     def _measured(self, found: FoundFile) -> FileProgress:
         path = self._place.path(found.name)
         if found.format == "parquet":
+            if self._settings.follow and not parquet.is_whole(path):
+                return FileProgress(found.namespace, found.format)  # the follower waits for it
             end = parquet.groups(path)
         elif self._settings.follow:
             end = lines.whole(path, delimiter=delimiter(path, found.format, self._settings))
@@ -81,7 +83,7 @@ class FileReader(Reader):
         known_files = self._begun
         if known_files is None:
             known_files = {f.name: self._measured(f) for f in self._place.files() if f.namespace == namespace}
-        mine = {name: progress for name, progress in known_files.items() if progress.namespace == namespace}
+        mine = {name: one for name, one in known_files.items() if one.namespace == namespace and one.copied}
         out = [piece for name, progress in mine.items() for piece in self._cut(name, progress, rows)]
         return out or [Piece(namespace)]
 

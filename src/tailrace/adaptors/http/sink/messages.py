@@ -1,10 +1,11 @@
 """Messages in the form in which they are posted: JSON objects, with a key by which a receiver recognizes a repeat.
 
-    {"key": "3-17", "op": "update", "namespace": "public.orders", "id": "7", "timestamp": 1700000000000,
-     "mode": "sync", "data": {…}}
+    {"key": "public.orders/3-17", "op": "update", "namespace": "public.orders", "id": "7",
+     "timestamp": 1700000000000, "mode": "sync", "data": {…}}
 
-`key` is the message's partition and offset in the pipeline's commit log.  A change that leaves fields as they are has
-`"whole": false`, and in `removed` the fields that it removes, as JSON Pointers.
+`key` is the message's namespace, and its partition and offset in the pipeline's commit log; a function may make several
+messages of one, and those of one namespace after the first end in -1, -2 and so on.  A change that leaves fields as
+they are has `"whole": false`, and in `removed` the fields that it removes, as JSON Pointers.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from zlib import crc32
 import msgspec
 import pyarrow as pa
 
+from tailrace.adaptors.formats.place_ids import PlaceIds
 from tailrace.adaptors.rows.json_text import json_objects, to_json
 from tailrace.adaptors.rows.message import Message
 from tailrace.adaptors.rows.rows import columns_of, messages_of
@@ -55,9 +57,9 @@ class Unit:
 def units(rows: Iterable[pa.RecordBatch]) -> Iterator[Unit]:
     """Make units of rows, which come in the order of the log.  The messages keep that order."""
     held: list[Post] = []
-    size = 0
+    size, places = 0, PlaceIds()
     for batch in rows:
-        for post in posts(batch):
+        for post in posts(batch, places):
             held.append(post)
             size += len(post.body)
             if size >= UNIT_BYTES:
@@ -72,17 +74,17 @@ def _unit(held: list[Post]) -> Unit:
     return Unit(pa.compress(data, "lz4", asbytes=True), len(data))
 
 
-def posts(batch: pa.RecordBatch) -> Iterator[Post]:
-    """The messages of a batch of rows."""
+def posts(batch: pa.RecordBatch, places: PlaceIds) -> Iterator[Post]:
+    """The messages of a batch of rows.  `places` has counted the rows of the share that came before."""
     if not batch.num_rows:
         return
     lanes = [crc32(key) for key in batch.column("key").to_pylist()]
     for lane, data, message in zip(lanes, _data(batch), messages_of(batch), strict=True):
         if message.op <= Op.DELETE:
             id = message.id.encode(errors="surrogateescape").decode(errors="replace")
-            place = message.place
-            key = "" if place.offset is None else f"{place.partition}-{place.offset}"
-            yield Post(lane, key, message.namespace, id, _body(message, key, id, data))
+            place, namespace = message.place, message.namespace
+            key = "" if place.offset is None else f"{namespace}/{places.of(namespace, place)}"
+            yield Post(lane, key, namespace, id, _body(message, key, id, data))
 
 
 def _data(batch: pa.RecordBatch) -> list[bytes]:

@@ -108,7 +108,8 @@ class HttpWriter(Writer):
         crash they may be cut into other requests.  A receiver then recognizes each message by its own key."""
         if self._settings.batch_rows == 1:
             body = part[0].body
-            return f"{name}/{part[0].key or _digest(body)}", body
+            key = part[0].key.encode(errors="surrogateescape")
+            return f"{name}/{quote(key) or _digest(body)}", body
         body = b'{"messages":[' + b",".join(post.body for post in part) + b"]}"
         return f"{name}/{_digest(body)}", body
 

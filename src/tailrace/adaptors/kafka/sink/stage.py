@@ -10,12 +10,13 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NoReturn
 
 import pyarrow as pa
 
 from tailrace.adaptors.contract import Staged
 from tailrace.adaptors.kafka.cluster import ANSWER_SECONDS, Cluster
+from tailrace.adaptors.kafka.errors import REFUSED, rejected
 from tailrace.adaptors.kafka.names import own_topic
 from tailrace.adaptors.kafka.settings import KafkaSink
 from tailrace.adaptors.kafka.sink.encoding import encoded
@@ -77,7 +78,7 @@ def stage(cluster: Callable[[], Cluster], settings: KafkaSink, rows: Iterable[pa
                 share.parts.append(Part(topic, some.num_rows, data))
             else:
                 room = 0  # not needed for the order: it keeps the result small
-                share.parts.append(outside.put(topic, some.num_rows, data))
+                share.parts.append(outside.put(topic, some, data))
     return Staged(sum(counts.values()), outside.settled(share), counts)
 
 
@@ -116,31 +117,45 @@ class _Outside:
         self._producer: Any = None
         self._partition = secrets.randbelow(PARTITIONS)
         self._offsets: list[int] = []
-        self._error: Any = None
+        self._error: tuple[Any, str, bytes | None] | None = None
+        """The first error, and the topic and the first key of the part that it is about."""
 
-    def put(self, topic: str, rows: int, data: bytes) -> Part:
+    def put(self, topic: str, records: pa.RecordBatch, data: bytes) -> Part:
         """Send a part without waiting for its answer.  Its offset is a placeholder until `settled`."""
+        from confluent_kafka import KafkaException
+
         cluster, name = self._make(), staging_topic(self._settings)
         if self._producer is None:
             cluster.ensure(name, PARTITIONS, self._settings.replication, CONFIG)
             self._producer = cluster.producer(
                 message_max_bytes=MAX_PART_BYTES, queue_buffering_max_kbytes=64 * 1024, linger_ms=0
             )
-        number = len(self._offsets)
+        number, key = len(self._offsets), records.column("key")[0].as_py()
         self._offsets.append(-1)
         with cluster.guarded("staging rows", name):
             while True:
                 try:
-                    self._producer.produce(name, data, partition=self._partition, on_delivery=self._told(number))
+                    told = self._told(number, topic, key)
+                    self._producer.produce(name, data, partition=self._partition, on_delivery=told)
                     break
                 except BufferError:
                     self._producer.poll(0.1)
-        return Part(topic, rows, partition=self._partition, offset=-1 - number)
+                except KafkaException as error:
+                    self._raise(error.args[0], topic, key)
+        return Part(topic, records.num_rows, partition=self._partition, offset=-1 - number)
 
-    def _told(self, number: int) -> Callable[[Any, Any], None]:
+    def _raise(self, error: Any, topic: str, key: bytes | None) -> NoReturn:
+        """Raise the error of a part: `Rejected` where the part's one row is too large."""
+        from confluent_kafka import KafkaException
+
+        if error.name() in REFUSED:
+            raise rejected(error, staging_topic(self._settings), topic, key) from None
+        raise KafkaException(error)
+
+    def _told(self, number: int, topic: str, key: bytes | None) -> Callable[[Any, Any], None]:
         def told(error: Any, message: Any) -> None:
             if error is not None:
-                self._error = self._error or error
+                self._error = self._error or (error, topic, key)
             else:
                 self._offsets[number] = message.offset()
 
@@ -154,9 +169,7 @@ class _Outside:
         with cluster.guarded("staging rows", staging_topic(self._settings)):
             left = self._producer.flush(4 * ANSWER_SECONDS)
             if self._error is not None:
-                from confluent_kafka import KafkaException
-
-                raise KafkaException(self._error)
+                self._raise(*self._error)
         if left:
             raise Unavailable(
                 f"Kafka at {cluster.where} did not take what was staged within {4 * ANSWER_SECONDS:.0f} s"

@@ -89,16 +89,17 @@ def state_topic(settings: KafkaSink, pipeline: str, writer: str) -> str:
     return name
 
 
-def load(cluster: Cluster, topic: str) -> State:
-    """Read the committed state of a writer; an empty state if the topic does not exist."""
-    return State.read(dict(_committed(cluster, topic)))
-
-
-def _committed(cluster: Cluster, topic: str) -> Iterator[tuple[bytes, bytes | None]]:
-    """The committed records of a topic's one partition, to its end.
+def load(cluster: Cluster, topic: str, *, whole: bool = False) -> State:
+    """Read the committed state of a writer; an empty state if the topic does not exist.
 
     The records of a transaction can be read some time after it was committed, so this waits for open transactions, for
-    at most `ANSWER_SECONDS`.  It leaves out one that is open even then, of a run that goes on or has just died."""
+    at most `ANSWER_SECONDS`.  It leaves out one that is open even then, of a run that goes on or has just died; with
+    `whole` it raises `Unavailable`, for a caller that has ended all of them."""
+    return State.read(dict(_committed(cluster, topic, whole=whole)))
+
+
+def _committed(cluster: Cluster, topic: str, *, whole: bool) -> Iterator[tuple[bytes, bytes | None]]:
+    """The committed records of a topic's one partition, to its end."""
     if topic not in cluster.describe([topic]):
         return
     from confluent_kafka import TopicPartition
@@ -119,7 +120,7 @@ def _committed(cluster: Cluster, topic: str) -> Iterator[tuple[bytes, bytes | No
                 break
     finally:
         consumer.close()
-    if read_to < 0:
+    if read_to < (end if whole else 0):
         raise Unavailable(
             f"Kafka at {cluster.where}: the topic {topic}, which has the offsets, cannot be read to its end"
         )

@@ -16,11 +16,11 @@ from typing import Any
 import pyarrow as pa
 
 from tailrace.adaptors.kafka.cluster import ANSWER_SECONDS, Cluster
-from tailrace.adaptors.kafka.errors import FENCED, REFUSED, failed
+from tailrace.adaptors.kafka.errors import FENCED, REFUSED, failed, rejected
 from tailrace.adaptors.kafka.names import own_topic
 from tailrace.adaptors.kafka.settings import KafkaSink
 from tailrace.adaptors.kafka.sink.state import CONFIG, State, load, state_topic
-from tailrace.errors import Conflict, Rejected
+from tailrace.errors import Conflict
 
 MAX_RECORD_BYTES = 128 * 1024 * 1024
 """The client's own limit, set high: the limit that counts is the topic's."""
@@ -56,7 +56,7 @@ class Transactions:
         )
         with self._cluster.guarded("beginning transactions", self._topic):
             self._producer.init_transactions(4 * ANSWER_SECONDS)
-        self.state = load(self._cluster, self._topic)
+        self.state = load(self._cluster, self._topic, whole=True)
 
     def commit(self, records: Iterable[tuple[str, pa.RecordBatch]], state: State) -> None:
         """Append records and store a new state in one transaction.
@@ -123,7 +123,8 @@ class Transactions:
             if error.name() in FENCED or (self._refused is not None and self._refused[0].name() in FENCED):
                 raise Overtaken("another run of the same writer has begun") from None
             if self._refused is not None and self._refused[0].name() in REFUSED:
-                raise self._rejected(*self._refused) from None
+                refused, topic, key = self._refused
+                raise rejected(refused, topic, topic, key) from None
             told = self._refused[0] if self._refused is not None and error.txn_requires_abort() else error
             what = self._refused[1] if self._refused is not None else ""
             raise failed(told, self._cluster.where, "writing a batch", self._cluster.reports, what) from None
@@ -137,15 +138,6 @@ class Transactions:
 
         with contextlib.suppress(KafkaException, SystemError):
             self._producer.abort_transaction(ANSWER_SECONDS)
-
-    def _rejected(self, error: Any, topic: str, key: bytes | None) -> Rejected:
-        id = (key or b"").decode(errors="replace")
-        return Rejected(
-            f"the topic {topic} of Kafka does not take the record of {id!r}: {error.str().removeprefix('Broker: ')}; "
-            "for a large one raise max.message.bytes of the topic",
-            namespace=topic,
-            id=id,
-        )
 
     def close(self) -> None:
         """Drop the producer and all that it has queued."""

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from tailrace.adaptors.opensearch.cluster import Cluster
-from tailrace.adaptors.opensearch.errors import MAPPING, reason_of, refused
+from tailrace.adaptors.opensearch.errors import MAPPING, raised_limit, reason_of, refused
 from tailrace.adaptors.opensearch.settings import SearchSink
 from tailrace.adaptors.opensearch.sink.documents import fields_of, merged
 from tailrace.adaptors.opensearch.sink.operations import Change, Unit
@@ -155,7 +155,8 @@ class Bulk:
         unit = one.unit
         if status == 400 or kind in MAPPING:
             return Rejected(
-                f"{unit.namespace}: the index {unit.index} refuses {one.id!r}: {kind}: {reason}{_mends(unit, kind)}",
+                f"{unit.namespace}: the index {unit.index} refuses {one.id!r}: {kind}: {reason}"
+                + (raised_limit(reason, unit.index) or _mends(unit, kind)),
                 namespace=unit.namespace,
                 id=one.id,
             )

@@ -13,7 +13,9 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 
+from tailrace.adaptors.formats.place_ids import PlaceIds
 from tailrace.adaptors.rows.json_text import json_objects, to_json
+from tailrace.adaptors.rows.message import Place
 from tailrace.adaptors.rows.provenance import places_of
 from tailrace.adaptors.rows.record_key import ESCAPE, NULL, SEPARATOR, ids_of
 from tailrace.adaptors.rows.removal import names_of
@@ -32,18 +34,19 @@ _decode = msgspec.json.Decoder(Fields).decode
 _encode = msgspec.json.encode
 
 
-def ids(batch: pa.RecordBatch) -> list[str]:
-    """The `_id` of each row."""
+def ids(batch: pa.RecordBatch, places: PlaceIds) -> list[str]:
+    """The `_id` of each row.  `places` has counted the rows of the share that came before."""
     keys, namespace = keys_of(batch), namespace_of(batch)
     if not keys:
-        return [_place_id(namespace, *some) for some in zip(ops_of(batch).to_pylist(), places_of(batch), strict=True)]
+        some = zip(ops_of(batch).to_pylist(), places_of(batch), strict=True)
+        return [_place_id(namespace, op, place, places) for op, place in some]
     kinds = batch.schema.field("data").type
     binary = [_is_binary(kinds.field(name).type) for name in keys]
     raw = ids_of(batch.column("key"), namespace).to_pylist()
     return [_id(namespace, one, binary) for one in raw]
 
 
-def _place_id(namespace: str, op: int, place: Any) -> str:
+def _place_id(namespace: str, op: int, place: Place, places: PlaceIds) -> str:
     """The id of a row without a key: its place in the commit log, so that a repeat writes the same document.
     `NotReady` for anything but an insert."""
     if op != Op.INSERT or place.offset is None:
@@ -51,7 +54,7 @@ def _place_id(namespace: str, op: int, place: Any) -> str:
             f"{namespace} has no key, so nothing says which document of an index one of its changes is about; give its "
             "rows a key at the source"
         )
-    return f"{place.partition}-{place.offset}"
+    return places.of(namespace, place)
 
 
 def _is_binary(kind: pa.DataType) -> bool:

@@ -16,6 +16,7 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 
+from tailrace.adaptors.formats.place_ids import PlaceIds
 from tailrace.adaptors.opensearch.names import index_name
 from tailrace.adaptors.opensearch.settings import SearchSink
 from tailrace.adaptors.opensearch.sink import documents
@@ -62,6 +63,7 @@ class _Gathered:
 
     namespace: str
     settings: SearchSink
+    places: PlaceIds
     mapping: dict[str, Any] = field(default_factory=dict)
     last: dict[str, tuple[str | None, Document]] = field(default_factory=dict)
     size: int = 0
@@ -71,7 +73,7 @@ class _Gathered:
         self.mapping |= mapping_of(list(batch.schema.field("data").type), keys_of(batch))
         if not batch.num_rows:
             return
-        ids, sources, routes = documents.ids(batch), documents.sources(batch), self._routes(batch)
+        ids, sources, routes = documents.ids(batch, self.places), documents.sources(batch), self._routes(batch)
         ops, whole, removed = ops_of(batch).to_pylist(), whole_of(batch).to_pylist(), removed_of(batch)
         is_id = keys_of(batch) == ("_id",)
         for id, source, route, op, is_whole, taken in zip(ids, sources, routes, ops, whole, removed, strict=True):
@@ -130,9 +132,10 @@ def units(rows: Iterable[pa.RecordBatch], settings: SearchSink) -> Iterator[Unit
     """Make units of rows, which come in the order of the log.  Units that name the same id must be carried out in the
     order given."""
     held: dict[str, _Gathered] = {}
+    places = PlaceIds()
     for batch in rows:
         name = namespace_of(batch)
-        one = held.setdefault(name, _Gathered(name, settings))
+        one = held.setdefault(name, _Gathered(name, settings, places))
         one.add(batch)
         if one.size >= UNIT_BYTES:
             yield held.pop(name).unit()

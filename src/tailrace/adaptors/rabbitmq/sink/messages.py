@@ -18,6 +18,7 @@ from typing import Any
 import pyarrow as pa
 
 from tailrace.adaptors.formats.outgoing import outgoing
+from tailrace.adaptors.formats.place_ids import PlaceIds
 from tailrace.adaptors.rabbitmq.settings import RabbitSink
 from tailrace.adaptors.rabbitmq.sink.template import Template
 from tailrace.adaptors.rows.message import Message
@@ -54,7 +55,7 @@ class Messages:
             Template("exchange", settings.exchange),
             Template("routing_key", settings.routing_key),
         )
-        self._places: dict[tuple[Any, ...], int] = {}
+        self._places = PlaceIds()
 
     def of(self, rows: Iterable[pa.RecordBatch]) -> Iterator[Outgoing]:
         """The messages of these rows, in order.  `Rejected` for a row of which no message can be made."""
@@ -92,19 +93,12 @@ class Messages:
             self.routing_key.of(message),
             (b"" if as_it_was else NULL) if value is None else value,
             headers,
-            self._id(message),
+            f"{self._settings.name}:{message.namespace}:{self._places.of(message.namespace, message.place)}",
             message.timestamp,
             not as_it_was,
             message.namespace,
             message.id,
         )
-
-    def _id(self, message: Message) -> str:
-        """The message id: the same whenever the message is sent again, and different for each message of a share."""
-        place = (message.namespace, message.place.partition, message.place.offset)
-        nth = self._places[place] = self._places.get(place, -1) + 1
-        where = f"{message.place.partition}-{message.place.offset}"
-        return f"{self._settings.name}:{message.namespace}:{where}" + (f"-{nth}" if nth else "")
 
 
 def _text(value: bytes | None) -> Any:

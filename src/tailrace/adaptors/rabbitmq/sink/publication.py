@@ -22,9 +22,11 @@ from tailrace.errors import NotReady, Rejected, TailraceError, Unavailable
 WINDOW_BYTES = 32 * 1024 * 1024
 """The most bytes of unconfirmed messages; a single message may be larger."""
 CONFIRM_SECONDS = 60.0
-"""How long the broker may confirm nothing before the publication fails."""
+"""How long the broker may confirm nothing before the publication fails, without the time that functions take."""
 CLOSE_SECONDS = 5.0
 WATCH_SECONDS = 0.5
+SEND_SECONDS = 0.5
+"""After how long the loop reads again what the broker has sent: messages come from functions, which may be slow."""
 _SIZE = re.compile(r"message size (\d+)")
 
 
@@ -37,7 +39,7 @@ class Publication:
         self._waiting: dict[int, Outgoing] = {}
         self._size, self._tag = 0, 0
         self._channel: Any = None
-        self._all_sent = self._over = False
+        self._all_sent = self._over = self._goes_on = False
         self._blocked: str | None = None
         self._since = time.monotonic()
         self._unroutable: tuple[Outgoing, str] | None = None
@@ -73,13 +75,13 @@ class Publication:
         self._channel = channel
         channel.add_on_close_callback(self._channel_closed)
         channel.add_on_return_callback(self._returned)
-        channel.confirm_delivery(self._confirmed, callback=lambda _: self._send())
+        channel.confirm_delivery(self._confirmed, callback=lambda _: self._go_on())
 
     def _lost(self, _: Any, error: BaseException | str) -> None:
         """Stop the loop, because the connection has ended or could not be made."""
         if not self._over:
             given = error if isinstance(error, BaseException) else ConnectionError(error)
-            self._error = failed(given, self._broker.address, "publishing")
+            self._over, self._error = True, failed(given, self._broker.address, "publishing")
         self._connection.ioloop.call_later(0, self._connection.ioloop.stop)  # the client closes its socket before
 
     def _channel_closed(self, _: Any, error: BaseException) -> None:
@@ -103,12 +105,23 @@ class Publication:
             transport.abort()
 
     # -- messages
+    def _go_on(self) -> None:
+        """Have the loop send more, once it has read what has come."""
+        if not self._goes_on:
+            self._goes_on = True
+            self._connection.ioloop.call_later(0, self._send)
+
     def _send(self) -> None:
-        """Send as many messages as the window has room for.  End the publication once all are confirmed."""
+        """Send messages for a while, up to as many as the window has room for.  End the publication once all are
+        confirmed."""
         import pika
 
+        self._goes_on, begun = False, time.monotonic()
         try:
             while not self._all_sent and not self._over and self._has_room():
+                if time.monotonic() - begun > SEND_SECONDS:
+                    self._go_on()
+                    break
                 message = next(self._messages, None)
                 if message is None:
                     self._all_sent = True
@@ -129,6 +142,7 @@ class Publication:
                 )
         except Exception as error:  # the iterator of messages runs functions and encodes rows: anything may come
             self._end(error)
+        self._since += time.monotonic() - begun
         if self._all_sent and not self._waiting and not self._over:
             self._end()
 
@@ -158,7 +172,7 @@ class Publication:
         elif self._unroutable is not None:
             self._end(self._not_routed(*self._unroutable))
         else:
-            self._send()
+            self._go_on()
 
     def _returned(self, _: Any, method: Any, properties: Any, body: bytes) -> None:
         """The broker has returned a message that it could not route.  The message's confirm follows."""
@@ -206,7 +220,7 @@ class Publication:
 
     def _was_unblocked(self, _: Any, __: Any) -> None:
         self._blocked, self._since = None, time.monotonic()
-        self._send()
+        self._go_on()
 
     def _watch(self) -> None:
         """End the publication if the broker has blocked it, or confirmed nothing, for too long."""

@@ -29,7 +29,7 @@ from tailrace.errors import BadInput, PositionLost, Unavailable
 
 _log = logging.getLogger("tailrace")
 FIRST_SECONDS = 10.0
-"""How long the follower waits for the message before the position, which must exist."""
+"""How long the follower waits for the first message before it says that the broker does not give it."""
 AFRESH = (
     "The pipeline never goes on behind a gap by itself: give it another name, and it begins afresh, from where start "
     "says"
@@ -95,7 +95,10 @@ class StreamFollower:
         if chunk is not None:
             rows = self._rows(chunk)
         elif not self._verified and time.monotonic() > self._deadline:
-            raise self._lost(f"the message at offset {self._position['next'] - 1} does not come again")
+            raise Unavailable(  # the stream has this message or later ones, so it has something to give
+                f"{self._broker.address} does not give the messages of {self._where} from offset "
+                f"{self._position['next'] - 1} on"
+            )
         caught_up = self._verified and self._position.get("next", 0) >= self._end
         position = dict(self._position)
         if not caught_up:
