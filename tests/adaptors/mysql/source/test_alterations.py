@@ -138,6 +138,7 @@ REKEYING = [
     "ALTER TABLE t CHANGE id number int",
     "ALTER TABLE t DROP COLUMN id, ADD PRIMARY KEY (w)",
     "ALTER TABLE t CHANGE ID number int",
+    "ALTER TABLE t MODIFY id varchar(20)",
     "ALTER TABLE t DROP INDEX `PRIMARY`",
     "DROP INDEX `PRIMARY` ON t",
 ]
