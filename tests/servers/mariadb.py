@@ -36,7 +36,9 @@ def mariadb(
         cluster = home / "data"
         if not cluster.exists():
             shutil.copytree(initialised(), cluster)
-        given = {**SETTINGS, "server-id": str(server_id), **(settings or {})}
+        own = home / "tmp"  # a server that starts clears its folder of temporary tables
+        own.mkdir(exist_ok=True)
+        given = {**SETTINGS, "server-id": str(server_id), "tmpdir": str(own), **(settings or {})}
         user = ["--user=root"] if os.geteuid() == 0 else []
         command = [str(program), "--no-defaults", f"--datadir={cluster}", *user]
         command += [f"--socket={cluster}/s", f"--pid-file={cluster}/pid", f"--bind-address={HOST}", f"--port={port}"]

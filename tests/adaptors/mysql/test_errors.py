@@ -112,6 +112,9 @@ class TestPlaces:
             MySQLReader(MySQLSource(uri="mysql://h/d?sslmode=x")).check()
         with pytest.raises(BadSetting, match="REQUIRED"):
             MySQLReader(MySQLSource(uri="mysql://h/d?ssl-mode=never")).check()
+        for seconds in ("abc", "0", "-1", "1.5", "99999999999"):
+            with pytest.raises(BadSetting, match="connect-timeout"):
+                MySQLReader(MySQLSource(uri=f"mysql://h/d?connect-timeout={seconds}")).check()
 
     def test_a_missing_table(self, source: Place) -> None:
         with pytest.raises(NotThere, match="there is no table"):

@@ -27,6 +27,8 @@ SESSION = (
 """Statements at the start of every session, which fix how values are written, whatever the server's defaults are."""
 MODES = ("DISABLED", "PREFERRED", "REQUIRED", "VERIFY_CA", "VERIFY_IDENTITY")
 KNOWN = {"ssl-mode", "ssl-ca", "ssl-cert", "ssl-key", "connect-timeout"}
+LONGEST_TIMEOUT = 365 * 24 * 3600
+"""The longest time in seconds that PyMySQL waits for a connection."""
 
 
 class Database:
@@ -137,9 +139,15 @@ def _parsed(uri: str) -> dict[str, Any]:
         "user": unquote(parts.username or "root"),
         "password": unquote(parts.password or ""),
         "database": name,
-        "connect_timeout": int(options.get("connect-timeout", 10)),
+        "connect_timeout": _seconds(options.get("connect-timeout", "10")),
         **_tls(options),
     }
+
+
+def _seconds(text: str) -> int:
+    if not text.isdecimal() or not 0 < int(text) <= LONGEST_TIMEOUT:
+        raise BadSetting(f"uri: connect-timeout is a whole number of seconds, 1 to {LONGEST_TIMEOUT}, not {text!r}")
+    return int(text)
 
 
 def _tls(options: dict[str, str]) -> dict[str, Any]:

@@ -274,8 +274,30 @@ def test_a_drop(sink_place: Place) -> None:
     with contextlib.closing(sink_place.writer()) as sink:
         for _ in range(2):
             sink.command(sink_place.namespace("c"), Command(DROP), WHO)
-        assert "c" not in sink_place.database.list_collection_names()
+        assert found(sink_place) == []
         assert sink.lost(WHO) == []
+
+
+def test_a_drop_of_a_run_that_stalls_removes_nothing_of_the_next_run(
+    sink_place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The next run begins when the stalled one has just seen that the collection is empty."""
+    written(sink_place, rows(sink_place, {"id": [1]}, ["id"]))
+    next_run, in_transaction = Who("pipeline", "writer", 2), MongoWriter._in_transaction
+
+    def stalls(self: MongoWriter, doing: str, do: Any) -> Any:
+        done = in_transaction(self, doing, do)
+        if doing.startswith("emptying") and done:
+            monkeypatch.setattr(MongoWriter, "_in_transaction", in_transaction)
+            with contextlib.closing(sink_place.writer()) as sink:
+                sink.claim(next_run)
+                sink.finish([sink.stage([rows(sink_place, {"id": [2]}, ["id"])])], next_run, {"0": 2})
+        return done
+
+    monkeypatch.setattr(MongoWriter, "_in_transaction", stalls)
+    with contextlib.closing(sink_place.writer()) as sink:
+        sink.command(sink_place.namespace("c"), Command(DROP), WHO)
+    assert [document["_id"] for document in found(sink_place)] == [2]
 
 
 def test_what_was_staged_is_removed(sink_place: Place, monkeypatch: pytest.MonkeyPatch) -> None:

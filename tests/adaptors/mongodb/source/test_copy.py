@@ -52,6 +52,13 @@ def test_large_documents(place: Place) -> None:
     assert_same(drive, place, "large")
 
 
+def test_batches_have_about_the_bytes_that_are_wanted(place: Place) -> None:
+    place["c"].insert_many([{"_id": n, "text": "x" * 1000} for n in range(20)])
+    with contextlib.closing(place.reader(batch_bytes=5000)) as reader:
+        (piece,) = reader.pieces(place.namespace("c"), 1000)
+        assert [batch.num_rows for batch in reader.copy(piece)] == [5, 5, 5, 5]
+
+
 def test_a_collection_stored_by_its_id(place: Place) -> None:
     place.database.create_collection("clustered", clusteredIndex={"key": {"_id": 1}, "unique": True})
     place["clustered"].insert_many([{"_id": n} for n in range(300)])

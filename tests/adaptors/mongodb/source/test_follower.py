@@ -42,6 +42,20 @@ def test_a_delete_says_the_id_where_they_are_not(place: Place, drive: Drive) -> 
     assert (drive.messages[0].op, drive.messages[0].data) == (Op.DELETE, {"_id": "1"})
 
 
+def test_batches_have_about_the_bytes_that_are_wanted(place: Place) -> None:
+    place["a"].insert_one({"_id": 0})
+    with Drive(place, ["a"], batch_bytes=5000) as drive:
+        drive.begin()
+        drive.copy()
+        place["a"].insert_many([{"_id": n, "text": "x" * 1000} for n in range(1, 21)])
+        counts = []
+        while sum(counts) < 20:
+            counts += [batch.num_rows for batch in drive.step().rows]
+            drive.stop()  # every position is one to go on from
+        assert max(counts) <= 5
+        assert_same(drive, place, "a")
+
+
 def test_many_deletes(place: Place, drive: Drive) -> None:
     place["a"].delete_many({})
     drive.catch_up()

@@ -69,6 +69,7 @@ def test_what_a_statement_does(sql: str, expected: Statement) -> None:
         ("RENAME COLUMN a TO b", "values"),
         ("RENAME INDEX a TO b", "none"),
         ("CONVERT TO CHARACTER SET utf8mb4", "values"),
+        ("CONVERT TO CHARACTER SET latin1", "rows"),
         ("DEFAULT CHARACTER SET utf8mb4", "values"),
         ("IMPORT TABLESPACE", "rows"),
         ("ENGINE = InnoDB, COMMENT = 'x, DROP PRIMARY KEY'", "none"),
@@ -85,6 +86,7 @@ def test_names_within_an_alteration() -> None:
     assert read_statement("ALTER TABLE t RENAME TO `e`.u, DROP COLUMN x", "d").renamed == (("d.t", "e.u"),)
     assert read_statement("ALTER TABLE t RENAME AS u", "d").renamed == (("d.t", "d.u"),)
     assert read_statement("ALTER TABLE t DROP `a,b`, CHANGE COLUMN c e int", "d").columns == ("a,b", "c")
+    assert read_statement("ALTER TABLE t MODIFY COLUMN IF EXISTS Id varchar(20)", "d").columns == ("id",)
     assert read_statement("ALTER TABLE t EXCHANGE PARTITION p WITH TABLE `o`", "d").tables == ("d.t", "d.o")
     assert read_statement("ALTER TABLE t ADD (A int, b varchar(5), c int DEFAULT 1)", "d").added == ("a", "b")
     assert read_statement("ALTER TABLE t CONVERT PARTITION p TO TABLE e.o WITHOUT VALIDATION", "d").made == ("e.o",)

@@ -82,7 +82,8 @@ class Applier:
         """Write a chunk and take a turn in one transaction; raise `Conflict` if another run has taken the turn.
 
         `Rejected`: DynamoDB refuses a row."""
-        actions = [{"Put": turn}, *(_action(one) for one in self._whole(work))]
+        whole = list(self._whole(work))
+        actions = [{"Put": turn}, *map(_action, whole)]
         token = secrets.token_hex(16)
 
         def ask() -> Any:
@@ -91,7 +92,7 @@ class Applier:
                     TransactItems=actions, ClientRequestToken=token, ReturnConsumedCapacity="TOTAL"
                 )
             except (BotoCoreError, ClientError) as error:
-                raise self._cancelled(error, work) from None
+                raise self._cancelled(error, whole or work) from None
 
         answer = self._service.insist(ask, "writing a batch")
         self._pace.used(*(answer.get("ConsumedCapacity") or ()))

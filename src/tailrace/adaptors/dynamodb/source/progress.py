@@ -22,8 +22,9 @@ class ShardProgress:
 
     def keep(self, table: str, shards: set[str]) -> None:
         """Track only these shards of a table from now on; a new one counts as answered now."""
-        for one in [one for one in self._answered if one[0] == table and one[1] not in shards]:
-            self._answered.pop(one, None)
+        for one in list(self._answered):  # a list first: meanwhile other threads note answers
+            if one[0] == table and one[1] not in shards:
+                self._answered.pop(one, None)
         for shard in shards:
             self._answered.setdefault((table, shard), self._clock())
 

@@ -10,6 +10,7 @@ A whole document or a delete replaces all earlier operations on the same id.
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -37,8 +38,8 @@ _NOT_BSON = (BadInput, BSONError, ValueError, OverflowError, RecursionError)
 class Operations:
     """The operations on the documents of one namespace, which keep their order for each document."""
 
-    def __init__(self, namespace: str) -> None:
-        self._namespace = namespace
+    def __init__(self, namespace: str, places: Counter[tuple[Any, ...]]) -> None:
+        self._namespace, self._places = namespace, places
         self._last: dict[str, list[bytes]] = {}
         """For each id: its last whole document or delete, if there was one, and the partial changes after that."""
         self._warned: set[str] = set()
@@ -115,13 +116,16 @@ class Operations:
     def _keyless(self, op: int, row: Mapping[str, Any], place: Any) -> dict[str, Any]:
         """Return the operation for a row without a key, whose id is its partition and offset in the commit log.
 
-        So a batch that is written again replaces the same document.  Raise `NotReady` for anything but an insert."""
+        A function may make several rows of one message, and the ids of those after the first end in -1, -2 and so on.
+        So a batch that is written again replaces the same documents.  Raise `NotReady` for anything but an insert."""
         if op != Op.INSERT or place.offset is None:
             raise NotReady(
                 f"{self._namespace} has no key, so nothing says which document of a collection one of its changes is "
                 "about; give its rows a key at the source"
             )
-        id = f"{place.partition}-{place.offset}"
+        where = (self._namespace, place.partition, place.offset)
+        nth, self._places[where] = self._places[where], self._places[where] + 1
+        id = f"{place.partition}-{place.offset}" + (f"-{nth}" if nth else "")
         return {"_id": id, "d": {"_id": id, **row}}
 
     def _rejected(self, batch: pa.RecordBatch, at: int, why: object) -> Rejected:
@@ -162,11 +166,12 @@ def _without(document: dict[str, Any], pointers: Sequence[str]) -> dict[str, Any
 def batches(rows: Iterator[pa.RecordBatch], size: int) -> Iterator[tuple[str, Operations]]:
     """Convert rows, in the order of the commit log, into the operations of each namespace, of about `size` bytes."""
     held: dict[str, Operations] = {}
+    places: Counter[tuple[Any, ...]] = Counter()
     for batch in rows:
         name = namespace_of(batch)
         if not batch.num_rows:
             continue
-        one = held.setdefault(name, Operations(name))
+        one = held.setdefault(name, Operations(name, places))
         one.add(batch)
         if one.size >= size:
             yield name, held.pop(name)

@@ -262,7 +262,8 @@ class MongoWriter(Writer):
     def command(self, namespace: str, command: Command, who: Who) -> None:
         """Delete all documents in transactions, which fail once a newer run has claimed the sink.
 
-        For DROP then drop the collection, outside of any transaction."""
+        So does DROP, and leaves the empty collection: MongoDB drops and renames collections outside of transactions
+        only, so after a stall this run would drop what a newer run has written."""
         if command.name not in self.commands:
             raise BadInput(f"{namespace}: MongoDB has no command {command.name!r}; there are: truncate, drop")
         database, name = self._place(namespace)
@@ -284,9 +285,6 @@ class MongoWriter(Writer):
         self._written = None
         while not self._in_transaction(f"emptying {namespace}", emptied):
             pass
-        if command.name == DROP:
-            with self._deployment.guarded(f"dropping {namespace}"):
-                collection.drop()
 
     def close(self) -> None:
         """Close the connections."""

@@ -28,9 +28,11 @@ UNUSED = [
 
 
 class StreamBatch(NamedTuple):
-    """Some events, and the resume token after them; `ended`: the server has closed the stream after an `invalidate`."""
+    """Some events with their sizes in bytes, and the resume token after them.
 
-    events: list[dict[str, Any]]
+    `ended`: the server has closed the stream after an `invalidate`."""
+
+    events: list[tuple[dict[str, Any], int]]
     token: str
     ended: bool
 
@@ -90,7 +92,7 @@ class ChangeStream:
             "maxTimeMS": wait_ms,
         }
         cursor = self._command(more)["cursor"]
-        events = [decoded_one("a change", bytes(event.raw)) for event in cursor["nextBatch"]]
+        events = [(decoded_one("a change", raw), len(raw)) for raw in (bytes(one.raw) for one in cursor["nextBatch"])]
         self._cursor = cursor["id"]
         return StreamBatch(events, str(cursor["postBatchResumeToken"]["_data"]), not self._cursor)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Iterator
-from itertools import pairwise
+from itertools import chain, pairwise
 from typing import Any
 
 import pyarrow as pa
@@ -57,13 +57,24 @@ def read(deployment: Deployment, settings: MongoSource, piece: Piece) -> Iterato
     """Yield the documents of a piece as rows; if it has none, one batch without rows."""
     now, empty = time.time_ns() // 1_000_000, True
     with deployment.guarded(f"copying {piece.namespace}"):
-        for raw in _batches(deployment, settings, piece):
+        batches = _batches(deployment, settings, piece)
+        for raw in chain.from_iterable(_parts(batch, settings.batch_bytes) for batch in batches):
             changes = [Change(Op.INSERT, d["_id"], d, now) for d in decoded(piece.namespace, raw)]
             if changes:
                 empty = False
                 yield rows(piece.namespace, settings.shape, changes, Mode.COPY)
     if empty:
         yield rows(piece.namespace, settings.shape, [], Mode.COPY)
+
+
+def _parts(raw: bytes, size: int) -> Iterator[bytes]:
+    """Cut concatenated documents, each of which begins with its length, into parts of about `size` bytes."""
+    start = at = 0
+    while at < len(raw):
+        at += int.from_bytes(raw[at : at + 4], "little")
+        if at - start >= size or at == len(raw):
+            yield raw[start:at]
+            start = at
 
 
 def _batches(deployment: Deployment, settings: MongoSource, piece: Piece) -> Iterator[bytes]:

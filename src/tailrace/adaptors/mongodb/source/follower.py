@@ -64,10 +64,15 @@ class Follower:
             batch = self._next(stream)
             if batch is None:
                 return
-            for event in batch.events:
+            held = 0
+            for event, size in batch.events:
+                held += size
                 whole = self._fragments.join(event)
                 if whole is not None:
                     yield from self._event(whole)
+                    if held >= self._settings.batch_bytes:
+                        yield self._said()
+                        held = 0
             if not self._fragments:
                 self._move(batch.token)
             yield self._said(caught_up=self._point.time >= self._until)

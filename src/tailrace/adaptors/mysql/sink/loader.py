@@ -56,13 +56,14 @@ class MySQLLoader:
     def _insert(self, table: str, data: pa.RecordBatch) -> None:
         into = f"INSERT INTO {table} ({', '.join(data.schema.names)}) VALUES "
         held: list[str] = []
-        size = 0
+        size = begin = len(into.encode())
         for row in tuples(data):
-            if held and size + len(row) * 4 > self._packet:
+            bytes = len(row.encode()) + 1
+            if held and size + bytes > self._packet:
                 self._connection.execute(into + ",".join(held))
-                held, size = [], 0
+                held, size = [], begin
             held.append(row)
-            size += len(row)
+            size += bytes
         if held:
             self._connection.execute(into + ",".join(held))
 

@@ -8,7 +8,7 @@ from typing import Protocol
 from tailrace.adaptors.mysql.source import events
 from tailrace.adaptors.mysql.source.events import HEADER, Begun, TableMap
 from tailrace.adaptors.mysql.source.statements import Statement, read_statement
-from tailrace.adaptors.mysql.source.transaction import Changed, Collected
+from tailrace.adaptors.mysql.source.transaction import Collected, Referenced
 from tailrace.errors import NotReady
 
 _PASSED = {events.ROTATE, events.FORMAT, events.HEARTBEAT, *events.SILENT}
@@ -19,8 +19,8 @@ MOST_TABLES = 20_000
 class Target(Protocol):
     """Receives what the decoder reads: tables, statements, and the ends of transactions."""
 
-    def describe(self, table: TableMap) -> Changed | None:
-        """Take a table's description; return where to feed its rows events, or None if the table is not followed."""
+    def describe(self, table: TableMap) -> Referenced | None:
+        """Take a table's description; return where to feed its rows events, or None if its changes do not matter."""
 
     def statement(self, statement: Statement) -> None:
         """Take a statement that may concern tables, once all rows before it are fed."""
@@ -47,8 +47,8 @@ class Decoder:
         self._grouped = False
         """Whether an explicit end of the transaction follows; otherwise its first statement ends it."""
         self._xid = ""
-        self._described: dict[bytes, Changed | None] = {}
-        self._tables: dict[int, Changed | None] = {}
+        self._described: dict[bytes, Referenced | None] = {}
+        self._tables: dict[int, Referenced | None] = {}
         self._do: dict[int, Callable[[bytes], None]] = {
             events.GTID: self._begin,
             events.ANONYMOUS_GTID: self._anonymous,
@@ -172,7 +172,7 @@ class Decoder:
     def _partial(self, data: bytes) -> None:
         """Mark the table as incomplete: a PARTIAL_JSON update logs only the changed parts of a JSON document."""
         changed = self._tables.get(events.table_number(data))
-        if changed is not None and not self._collected.skips(changed.namespace, keyed=bool(changed.keys)):
+        if changed is not None and not changed.skips(data[4]):
             self._collected.incomplete.add(changed.namespace)
 
 

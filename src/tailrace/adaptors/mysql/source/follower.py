@@ -26,7 +26,7 @@ from tailrace.adaptors.mysql.source.position import Point, mark
 from tailrace.adaptors.mysql.source.recopy import Recopy
 from tailrace.adaptors.mysql.source.row_decoder import RowDecoder
 from tailrace.adaptors.mysql.source.statements import Statement
-from tailrace.adaptors.mysql.source.transaction import Changed, Collected
+from tailrace.adaptors.mysql.source.transaction import Changed, Collected, Referenced
 from tailrace.errors import Unavailable
 
 BEAT = 1.0
@@ -177,11 +177,11 @@ class Follower:
         return self._spoke + (self._settings.linger if ripe else BEAT) - now
 
     # -- what the decoder says
-    def describe(self, table: TableMap) -> Changed | None:
-        """Return the collector of a table's changes, or None if the table is not followed; see `Target`."""
+    def describe(self, table: TableMap) -> Referenced | None:
+        """Return the collector of a table's changes, or None if they do not matter; see `Target`."""
         namespace = names.namespace(table.schema, table.name)
         if namespace not in self._alterations.followed:
-            return None
+            return Referenced(self._collected, table) if namespace in self._collected.cascades else None
         assert self._charsets is not None
         hints = dict(ask(self._aside, _HINTS, table.schema, table.name)) if self._point.flavor == "mariadb" else {}
         changed = Changed(self._collected, table, RowDecoder(table, self._charsets, hints))
@@ -318,6 +318,7 @@ class Follower:
         self._know_copied(replace(self._point, tables=tables))
         self._until = snapshot.logged(self._aside)  # a copy is consistent only once the log is read up to here
         self._arrived = False
+        self._find_cascades()
         self._decoder.renew()
 
     def _settle(self) -> Iterator[Changes]:

@@ -13,7 +13,8 @@
     keys      the key columns of each table that has a key: if they change, rows get other ids
     appeared, altered    tables that the pipeline must copy before the follower reads on
     dropped   tables that were dropped: a later table of that name is another table
-    lost      columns that were dropped or renamed since their table was emptied: sinks may still have their values
+    lost      columns that were dropped, renamed or redefined since their table was emptied: sinks may still have their
+              values
     incident  the last change that the server could not log and that has no GTID (MariaDB): its place in the binlog
     prepared  XA transactions that are prepared and not decided, each with the tables that it changed
     more      a counter in signs of life, which makes each position differ from the one before: the log goes on

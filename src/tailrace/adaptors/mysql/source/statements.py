@@ -119,7 +119,7 @@ class Statement:
     renamed: tuple[tuple[str, str], ...] = ()
     effect: Effect = "none"
     columns: tuple[str, ...] = ()
-    """Columns that an alteration drops or renames, in lower case; if one is of the key, all ids change."""
+    """Columns that an alteration drops, renames or redefines, in lower case; if one is of the key, ids change."""
     added: tuple[str, ...] = ()
     """Columns that an alteration adds without values, in lower case: sinks may have values of a dropped namesake."""
     made: tuple[str, ...] = ()
@@ -243,7 +243,7 @@ class Alteration:
         elif first in ("change", "modify"):
             words.take("column")
             words.take("if", "exists")
-            self.columns += [words.next().lower()] if first == "change" else []
+            self.columns.append(words.next().lower())
             self._does("rows" if words.has("primary") else "values")
         elif first not in _HARMLESS:
             self._does("values")
@@ -311,9 +311,11 @@ class Alteration:
         self._does("rows")
 
     def _convert(self, words: Words) -> None:
-        """Take in CONVERT: to a character set, a partition to a table, or a table to a partition."""
+        """Take in CONVERT: to a character set, a partition to a table, or a table to a partition.
+
+        A character set that lacks some characters changes texts, and so ids."""
         if words.take("to"):
-            return self._does("values")
+            return self._does("values" if words.has("utf8mb4") else "rows")
         if words.take("table"):
             self.gone.append(words.table(self.schema))
         while words and not words.take("to", "table"):

@@ -19,12 +19,30 @@ from tailrace.log.record import Mode, Op
 NOWHERE = Gtid("", 0)
 
 
-class Changed:
+class Referenced:
+    """A table that is not followed: its changes matter only to followed tables that foreign keys change with it."""
+
+    def __init__(self, collected: Collected, table: TableMap) -> None:
+        self.namespace = names.namespace(table.schema, table.name)
+        self._collected = collected
+
+    def skips(self, kind: int) -> bool:
+        """Take in a rows event of this kind, and return whether its rows are skipped."""
+        if kind not in INSERTS:
+            self._collected.cascaded(self.namespace)
+        return True
+
+    def feed(self, data: bytes) -> None:
+        """Take in a rows event."""
+        self.skips(data[4])
+
+
+class Changed(Referenced):
     """The changes of one table in order, all under one description of its columns."""
 
     def __init__(self, collected: Collected, table: TableMap, decoder: RowDecoder) -> None:
-        self.namespace = names.namespace(table.schema, table.name)
-        self.columns, self._decoder, self._collected = decoder.columns, decoder, collected
+        super().__init__(collected, table)
+        self.columns, self._decoder = decoder.columns, decoder
         self.keys = table.keys
         self.key_names = tuple(self.columns[n].name for n in table.keys)
         self._clear()
@@ -34,14 +52,16 @@ class Changed:
         self._ops = bytearray()
         self._stamps: list[int] = []
 
+    def skips(self, kind: int) -> bool:
+        """Take in a rows event of this kind; return whether a copy of the table has its rows or will have them."""
+        super().skips(kind)  # first: a copy of this table does not copy the tables that refer to it
+        return self._collected.skips(self.namespace, keyed=bool(self.keys))
+
     def feed(self, data: bytes) -> None:
         """Add the rows of a rows event, unless a copy of the table has them or will have them."""
-        collected = self._collected
-        if collected.skips(self.namespace, keyed=bool(self.keys)):
+        collected, kind = self._collected, data[4]
+        if self.skips(kind):
             return
-        kind = data[4]
-        if kind not in INSERTS and self.namespace in collected.cascades:
-            collected.cascaded(self.namespace)
         for before, after in self._decoder.rows(data):
             if kind in INSERTS:
                 self._add(Op.INSERT, before)
@@ -140,8 +160,11 @@ class Collected(ChangeBuffer[Changed]):
         return True
 
     def cascaded(self, namespace: str) -> None:
-        """Mark the tables that refer to this one as unsettled: foreign keys may have changed their rows."""
-        for name in self.cascades[namespace]:
+        """Mark the tables that refer to this one as unsettled: foreign keys may have changed their rows.
+
+        An undecided transaction changes them once it commits."""
+        for name in self.cascades.get(namespace, ()):
+            self.touched.add(name)
             cut = self.cuts.get(name)
-            if cut is None or not cut.has(self.gtid):
+            if not self.undecided and (cut is None or not cut.has(self.gtid)):
                 self.unsettled.add(name)
