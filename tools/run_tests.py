@@ -16,7 +16,7 @@ import tempfile
 from pathlib import Path
 
 RUN = [sys.executable, "-m", "pytest", "-m", "not soak"]
-PARALLEL = ["-n", "3", "--dist", "loadfile", "--no-loadscope-reorder"]
+PARALLEL = ["-n", "3", "--dist", "loadfile", "--no-loadscope-reorder", "--durations", "40", "--durations-min", "5"]
 """Three at a time for two cores: a third of the time tests wait, for servers, disks and processes that start."""
 LINE = "!" * 100
 

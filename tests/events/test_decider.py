@@ -304,6 +304,6 @@ def test_pauses_between_attempts_grow_with_jitter_and_not_for_ever(memory: Store
     with pytest.raises(TooManyConflicts, match="20 attempts"):
         counter(store).transact(decide)
     assert 20 <= len(paused) <= 40, "an append pauses, too, before it says that it has lost"
-    assert max(paused) < 0.4
-    assert 0.05 < sum(paused) < 40 * 0.32
+    assert max(paused[:5]) < 0.1
+    assert 0.4 < max(paused) < 1.3, "long enough for a busy disk, and not for ever"
     assert len(set(paused)) > 15

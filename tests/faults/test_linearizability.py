@@ -184,9 +184,14 @@ def overlapping(history: list[Call]) -> int:
 
 @pytest.mark.parametrize("bug", BUGS)
 def test_a_bug_is_found(bug: str, tmp_path: Path) -> None:
-    with tailrace.open(tmp_path / "home") as home:
-        home.topic("calls", partitions=1)
-    assert linearized(histories(str(tmp_path / "home"), tmp_path, 20, 1, bug)) is None
+    """On a busy machine the processes may take turns for a whole round, and then a bug shows nothing."""
+    for seed in range(1, 11):
+        home = tmp_path / f"home-{seed}"
+        with tailrace.open(home) as opened:
+            opened.topic("calls", partitions=1)
+        if linearized(histories(str(home), tmp_path, 20, seed, bug)) is None:
+            return
+    pytest.fail("ten rounds with the bug look as if it were not there")
 
 
 @pytest.mark.soak
