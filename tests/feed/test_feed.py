@@ -333,6 +333,24 @@ def test_a_home_that_nobody_indexed_for_longer_than_changes_are_kept(tmp_path: P
         assert [event.type for event in until(events.feed(found[-1].checkpoint), 1)] == ["new"]
 
 
+def test_a_clock_that_is_set_back_does_not_stop_the_indexing(tmp_path: Path) -> None:
+    with tailrace.open(tmp_path / "home") as home:
+        home.events().feed().close()
+        home.events().catch_up()
+        item = home.store.table.get(Key("$Indexing"))
+        assert item is not None
+        assert item["token"]["shards"][0].get("after") is None
+        home.store.table.write(Update(Key("$Indexing"), (Set(("token", "at"), int(time.time()) + 3600),)))
+    with tailrace.open(tmp_path / "home") as home:
+        events = home.events()
+        events.stream("A-1").append([Event("x")])
+        feed = events.feed()
+        assert ordered(until(feed, 1)) == {"A-1": [0]}
+        events.stream("A-1").append([Event("x")])
+        assert ordered(until(feed, 1)) == {"A-1": [1]}
+        assert events.index_status().trouble is None
+
+
 def test_events_pruned_before_anybody_indexed_them_are_said_and_passed_over(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

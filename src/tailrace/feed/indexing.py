@@ -22,7 +22,7 @@ from typing import Any
 from tailrace.coordination import guard
 from tailrace.coordination.lease import Lease
 from tailrace.coordination.watch import Wait, block, watch
-from tailrace.errors import Closed, Fenced, PositionLost, StorageError, TailraceError
+from tailrace.errors import BadToken, Closed, Fenced, PositionLost, StorageError, TailraceError
 from tailrace.events.tip import TIP
 from tailrace.feed.index import Indexer, leave_behind
 from tailrace.feed.partition import shares
@@ -125,8 +125,9 @@ class Indexing:
             self._fill(state.get("after"), lease)
         try:
             self._follow(_stream(changes, state["token"]), lease)
-        except PositionLost:
-            # No process has indexed for 24 hours: the next turn reads the missing events from the store itself.
+        except (PositionLost, BadToken):
+            # No process has indexed for 24 hours, or the clock was set back, so that nothing tells for how long: the
+            # next turn reads the missing events from the store itself.
             self._store.run(note(lease, Set("token", None)))
 
     def _begin(self, changes: Changes, lease: Lease) -> dict[str, Any]:
