@@ -148,6 +148,18 @@ def test_a_checkpoint_beyond_the_tail_is_refused(store: Store, beyond: int) -> N
         store.run(IndexReader(0, beyond).page())
 
 
+def test_a_checkpoint_behind_a_closed_epoch_is_refused_and_no_damage(store: Store) -> None:
+    indexer = Indexer(limits=EpochLimits(max_version=2))
+    for n in range(5):
+        store.run(indexer.ingest([span("A-1", n, "x")]))
+    found = [entry.checkpoint for entry in read(store)]
+    assert found == [1, 2, 1_000_001, 1_000_002, 2_000_001]
+    with pytest.raises(OutOfRange, match="no checkpoint 3: behind the last batch of epoch 0 comes 1000000"):
+        store.run(IndexReader(0, 3).page())
+    assert [entry.checkpoint for entry in store.run(IndexReader(0, 2).page())] == [1_000_001, 1_000_002]
+    assert [entry.checkpoint for entry in store.run(IndexReader(0, 1_000_000).page())] == [1_000_001, 1_000_002]
+
+
 @pytest.mark.parametrize("wrong", [-1, "5", 1.5])
 def test_what_is_no_checkpoint_is_refused(wrong: Any) -> None:
     with pytest.raises(BadInput):

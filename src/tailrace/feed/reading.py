@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from tailrace.errors import OutOfRange
 from tailrace.events.reading import Forward, read_tip
-from tailrace.feed.checkpoint import checkpoint, place
+from tailrace.feed.checkpoint import after_epoch, checkpoint, place
 from tailrace.feed.epoch import CLOSED, INGESTED, decode
 from tailrace.feed.index import active_epoch, damaged_epoch, epoch_stream
 from tailrace.feed.span import Span
@@ -57,13 +57,18 @@ class IndexReader:
                 return []
 
     def check_start(self) -> Steps[None]:
-        """Raise `OutOfRange` if the checkpoint is beyond the tail."""
-        written = (yield from read_tip(epoch_stream(self.partition, self._epoch))).version
+        """Raise `OutOfRange` if the checkpoint is beyond the tail, or beyond the end of a closed epoch."""
+        tip = yield from read_tip(epoch_stream(self.partition, self._epoch))
         active = yield from active_epoch(self.partition)
-        if self._index > written or self._epoch > active + 1:
+        if self._index > tip.version or self._epoch > active + 1:
             raise OutOfRange(
                 f"the checkpoint {self.checkpoint} is beyond the tail of the feed, which is in epoch {active}: was the "
                 "index made again, or is it another store's? Checkpoint 0 begins with the first event"
+            )
+        if self._index == tip.version and tip.types and tip.types[-1] == CLOSED:
+            raise OutOfRange(
+                f"the feed has no checkpoint {self.checkpoint}: behind the last batch of epoch {self._epoch} comes "
+                f"{after_epoch(self._epoch)}. Checkpoints come from events or from `checkpoint`, nothing added"
             )
         self._checked = True
 
