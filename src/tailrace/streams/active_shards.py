@@ -61,9 +61,9 @@ class ActiveShards:
         self._look()
 
     # -- beginning
-    def begin(self, place: ShardPlace, *, fresh: bool = False) -> ShardReader:
+    def begin(self, place: ShardPlace, *, fresh: bool = False, asked: float | None = None) -> ShardReader:
         """Begin to read a shard from a place on; returns its reader."""
-        reader = ShardReader(self._changes, place, self._order, self.ask, fresh=fresh, pool=self._pool)
+        reader = ShardReader(self._changes, place, self._order, self.ask, fresh=fresh, asked=asked, pool=self._pool)
         self._order += 1
         self.readers[place.shard] = reader
         self._headless.ran_dry(reader)
@@ -133,10 +133,7 @@ class ActiveShards:
         """Ask the shards whose place is known only to an iterator, before it expires."""
         self._beaten = self._clock()
         self._rounds += 1
-        for reader in self.readers.values():
-            if reader.rests_on_iterator:
-                reader.poll(self._page)
-                self._answered(reader)
+        self._poll([reader for reader in self.readers.values() if reader.rests_on_iterator])
 
     def ask(self, request: Callable[[], Any]) -> Any:
         """Make one request, and repeat it while the service only refuses it for now or does not answer."""
