@@ -132,8 +132,16 @@ class ShardReader:
             except IteratorExpired:
                 self._iterator, self._at_end = None, False
             else:
-                self.asked = self._changes.time()
+                self._note_answer()
                 return page
+
+    def _note_answer(self) -> None:
+        """Note when the service answered; `PositionLost` if that tells that changes from before may be gone."""
+        now = self._changes.time()
+        if self.after is None and now - self.asked > KEPT_SECONDS:
+            silent = (now - self.asked) / 3600
+            raise self._lost(f"nothing of it was read in {silent:.0f} hours, and changes are kept for 24 hours")
+        self.asked = now
 
     def _keep(self, changes: Sequence[Change]) -> None:
         passed = 0
@@ -165,8 +173,13 @@ class ShardReader:
             why = f"the shard is gone, and was last read {silent / 3600:.0f} hours ago; changes are kept for 24 hours"
             raise self._lost(why) from error
 
+    @property
+    def where(self) -> str:
+        """The place in the shard, for errors."""
+        return "at the beginning of" if self.after is None else f"after {self.after} in"
+
     def _lost(self, why: str) -> PositionLost:
         return PositionLost(
-            f"the stream cannot go on after {self.after} in shard {self.shard}: {why}. "
+            f"the stream cannot go on {self.where} shard {self.shard}: {why}. "
             'move_to("trim_horizon") goes on with what is kept, and the table itself has the present state'
         )

@@ -276,8 +276,8 @@ class ShardUnit:
             return []
         except PositionLost as error:
             raise PositionLost(
-                f"changes after {self._reader.after} in shard {self._reader.shard} were trimmed before they were "
-                f"handled: {self._way_out.replace('SHARD', repr(self._reader.shard))}"
+                f"changes {self._reader.where} shard {self._reader.shard} were trimmed before they were handled: "
+                f"{self._way_out.replace('SHARD', repr(self._reader.shard))}"
             ) from error
         taken = []
         while self._reader.buffer:

@@ -188,7 +188,8 @@ class Stream(Iterator[R | None], Generic[R]):
         log.warning("skipped a change of table %s: %s", self.table, error)
 
     def follow(self, *, seconds: float | None = None, pause: float = PAUSE) -> ChangeFollower[R]:
-        """Return an iterator over the changes as they come, for `for` and `async for`: endless, or for `seconds`.
+        """Return an iterator over the changes as they come, for `for` and `async for`: endless, or until nothing is new
+        after `seconds`.
 
         `pause` is the longest time, in seconds, that it waits before it asks the service again when nothing is new."""
         return ChangeFollower(self, seconds, pause)
