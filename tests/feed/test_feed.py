@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 import time
+import tracemalloc
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
@@ -331,6 +332,25 @@ def test_a_home_that_nobody_indexed_for_longer_than_changes_are_kept(tmp_path: P
         assert ordered(found) == {"A-1": list(range(7)), **{f"B-{n}": [0] for n in range(5)}}
         events.stream("A-1").append([Event("new")])
         assert [event.type for event in until(events.feed(found[-1].checkpoint), 1)] == ["new"]
+
+
+def test_indexing_keeps_no_bodies_in_memory(tmp_path: Path) -> None:
+    with tailrace.open(tmp_path / "home") as home:
+        home.events().feed().close()
+        home.events().catch_up()
+        assert home._indexing is not None
+        home._indexing.close()
+        for n in range(60):
+            home.events(compression="none").stream(f"A-{n}").append([Event("x", b"y" * 300_000)])
+    with tailrace.open(tmp_path / "home") as home:
+        events = home.events()
+        tracemalloc.start()
+        try:
+            assert len(until(events.feed(bodies=False), 60)) == 60
+            peak = tracemalloc.get_traced_memory()[1]
+        finally:
+            tracemalloc.stop()
+    assert peak < 9_000_000, "half of what the bodies have"
 
 
 def test_a_clock_that_is_set_back_does_not_stop_the_indexing(tmp_path: Path) -> None:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import os
-import signal
+import subprocess
 import sys
 from concurrent.futures import Future
 from datetime import UTC, datetime, timedelta
@@ -12,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tailrace.errors import BadInput, BadToken, HomeError, NotThere, PositionLost, Unavailable
+from tailrace.errors import BadInput, BadToken, NotThere, PositionLost, Unavailable
 from tailrace.storage.changes import Change, Shard
 from tailrace.storage.tables import Key
 from tailrace.streams.patience import Patience
@@ -503,27 +502,38 @@ def test_a_heartbeat_finds_the_shards_that_are_gone() -> None:
     assert names(stream) == ["a2"]
 
 
-@pytest.mark.skipif(sys.platform == "win32", reason="there is no fork")
+FORK = """
+import os, signal
+from tailrace.errors import HomeError
+from tailrace.testing import SimulatedChanges
+from tests.streams.test_stream import names, put, stream_of
+
+changes = SimulatedChanges(shards=4)
+for n in range(40):
+    put(changes, f"k{n}-", n + 1)
+stream = stream_of(changes, threads=4, page=5)
+assert next(stream) is not None
+token = stream.token
+child = os.fork()
+if child == 0:
+    signal.alarm(30)  # a child that waits for its parent's threads would wait for ever
+    refused = 0
+    for way in (lambda: next(stream), lambda: stream.move_to(token), stream.check, stream.heartbeat):
+        try:
+            way()
+        except HomeError:
+            refused += 1
+    stream.close()
+    os._exit(refused)
+assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 4
+assert len(names(stream)) == 39
+"""
+
+
 def test_a_forked_child_gives_nothing() -> None:
-    changes = SimulatedChanges(shards=4)
-    for n in range(40):
-        put(changes, f"k{n}-", n + 1)
-    stream = stream_of(changes, threads=4, page=5)
-    assert next(stream) is not None
-    token = stream.token
-    child = os.fork()
-    if child == 0:
-        signal.alarm(20)  # a child that waits for the threads of its parent does so for ever
-        refused = 0
-        for way in (lambda: next(stream), lambda: stream.move_to(token), stream.check, stream.heartbeat):
-            try:
-                way()
-            except HomeError:
-                refused += 1
-        stream.close()
-        os._exit(refused)
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 4
-    assert len(names(stream)) == 39
+    command = [sys.executable, "-W", "ignore", "-c", FORK]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
 
 
 def test_a_token_with_nothing_left_in_common_is_refused() -> None:

@@ -150,15 +150,17 @@ class Indexing:
 
     def _batch(self, stream: Stream[Change], lease: Lease) -> bool:
         """Index the next changes; returns whether there were any."""
-        changes: list[Change] = []
-        while len(changes) < MAX_CHANGES and (change := next(stream)) is not None:
-            changes.append(change)
-        if changes:
-            ingest(self._store, spans_of(changes), self._indexers)
+        spans: list[Span] = []
+        count = 0
+        while count < MAX_CHANGES and (change := next(stream)) is not None:
+            count += 1
+            spans += spans_of([change])  # the change itself is not kept: it has the bodies of all events in the Tip
+        if count:
+            ingest(self._store, spans, self._indexers)
             self._store.run(note(lease, Set("token", stream.token)))
         if self.failure is not None or self._noted:
             self._clear_trouble(lease)
-        return bool(changes)
+        return count > 0
 
     def _fill(self, after: Any, lease: Lease) -> None:
         """Index every stored event behind `after`, and store how far that is after each page."""

@@ -209,7 +209,8 @@ class Stream(Iterator[R | None], Generic[R]):
         return set(self._active.readers)
 
     def take(self, most: int) -> list[Change]:
-        """Return up to `most` changes as storage has them, without `make`; an empty list: nothing new right now."""
+        """Return up to `most` changes as storage has them, without `make`; fewer if they are large.  An empty list:
+        nothing new right now."""
         taken = self._begin_batch(most)
         self._cut_off = None
         return taken
@@ -227,8 +228,12 @@ class Stream(Iterator[R | None], Generic[R]):
             raise
 
     def skip(self, most: int) -> int:
-        """Pass over up to `most` changes, as if they had been delivered; returns how many there were."""
-        return len(self.take(most))
+        """Pass over up to `most` changes, as if they had been delivered; returns how many there were.  Keeps no more
+        than a batch of them in memory."""
+        passed = 0
+        while passed < most and (some := len(self.take(min(BATCH, most - passed)))):
+            passed += some
+        return passed
 
     def move_to(self, position: Start) -> None:
         """Move to the oldest change that is kept, to the latest, to a time (its second included), or to a token's
