@@ -24,7 +24,9 @@ from tailrace.coordination.lease import Lease
 from tailrace.coordination.watch import Wait, block, watch
 from tailrace.errors import BadToken, Closed, Fenced, PositionLost, StorageError, TailraceError
 from tailrace.events.tip import TIP
+from tailrace.feed.epoch import IndexGap
 from tailrace.feed.index import Indexer, leave_behind
+from tailrace.feed.missing import stored_spans
 from tailrace.feed.partition import shares
 from tailrace.feed.span import Span, spans_of
 from tailrace.feed.state import KEY, partitions_of, settled
@@ -183,10 +185,25 @@ def fill(store: Store, indexers: Sequence[Indexer], after: Key | None = None) ->
     Stored events may be of any age, so they are compared with the whole index.  Events that were pruned before they
     were indexed are missing for good: the indexer logs a warning and indexes past them."""
     fillers = [replace(indexer, remembered=math.inf, gaps="warn") for indexer in indexers]
+    spans: list[Span] = []
     while items := store.run(guard.some(after)):
-        spans = [span for item in items if (span := stored_span(item)) is not None]
+        spans = store.run(_spans_in(items, spans[-1] if spans else Span("", 0, ())))
         after = Key(items[-1]["p"], items[-1]["i"])
         yield after, ingest(store, spans, fillers)
+
+
+def _spans_in(items: Sequence[Item], before: Span) -> Steps[list[Span]]:
+    """The spans of a page of a scan that comes behind a span.
+
+    A scan may show a stream's Tip and not the calf that was made of the one before: what it leaves out of a stream is
+    read from the stream."""
+    found = [before]
+    for span in (span for item in items if (span := stored_span(item)) is not None):
+        end = found[-1].end if found[-1].stream == span.stream else 0
+        if span.first > end:
+            found += yield from stored_spans([IndexGap(span.stream, span.first, span.first - end)])
+        found.append(span)
+    return found[1:]
 
 
 def ingest(store: Store, spans: Sequence[Span], indexers: Sequence[Indexer]) -> int:
