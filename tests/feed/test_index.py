@@ -101,6 +101,25 @@ def test_a_gap_is_an_error_that_names_it_and_what_could_be_taken_was(store: Stor
     assert events_in(read(store))["A-1"] == [0, 1, 2]
 
 
+def test_a_gap_that_another_indexer_fills_meanwhile_is_none() -> None:
+    class Busy(SimulatedTable):
+        """A table to which another indexer writes just before this one."""
+
+        def write(self, *actions: Any) -> Any:
+            if (spans := others.pop("now", None)) is not None:
+                store.run(Indexer().ingest(spans))
+            return super().write(*actions)
+
+    others: dict[str, Any] = {}
+    table = Busy()
+    store = Store(table, SimulatedObjects(), sleep=lambda _: None)
+    store.run(Indexer().ingest([span("A-1", 0, "a")]))
+    others["now"] = [span("A-1", 1, "b")]
+    done = store.run(Indexer().ingest([span("B-1", 0, "x"), span("A-1", 2, "c")]))
+    assert (done.events, done.gaps) == (2, ())
+    assert events_in(read(store)) == {"A-1": [0, 1, 2], "B-1": [0]}
+
+
 def test_a_gap_may_be_only_a_warning(store: Store, caplog: pytest.LogCaptureFixture) -> None:
     indexer = Indexer(gaps="warn")
     store.run(indexer.ingest([span("A-1", 0, "a"), span("A-1", 2, "c")]))
