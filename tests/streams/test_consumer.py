@@ -542,6 +542,18 @@ def test_a_place_at_the_beginning_that_was_written_long_ago_may_have_missed_some
         until(lambda: len(shared.handled) == 2)
 
 
+def test_a_group_of_a_table_in_which_nothing_happens_goes_on_after_days() -> None:
+    shared = Shared(1)
+    shared.changes.exact = True
+    shared.consumer().run(PATIENCE, until_caught_up=True)
+    shared.changes.clock.move(72 * 3600)
+    with shared.consumer() as consumer:
+        until(lambda: consumer.caught_up)
+        shared.write(2)
+        until(lambda: len(shared.handled) == 2)
+    assert shared.group().status().errors == {}
+
+
 def test_a_group_that_nobody_worked_for_in_two_days_has_lost_changes_with_their_shards() -> None:
     shared = Shared(1)
     shared.write(3)

@@ -477,6 +477,24 @@ def test_a_token_one_of_whose_shards_went_more_than_a_day_after_it_is_refused() 
         stream_of(changes, token)
 
 
+def test_a_shard_in_which_nothing_was_ever_written_has_lost_nothing() -> None:
+    changes = SimulatedChanges(exact=True)
+    stream = stream_of(changes)
+    token = stream.token
+    changes.clock.move(48 * 3600)
+    resumed = stream_of(changes, token)
+    assert next(stream) is None
+    changes.clock.move(48 * 3600)
+    assert next(resumed) is None
+    for one in (stream, resumed):
+        changes.clock.move(24 * 3600)
+        put(changes, "a", 1)
+        changes.clock.move(25 * 3600)
+        changes.trim()
+        with pytest.raises(PositionLost, match="nothing of it was read in"):
+            next(one)
+
+
 def test_a_token_is_as_old_as_what_is_known_of_its_shards() -> None:
     changes = SimulatedChanges()
     stream = stream_of(changes)
@@ -485,7 +503,7 @@ def test_a_token_is_as_old_as_what_is_known_of_its_shards() -> None:
     changes.trim()
     with pytest.raises(PositionLost, match="taken 25 hours ago"):
         stream_of(changes, stream.token)
-    assert next(stream) is None
+    stream.move_to("trim_horizon")
     assert next(stream_of(changes, stream.token)) is None
 
 

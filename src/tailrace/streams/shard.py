@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, Future
+from functools import partial
 from typing import Any, TypeAlias
 
 from tailrace.errors import IteratorExpired, NotThere, PositionLost, Trimmed
@@ -21,6 +22,11 @@ KEPT_SECONDS = 24 * 3600
 AHEAD_FROM = 100
 """A page with at least this many changes probably has another behind it; reading ahead at the end of a shard wastes a
 call."""
+
+
+def untouched(changes: Changes, ask: Ask, shard: str) -> bool:
+    """Whether nothing was ever written to a shard: False also where the service does not tell, as DynamoDB."""
+    return bool(ask(partial(changes.latest, shard)) == ("TRIM_HORIZON", None))
 
 
 class ShardReader:
@@ -138,7 +144,8 @@ class ShardReader:
     def _note_answer(self) -> None:
         """Note when the service answered; `PositionLost` if that tells that changes from before may be gone."""
         now = self._changes.time()
-        if self.after is None and now - self.asked > KEPT_SECONDS:
+        old = self.after is None and now - self.asked > KEPT_SECONDS
+        if old and not untouched(self._changes, self._ask, self.shard):
             silent = (now - self.asked) / 3600
             raise self._lost(f"nothing of it was read in {silent:.0f} hours, and changes are kept for 24 hours")
         self.asked = now

@@ -31,7 +31,7 @@ from tailrace.storage.changes import Change, Changes, Shard
 from tailrace.storage.tables import Absent, Action, Check, Equals, Item, Set
 from tailrace.storage.tables import Change as Changed
 from tailrace.streams.lineage import Lineage
-from tailrace.streams.shard import KEPT_SECONDS, Ask, ShardReader
+from tailrace.streams.shard import KEPT_SECONDS, Ask, ShardReader, untouched
 from tailrace.streams.start import bad_start, check_age, latest_places, second_of
 from tailrace.streams.token import ShardPlace, decode
 from tailrace.streams.writing import Transaction
@@ -70,7 +70,7 @@ def beginning(changes: Changes, ask: Ask, table: str, position: Any) -> dict[str
         case Mapping():
             token = decode(position, table, changes.stream)
             lineage.resume(token.shards)
-            check_age(token, now, lineage.shards)
+            check_age(token, now, lineage.shards, changes, ask)
             places = token.shards
         case _:
             raise bad_start(position)
@@ -259,7 +259,8 @@ class ShardUnit:
         self._reader = ShardReader(changes, place, 0, ask, asked=asked)
         self._committed = self._next = place
         self._trimmed = False
-        if place.after is None and changes.time() - asked > KEPT_SECONDS:
+        old = place.after is None and changes.time() - asked > KEPT_SECONDS
+        if old and not untouched(changes, ask, place.shard):
             raise PositionLost(
                 f"nothing of shard {place.shard} was read when its place was written, "
                 f"{(changes.time() - asked) / 3600:.0f} hours ago; changes are kept for 24 hours, some may be gone: "

@@ -9,7 +9,7 @@ from functools import partial
 from tailrace.errors import BadInput, BadToken, PositionLost
 from tailrace.storage.changes import Changes
 from tailrace.streams.lineage import Lineage
-from tailrace.streams.shard import KEPT_SECONDS, Ask
+from tailrace.streams.shard import KEPT_SECONDS, Ask, untouched
 from tailrace.streams.token import ShardPlace, Token
 
 AHEAD_SECONDS = 300.0
@@ -40,11 +40,11 @@ def second_of(moment: datetime) -> int:
     return int(moment.timestamp())
 
 
-def check_age(token: Token, now: float, listed: Container[str]) -> None:
+def check_age(token: Token, now: float, listed: Container[str], changes: Changes, ask: Ask) -> None:
     """Raise `PositionLost` for a token so old that changes after it may have been trimmed without a trace, and
     `BadToken` for one whose age nothing tells.  `listed` are the shards that are still there."""
-    unread = any(place.after is None for place in token.shards)
-    if token.at - now > AHEAD_SECONDS and unread:
+    beginning = [place.shard for place in token.shards if place.after is None]
+    if token.at - now > AHEAD_SECONDS and beginning:
         raise BadToken(
             f"the token was taken {(token.at - now) / 60:.0f} minutes from now, by the clock of the service: the "
             "clock was wrong then, or the token was changed, and nothing tells whether changes behind it are gone. "
@@ -53,8 +53,9 @@ def check_age(token: Token, now: float, listed: Container[str]) -> None:
     if now - token.at <= KEPT_SECONDS:
         return
     gone = next((place.shard for place in token.shards if place.shard not in listed), None)
-    if not unread and gone is None:
-        return  # the sequence numbers tell whether changes after them were trimmed
+    unread = gone is None and not all(untouched(changes, ask, shard) for shard in beginning)
+    if gone is None and not unread:
+        return  # sequence numbers tell whether changes after them were trimmed
     why = "before anything was read of some shard" if unread else f"and its shard {gone} is gone"
     raise PositionLost(
         f"the token was taken {(now - token.at) / 3600:.0f} hours ago, {why}; changes are kept for 24 hours, and some "

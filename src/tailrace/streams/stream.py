@@ -309,7 +309,7 @@ class Stream(Iterator[R | None], Generic[R]):
 
     def _resume(self, active: ActiveShards, token: Token, now: float) -> None:
         places = active.lineage.resume(token.shards)
-        check_age(token, now, active.lineage.shards)
+        check_age(token, now, active.lineage.shards, self._changes, active.ask)
         for place in places:
             active.begin(place, asked=token.at)
         for place in token.shards:
