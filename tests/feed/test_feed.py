@@ -334,7 +334,7 @@ def test_a_home_that_nobody_indexed_for_longer_than_changes_are_kept(tmp_path: P
         assert [event.type for event in until(events.feed(found[-1].checkpoint), 1)] == ["new"]
 
 
-def test_indexing_keeps_no_bodies_in_memory(tmp_path: Path) -> None:
+def test_the_memory_of_the_feed_does_not_grow_with_bodies(tmp_path: Path) -> None:
     with tailrace.open(tmp_path / "home") as home:
         home.events().feed().close()
         home.events().catch_up()
@@ -346,11 +346,16 @@ def test_indexing_keeps_no_bodies_in_memory(tmp_path: Path) -> None:
         events = home.events()
         tracemalloc.start()
         try:
-            assert len(until(events.feed(bodies=False), 60)) == 60
-            peak = tracemalloc.get_traced_memory()[1]
+            events.catch_up()
+            indexing = tracemalloc.get_traced_memory()[1]
+            tracemalloc.reset_peak()
+            with events.feed() as feed:
+                assert sum(len(batch) for batch in feed.batches()) == 60
+            reading = tracemalloc.get_traced_memory()[1]
         finally:
             tracemalloc.stop()
-    assert peak < 9_000_000, "half of what the bodies have"
+    assert indexing < 9_000_000, "half of what the bodies have"
+    assert reading < 15_000_000
 
 
 def test_a_clock_that_is_set_back_does_not_stop_the_indexing(tmp_path: Path) -> None:

@@ -28,10 +28,11 @@ from tailrace.feed.epoch import IndexGap
 from tailrace.feed.index import Indexer, leave_behind
 from tailrace.feed.missing import stored_spans
 from tailrace.feed.partition import shares
-from tailrace.feed.span import Span, spans_of
+from tailrace.feed.span import Span, span_of
 from tailrace.feed.state import KEY, partitions_of, settled
 from tailrace.storage.calls import Steps, Store
 from tailrace.storage.changes import Change, Changes
+from tailrace.storage.limits import item_size
 from tailrace.storage.sqlite.capture import CaptureFilter
 from tailrace.storage.tables import Item, Key, Set, Update
 from tailrace.streams.stream import Start, Stream
@@ -40,6 +41,9 @@ LEASE = "events-index"
 TABLE = "events"
 MAX_CHANGES = 1_000
 """The most changes in one batch: later changes wait until the batch is stored."""
+MAX_BATCH_BYTES = 4 * 1024 * 1024
+"""A batch ends with the append that brings its events to so many bytes: readers of the feed have the bodies of a whole
+batch in memory."""
 TAKE_OVER_SECONDS = 1.0
 
 log = logging.getLogger(__name__)
@@ -153,10 +157,13 @@ class Indexing:
     def _batch(self, stream: Stream[Change], lease: Lease) -> bool:
         """Index the next changes; returns whether there were any."""
         spans: list[Span] = []
-        count = 0
-        while count < MAX_CHANGES and (change := next(stream)) is not None:
+        count = size = 0
+        while count < MAX_CHANGES and size < MAX_BATCH_BYTES and (change := next(stream)) is not None:
             count += 1
-            spans += spans_of([change])  # the change itself is not kept: it has the bodies of all events in the Tip
+            if change.new is not None and (span := span_of(change)) is not None:
+                # The change itself is not kept: it has the bodies of all events in the Tip.
+                spans.append(span)
+                size += item_size({"e": change.new["e"][-len(span.types) :]})
         if count:
             ingest(self._store, spans, self._indexers)
             self._store.run(note(lease, Set("token", stream.token)))
