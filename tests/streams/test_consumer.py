@@ -602,6 +602,22 @@ def test_a_group_does_not_begin_at_a_token_whose_age_nothing_tells() -> None:
         shared.consumer(start={**token, "at": token["at"] + 3600}).run(PATIENCE)
 
 
+def test_a_group_begins_with_the_children_of_shards_that_are_gone(caplog: pytest.LogCaptureFixture) -> None:
+    shared = Shared(1)
+    shared.write(1)
+    shared.changes.clock.move(2 * 3600)
+    stream = Stream(shared.changes, "trim_horizon", table="t", make=lambda change: change)
+    assert next(stream) is not None
+    shared.changes.roll()
+    gone, child = (shard.id for shard in shared.changes.every())
+    shared.changes.clock.set_wall(shared.changes.clock.wall() + 23 * 3600)
+    shared.write(2)
+    shared.changes.trim()
+    assert shared.consumer(start=stream.token).run(PATIENCE, until_caught_up=True).records == 2
+    assert shared.sequences == [change.sequence for change in shared.changes.within(child)]
+    assert f"shard {gone} of table t was trimmed" in caplog.text
+
+
 def test_a_consumer_ends_when_its_table_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
     def dropped() -> str:
         raise UnknownTable("there is no table 't' any more; its stream went with it")

@@ -71,6 +71,8 @@ def beginning(changes: Changes, ask: Ask, table: str, position: Any) -> dict[str
             token = decode(position, table, changes.stream)
             lineage.resume(token.shards)
             check_age(token, now, lineage.shards, changes, ask)
+            for shard in (place.shard for place in token.shards if place.shard not in lineage.shards):
+                log.warning("shard %s of table %s was trimmed; the group begins with its children", shard, table)
             places = token.shards
         case _:
             raise bad_start(position)
