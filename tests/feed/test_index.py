@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 
 from tailrace.errors import BadInput, Damaged, MissingEvents, OutOfRange
+from tailrace.events import Event
 from tailrace.feed.epoch import EpochLimits
 from tailrace.feed.index import Indexer, active_epoch, epoch_stream
-from tailrace.feed.reading import IndexReader, SpanBatch
+from tailrace.feed.reading import IndexReader, SpanBatch, tail_of
 from tailrace.feed.span import Span
 from tailrace.storage.calls import Store
 from tailrace.storage.tables import Delete, Key
@@ -167,16 +168,33 @@ def test_a_checkpoint_beyond_the_tail_is_refused(store: Store, beyond: int) -> N
         store.run(IndexReader(0, beyond).page())
 
 
-def test_a_checkpoint_behind_a_closed_epoch_is_refused_and_no_damage(store: Store) -> None:
+def test_a_checkpoint_behind_a_closed_epoch_is_the_beginning_of_the_next(store: Store) -> None:
     indexer = Indexer(limits=EpochLimits(max_version=2))
     for n in range(5):
         store.run(indexer.ingest([span("A-1", n, "x")]))
     found = [entry.checkpoint for entry in read(store)]
     assert found == [1, 2, 1_000_001, 1_000_002, 2_000_001]
-    with pytest.raises(OutOfRange, match="no checkpoint 3: behind the last batch of epoch 0 comes 1000000"):
-        store.run(IndexReader(0, 3).page())
-    assert [entry.checkpoint for entry in store.run(IndexReader(0, 2).page())] == [1_000_001, 1_000_002]
-    assert [entry.checkpoint for entry in store.run(IndexReader(0, 1_000_000).page())] == [1_000_001, 1_000_002]
+    for start in (2, 3, 1_000_000):
+        assert [entry.checkpoint for entry in store.run(IndexReader(0, start).page())] == [1_000_001, 1_000_002]
+    with pytest.raises(OutOfRange):
+        store.run(IndexReader(0, 4).page())
+
+
+def test_the_tail_behind_an_epoch_that_has_just_been_closed(store: Store) -> None:
+    indexer = Indexer()
+    assert store.run(tail_of(0)) == (0, 0, 0)
+    store.run(indexer.ingest([span("A-1", 0, "x")]))
+    assert store.run(tail_of(0)) == (0, 1, 1)
+    store.run(indexer._append(Event("Closed")))  # and the indexer dies before it starts the next
+    epoch, batches, end = store.run(tail_of(0))
+    assert (epoch, batches, end) == (0, 1, 1_000_000)
+    reading = IndexReader(0)
+    assert len(store.run(reading.page())) == 1
+    assert store.run(reading.page()) == []
+    assert reading.checkpoint == end
+    store.run(Indexer().ingest([span("A-1", 1, "x")]))
+    assert events_in(read(store, end)) == events_in(read(store, 2)) == {"A-1": [1]}
+    assert store.run(tail_of(0)) == (1, 1, 1_000_001)
 
 
 @pytest.mark.parametrize("wrong", [-1, "5", 1.5])
