@@ -554,6 +554,21 @@ def test_a_group_of_a_table_in_which_nothing_happens_goes_on_after_days() -> Non
     assert shared.group().status().errors == {}
 
 
+def test_a_shard_that_is_gone_before_anything_was_read_of_it_is_lost() -> None:
+    shared = Shared(1)
+    shared.changes.exact = True
+    shared.consumer().run(PATIENCE, until_caught_up=True)
+    (gone,) = (shard.id for shard in shared.changes.every())
+    shared.write(2)
+    shared.changes.roll()
+    shared.changes.clock.move(25 * 3600)
+    shared.changes.trim()
+    with pytest.raises(PositionLost, match=f"skip.'{gone}'"):
+        shared.consumer().run(PATIENCE, until_caught_up=True)
+    shared.group().skip(gone)
+    assert shared.consumer().run(PATIENCE, until_caught_up=True).caught_up
+
+
 def test_a_group_that_nobody_worked_for_in_two_days_has_lost_changes_with_their_shards() -> None:
     shared = Shared(1)
     shared.write(3)

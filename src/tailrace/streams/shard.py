@@ -25,8 +25,12 @@ call."""
 
 
 def untouched(changes: Changes, ask: Ask, shard: str) -> bool:
-    """Whether nothing was ever written to a shard: False also where the service does not tell, as DynamoDB."""
-    return bool(ask(partial(changes.latest, shard)) == ("TRIM_HORIZON", None))
+    """Whether nothing was ever written to a shard: False also where the service does not tell, as DynamoDB, and where
+    the shard is gone."""
+    try:
+        return bool(ask(partial(changes.latest, shard)) == ("TRIM_HORIZON", None))
+    except NotThere:
+        return False
 
 
 class ShardReader:
@@ -64,6 +68,7 @@ class ShardReader:
         self._ahead: Future[Read] | None = None
         """The page at the iterator, if a thread is reading it ahead."""
         self._ahead_since = self.asked
+        """When it was asked for."""
         self._polled = False
 
     @property
