@@ -80,7 +80,7 @@ def rows() -> Iterator[tuple[str, list[float]]]:
     starts = [min(rate, STARTS_SECOND) for rate in RATES]
     topics = [topic_month(rate) for rate in RATES]
     yield "append to a topic", [appended for appended, _ in topics]
-    yield "read it once", [read for _, read in topics]
+    yield "read that topic once", [read for _, read in topics]
     yield "the consumer's function", [lambda_month(one, CONSUMER_GB, CONSUMER_SECONDS) for one in starts]
     yield "append to event streams", [events_month(rate) for rate in RATES]
     yield "write the index", [index_month(rate) for rate in RATES]
@@ -93,7 +93,7 @@ def main() -> None:
     asked: dict[str, Any] = prices()
     idle = ALARMS * ALARM_MONTH
     print(f"dollars a month, {asked['region']}, {asked['date']}; idle: {idle:.2f}, for {ALARMS} alarms\n")
-    print("| what | " + " | ".join(f"{rate:,}/s" for rate in RATES) + " |")
+    print("| work | " + " | ".join(f"{rate:,}/s" for rate in RATES) + " |")
     print("|---|" + "--:|" * len(RATES))
     for name, dollars in rows():
         print(f"| {name} | " + " | ".join(f"{one:,.2f}" for one in dollars) + " |")

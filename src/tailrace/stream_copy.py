@@ -114,11 +114,14 @@ class StreamCopy:
             stream.check()
             return stream
         except (BadToken, PositionLost) as error:
-            way_out = (
-                f"`tailrace stream copy {self._table} {self._topic.name} --restart` begins again with what is kept; "
-                "changes may be missing or come again: compare the topic with the table"
-            )
-            raise type(error)(f"the copy cannot go on where it was: {error}. {way_out}") from error
+            raise self._lost(error) from error
+
+    def _lost(self, error: BadToken | PositionLost) -> BadToken | PositionLost:
+        way_out = (
+            f"`tailrace stream copy {self._table} {self._topic.name} --restart` begins again with what is kept; "
+            "changes may be missing or come again: compare the topic with the table"
+        )
+        return type(error)(f"the copy cannot go on where it was: {error}. {way_out}")
 
     @property
     def records(self) -> int:
@@ -141,8 +144,8 @@ class StreamCopy:
         self._store_token()
 
     def follow(self, *, seconds: float | None = None) -> Iterator[int]:
-        """Copy changes as they come, without end or for `seconds`; yields the size of each batch once it is in the
-        topic."""
+        """Copy changes as they come, without end or until nothing is new after `seconds`; yields the size of each batch
+        once it is in the topic."""
         end, pause = None if seconds is None else time.monotonic() + seconds, FIRST_PAUSE
         while True:
             if (done := self._batch()) is not None:
@@ -177,7 +180,10 @@ class StreamCopy:
             self._stream.move_to(item["position"])
             self._item = item
         self._cut_off = True
-        copied = self._copy_next()
+        try:
+            copied = self._copy_next()
+        except PositionLost as error:
+            raise self._lost(error) from error
         self._cut_off = False
         return copied
 

@@ -6,14 +6,17 @@ import json
 import subprocess
 from decimal import Decimal
 from pathlib import Path
+from typing import Any
 from uuid import uuid4
 
 import pytest
 
 import tailrace
+from tailrace.cli import stream as cli_stream
 from tailrace.cli.stream import descent
 from tailrace.storage.changes import Shard
-from tailrace.streams import Add, hash_key, model, range_key
+from tailrace.streams import Add, Stream, hash_key, model, range_key
+from tailrace.testing import SimulatedChanges
 from tests.cli.runs import PROGRAM, Cli
 from tests.cli.terminal import Terminal
 from tests.cli.test_terminal import shown
@@ -190,6 +193,26 @@ def test_following_ends_cleanly_and_leaves_its_token(users: Cli, tmp_path: Path)
         assert "Traceback" not in terminal.seen
     again = users("stream", "tail", "User", "--from", token)
     assert (again.out, again.err) == ("", "table 'User' has no changes from there on\n")
+
+
+def test_a_token_is_saved_again_while_nothing_changes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    changes, ages = SimulatedChanges(), list[int]()
+    stream = Stream(changes, "trim_horizon", table="t", make=lambda change: change)
+
+    def follow(self: Stream[Any], *, seconds: float) -> list[Any]:
+        if token.exists():
+            ages.append(json.loads(token.read_text())["at"])
+        if len(ages) == 3:
+            raise KeyboardInterrupt
+        changes.clock.move(seconds)
+        assert next(self) is None
+        return []
+
+    token = tmp_path / "token.json"
+    monkeypatch.setattr(Stream, "follow", follow)
+    with pytest.raises(KeyboardInterrupt):
+        cli_stream._follow(stream, False, token)
+    assert ages == [ages[0], ages[0] + 3600, ages[0] + 7200]
 
 
 def test_a_token_is_saved_behind_what_was_printed_and_never_further(users: Cli, tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 import time
+import tracemalloc
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
@@ -331,6 +332,48 @@ def test_a_home_that_nobody_indexed_for_longer_than_changes_are_kept(tmp_path: P
         assert ordered(found) == {"A-1": list(range(7)), **{f"B-{n}": [0] for n in range(5)}}
         events.stream("A-1").append([Event("new")])
         assert [event.type for event in until(events.feed(found[-1].checkpoint), 1)] == ["new"]
+
+
+def test_the_memory_of_the_feed_does_not_grow_with_bodies(tmp_path: Path) -> None:
+    with tailrace.open(tmp_path / "home") as home:
+        home.events().feed().close()
+        home.events().catch_up()
+        assert home._indexing is not None
+        home._indexing.close()
+        for n in range(60):
+            home.events(compression="none").stream(f"A-{n}").append([Event("x", b"y" * 300_000)])
+    with tailrace.open(tmp_path / "home") as home:
+        events = home.events()
+        tracemalloc.start()
+        try:
+            events.catch_up()
+            indexing = tracemalloc.get_traced_memory()[1]
+            tracemalloc.reset_peak()
+            with events.feed() as feed:
+                assert sum(len(batch) for batch in feed.batches()) == 60
+            reading = tracemalloc.get_traced_memory()[1]
+        finally:
+            tracemalloc.stop()
+    assert indexing < 9_000_000, "half of what the bodies have"
+    assert reading < 15_000_000
+
+
+def test_a_clock_that_is_set_back_does_not_stop_the_indexing(tmp_path: Path) -> None:
+    with tailrace.open(tmp_path / "home") as home:
+        home.events().feed().close()
+        home.events().catch_up()
+        item = home.store.table.get(Key("$Indexing"))
+        assert item is not None
+        assert item["token"]["shards"][0].get("after") is None
+        home.store.table.write(Update(Key("$Indexing"), (Set(("token", "at"), int(time.time()) + 3600),)))
+    with tailrace.open(tmp_path / "home") as home:
+        events = home.events()
+        events.stream("A-1").append([Event("x")])
+        feed = events.feed()
+        assert ordered(until(feed, 1)) == {"A-1": [0]}
+        events.stream("A-1").append([Event("x")])
+        assert ordered(until(feed, 1)) == {"A-1": [1]}
+        assert events.index_status().trouble is None
 
 
 def test_events_pruned_before_anybody_indexed_them_are_said_and_passed_over(

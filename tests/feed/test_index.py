@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 
 from tailrace.errors import BadInput, Damaged, MissingEvents, OutOfRange
+from tailrace.events import Event
 from tailrace.feed.epoch import EpochLimits
 from tailrace.feed.index import Indexer, active_epoch, epoch_stream
-from tailrace.feed.reading import IndexReader, SpanBatch
+from tailrace.feed.reading import IndexReader, SpanBatch, tail_of
 from tailrace.feed.span import Span
 from tailrace.storage.calls import Store
 from tailrace.storage.tables import Delete, Key
@@ -101,6 +102,25 @@ def test_a_gap_is_an_error_that_names_it_and_what_could_be_taken_was(store: Stor
     assert events_in(read(store))["A-1"] == [0, 1, 2]
 
 
+def test_a_gap_that_another_indexer_fills_meanwhile_is_none() -> None:
+    class Busy(SimulatedTable):
+        """A table to which another indexer writes just before this one."""
+
+        def write(self, *actions: Any) -> Any:
+            if (spans := others.pop("now", None)) is not None:
+                store.run(Indexer().ingest(spans))
+            return super().write(*actions)
+
+    others: dict[str, Any] = {}
+    table = Busy()
+    store = Store(table, SimulatedObjects(), sleep=lambda _: None)
+    store.run(Indexer().ingest([span("A-1", 0, "a")]))
+    others["now"] = [span("A-1", 1, "b")]
+    done = store.run(Indexer().ingest([span("B-1", 0, "x"), span("A-1", 2, "c")]))
+    assert (done.events, done.gaps) == (2, ())
+    assert events_in(read(store)) == {"A-1": [0, 1, 2], "B-1": [0]}
+
+
 def test_a_gap_may_be_only_a_warning(store: Store, caplog: pytest.LogCaptureFixture) -> None:
     indexer = Indexer(gaps="warn")
     store.run(indexer.ingest([span("A-1", 0, "a"), span("A-1", 2, "c")]))
@@ -146,6 +166,35 @@ def test_a_checkpoint_beyond_the_tail_is_refused(store: Store, beyond: int) -> N
     store.run(Indexer().ingest([span("A-1", 0, "a")]))
     with pytest.raises(OutOfRange, match="beyond the tail"):
         store.run(IndexReader(0, beyond).page())
+
+
+def test_a_checkpoint_behind_a_closed_epoch_is_the_beginning_of_the_next(store: Store) -> None:
+    indexer = Indexer(limits=EpochLimits(max_version=2))
+    for n in range(5):
+        store.run(indexer.ingest([span("A-1", n, "x")]))
+    found = [entry.checkpoint for entry in read(store)]
+    assert found == [1, 2, 1_000_001, 1_000_002, 2_000_001]
+    for start in (2, 3, 1_000_000):
+        assert [entry.checkpoint for entry in store.run(IndexReader(0, start).page())] == [1_000_001, 1_000_002]
+    with pytest.raises(OutOfRange):
+        store.run(IndexReader(0, 4).page())
+
+
+def test_the_tail_behind_an_epoch_that_has_just_been_closed(store: Store) -> None:
+    indexer = Indexer()
+    assert store.run(tail_of(0)) == (0, 0, 0)
+    store.run(indexer.ingest([span("A-1", 0, "x")]))
+    assert store.run(tail_of(0)) == (0, 1, 1)
+    store.run(indexer._append(Event("Closed")))  # and the indexer dies before it starts the next
+    epoch, batches, end = store.run(tail_of(0))
+    assert (epoch, batches, end) == (0, 1, 1_000_000)
+    reading = IndexReader(0)
+    assert len(store.run(reading.page())) == 1
+    assert store.run(reading.page()) == []
+    assert reading.checkpoint == end
+    store.run(Indexer().ingest([span("A-1", 1, "x")]))
+    assert events_in(read(store, end)) == events_in(read(store, 2)) == {"A-1": [1]}
+    assert store.run(tail_of(0)) == (1, 1, 1_000_001)
 
 
 @pytest.mark.parametrize("wrong", [-1, "5", 1.5])

@@ -12,13 +12,17 @@ import pytest
 import tailrace
 from tailrace.errors import Busy, MissingEvents
 from tailrace.events import Event
+from tailrace.events.store import Events
 from tailrace.feed.index import Indexer, epoch_stream
+from tailrace.feed.reading import IndexReader
 from tailrace.feed.span import Span
 from tailrace.feed.store import FedEvents
 from tailrace.feed.validation import EventRange as Some
 from tailrace.feed.validation import rebuild, validate
 from tailrace.home import Home
+from tailrace.storage.calls import Store
 from tailrace.storage.tables import Delete, Key
+from tailrace.testing import SimulatedObjects, SimulatedTable
 from tests.feed.test_feed import ordered, until
 
 
@@ -124,6 +128,26 @@ def monkey_rebuild(home: Home) -> None:
         rebuild(home.store, all=True)
     finally:
         module.WAIT_SECONDS = before
+
+
+@pytest.mark.parametrize("hidden", [0, 2, 4])
+def test_a_rebuild_finds_what_a_torn_scan_leaves_out(hidden: int) -> None:
+    """A scan that comes by while a Tip calves may show the new Tip and not the calf."""
+
+    class Torn(SimulatedTable):
+        def scan(self, after: Any = None) -> Any:
+            return [item for item in super().scan(after) if (item["p"], item["i"]) != ("S-1", hidden)]
+
+    store = Store(Torn(), SimulatedObjects())
+    events = Events(store, max_events=2)
+    for _ in range(7):
+        events.stream("S-1").append([Event("x")])
+    assert store.table.get(Key("S-1", hidden)) is not None
+    assert rebuild(store) == 7
+    reading, spans = IndexReader(0), list[Span]()
+    while page := store.run(reading.page()):
+        spans += [span for entry in page for span in entry.spans]
+    assert [n for span in spans for n in range(span.first, span.end)] == list(range(7))
 
 
 def test_an_epoch_that_was_deleted_by_hand_is_found_and_made_again(home: Home) -> None:

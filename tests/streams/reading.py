@@ -8,7 +8,7 @@ from collections import defaultdict
 from collections.abc import Callable
 from itertools import pairwise
 
-from tailrace.errors import Throttled, Unavailable
+from tailrace.errors import PositionLost, Throttled, Unavailable
 from tailrace.storage.changes import Change, Changes, Read, Shard, Start
 from tailrace.storage.tables import Key
 from tailrace.streams.patience import Patience
@@ -75,6 +75,56 @@ class Restless:
         if self.rng.random() < 0.02:
             raise Throttled("refused for now")
         return self.changes.read(iterator, limit)
+
+
+def life_of_days(seed: int) -> bool:
+    """One life over days, in which what is older than a day is trimmed and the reader sometimes sleeps for longer.
+    Returns whether it was told that changes are lost: if not, it got each change once."""
+    rng = random.Random(seed)
+    clock = ManualClock()
+    changes = SimulatedChanges(
+        shards=rng.randint(1, 3), clock=clock, empty=rng.choice([0, 0.2]), late=rng.choice([0, 2]),
+        exact=rng.random() < 0.5, seed=seed,
+    )  # fmt: skip
+    happened: set[str] = set()
+    found: list[str] = []
+    awake = clock.wall()
+    stream = opened(changes, clock, "trim_horizon", rng)
+    try:
+        for _ in range(12):
+            hours_pass(changes, rng.choice([1, 1, 5, 5, 5, 11, 11, 20, 23, 26, 50]), rng, happened)
+            if rng.random() < 0.4:
+                stream = opened(changes, clock, stream.token, rng)
+            silent = 0
+            while silent < 12:
+                change = next(stream)
+                silent = 0 if change else silent + 1
+                if change:
+                    found.append(change.sequence)
+                else:
+                    clock.move(1)
+            awake = clock.wall()
+            assert sorted(found) == sorted(happened), "a change was lost in silence, or came twice"
+    except PositionLost:
+        assert clock.wall() - awake > 24 * 3600, "a loss that cannot be"
+        return True
+    return False
+
+
+def hours_pass(changes: SimulatedChanges, hours: int, rng: random.Random, happened: set[str]) -> None:
+    """Some hours, in which items change, shards split and roll, and what is older than a day goes."""
+    for _ in range(hours):
+        changes.clock.move(3600)
+        if rng.random() < 0.3:
+            changes.capture(Key(rng.choice("abcdef")), None, {"n": changes.sequence})
+            happened.add(f"{changes.sequence:021d}")
+        open_shards = [shard.id for shard in changes.every() if shard.last is None]
+        full = [shard for shard in open_shards if changes.within(shard)]
+        if full and rng.random() < 0.2:  # an empty shard would be gone before its parent is
+            (changes.split if rng.random() < 0.5 and len(open_shards) < 4 else changes.roll)(rng.choice(full))
+        changes.trim()
+    for _ in range(changes.late):
+        changes.shards()  # no child is late for hours
 
 
 def check(changes: Changes) -> Changes:

@@ -3,15 +3,52 @@
 from __future__ import annotations
 
 import random
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+import tailrace
+from tailrace.home import Home
 from tailrace.storage.keys import KeySchema
+from tailrace.streams import hash_key, model
 from tailrace.streams.arrow import Columns
 from tailrace.streams.bounded import between
 from tailrace.testing import SimulatedChanges
 from tests.streams.test_stream import key_in, put, stream_of
+
+
+@model(stream={"new"})
+class Ann:
+    id: int = hash_key()
+
+
+def test_between_two_tokens_around_a_day_without_changes(tmp_path: Path) -> None:
+    with tailrace.open(tmp_path / "home") as home:
+        engine = home.engine()
+        engine.bind(Ann)
+        engine.save(Ann(1))
+        stream = engine.stream(Ann, "trim_horizon")
+        assert next(stream) is not None
+        before = stream.token
+        a_day_later(home)
+        before["at"] -= 25 * 3600
+        engine.save(Ann(2))
+        stream = engine.stream(Ann, before)
+        assert [record.new.id for record in stream.follow(seconds=0) if record.new] == [2]
+        assert stream.trimmed == []
+        assert [batch.num_rows for batch in engine.between("Ann", before, stream.token)] == [1]
+
+
+def a_day_later(home: Home) -> None:
+    """Make all changes and shards older than changes are kept."""
+    database = home.store.table.database  # type: ignore[attr-defined]
+    tables = "SELECT name FROM sqlite_schema WHERE type = 'table'"
+    for (name,) in database.read(lambda cursor: list(cursor.execute(tables))):
+        what = "at" if name.endswith("_changes") else "opened" if name.endswith("_shards") else None
+        if what is not None:
+            sql = f"UPDATE {name} SET {what} = {what} - 25 * 3600 * 1000"
+            database.write(lambda cursor, sql: cursor.execute(sql) and None, sql)
 
 
 def grow(changes: SimulatedChanges, rng: random.Random, count: int) -> None:

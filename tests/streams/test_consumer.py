@@ -19,13 +19,16 @@ from tailrace.errors import (
     BadInput,
     BadName,
     BadSetting,
+    BadToken,
     Closed,
     Conflict,
     Damaged,
     HandlerFailed,
     HandlerStuck,
+    NotThere,
     PositionLost,
     UnknownGroup,
+    UnknownTable,
 )
 from tailrace.home import Home
 from tailrace.storage.calls import Store
@@ -36,6 +39,7 @@ from tailrace.streams.engine import embedded
 from tailrace.streams.group import StreamGroup
 from tailrace.streams.patience import Patience
 from tailrace.streams.sharing import ShardSource
+from tailrace.streams.stream import Stream
 from tailrace.testing import SimulatedChanges, SimulatedObjects, SimulatedTable
 from tests.servers import aws
 from tests.servers.process import Server
@@ -536,6 +540,128 @@ def test_a_place_at_the_beginning_that_was_written_long_ago_may_have_missed_some
         shared.write(2)
         shared.group().skip(next(iter(shared.group().status(count=False).errors)))  # as the error says
         until(lambda: len(shared.handled) == 2)
+
+
+def test_a_group_of_a_table_in_which_nothing_happens_goes_on_after_days() -> None:
+    shared = Shared(1)
+    shared.changes.exact = True
+    shared.consumer().run(PATIENCE, until_caught_up=True)
+    shared.changes.clock.move(72 * 3600)
+    with shared.consumer() as consumer:
+        until(lambda: consumer.caught_up)
+        shared.write(2)
+        until(lambda: len(shared.handled) == 2)
+    assert shared.group().status().errors == {}
+
+
+def test_a_shard_that_is_gone_before_anything_was_read_of_it_is_lost() -> None:
+    shared = Shared(1)
+    shared.changes.exact = True
+    shared.consumer().run(PATIENCE, until_caught_up=True)
+    (gone,) = (shard.id for shard in shared.changes.every())
+    shared.write(2)
+    shared.changes.roll()
+    shared.changes.clock.move(25 * 3600)
+    shared.changes.trim()
+    with pytest.raises(PositionLost, match=f"skip.'{gone}'"):
+        shared.consumer().run(PATIENCE, until_caught_up=True)
+    shared.group().skip(gone)
+    assert shared.consumer().run(PATIENCE, until_caught_up=True).caught_up
+
+
+def test_a_group_that_nobody_worked_for_in_two_days_has_lost_changes_with_their_shards() -> None:
+    shared = Shared(1)
+    shared.write(3)
+    shared.consumer().run(PATIENCE, until_caught_up=True)
+    (first,) = shared.changes.every()
+    shared.write(3)
+    for _ in range(12):
+        shared.changes.clock.set_wall(shared.changes.clock.wall() + 4 * 3600)
+        shared.changes.roll()
+        shared.write(2)
+        shared.changes.trim()
+    assert "last read 48 hours ago" in shared.group().status().errors[first.id]
+    with pytest.raises(PositionLost, match="skip"):
+        shared.consumer().run(PATIENCE, until_caught_up=True)
+    shared.group().skip(first.id)
+    assert shared.consumer().run(PATIENCE, until_caught_up=True).caught_up
+    assert shared.group().status().errors == {}
+    assert shared.sequences[3:] == [c.sequence for s in shared.changes.every() for c in shared.changes.within(s.id)]
+
+
+def test_a_shard_that_is_silent_for_days_is_let_go_in_order() -> None:
+    shared = Shared(1)
+    shared.write(3)
+    with shared.consumer() as consumer:
+        until(lambda: len(shared.handled) == 3)
+        for _ in range(3):
+            shared.changes.clock.set_wall(shared.changes.clock.wall() + 20 * 3600)
+            until(lambda: asked(shared) == shared.changes.time())
+        shared.changes.clock.set_wall(shared.changes.clock.wall() + 600)
+        shared.changes.roll()
+        shared.changes.trim()
+        shared.write(1)
+        until(lambda: len(shared.handled) == 4)
+        assert consumer.failure is None
+
+
+def asked(shared: Shared) -> int:
+    """When a shard was last read, by the item of its unit."""
+    return max(item["asked"] for key, item in shared.store.table.items.items() if "asked" in item and "unit" in item)  # type: ignore[attr-defined]
+
+
+def test_a_group_does_not_begin_at_a_token_whose_age_nothing_tells() -> None:
+    shared = Shared(1)
+    token = Stream(shared.changes, "trim_horizon", table="t", make=lambda change: change).token
+    with pytest.raises(BadToken, match="60 minutes from now"):
+        shared.consumer(start={**token, "at": token["at"] + 3600}).run(PATIENCE)
+
+
+def test_a_group_begins_with_the_children_of_shards_that_are_gone(caplog: pytest.LogCaptureFixture) -> None:
+    shared = Shared(1)
+    shared.write(1)
+    shared.changes.clock.move(2 * 3600)
+    stream = Stream(shared.changes, "trim_horizon", table="t", make=lambda change: change)
+    assert next(stream) is not None
+    shared.changes.roll()
+    gone, child = (shard.id for shard in shared.changes.every())
+    shared.changes.clock.set_wall(shared.changes.clock.wall() + 23 * 3600)
+    shared.write(2)
+    shared.changes.trim()
+    assert shared.consumer(start=stream.token).run(PATIENCE, until_caught_up=True).records == 2
+    assert shared.sequences == [change.sequence for change in shared.changes.within(child)]
+    assert f"shard {gone} of table t was trimmed" in caplog.text
+
+
+def test_a_consumer_ends_when_its_table_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
+    def dropped() -> str:
+        raise UnknownTable("there is no table 't' any more; its stream went with it")
+
+    shared = Shared(1)
+    consumer = shared.consumer()
+    consumer.start()
+    shared.write(3)
+    shared.changes.replace()
+    monkeypatch.setattr(shared.changes, "current", dropped)
+    until(lambda: consumer.failure is not None)
+    consumer.close()
+    assert isinstance(consumer.failure, PositionLost)
+    assert "group 'group' of table 't' has nothing to read any more: there is no table" in str(consumer.failure)
+    assert len(shared.handled) == 3
+
+
+def test_a_consumer_ends_when_the_server_has_forgotten_the_stream(monkeypatch: pytest.MonkeyPatch) -> None:
+    def forgotten(*_: object) -> Any:
+        raise NotThere("there is no such stream")
+
+    shared = Shared(1)
+    shared.write(3)
+    shared.consumer().run(PATIENCE, until_caught_up=True)
+    for operation in ("shards", "iterator", "read"):
+        monkeypatch.setattr(shared.changes, operation, forgotten)
+    monkeypatch.setattr(shared.changes, "current", lambda: None)
+    with pytest.raises(PositionLost, match="it was switched off"):
+        shared.consumer().run(PATIENCE)
 
 
 def test_a_stream_that_was_switched_off_and_on_needs_a_reset() -> None:

@@ -184,6 +184,34 @@ def test_queries_and_scans_by_keys_of_other_kinds(engine: Engine) -> None:
     assert all(record.new is None and record.old is None for record in records)
 
 
+@model()
+class Visit:
+    kind: str = hash_key()
+    self: int = range_key()
+    n: int = 0
+
+
+@model()
+class Meeting:
+    when: int = hash_key()
+    n: int = 0
+
+
+def test_keys_may_have_the_names_of_parameters(engine: Engine) -> None:
+    engine.bind(Visit, Meeting)
+    engine.save(Visit("cat", 1), Visit("dog", 2), Meeting(5))
+    engine.update(Visit, Add("n", 2), kind="cat", self=1)
+    with engine.transaction() as t:
+        t.check(Visit, Equals("n", 2), kind="cat", self=1)
+        t.check(Meeting, Equals("n", 0), when=5)
+        t.update(Visit, Add("n", 1), kind="dog", self=2)
+    assert sorted(visit.n for visit in engine.scan(Visit)) == [1, 2]
+    assert engine.load(Visit, kind="dog", self=2) == Visit("dog", 2, 1)
+    assert engine.load(Meeting, when=5) == Meeting(5)
+    with pytest.raises(BadModel, match="save it with conditions"):
+        engine.update(Meeting, Add("n", 1), when=5)  # type: ignore[arg-type]
+
+
 def test_several_models_in_one_transaction(engine: Engine) -> None:
     engine.bind(User, Reading, Quiet)
     user = User(uuid4(), "ann@example.com")

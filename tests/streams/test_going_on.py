@@ -236,6 +236,6 @@ def test_a_copy_brings_the_last_changes_of_a_stream_that_was_switched_off(
         with home.copy_stream("User", "users") as copying:
             monkeypatch.setattr(Stream, "__next__", ends)
             for _ in range(2):
-                with pytest.raises(PositionLost):
+                with pytest.raises(PositionLost, match=r"switched off.*`tailrace stream copy User users --restart`"):
                     copying.once()
                 assert copying.records == 4

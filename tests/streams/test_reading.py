@@ -9,12 +9,13 @@ from typing import Any
 import pytest
 
 from tailrace.storage.changes import Change
+from tailrace.streams import stream as streams
 from tailrace.streams.active_shards import ActiveShards
 from tailrace.streams.lineage import Lineage
 from tailrace.streams.shard import ShardReader
 from tailrace.streams.stream import Stream
 from tailrace.streams.token import ShardPlace
-from tests.streams.reading import schedule
+from tests.streams.reading import life_of_days, schedule
 
 SEEDS = 200
 
@@ -37,6 +38,19 @@ def test_many_random_lives() -> None:
         except BaseException as error:
             error.add_note(f"seed {seed}")
             raise
+
+
+@pytest.mark.parametrize("many", [SEEDS, pytest.param(20_000, marks=pytest.mark.soak)])
+def test_lives_of_days_lose_nothing_in_silence(many: int) -> None:
+    first = int(os.environ.get("TAILRACE_SEED", "0"))
+    told = 0
+    for seed in range(first, first + many):
+        try:
+            told += life_of_days(seed)
+        except BaseException as error:
+            error.add_note(f"seed {seed}")
+            raise
+    assert 0 < told < many
 
 
 Patch = Callable[[pytest.MonkeyPatch], None]
@@ -111,3 +125,27 @@ def test_each_rule_is_missed(mutant: str, monkeypatch: pytest.MonkeyPatch) -> No
     with pytest.raises(AssertionError):
         for seed in range(SEEDS):
             schedule(seed)
+
+
+def _token_of_now(self: Stream[Any]) -> Any:
+    return _token(self) | {"at": int(self._changes.time())}
+
+
+def _note_only(self: ShardReader) -> None:
+    self.asked = self._changes.time()
+
+
+MUTANTS_OF_DAYS: dict[str, Patch] = {
+    "shards that are gone never matter": _patched(ShardReader, "_check_age", lambda self, error: None),
+    "shards of which nothing was read never matter": _patched(ShardReader, "_note_answer", _note_only),
+    "the age of a token never matters": _patched(streams, "check_age", lambda *_: None),
+    "a token is as old as the call that makes it": _patched(Stream, "token", property(_token_of_now)),
+}
+
+
+@pytest.mark.parametrize("mutant", MUTANTS_OF_DAYS)
+def test_each_rule_of_days_is_missed(mutant: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    MUTANTS_OF_DAYS[mutant](monkeypatch)
+    with pytest.raises(AssertionError, match="lost in silence"):
+        for seed in range(5 * SEEDS):
+            life_of_days(seed)

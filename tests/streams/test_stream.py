@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 from concurrent.futures import Future
 from datetime import UTC, datetime, timedelta
@@ -409,13 +410,14 @@ def test_trimmed_shards_give_way_to_their_children(caplog: pytest.LogCaptureFixt
     changes = SimulatedChanges()
     put(changes, "a", 1)
     stream = stream_of(changes)
-    assert names(stream) == ["a1"]
     changes.clock.move(3600)
+    assert names(stream) == ["a1"]
+    token = stream.token
     changes.split()
     changes.clock.move(23.5 * 3600)
     put(changes, "a", 2)
     changes.trim()
-    resumed = stream_of(changes, stream.token)
+    resumed = stream_of(changes, token)
     assert names(resumed) == ["a2"]
     assert len(resumed.trimmed) == 1
     assert "trimmed" in caplog.text
@@ -424,14 +426,132 @@ def test_trimmed_shards_give_way_to_their_children(caplog: pytest.LogCaptureFixt
 def test_children_of_a_shard_that_is_trimmed_while_it_is_read_are_found_at_once() -> None:
     changes = SimulatedChanges()
     put(changes, "a", 1)
+    changes.clock.set_wall(changes.clock.wall() + 2 * 3600)
     stream = stream_of(changes)
     assert names(stream) == ["a1"]
     changes.split()
-    changes.clock.set_wall(changes.clock.wall() + 25 * 3600)
+    changes.clock.set_wall(changes.clock.wall() + 23 * 3600)
     put(changes, "a", 2)
     changes.trim()
     assert names(stream) == ["a2"]
     assert len(stream.trimmed) == 1
+
+
+def rolled(changes: SimulatedChanges, hours: int) -> None:
+    """A change every four hours, each in a shard of its own; what is older than a day goes."""
+    for n in range(hours // 4):
+        changes.clock.set_wall(changes.clock.wall() + 4 * 3600)
+        changes.roll()
+        put(changes, "a", n + 2)
+        changes.trim()
+
+
+def test_a_stream_that_was_not_read_for_more_than_a_day_has_lost_changes() -> None:
+    changes = SimulatedChanges()
+    put(changes, "a", 1)
+    stream = stream_of(changes)
+    assert names(stream) == ["a1"]
+    rolled(changes, 48)
+    for _ in range(2):
+        with pytest.raises(PositionLost, match=r"the shard is gone, and was last read 48 hours ago.*trim_horizon"):
+            next(stream)
+    with pytest.raises(PositionLost):
+        stream_of(changes, stream.token)
+    stream.move_to("trim_horizon")
+    assert names(stream)[-1] == "a13"
+
+
+def test_a_token_one_of_whose_shards_went_more_than_a_day_after_it_is_refused() -> None:
+    changes = SimulatedChanges(shards=2)
+    quiet, busy = (shard.id for shard in changes.shards())
+    put(changes, key_in(changes, quiet), 1)
+    put(changes, key_in(changes, busy), 1)
+    stream = stream_of(changes)
+    assert len(names(stream)) == 2
+    token = stream.token
+    put(changes, key_in(changes, busy), 2)
+    changes.roll(busy)
+    changes.clock.move(25 * 3600)
+    changes.trim()
+    with pytest.raises(PositionLost, match=f"taken 25 hours ago, and its shard {busy} is gone"):
+        stream_of(changes, token)
+
+
+def test_a_shard_in_which_nothing_was_ever_written_has_lost_nothing() -> None:
+    changes = SimulatedChanges(exact=True)
+    stream = stream_of(changes)
+    token = stream.token
+    changes.clock.move(48 * 3600)
+    resumed = stream_of(changes, token)
+    assert next(stream) is None
+    changes.clock.move(48 * 3600)
+    assert next(resumed) is None
+    for one in (stream, resumed):
+        changes.clock.move(24 * 3600)
+        put(changes, "a", 1)
+        changes.clock.move(25 * 3600)
+        changes.trim()
+        with pytest.raises(PositionLost, match="nothing of it was read in"):
+            next(one)
+
+
+def test_a_token_is_as_old_as_what_is_known_of_its_shards() -> None:
+    changes = SimulatedChanges()
+    stream = stream_of(changes)
+    put(changes, "a", 1)
+    changes.clock.move(25 * 3600)
+    changes.trim()
+    with pytest.raises(PositionLost, match="taken 25 hours ago"):
+        stream_of(changes, stream.token)
+    stream.move_to("trim_horizon")
+    assert next(stream_of(changes, stream.token)) is None
+
+
+def test_a_heartbeat_finds_the_shards_that_are_gone() -> None:
+    changes = SimulatedChanges()
+    put(changes, "a", 1)
+    changes.clock.set_wall(changes.clock.wall() + 2 * 3600)
+    stream = stream_of(changes, "latest")
+    changes.split()
+    changes.clock.set_wall(changes.clock.wall() + 23 * 3600)
+    put(changes, "a", 2)
+    changes.trim()
+    stream.heartbeat()
+    assert names(stream) == ["a2"]
+
+
+FORK = """
+import os, signal
+from tailrace.errors import HomeError
+from tailrace.testing import SimulatedChanges
+from tests.streams.test_stream import names, put, stream_of
+
+changes = SimulatedChanges(shards=4)
+for n in range(40):
+    put(changes, f"k{n}-", n + 1)
+stream = stream_of(changes, threads=4, page=5)
+assert next(stream) is not None
+token = stream.token
+child = os.fork()
+if child == 0:
+    signal.alarm(30)  # a child that waits for its parent's threads would wait for ever
+    refused = 0
+    for way in (lambda: next(stream), lambda: stream.move_to(token), stream.check, stream.heartbeat):
+        try:
+            way()
+        except HomeError:
+            refused += 1
+    stream.close()
+    os._exit(refused)
+assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 4
+assert len(names(stream)) == 39
+"""
+
+
+def test_a_forked_child_gives_nothing() -> None:
+    command = [sys.executable, "-W", "ignore", "-c", FORK]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
 
 
 def test_a_token_with_nothing_left_in_common_is_refused() -> None:

@@ -91,6 +91,14 @@ def test_there_and_back(kind: Any, value: Any, in_table: Any) -> None:
         assert type(back) is type(value)
 
 
+def nested(levels: int) -> list[Any]:
+    """A list in a list in a list…"""
+    made: list[Any] = []
+    for _ in range(levels):
+        made = [made]
+    return made
+
+
 @pytest.mark.parametrize(
     ("kind", "value", "why"),
     [
@@ -103,6 +111,10 @@ def test_there_and_back(kind: Any, value: Any, in_table: Any) -> None:
         (float, float("inf"), "finite"),
         (float, 1e-200, "1E-130"),
         (str, b"a", "must be a str"),
+        (str, "ab\ud800", "half of a surrogate pair at position 2"),
+        (dict, {"a": ["\udfff"]}, "half of a surrogate pair"),
+        (list, nested(3_000), "more than 32 levels"),
+        (dict[str, int], {"\ud800": 1}, "half of a surrogate pair"),
         (bytes, "a", "must be a bytes"),
         (datetime, datetime(2026, 1, 1), "no time zone"),
         (date, datetime(2026, 1, 1, tzinfo=UTC), "must be a date"),

@@ -33,6 +33,9 @@ if TYPE_CHECKING:
 DEFAULT_TAIL_CHANGES = 10
 """How many of the newest changes `tail` prints if no option says where to begin."""
 
+TOKEN_SECONDS = 3600.0
+"""How often `tail --follow` saves its token while nothing changes: a token older than 24 hours may be invalid."""
+
 app = new_group("Tables, and the streams of their changes.")
 TableArgument = Annotated[
     str, typer.Argument(metavar="TABLE", help="The table's name.", autocompletion=complete_tables)
@@ -206,9 +209,11 @@ def _print_present(stream: Stream[Record[Any]], most: int | None, json_too: bool
 
 
 def _follow(stream: Stream[Record[Any]], json_too: bool, save: Path | None) -> None:
-    for record in stream.follow():
-        _print(record, json_too)
-        sys.stdout.flush()
+    while True:
+        for record in stream.follow(seconds=TOKEN_SECONDS):
+            _print(record, json_too)
+            sys.stdout.flush()
+            _save(stream, save)
         _save(stream, save)
 
 

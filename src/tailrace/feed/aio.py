@@ -81,7 +81,7 @@ class AsyncFeed:
         return batch
 
     async def follow(self, *, seconds: float | None = None) -> AsyncIterator[FeedEvent]:
-        """The events as they come, without end or for `seconds`."""
+        """The events as they come, without end or until the tail is reached after `seconds`."""
         end = None if seconds is None else time.monotonic() + seconds
         wait, found = Wait(watch(self._feed.store), asyncio.Event()), False
         while end is None or time.monotonic() < end:

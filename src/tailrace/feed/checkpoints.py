@@ -15,11 +15,10 @@ from tailrace.errors import UnknownPartition
 from tailrace.events.append import commit
 from tailrace.events.reading import read_tip
 from tailrace.events.store import Events
-from tailrace.feed.checkpoint import checkpoint as checkpoint_of
 from tailrace.feed.checkpoint import place
 from tailrace.feed.consumer import FeedProgress, checkpoint_stream, progress_of, progress_part, start_of, units_of
-from tailrace.feed.index import active_epoch, epoch_stream
-from tailrace.feed.reading import IndexReader
+from tailrace.feed.index import epoch_stream
+from tailrace.feed.reading import IndexReader, tail_of
 from tailrace.feed.state import look, partitions_of
 from tailrace.storage.calls import Steps, Store
 from tailrace.storage.tables import Item
@@ -133,14 +132,14 @@ def _partition(
     partition: int, progress: FeedProgress, unit: Item | None, members: Mapping[int, Item]
 ) -> Steps[PartitionCheckpoint]:
     epoch, batch = place(progress.checkpoint)
-    active = yield from active_epoch(partition)
-    behind, end = -batch, 0
-    for number in range(epoch, active + 1):
-        end = (yield from read_tip(epoch_stream(partition, number))).version
-        behind += end - (number < active)  # a closed epoch ends with an event that is no batch
+    tail = yield from tail_of(partition)
+    behind = tail.batches - batch if epoch <= tail.epoch else 0
+    for number in range(epoch, tail.epoch):
+        behind += (yield from read_tip(epoch_stream(partition, number))).version - 1  # its last event is no batch
     owner = members.get(unit["owner"]) if unit is not None else None
     fares: Mapping[str, Any] = owner["shown"].get("units", {}).get(str(partition), {}) if owner is not None else {}
     age = max(0.0, time.time() - fares["at"] / 1000) if "at" in fares else None
     name, error = owner["name"] if owner is not None else None, str(fares.get("error", ""))
-    tail = checkpoint_of(active, end)
-    return PartitionCheckpoint(partition, progress.checkpoint, progress.within, tail, max(behind, 0), name, age, error)
+    return PartitionCheckpoint(
+        partition, progress.checkpoint, progress.within, tail.checkpoint, max(behind, 0), name, age, error
+    )

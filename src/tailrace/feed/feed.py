@@ -169,8 +169,8 @@ class Feed:
                 yield self._left.popleft()
 
     def follow(self, *, seconds: float | None = None) -> Iterator[FeedEvent]:
-        """The events as they come, without end or for `seconds`; raises the error that keeps this process from
-        indexing."""
+        """The events as they come, without end or until the tail is reached after `seconds`; raises the error that
+        keeps this process from indexing."""
         end = None if seconds is None else time.monotonic() + seconds
         event = threading.Event()
         wait, found = Wait(watch(self.store), event), False

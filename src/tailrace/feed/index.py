@@ -95,7 +95,8 @@ class Indexer:
             if gaps and not fresh:
                 self._number = -1  # another indexer may have stored what seems to be missing
                 continue
-            passed |= dict.fromkeys(gaps)
+            # Gaps that are passed over do not show again; those that are refused do, unless another indexer fills them.
+            passed = {**(passed if self.gaps == "warn" else {}), **dict.fromkeys(gaps)}
             if not batch and not self._epoch.full(self.limits):
                 return self._answer(Ingestion(taken, events, tuple(passed)))
             try:

@@ -22,14 +22,17 @@ from typing import Any
 from tailrace.coordination import guard
 from tailrace.coordination.lease import Lease
 from tailrace.coordination.watch import Wait, block, watch
-from tailrace.errors import Closed, Fenced, PositionLost, StorageError, TailraceError
+from tailrace.errors import BadToken, Closed, Fenced, PositionLost, StorageError, TailraceError
 from tailrace.events.tip import TIP
+from tailrace.feed.epoch import IndexGap
 from tailrace.feed.index import Indexer, leave_behind
+from tailrace.feed.missing import stored_spans
 from tailrace.feed.partition import shares
-from tailrace.feed.span import Span, spans_of
+from tailrace.feed.span import Span, span_of
 from tailrace.feed.state import KEY, partitions_of, settled
 from tailrace.storage.calls import Steps, Store
 from tailrace.storage.changes import Change, Changes
+from tailrace.storage.limits import item_size
 from tailrace.storage.sqlite.capture import CaptureFilter
 from tailrace.storage.tables import Item, Key, Set, Update
 from tailrace.streams.stream import Start, Stream
@@ -38,6 +41,9 @@ LEASE = "events-index"
 TABLE = "events"
 MAX_CHANGES = 1_000
 """The most changes in one batch: later changes wait until the batch is stored."""
+MAX_BATCH_BYTES = 4 * 1024 * 1024
+"""A batch ends with the append that brings its events to so many bytes: readers of the feed have the bodies of a whole
+batch in memory."""
 TAKE_OVER_SECONDS = 1.0
 
 log = logging.getLogger(__name__)
@@ -125,8 +131,9 @@ class Indexing:
             self._fill(state.get("after"), lease)
         try:
             self._follow(_stream(changes, state["token"]), lease)
-        except PositionLost:
-            # No process has indexed for 24 hours: the next turn reads the missing events from the store itself.
+        except (PositionLost, BadToken):
+            # No process has indexed for 24 hours, or the clock was set back, so that nothing tells for how long: the
+            # next turn reads the missing events from the store itself.
             self._store.run(note(lease, Set("token", None)))
 
     def _begin(self, changes: Changes, lease: Lease) -> dict[str, Any]:
@@ -149,15 +156,20 @@ class Indexing:
 
     def _batch(self, stream: Stream[Change], lease: Lease) -> bool:
         """Index the next changes; returns whether there were any."""
-        changes: list[Change] = []
-        while len(changes) < MAX_CHANGES and (change := next(stream)) is not None:
-            changes.append(change)
-        if changes:
-            ingest(self._store, spans_of(changes), self._indexers)
+        spans: list[Span] = []
+        count = size = 0
+        while count < MAX_CHANGES and size < MAX_BATCH_BYTES and (change := next(stream)) is not None:
+            count += 1
+            if change.new is not None and (span := span_of(change)) is not None:
+                # The change itself is not kept: it has the bodies of all events in the Tip.
+                spans.append(span)
+                size += item_size({"e": change.new["e"][-len(span.types) :]})
+        if count:
+            ingest(self._store, spans, self._indexers)
             self._store.run(note(lease, Set("token", stream.token)))
         if self.failure is not None or self._noted:
             self._clear_trouble(lease)
-        return bool(changes)
+        return count > 0
 
     def _fill(self, after: Any, lease: Lease) -> None:
         """Index every stored event behind `after`, and store how far that is after each page."""
@@ -180,10 +192,25 @@ def fill(store: Store, indexers: Sequence[Indexer], after: Key | None = None) ->
     Stored events may be of any age, so they are compared with the whole index.  Events that were pruned before they
     were indexed are missing for good: the indexer logs a warning and indexes past them."""
     fillers = [replace(indexer, remembered=math.inf, gaps="warn") for indexer in indexers]
+    spans: list[Span] = []
     while items := store.run(guard.some(after)):
-        spans = [span for item in items if (span := stored_span(item)) is not None]
+        spans = store.run(_spans_in(items, spans[-1] if spans else Span("", 0, ())))
         after = Key(items[-1]["p"], items[-1]["i"])
         yield after, ingest(store, spans, fillers)
+
+
+def _spans_in(items: Sequence[Item], before: Span) -> Steps[list[Span]]:
+    """The spans of a page of a scan that comes behind a span.
+
+    A scan may show a stream's Tip and not the calf that was made of the one before: what it leaves out of a stream is
+    read from the stream."""
+    found = [before]
+    for span in (span for item in items if (span := stored_span(item)) is not None):
+        end = found[-1].end if found[-1].stream == span.stream else 0
+        if span.first > end:
+            found += yield from stored_spans([IndexGap(span.stream, span.first, span.first - end)])
+        found.append(span)
+    return found[1:]
 
 
 def ingest(store: Store, spans: Sequence[Span], indexers: Sequence[Indexer]) -> int:

@@ -6,11 +6,34 @@ from typing import NamedTuple
 
 from tailrace.errors import OutOfRange
 from tailrace.events.reading import Forward, read_tip
-from tailrace.feed.checkpoint import checkpoint, place
+from tailrace.events.tip import Tip
+from tailrace.feed.checkpoint import after_epoch, checkpoint, place
 from tailrace.feed.epoch import CLOSED, INGESTED, decode
 from tailrace.feed.index import active_epoch, damaged_epoch, epoch_stream
 from tailrace.feed.span import Span
 from tailrace.storage.calls import Steps
+
+
+def is_closed(epoch: Tip) -> bool:
+    """Whether an epoch is closed, by its Tip."""
+    return bool(epoch.types) and epoch.types[-1] == CLOSED
+
+
+class Tail(NamedTuple):
+    """The end of one partition of the index: its active epoch, the batches in that, and the checkpoint behind them."""
+
+    epoch: int
+    batches: int
+    checkpoint: int
+
+
+def tail_of(partition: int) -> Steps[Tail]:
+    """The end of a partition.  Behind an epoch that is closed already it is in the next one."""
+    epoch = yield from active_epoch(partition)
+    tip = yield from read_tip(epoch_stream(partition, epoch))
+    if is_closed(tip):
+        return Tail(epoch, tip.version - 1, after_epoch(epoch))
+    return Tail(epoch, tip.version, checkpoint(epoch, tip.version))
 
 
 class SpanBatch(NamedTuple):
@@ -58,13 +81,15 @@ class IndexReader:
 
     def check_start(self) -> Steps[None]:
         """Raise `OutOfRange` if the checkpoint is beyond the tail."""
-        written = (yield from read_tip(epoch_stream(self.partition, self._epoch))).version
+        tip = yield from read_tip(epoch_stream(self.partition, self._epoch))
         active = yield from active_epoch(self.partition)
-        if self._index > written or self._epoch > active + 1:
+        if self._index > tip.version or self._epoch > active + 1:
             raise OutOfRange(
                 f"the checkpoint {self.checkpoint} is beyond the tail of the feed, which is in epoch {active}: was the "
                 "index made again, or is it another store's? Checkpoint 0 begins with the first event"
             )
+        if self._index == tip.version and is_closed(tip):
+            self._epoch, self._index = self._epoch + 1, 0
         self._checked = True
 
     def _check_open(self) -> Steps[None]:

@@ -9,10 +9,8 @@ from typing import Any
 
 from tailrace.coordination.lease import Lease
 from tailrace.errors import TimedOut
-from tailrace.events.reading import read_tip
-from tailrace.feed.checkpoint import checkpoint
-from tailrace.feed.index import active_epoch, epoch_stream
 from tailrace.feed.indexing import LEASE, captured
+from tailrace.feed.reading import tail_of
 from tailrace.feed.state import look, partitions_of
 from tailrace.storage.calls import Steps, Store
 from tailrace.storage.changes import Changes
@@ -64,9 +62,7 @@ def status(store: Store, *, embedded: bool) -> IndexStatus:
 
 
 def _partition(number: int) -> Steps[PartitionStatus]:
-    epoch = yield from active_epoch(number)
-    batches = (yield from read_tip(epoch_stream(number, epoch))).version
-    return PartitionStatus(number, epoch, batches, checkpoint(epoch, batches))
+    return PartitionStatus(number, *(yield from tail_of(number)))
 
 
 def _behind(changes: Changes, token: Any) -> int:

@@ -21,6 +21,8 @@ from tailrace.streams.token import ShardPlace
 
 HEARTBEAT_SECONDS = 12 * 60
 DISCOVER_SECONDS = 60.0
+MAX_PAGES = 32
+"""The most pages in one batch of changes: a page has at most 1 MB, but 1,000 changes of large items have 800."""
 CHILDREN_SECONDS = 1.0
 """Seconds between requests for the children of a shard that has ended."""
 
@@ -51,7 +53,7 @@ class ActiveShards:
         self.readers: dict[str, ShardReader] = {}
         self.trimmed: list[str] = []
         """Shards that were trimmed before they were read to the end."""
-        self._order = self._rounds = self._silent = 0
+        self._order = self._rounds = self._silent = self._pages = 0
         self._passing: dict[str, int] = {}
         """By finished shard: the time before which its children must pass over changes, too."""
         self._ended: list[ShardReader] = []
@@ -61,9 +63,9 @@ class ActiveShards:
         self._look()
 
     # -- beginning
-    def begin(self, place: ShardPlace, *, fresh: bool = False) -> ShardReader:
+    def begin(self, place: ShardPlace, *, fresh: bool = False, asked: float | None = None) -> ShardReader:
         """Begin to read a shard from a place on; returns its reader."""
-        reader = ShardReader(self._changes, place, self._order, self.ask, fresh=fresh, pool=self._pool)
+        reader = ShardReader(self._changes, place, self._order, self.ask, fresh=fresh, asked=asked, pool=self._pool)
         self._order += 1
         self.readers[place.shard] = reader
         self._headless.ran_dry(reader)
@@ -89,9 +91,10 @@ class ActiveShards:
 
     def take(self, most: int) -> list[Change]:
         """Take up to `most` changes, in order, and count them as delivered.  Returns fewer where there are no more
-        right now, and where the service fails; if it still fails, the next call raises."""
+        right now, after `MAX_PAGES` pages, and where the service fails; if it still fails, the next call raises."""
         taken: list[Change] = []
-        while len(taken) < most:
+        last = self._pages + MAX_PAGES
+        while len(taken) < most and not (taken and self._pages >= last):
             try:
                 reader = self.first()
             except Exception:
@@ -133,10 +136,7 @@ class ActiveShards:
         """Ask the shards whose place is known only to an iterator, before it expires."""
         self._beaten = self._clock()
         self._rounds += 1
-        for reader in self.readers.values():
-            if reader.rests_on_iterator:
-                reader.poll(self._page)
-                self._answered(reader)
+        self._poll([reader for reader in self.readers.values() if reader.rests_on_iterator])
 
     def ask(self, request: Callable[[], Any]) -> Any:
         """Make one request, and repeat it while the service only refuses it for now or does not answer."""
@@ -175,6 +175,7 @@ class ActiveShards:
     def _answered(self, reader: ShardReader) -> None:
         """Sort in a shard that was asked and had no head: it has one now, or it has nothing, or it is at its end."""
         if reader.buffer:
+            self._pages += 1
             reader.answered = self._rounds
             self._headless.remove(reader)
             self._merge.add(reader)

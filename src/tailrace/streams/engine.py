@@ -83,13 +83,13 @@ class Engine:
             return
         self._write([self._part(model_of(type(one)), save_of(one, when)) for one in instances])
 
-    def load(self, kind: type[T], **key: Any) -> T | None:
+    def load(self, kind: type[T], /, **key: Any) -> T | None:
         """Return the instance with this key, as last written; None if there is none."""
         model = model_of(kind)
         item = self._table(model).table.get(key_of(model, key))
         return None if item is None else model.load(item)
 
-    def update(self, kind: type[T], *changes: Any, when: Sequence[Condition] = (), **key: Any) -> None:
+    def update(self, kind: type[T], /, *changes: Any, when: Sequence[Condition] = (), **key: Any) -> None:
         """Change some attributes of an item atomically: `engine.update(User, Add("visits", 1), id=…)`."""
         model = model_of(kind)
         self._write([self._part(model, update_of(model, key, changes, when))])

@@ -89,7 +89,7 @@ class StreamGroup:
         records, seconds = 0, 0.0
         if count and not ended:
             try:
-                records, seconds = self._behind(place_of(item))
+                records, seconds = self._behind(place_of(item), item["asked"])
             except TailraceError as trouble:
                 error = error or str(trouble)
         at = fares.get("at") or item["asked"] * 1000
@@ -97,9 +97,9 @@ class StreamGroup:
         name = owner["name"] if owner is not None else None
         return ShardState(item["unit"], name, item.get("records", 0), ended, age, error, records, seconds)
 
-    def _behind(self, place: ShardPlace) -> tuple[int, float]:
+    def _behind(self, place: ShardPlace, asked: float) -> tuple[int, float]:
         changes = self._source.changes
-        reader, records, oldest = ShardReader(changes, place, 0, self._ask), 0, None
+        reader, records, oldest = ShardReader(changes, place, 0, self._ask, asked=asked), 0, None
         while records < MAX_COUNTED:
             try:
                 reader.poll(1000)

@@ -1,8 +1,9 @@
 """Sharing of a stream's shards by the consumers of a group: which shards can be begun, how far each was read, and when
 one is let go.
 
-    UNIT (see coordination.units)    unit: the shard; place{}: where in it, as in a token; asked: when that was written,
-                                     by the service's clock, in seconds; ended, trimmed; records: how many were handled
+    UNIT (see coordination.units)    unit: the shard; place{}: where in it, as in a token; asked: when the shard was
+                                     last read, by the service's clock, in seconds; ended, trimmed; records: how many
+                                     were handled
     the group's own item             table, stream; begin[]: the places, or since: the time, at which the group began
 
 Order follows descent.  A shard becomes a unit when its parent's unit has ended, in one transaction that checks so, or
@@ -30,8 +31,8 @@ from tailrace.storage.changes import Change, Changes, Shard
 from tailrace.storage.tables import Absent, Action, Check, Equals, Item, Set
 from tailrace.storage.tables import Change as Changed
 from tailrace.streams.lineage import Lineage
-from tailrace.streams.shard import Ask, ShardReader
-from tailrace.streams.start import KEPT_SECONDS, bad_start, check_age, latest_places, second_of
+from tailrace.streams.shard import KEPT_SECONDS, Ask, ShardReader, untouched
+from tailrace.streams.start import bad_start, check_age, latest_places, second_of
 from tailrace.streams.token import ShardPlace, decode
 from tailrace.streams.writing import Transaction
 
@@ -39,8 +40,7 @@ log = logging.getLogger("tailrace")
 
 PAGE = 1000
 REFRESH_SECONDS = 3600
-"""Seconds after which a place at the very beginning of a shard is written again, to say that nothing was missed so
-far."""
+"""Seconds after which a place that has not moved is written again, to say that nothing was missed so far."""
 MAX_BEGIN = 2000
 """The most places that fit into a group's item."""
 
@@ -69,8 +69,10 @@ def beginning(changes: Changes, ask: Ask, table: str, position: Any) -> dict[str
                 since = second * 1000
         case Mapping():
             token = decode(position, table, changes.stream)
-            check_age(token, now)
             lineage.resume(token.shards)
+            check_age(token, now, lineage.shards, changes, ask)
+            for shard in (place.shard for place in token.shards if place.shard not in lineage.shards):
+                log.warning("shard %s of table %s was trimmed; the group begins with its children", shard, table)
             places = token.shards
         case _:
             raise bad_start(position)
@@ -175,7 +177,7 @@ class ShardSource:
         self._check_stream(group)
         items = yield from self.units.everything(group["era"])
         # List the shards after reading the units: so a unit whose shard is missing from the list is of a trimmed shard.
-        shards = self._ask(self.changes.shards)
+        shards = self._listed()
         begin = {place.shard: place for place in msgspec.convert(group["begin"], list[ShardPlace])}
         for place in ready(shards, items, begin, group["since"]):
             kept = {"place": msgspec.to_builtins(place), "asked": int(self.changes.time())}
@@ -187,6 +189,15 @@ class ShardSource:
         if shards and all(items.get(unit, {}).get("ended") for unit in there):
             self._check_current()
 
+    def _listed(self) -> list[Shard]:
+        """List the shards of the stream; `PositionLost` if the stream is gone."""
+        try:
+            shards: list[Shard] = self._ask(self.changes.shards)
+        except NotThere:  # some servers forget a stream as soon as it is switched off
+            self._check_current()
+            raise
+        return shards
+
     def _after(self, place: ShardPlace, items: Mapping[str, Item], begin: Mapping[str, ShardPlace]) -> list[Action]:
         """Return the condition under which a shard is begun: its parent's unit has ended, or does not exist."""
         if place.parent is None or place.shard in begin or not in_force("shard.parent"):
@@ -195,9 +206,17 @@ class ShardSource:
         return [Check(self.units.unit(place.parent), (ended,))]
 
     def _check_current(self) -> None:
-        """Raise `PositionLost` if the stream was switched off or replaced; called when every shard was read to its end
-        and none has a child."""
-        if (current := self._ask(self.changes.current)) != self.changes.stream:
+        """Raise `PositionLost` if the stream was switched off or replaced, or its table dropped.
+
+        Called when every shard was read to its end and none has a child, and when the service has no such stream."""
+        try:
+            current = self._ask(self.changes.current)
+        except NotThere as error:
+            raise PositionLost(
+                f"{self.units.title} has nothing to read any more: {error}. If the table was made again, "
+                f'engine.group({self.table!r}, {self.units.group!r}).reset("trim_horizon") goes on with its stream'
+            ) from error
+        if current != self.changes.stream:
             why = "the table has another one by now" if current else "it was switched off; switch it on again"
             raise PositionLost(
                 f"{self.units.title} has read the stream to its end, and it goes on no more: {why}. What happened in "
@@ -239,10 +258,11 @@ class ShardUnit:
         self, changes: Changes, place: ShardPlace, asked: int, ask: Ask, page: int = PAGE, way_out: str = ""
     ) -> None:
         self._changes, self._page, self._asked, self._way_out = changes, page, asked, way_out
-        self._reader = ShardReader(changes, place, 0, ask)
+        self._reader = ShardReader(changes, place, 0, ask, asked=asked)
         self._committed = self._next = place
         self._trimmed = False
-        if place.after is None and changes.time() - asked > KEPT_SECONDS:
+        old = place.after is None and changes.time() - asked > KEPT_SECONDS
+        if old and not untouched(changes, ask, place.shard):
             raise PositionLost(
                 f"nothing of shard {place.shard} was read when its place was written, "
                 f"{(changes.time() - asked) / 3600:.0f} hours ago; changes are kept for 24 hours, some may be gone: "
@@ -259,8 +279,8 @@ class ShardUnit:
             return []
         except PositionLost as error:
             raise PositionLost(
-                f"changes after {self._reader.after} in shard {self._reader.shard} were trimmed before they were "
-                f"handled: {self._way_out.replace('SHARD', repr(self._reader.shard))}"
+                f"changes {self._reader.where} shard {self._reader.shard} were trimmed before they were handled: "
+                f"{self._way_out.replace('SHARD', repr(self._reader.shard))}"
             ) from error
         taken = []
         while self._reader.buffer:
@@ -274,9 +294,9 @@ class ShardUnit:
 
     @property
     def due(self) -> bool:
-        """Whether the place has moved past old changes, or is at the beginning and was written long ago."""
-        at_beginning = self._reader.after is None and self._changes.time() - self._asked > REFRESH_SECONDS
-        return not self._trimmed and (at_beginning or self._reader.place != self._committed)
+        """Whether the place has moved past old changes, or was written long ago."""
+        old = self._reader.asked - self._asked > REFRESH_SECONDS
+        return not self._trimmed and (old or self._reader.place != self._committed)
 
     def kept(self, last: Change | None) -> tuple[Changed, ...]:
         """Return what the unit's item stores once `last` is handled: the place behind it; without `last`, the place
@@ -284,7 +304,7 @@ class ShardUnit:
         place = self._reader.place
         if last is not None:
             place = ShardPlace(place.shard, place.parent, after=last.sequence)
-        self._next, self._asked = place, int(self._changes.time())
+        self._next, self._asked = place, int(self._reader.asked)
         at = (Set("at", int(last.created_at.timestamp() * 1000)),) if last is not None else ()
         trimmed = (Set("trimmed", True),) if self._trimmed else ()
         return (Set("place", msgspec.to_builtins(place)), Set("asked", self._asked), *at, *trimmed)

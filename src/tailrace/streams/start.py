@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Container
 from datetime import datetime
 from functools import partial
 
-from tailrace.errors import BadInput, PositionLost
+from tailrace.errors import BadInput, BadToken, PositionLost
 from tailrace.storage.changes import Changes
 from tailrace.streams.lineage import Lineage
-from tailrace.streams.shard import Ask
+from tailrace.streams.shard import KEPT_SECONDS, Ask, untouched
 from tailrace.streams.token import ShardPlace, Token
 
-KEPT_SECONDS = 24 * 3600
+AHEAD_SECONDS = 300.0
+"""How far ahead of the service's clock a token may be: beyond that, its age is unknown."""
 CLOCK_SECONDS = 5.0
 """How far apart the clocks that date changes may be.  A reader finds the end of a shard again by its time; it may then
 deliver some changes of the seconds before, but misses none after it."""
@@ -38,15 +40,27 @@ def second_of(moment: datetime) -> int:
     return int(moment.timestamp())
 
 
-def check_age(token: Token, now: float) -> None:
-    """Raise `PositionLost` for a token so old that changes after it may have been trimmed without a trace."""
-    if now - token.at > KEPT_SECONDS and any(place.after is None for place in token.shards):
-        # A place at the beginning of a shard has no sequence number to tell whether later changes were trimmed.
-        raise PositionLost(
-            f"the token was taken {(now - token.at) / 3600:.0f} hours ago, before anything was read of some shard; "
-            'changes are kept for 24 hours, and some may be gone. Start at "trim_horizon", and compare with the '
-            "table itself"
+def check_age(token: Token, now: float, listed: Container[str], changes: Changes, ask: Ask) -> None:
+    """Raise `PositionLost` for a token so old that changes after it may have been trimmed without a trace, and
+    `BadToken` for one whose age nothing tells.  `listed` are the shards that are still there."""
+    beginning = [place.shard for place in token.shards if place.after is None]
+    if token.at - now > AHEAD_SECONDS and beginning:
+        raise BadToken(
+            f"the token was taken {(token.at - now) / 60:.0f} minutes from now, by the clock of the service: the "
+            "clock was wrong then, or the token was changed, and nothing tells whether changes behind it are gone. "
+            'Start at "trim_horizon", and compare with the table itself'
         )
+    if now - token.at <= KEPT_SECONDS:
+        return
+    gone = next((place.shard for place in token.shards if place.shard not in listed), None)
+    unread = gone is None and not all(untouched(changes, ask, shard) for shard in beginning)
+    if gone is None and not unread:
+        return  # sequence numbers tell whether changes after them were trimmed
+    why = "before anything was read of some shard" if unread else f"and its shard {gone} is gone"
+    raise PositionLost(
+        f"the token was taken {(now - token.at) / 3600:.0f} hours ago, {why}; changes are kept for 24 hours, and some "
+        'may be gone. Start at "trim_horizon", and compare with the table itself'
+    )
 
 
 def bad_start(position: object) -> BadInput:

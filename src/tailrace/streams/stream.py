@@ -16,7 +16,8 @@ from concurrent.futures import Executor, ThreadPoolExecutor
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeAlias, TypeVar
 
-from tailrace.errors import BadItem, BadToken, NotReady
+from tailrace.errors import BadItem, NotReady
+from tailrace.storage import forks
 from tailrace.storage.changes import Change, Changes
 from tailrace.streams.active_shards import ActiveShards
 from tailrace.streams.following import ChangeFollower
@@ -37,8 +38,6 @@ Start: TypeAlias = str | datetime | Mapping[str, Any]
 PAGE = 1000
 BATCH = 10_000
 """The most changes in one Arrow batch."""
-AHEAD_SECONDS = 300.0
-"""How far ahead of the service's clock a token may be: beyond that, its age is unknown."""
 THREADS = 8
 PAUSE = 1.0
 
@@ -77,7 +76,17 @@ class Stream(Iterator[R | None], Generic[R]):
         self._pool: ThreadPoolExecutor | None = None
         self._cut_off: JSON | None = None
         """The place at which a batch began that is being read, or that an error or Ctrl-C has cut off."""
+        self._forked = False
+        forks.watch(self)
         self.move_to(position)
+
+    def left_behind(self) -> None:
+        """Give nothing more: this is a forked child's copy, whose threads exist in the parent only."""
+        self._forked = True
+
+    def _check_process(self) -> None:
+        if self._forked:
+            raise forks.refusal()
 
     # -- reading
     def __next__(self) -> R | None:
@@ -92,12 +101,14 @@ class Stream(Iterator[R | None], Generic[R]):
 
     def ask(self) -> bool:
         """Ask the service for the next change, if needed; returns False if there is none right now."""
+        self._check_process()
         if self._cut_off is not None:
             self.move_to(self._cut_off)
         return self._active.first() is not None
 
     def next_ready(self) -> R | None:
         """Return the next change that needs no request to the service; after None, call `ask`."""
+        self._check_process()
         while self._cut_off is None and (reader := self._active.ready()) is not None:
             try:
                 record = self._make(reader.buffer[0])
@@ -177,7 +188,8 @@ class Stream(Iterator[R | None], Generic[R]):
         log.warning("skipped a change of table %s: %s", self.table, error)
 
     def follow(self, *, seconds: float | None = None, pause: float = PAUSE) -> ChangeFollower[R]:
-        """Return an iterator over the changes as they come, for `for` and `async for`: endless, or for `seconds`.
+        """Return an iterator over the changes as they come, for `for` and `async for`: endless, or until nothing is new
+        after `seconds`.
 
         `pause` is the longest time, in seconds, that it waits before it asks the service again when nothing is new."""
         return ChangeFollower(self, seconds, pause)
@@ -187,8 +199,9 @@ class Stream(Iterator[R | None], Generic[R]):
         """The stream's place, behind the last change it delivered: JSON for `move_to`, in this process or another."""
         if self._cut_off is not None:
             return self._cut_off
-        places = tuple(reader.place for reader in self._active.readers.values())
-        return Token(self.table, self._changes.stream, places, int(self._changes.time())).encode()
+        readers = self._active.readers.values()
+        at = min((reader.asked for reader in readers if not reader.ended), default=self._changes.time())
+        return Token(self.table, self._changes.stream, tuple(reader.place for reader in readers), int(at)).encode()
 
     @property
     def shards(self) -> set[str]:
@@ -196,13 +209,15 @@ class Stream(Iterator[R | None], Generic[R]):
         return set(self._active.readers)
 
     def take(self, most: int) -> list[Change]:
-        """Return up to `most` changes as storage has them, without `make`; an empty list: nothing new right now."""
+        """Return up to `most` changes as storage has them, without `make`; fewer if they are large.  An empty list:
+        nothing new right now."""
         taken = self._begin_batch(most)
         self._cut_off = None
         return taken
 
     def _begin_batch(self, most: int) -> list[Change]:
         """Take the next changes.  Until the batch is delivered, `_cut_off` keeps the place at which it began."""
+        self._check_process()
         if self._cut_off is not None:
             self.move_to(self._cut_off)
         self._cut_off = self.token
@@ -213,14 +228,19 @@ class Stream(Iterator[R | None], Generic[R]):
             raise
 
     def skip(self, most: int) -> int:
-        """Pass over up to `most` changes, as if they had been delivered; returns how many there were."""
-        return len(self.take(most))
+        """Pass over up to `most` changes, as if they had been delivered; returns how many there were.  Keeps no more
+        than a batch of them in memory."""
+        passed = 0
+        while passed < most and (some := len(self.take(min(BATCH, most - passed)))):
+            passed += some
+        return passed
 
     def move_to(self, position: Start) -> None:
         """Move to the oldest change that is kept, to the latest, to a time (its second included), or to a token's
         place.
 
         If that fails, the stream stays at its place."""
+        self._check_process()
         now = self._changes.time()
         pool = self._executor if self._threads > 1 else None
         active = ActiveShards(
@@ -247,6 +267,7 @@ class Stream(Iterator[R | None], Generic[R]):
     def check(self) -> None:
         """Ask every shard for its next page now, so that an error about changes that are gone comes now and not when
         they are read.  The stream's place does not move."""
+        self._check_process()
         self._active.ask_round()
 
     def heartbeat(self) -> None:
@@ -254,6 +275,7 @@ class Stream(Iterator[R | None], Generic[R]):
 
         These are shards read from "latest" that have delivered nothing yet; no others cost a call.  `next` does this by
         itself, unless `heartbeat=False`."""
+        self._check_process()
         self._active.heartbeat()
 
     def _executor(self) -> Executor:
@@ -263,7 +285,7 @@ class Stream(Iterator[R | None], Generic[R]):
 
     def close(self) -> None:
         """Release the threads."""
-        if self._pool is not None:
+        if self._pool is not None and not self._forked:
             self._pool.shutdown(wait=False, cancel_futures=True)
             self._pool = None
 
@@ -286,15 +308,10 @@ class Stream(Iterator[R | None], Generic[R]):
             active.begin_ready(second * 1000)
 
     def _resume(self, active: ActiveShards, token: Token, now: float) -> None:
-        if token.at - now > AHEAD_SECONDS and any(place.after is None for place in token.shards):
-            raise BadToken(
-                f"the token was taken {(token.at - now) / 60:.0f} minutes from now, by the clock of the service: the "
-                "clock was wrong then, or the token was changed, and nothing tells whether changes behind it are gone. "
-                'Start at "trim_horizon", and compare with the table itself'
-            )
-        check_age(token, now)
-        for place in active.lineage.resume(token.shards):
-            active.begin(place)
+        places = active.lineage.resume(token.shards)
+        check_age(token, now, active.lineage.shards, self._changes, active.ask)
+        for place in places:
+            active.begin(place, asked=token.at)
         for place in token.shards:
             if place.shard not in active.readers:
                 active.note_trimmed(place.shard)

@@ -28,6 +28,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 from uuid import UUID
 
 from tailrace.errors import BadModel
+from tailrace.storage.limits import MAX_DEPTH
 from tailrace.storage.tables import Value
 
 Kind: TypeAlias = Literal["S", "N", "B", "BOOL", "L", "M", "SS", "NS", "BS", "any"]
@@ -116,19 +117,23 @@ def number(value: Any) -> int | Decimal:
     return value
 
 
-def plain(value: Any) -> Value:
+def plain(value: Any, level: int = 1) -> Value:
     """Check that a table can hold a value, with all values inside it, and return the value that is stored."""
+    if level > MAX_DEPTH:
+        raise ValueError(f"has more than {MAX_DEPTH} levels of lists and maps, the most that a table holds")
     match value:
-        case None | bool() | str() | bytes():
+        case None | bool() | bytes():
             return value
+        case str():
+            return _text_dump(value)
         case int() | Decimal():
             return number(value)
         case float():
             return _float_dump(value)
         case list() | tuple():
-            return [plain(inner) for inner in value]
+            return [plain(inner, level + 1) for inner in value]
         case Mapping():
-            return {_text(name): plain(inner) for name, inner in value.items()}
+            return {_text_dump(name): plain(inner, level + 1) for name, inner in value.items()}
         case set() | frozenset():
             return _plain_set(value)
     raise TypeError(f"is a {type(value).__name__}, which a table cannot hold")
@@ -151,6 +156,15 @@ def _article(noun: str) -> str:
 
 
 _text = _exactly(str)
+
+
+def _text_dump(value: Any) -> Value:
+    text: str = _text(value)
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise ValueError(f"has half of a surrogate pair at position {error.start}, which is no text in UTF-8") from None
+    return text
 
 
 def _int_dump(value: Any) -> Value:
@@ -210,7 +224,7 @@ def _parsed(kind: type, parse: Callable[[str], Any]) -> Callable[[Value], Any]:
 
 
 _PLAIN: dict[Any, Stored] = {
-    str: Stored("S", _text, _text),
+    str: Stored("S", _text_dump, _text),
     int: Stored("N", _int_dump, _int_load),
     Decimal: Stored("N", lambda value: number(_exactly(Decimal)(value)), _decimal_load),
     float: Stored("N", _float_dump, _float_load),
@@ -253,7 +267,7 @@ def _list(inner: Stored) -> Stored:
 
 def _map(inner: Stored) -> Stored:
     def dump(value: Any) -> Value:
-        return {_text(name): _at(name, inner.dump, member) for name, member in _exactly(dict)(value).items()}
+        return {_text_dump(name): _at(name, inner.dump, member) for name, member in _exactly(dict)(value).items()}
 
     def load(value: Value) -> Any:
         return {name: _at(name, inner.load, member) for name, member in _exactly(dict)(value).items()}

@@ -49,6 +49,11 @@ def update_of(
     model: Model[Any], key: Mapping[str, Any], changes: Sequence[Change], when: Sequence[Condition]
 ) -> Update:
     """Return the write that changes some attributes of an item."""
+    if any(field.name == "when" for field in model.keys):
+        raise BadModel(
+            f"the key of {model.kind.__name__} has a field 'when', and so are an update's conditions named; load the "
+            "instance, change it, and save it with conditions"
+        )
     if not changes:
         raise BadInput("an update changes something: Set, Add, Append, Include or Remove")
     return Update(
@@ -122,7 +127,7 @@ class Transaction:
         """Store instances when the transaction commits."""
         self._parts += [self._part(model_of(type(one)), save_of(one, when)) for one in instances]
 
-    def update(self, kind: type[Any], *changes: Change, when: Sequence[Condition] = (), **key: Any) -> None:
+    def update(self, kind: type[Any], /, *changes: Change, when: Sequence[Condition] = (), **key: Any) -> None:
         """Change some attributes of an item when the transaction commits."""
         model = model_of(kind)
         self._parts.append(self._part(model, update_of(model, key, changes, when)))
@@ -131,7 +136,7 @@ class Transaction:
         """Remove items when the transaction commits."""
         self._parts += [self._part(model_of(type(one)), delete_of(one, when)) for one in instances]
 
-    def check(self, kind: type[Any], *when: Condition, **key: Any) -> None:
+    def check(self, kind: type[Any], /, *when: Condition, **key: Any) -> None:
         """Let the transaction commit only if an item, which it does not change, meets these conditions; without any,
         only if the item is absent."""
         model = model_of(kind)

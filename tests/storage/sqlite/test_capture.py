@@ -231,6 +231,25 @@ def test_changes_are_kept_for_a_day(table: SqliteTable, clock: Clock, path: Path
     assert rows == [(4,)]
 
 
+def test_a_shard_whose_next_record_is_kept_can_be_left_in_order(table: SqliteTable, clock: Clock) -> None:
+    changes = table.capture("both", roll_records=2, roll_seconds=48 * HOUR)
+    put(table, *range(2))
+    (shard,) = changes.shards()
+    last = list(all_of(changes, shard))[-1].sequence
+    clock.now += 25 * HOUR
+    put(table, 2)
+    end = changes.read(changes.iterator(shard.id, "AFTER_SEQUENCE_NUMBER", last))
+    assert end == ([], None)
+    old, young = changes.shards()
+    assert (old.id, young.parent) == (shard.id, shard.id)
+    assert numbers(changes) == [[], [2]]
+    with pytest.raises(NotThere, match="no longer kept"):
+        changes.iterator(shard.id, "AFTER_SEQUENCE_NUMBER", shard.first)
+    clock.now += 25 * HOUR
+    put(table, 3, 4)
+    assert shard.id not in {one.id for one in changes.shards()}, "the record behind it is gone, too"
+
+
 def test_what_is_trimmed_is_told_and_not_skipped(table: SqliteTable, clock: Clock) -> None:
     changes = table.capture("both", roll_records=3, roll_seconds=48 * HOUR)
     put(table, *range(4))

@@ -8,7 +8,8 @@ database, so capture stays on until the table is gone:
     <table>_shards   first (sequence), parent (its first), opened (ms)
 
 There is one open shard.  It rolls when it has `ROLL_RECORDS` records or is `ROLL_SECONDS` old: the next record begins
-its child.  Records are kept for 24 hours: each new one trims a few that are older, and so does reading.
+its child.  Records are kept for 24 hours: each new one trims a few that are older, and so does reading.  A closed shard
+is listed as long as the record behind it is kept: whoever had read it to its end goes on with the child.
 """
 
 from __future__ import annotations
@@ -88,7 +89,7 @@ class Capture:
         bounds, horizon = self._look(self._bounds_and_horizon)
         if bounds and horizon > bounds[0][0]:
             self._database.write(self._trim, horizon)
-        kept = [b for b in bounds if b[2] is None or b[2] > horizon]
+        kept = [b for b in bounds if b[2] is None or b[2] >= horizon]
         return [Shard(self._name(f), p and self._name(p), _text(f), end and _text(end - 1)) for f, p, end in kept]
 
     def iterator(self, shard: str, start: Start, sequence: str | None = None) -> str:
@@ -134,7 +135,7 @@ class Capture:
     def _shard(self, cursor: apsw.Cursor, shard: str) -> tuple[int, int | None, int]:
         bounds, horizon = self._bounds_and_horizon(cursor)
         for first, _, end in bounds:
-            if self._name(first) == shard and (end is None or end > horizon):
+            if self._name(first) == shard and (end is None or end >= horizon):
                 return first, end, horizon
         raise NotThere(f"there is no shard {shard!r} in the changes of {self._table!r}, or no more")
 
@@ -249,7 +250,7 @@ def _wanted(row: str, only: CaptureFilter | None) -> str:
 
 _FORGET_SHARDS = """
 DELETE FROM {table}_shards WHERE first < (SELECT max(first) FROM {table}_shards
-    WHERE first <= (SELECT min(n) FROM {table}_changes));
+    WHERE first < (SELECT min(n) FROM {table}_changes));
 """
 
 _SCHEMA = (
