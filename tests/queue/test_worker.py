@@ -145,6 +145,20 @@ def test_attempts_are_kept_when_consumers_go(home: Home) -> None:
     assert attempts == [1, 2, 3, 4]
 
 
+def test_more_failing_messages_than_a_window_counts_are_the_next_consumers(home: Home) -> None:
+    queue = home.queue("q", shards=1, attempts=1000, backoff=60)
+    queue.push_many(range(70))
+    with queue.tail(_raises):
+        until(lambda: queue.stats().errored >= 70)
+    with queue.tail(lambda envelope: None) as second:
+        assert queue.drain(30)
+    assert second.acked == 70
+
+
+def _raises(envelope: Envelope) -> None:
+    raise ValueError("no such address")
+
+
 def test_a_final_error_is_not_tried_again(home: Home) -> None:
     queue, tried = home.queue("q", shards=1, final=(KeyError,)), list[int]()
     queue.push(b"bad")
