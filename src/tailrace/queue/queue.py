@@ -120,9 +120,10 @@ class Queue:
             )
         topic = topic_of(self.store, found)
         group = Group(GROUP, topic.log, topic.partitions)
-        stored = self.store.run(existence.settle(topic.log, wanted))
+        # The queue's item last: a process that finds it pushes at once, and relies on the group and on the hold.
         self.store.run(groups.make(group, "earliest"))
         self.store.run(retention_holds.hold(topic.id, [group.hash_key]))
+        stored = self.store.run(existence.settle(topic.log, wanted))
         self._settings = stored_settings(stored)
         for name in given:
             if getattr(self._settings, name) != getattr(wanted, name):
