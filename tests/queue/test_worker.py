@@ -295,6 +295,24 @@ def test_a_shutdown_gives_shards_back_at_once_and_counts_no_attempt(home: Home) 
     assert attempts == [1] * 9
 
 
+def test_a_shutdown_that_does_not_wait_counts_an_attempt_of_what_has_begun_alone(home: Home) -> None:
+    queue, began, go = home.queue("q", shards=1), list[Any](), threading.Event()
+    queue.push_many(range(10))
+
+    def slow(envelope: Envelope) -> None:
+        began.append(envelope.message)
+        go.wait(30)
+
+    first = queue.tail(slow, threads=2)
+    until(lambda: len(began) == 2)
+    first.shutdown(grace=0)
+    attempts: dict[Any, int] = {}
+    with queue.tail(lambda envelope: attempts.update({envelope.message: envelope.attempt})):
+        assert queue.drain(30)
+    go.set()
+    assert attempts == {n: 2 if n in began else 1 for n in range(10)}
+
+
 def test_two_consumers_with_one_name(home: Home) -> None:
     queue = home.queue("q", shards=1)
     with queue.tail(print, name="one", ttl=0.6) as worker:

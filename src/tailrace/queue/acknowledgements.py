@@ -19,7 +19,7 @@ from tailrace.log.write.placement import Placed
 from tailrace.queue.dead_letters import bury
 from tailrace.queue.desk import Desk, Desks, Outcome
 from tailrace.queue.lanes import Entry
-from tailrace.queue.shard import AT_ONCE, Planned, write
+from tailrace.queue.shard import Planned, by_transaction, write
 from tailrace.queue.transaction import Acked, AckTransaction, commit_acked
 from tailrace.queue.window import ISOLATE
 from tailrace.storage import calls
@@ -65,10 +65,7 @@ class Acknowledgements:
         write."""
         with self._desks.lock:
             plans = [plan for desk in self._desks.values() if (plan := self._plan(desk, emits)) is not None]
-        live = [plan for plan in plans if plan.desk.until is None]
-        groups = [live[n : n + AT_ONCE] for n in range(0, len(live), AT_ONCE)]
-        groups += [[plan] for plan in plans if plan.desk.until is not None]
-        for group in groups:
+        for group in by_transaction(plans, lambda plan: plan.planned.shard):
             try:
                 yield from write([plan.planned for plan in group])
             except StorageError as error:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from contextlib import suppress
 from typing import Any
 
@@ -26,7 +26,7 @@ from tailrace.queue.diary import Diary, clean
 from tailrace.queue.fetcher import Fetcher
 from tailrace.queue.lanes import Entry, Lanes
 from tailrace.queue.settings import TTL, Settings
-from tailrace.queue.shard import Planned, ReplayShard, Shard, write
+from tailrace.queue.shard import Planned, ReplayShard, Shard, by_transaction, write
 from tailrace.queue.transaction import AckTransaction
 from tailrace.storage import calls
 from tailrace.storage.calls import Steps
@@ -315,13 +315,8 @@ class Consumer:
                 for desk in self.desks.values()
                 if desk.until is None and desk.leaving and all(d.free for d in self.desks.of_shard(desk.partition))
             ]
+        yield from self._put_back({desk.partition for desk in free})
         for desk in free:
-            for one in [*(d for d in self.desks.of_shard(desk.partition) if d is not desk), desk]:
-                new = one.shard.window.copy()
-                new.put_back()
-                if new != one.shard.stored:
-                    with suppress(StorageError):
-                        yield from write([Planned(one.shard, new)])
             with self.desks.lock:
                 held = self.member.held.get(desk.partition) is desk.shard.held
                 for key in [k for k, d in self.desks.items() if d.partition == desk.partition]:
@@ -330,8 +325,23 @@ class Consumer:
                 yield from self.member.release(desk.partition)
             self._next_look = 0.0
 
+    def _put_back(self, shards: Collection[int]) -> Steps[None]:
+        """Write which messages of these shards no handler has begun; the caller then gives the shards up."""
+        planned = []
+        with self.desks.lock:
+            for desk in self.desks.values():
+                new = desk.put_back()
+                if desk.partition in shards and not desk.shard.writing and new != desk.shard.stored:
+                    desk.shard.writing = True
+                    planned.append(Planned(desk.shard, new))
+        for group in by_transaction(planned, lambda one: one.shard):
+            with suppress(StorageError):
+                yield from write(group)
+
     def leave(self) -> Steps[None]:
         """Leave the group.  Other consumers take the shards, with the messages that handlers still work on."""
+        self.stopping = True
+        yield from self._put_back(self.member.held)
         with self.desks.lock:
             self.desks.drop_all()
         yield from self.member.leave()

@@ -113,6 +113,14 @@ class Desk:
             new.skip(offset)
         return new
 
+    def put_back(self) -> Window:
+        """Return a copy of the shard's window that leaves the messages which no handler has begun to the next owner,
+        without counting an attempt."""
+        new = self.shard.window.copy()
+        begun = {offset for offset, entry in self.entries.items() if entry.running}
+        new.put_back(1 + max(begun | {outcome.entry.offset for outcome in self.outcomes}, default=-1))
+        return new
+
     def forget(self, outcomes: Sequence[Outcome]) -> None:
         """Drop the messages that these written outcomes have settled, and the missing offsets that are stored as
         purged."""

@@ -67,12 +67,7 @@ class Lender(Worker):
         )  # fmt: skip
 
     def _new_pool(self, handler: Any, settings: Settings, *_: Any) -> Loans:
-        return Loans(self._store, self._consumer, settings, self._idle_seconds, self._leave)
-
-    def _leave(self) -> None:
-        """Shut down without waiting, and give the shards back: no client has asked for a message for long."""
-        self._closing.set()
-        self._wake.set()
+        return Loans(self._store, self._consumer, settings, self._idle_seconds, self.shutdown)
 
     @property
     def loans(self) -> Loans:

@@ -182,7 +182,7 @@ class Window:
             else:
                 self.upto += 1
 
-    def put_back(self) -> None:
+    def put_back(self, begun: int = 0) -> None:
         """Leave as the owner: the messages that it has emitted and no handler has begun go to the next owner without
-        counting an attempt."""
-        self.upto = self.position
+        counting an attempt.  Those before the offset `begun` count one."""
+        self.upto = max(self.position, min(self.upto, begun))

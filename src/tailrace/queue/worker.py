@@ -216,6 +216,7 @@ class Worker:
             _log.warning("queue %s: this worker could not say that it leaves: %s", self._queue, error)
         self._wake.close()
         self._ended.set()
+        self._pool.wake()
 
     def _wake_handlers(self) -> None:
         self._pool.wake()
@@ -235,7 +236,8 @@ class Worker:
     def shutdown(self, grace: float | None = None) -> None:
         """Hand out nothing more, wait for running handlers, write their outcomes, and give the shards back.
 
-        Safe from any thread; called inside a handler, it returns without waiting.  In a forked child it does nothing.
+        Safe from any thread; called inside a handler, or by the worker itself, it returns without waiting.  In a forked
+        child it does nothing.
         """
         if self._store.forked:
             return
