@@ -17,6 +17,7 @@ from tailrace.home import Home
 from tailrace.log import catalog
 from tailrace.log.upkeep.retention_holds import held
 from tailrace.queue import Envelope, Message, Stats, dead_letters, delayed, supervisor
+from tailrace.queue.dedup import dedup_key
 from tailrace.queue.lending import Lender
 from tailrace.queue.stats import stats
 from tailrace.storage.calls import ProtocolRun, Write
@@ -268,6 +269,17 @@ def test_upkeep_removes_what_is_acknowledged_and_nothing_else(home: Home) -> Non
         assert queue.drain(30)
     assert got == [b"new"]
     adds_up(queue.stats())
+
+
+def test_upkeep_in_the_background_tends_queues(home: Home) -> None:
+    home.topic("other", partitions=1)
+    queue = home.queue("q", shards=1)
+    home.store.table.write(Put(dedup_key(queue.topic().id, "old"), {"id": "old", "token": "", "page": -1}, (Absent(),)))
+    assert queue.has("old")
+    background = home.start_upkeep(every=0.05)
+    until(lambda: not queue.has("old"))
+    background.stop()
+    assert [one.error for one in background.last] == [None, None]
 
 
 @pytest.mark.parametrize("step", ["groups.make", "retention_holds.hold", "existence.settle"])
