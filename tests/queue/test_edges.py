@@ -21,7 +21,7 @@ import tailrace
 from tailrace.errors import BadInput, BadName, Broken, HomeError, TooLarge
 from tailrace.home import Home
 from tailrace.log.record import partition_of
-from tailrace.queue import Message
+from tailrace.queue import Envelope, Message
 from tests.queue.conftest import until
 from tests.queue.test_trouble import with_clock
 from tests.stopping import stop_outside_a_commit
@@ -356,3 +356,17 @@ def test_a_home_that_is_closed_ends_its_workers(tmp_path: Path) -> None:
     assert worker.join(30)
     worker.shutdown()
     worker.shutdown()
+
+
+@pytest.mark.parametrize("value", [b"yesterday", b"", b"-1", b"9" * 15, b"9" * 40])
+def test_a_record_that_a_producer_writes_into_a_queue_is_a_message(home: Home, value: bytes) -> None:
+    """Whatever its headers are called."""
+    queue, got = home.queue("q", shards=1), list[Envelope]()
+    queue.push("first")
+    with home.topic("q").producer() as out:
+        out.send(b"key", b"content", headers=[("pushed", value)])
+    with queue.tail(got.append):
+        assert queue.drain(30)
+    assert [one.message for one in got] == ["first", b"content"]
+    assert got[0].insertion_time <= got[1].insertion_time
+    assert queue.explain(0, 1).state == "acked"

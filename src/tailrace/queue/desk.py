@@ -16,7 +16,7 @@ from typing import Any
 
 from tailrace.log.read.fetched import Fetched
 from tailrace.log.topic import as_records
-from tailrace.queue.envelope import PUSHED
+from tailrace.queue.envelope import pushed_ms
 from tailrace.queue.lanes import Entry, Lanes
 from tailrace.queue.shard import ReplayShard, Shard
 from tailrace.queue.window import LENGTH, Window
@@ -79,10 +79,7 @@ class Desk:
         for _, q, offset, stamp, key, value, headers, attributes in as_records(topic, fetched):
             if offset != self.read:
                 self.pass_to(offset)
-            inserted = stamp
-            for name, data in headers:
-                if name == PUSHED:
-                    inserted = int(data)
+            inserted = pushed_ms(stamp, headers) if headers else stamp
             self.fetched.append(Entry(self.shard, q, offset, inserted, key, value, attributes, replayed))
             self.read = offset + 1
 
