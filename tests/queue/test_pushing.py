@@ -46,6 +46,27 @@ def test_shards_are_fixed_when_it_is_made(home: Home) -> None:
     assert home.queue("emails", attempts=3).settings.attempts == 3
 
 
+def test_settings_that_another_process_has_changed(home: Home) -> None:
+    queue, other = home.queue("q", shards=1), home.queue("q")
+    assert (queue.settings.attempts, other.settings.timeout) == (5, None)
+    other.configure(attempts=1)
+    with queue.tail(print):
+        assert queue.settings.attempts == 1
+    assert other.configure(timeout=60).attempts == 1
+    assert queue.configure(backoff=2).timeout == 60
+    assert home.queue("q").settings == queue.settings
+
+
+def test_settings_are_all_changed_or_none(home: Home) -> None:
+    queue = home.queue("q", shards=1, retention_ms=60_000)
+    with pytest.raises(BadSetting, match="did you mean 'attempts'"):
+        queue.configure(retention_ms=1, attemps=3)
+    assert queue.topic().settings.retention_ms == 60_000
+    home.queue("q", retention_ms=60_000)
+    with pytest.raises(BadSetting, match="retention_ms=60000, not 1;"):
+        home.queue("q", retention_ms=1)
+
+
 def test_many_are_one_transaction(home: Home) -> None:
     queue = home.queue("q", shards=3)
     head = queue.store.run(queue.topic().log.head())

@@ -98,9 +98,10 @@ class Queue:
             self._settings = stored_settings(item)
         return self._topic
 
-    def make(self, shards: int | None = None, retention_ms: int | None = RETENTION_MS, **given: Any) -> Topic:
+    def make(self, shards: int | None = None, **given: Any) -> Topic:
         """Create the queue, or check the one that is there: `BadSetting` if it has another number of shards or other
         settings."""
+        kept = {"retention_ms": given.pop("retention_ms")} if "retention_ms" in given else {}
         wanted = settings(given)
         found = self.store.run(catalog.find(self.name))
         if found is None:
@@ -109,7 +110,7 @@ class Queue:
             count = SHARDS if shards is None else catalog.check_partitions(shards)
             try:
                 wall = int(self._wall() * 1000)
-                found = self.store.run(catalog.create(self.name, count, {"retention_ms": retention_ms}, wall))
+                found = self.store.run(catalog.create(self.name, count, {"retention_ms": RETENTION_MS, **kept}, wall))
             except AlreadyThere:  # another process has just created it
                 found = self.store.run(catalog.describe(self.name))
         else:
@@ -125,12 +126,10 @@ class Queue:
         self.store.run(retention_holds.hold(topic.id, [group.hash_key]))
         stored = self.store.run(existence.settle(topic.log, wanted))
         self._settings = stored_settings(stored)
-        for name in given:
-            if getattr(self._settings, name) != getattr(wanted, name):
-                raise BadSetting(
-                    f"queue {self.name!r} has {name}={getattr(self._settings, name)!r}, not {getattr(wanted, name)!r}; "
-                    "queue.configure() changes it"
-                )
+        for name, asked in [(name, getattr(wanted, name)) for name in given] + list(kept.items()):
+            has = getattr(found.settings if name in kept else self._settings, name)
+            if has != asked:
+                raise BadSetting(f"queue {self.name!r} has {name}={has!r}, not {asked!r}; queue.configure() changes it")
         self._topic = topic
         return topic
 
@@ -143,10 +142,10 @@ class Queue:
     def configure(self, **given: Any) -> Settings:
         """Change settings; only workers that start afterwards obey them."""
         topic = self.topic()
+        settings({name: value for name, value in given.items() if name != "retention_ms"})
         if "retention_ms" in given:
             topic.configure(retention_ms=given.pop("retention_ms"))
-        self._settings = settings(given, self._settings)
-        self.store.run(existence.change(topic.id, self._settings))
+        self._settings = self.store.run(existence.change(topic.id, given))
         return self._settings
 
     @property
@@ -194,6 +193,8 @@ class Queue:
         given = Working.of(working)
         Worker.check_handler(handler)
         topic = self.topic(create=True)
+        if (item := self.store.run(guard.read(queue_key(topic.id)))) is not None:  # else the worker finds it deleted
+            self._settings = stored_settings(item)
         return Worker(
             topic, self.name, handler, self._settings, self.codec, given, self._new_transaction,
             wall=self._wall,
