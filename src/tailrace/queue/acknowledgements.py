@@ -85,7 +85,8 @@ class Acknowledgements:
         offsets: list[int] = []
         if emits and not (desk.leaving or desk.shard.is_paused):
             end = desk.fetched[-1].offset + 1 if desk.fetched else new.upto
-            offsets = list(new.emit(max(end, new.upto), self._batch_size - len(desk.entries), self._isolate))
+            room = desk.room(self._batch_size, waits=self._desks.lanes.waits)
+            offsets = list(new.emit(max(end, new.upto), room, self._isolate))
             if not self._acking:
                 for offset in offsets:
                     new.finish(offset)
@@ -110,13 +111,8 @@ class Acknowledgements:
         if desk not in self._desks.values():
             return  # another consumer took its shard in the same round
         desk.forget(plan.told)
-        emitted = set(plan.emitted)
-        while desk.fetched and desk.fetched[0].offset < desk.shard.window.upto:
-            entry = desk.fetched.popleft()
-            if entry.offset in emitted and not desk.leaving:
-                entry.tries = desk.shard.window.tried(entry.offset)
-                desk.entries[entry.offset] = entry
-                self._desks.lanes.add(entry)
+        for entry in desk.emit(set(plan.emitted)):
+            self._desks.lanes.add(entry)
         self.emitted += len(plan.emitted)
 
     # -- one shard with other things

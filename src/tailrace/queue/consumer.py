@@ -239,7 +239,7 @@ class Consumer:
         if self.acking:
             desk.outcomes.append(Outcome(entry, "ack"))
         else:
-            desk.entries.pop(entry.offset, None)
+            desk.remove(entry.offset)
         self.acked += 1
         self.lanes.finish(entry)
         return True
@@ -265,7 +265,7 @@ class Consumer:
                 return ""
             self.errored += 1
             if not self.acking:
-                desk.entries.pop(entry.offset, None)
+                desk.remove(entry.offset)
                 self.lanes.finish(entry)
                 return "is not tried again"
             entry.tries += not together
@@ -276,7 +276,7 @@ class Consumer:
                 self._give_up(desk, entry, reason)
                 return "goes to the dead letters"
             if desk.leaving:
-                desk.entries.pop(entry.offset, None)
+                desk.remove(entry.offset)
                 self.lanes.finish(entry)
                 return "is tried again by the shard's next consumer"
             entry.run += 1

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -45,6 +45,8 @@ class Desk:
         """Emitted messages that are not done, by offset."""
         self.outcomes: list[Outcome] = []
         self.leaving = False
+        self.size = 0
+        """Bytes of the messages that are fetched, and of those that are emitted and not done."""
 
     @property
     def partition(self) -> int:
@@ -81,6 +83,7 @@ class Desk:
                 self.pass_to(offset)
             inserted = pushed_ms(stamp, headers) if headers else stamp
             self.fetched.append(Entry(self.shard, q, offset, inserted, key, value, attributes, replayed))
+            self.size += self.fetched[-1].size
             self.read = offset + 1
 
     def pass_to(self, offset: int) -> None:
@@ -88,6 +91,33 @@ class Desk:
         if offset > self.read:
             self.missing += [n for n in range(self.read, offset) if not self.shard.window.is_done(n)]
             self.read = offset
+
+    # -- emitted
+    def room(self, batch_size: int, *, waits: bool) -> int:
+        """How many more messages may be emitted.  If any message `waits` for another attempt, it takes no room, nor do
+        those that wait behind it, so that other keys go on."""
+        if not waits or len(self.entries) < batch_size:
+            return batch_size - len(self.entries)
+        return batch_size - sum(not entry.held_up for entry in self.entries.values())
+
+    def emit(self, offsets: Collection[int]) -> list[Entry]:
+        """Take in that a write has emitted these messages, and return them; forgets fetched ones that are done
+        already."""
+        out = []
+        while self.fetched and self.fetched[0].offset < self.shard.window.upto:
+            entry = self.fetched.popleft()
+            if entry.offset in offsets and not self.leaving:
+                entry.tries = self.shard.window.tried(entry.offset)
+                self.entries[entry.offset] = entry
+                out.append(entry)
+            else:
+                self.size -= entry.size
+        return out
+
+    def remove(self, offset: int) -> None:
+        """Forget an emitted message, if it is there."""
+        if (entry := self.entries.pop(offset, None)) is not None:
+            self.size -= entry.size
 
     # -- written
     def told(self) -> list[Outcome]:
@@ -123,7 +153,7 @@ class Desk:
         purged."""
         for outcome in outcomes:
             if outcome.what in ("ack", "dead"):
-                self.entries.pop(outcome.entry.offset, None)
+                self.remove(outcome.entry.offset)
         self.missing = [n for n in self.missing if not self.shard.window.is_done(n)]
 
 
@@ -158,11 +188,12 @@ class Desks(dict[Any, Desk]):
         owner."""
         for desk in self.of_shard(q):
             desk.leaving = True
+            desk.size -= sum(entry.size for entry in desk.fetched)
             desk.fetched.clear()
             for entry in [e for e in desk.entries.values() if not e.running]:
                 self.lanes.drop(entry)
                 if not any(outcome.entry is entry for outcome in desk.outcomes):
-                    del desk.entries[entry.offset]
+                    desk.remove(entry.offset)
 
     def drop(self, desk: Desk) -> None:
         """Drop a desk that now belongs to another consumer; with a shard, also its replays.  Outcomes of handlers that

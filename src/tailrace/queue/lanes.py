@@ -34,6 +34,16 @@ class Entry:
         """Attempts so far that have failed, or whose consumer disappeared."""
         self.lane: Lane | None = None
 
+    @property
+    def size(self) -> int:
+        """Bytes of its content and key."""
+        return len(self.value or b"") + len(self.key or b"")
+
+    @property
+    def held_up(self) -> bool:
+        """Whether it waits until a failed message, which may be itself, is tried again."""
+        return self.lane is not None and self.lane.state == "waiting"
+
 
 class Lane:
     """The messages of one key, in order; `busy` counts those with a handler or on their way to the dead letters."""
@@ -58,6 +68,11 @@ class Lanes:
 
     def __bool__(self) -> bool:
         return bool(self._ready)
+
+    @property
+    def waits(self) -> bool:
+        """Whether a failed message waits until it is tried again."""
+        return bool(self._waiting)
 
     def add(self, entry: Entry) -> None:
         """Put an emitted message into the lane of its key."""
