@@ -223,7 +223,9 @@ def test_at_most_once(home: Home) -> None:
 
     with queue.tail(handler, acking=False):
         until(lambda: len(got) == 5)
-    assert (queue.stats().acked, queue.stats().backlog) == (5, 0)
+    assert (queue.stats().acked, queue.stats().errored, queue.stats().backlog) == (5, 5, 0)
+    assert "attempt 1" in str(queue.explain(0, 4))
+    assert "RuntimeError: lost" in str(queue.explain(0, 4))
     assert sorted(got) == list(range(5))
 
 
@@ -327,6 +329,10 @@ def test_bad_settings_of_a_worker(home: Home) -> None:
         queue.tail(print, thread=3)
     with pytest.raises(BadSetting, match="batch_size"):
         queue.tail(print, batch_size=0)
+    with pytest.raises(BadSetting, match="acking is True or False, not 'no'"):
+        queue.tail(print, acking="no")
+    with pytest.raises(BadSetting, match="timeout is a number of seconds above 0, not True"):
+        queue.tail(print, timeout=True)
     with pytest.raises(BadSetting, match="a handler is a function"):
         queue.tail("print")  # type: ignore[arg-type]
 

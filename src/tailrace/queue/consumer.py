@@ -264,14 +264,14 @@ class Consumer:
             if (desk := self.desks.of_run(entry, run)) is None:
                 return ""
             self.errored += 1
+            entry.tries += not together
+            entry.alone = entry.alone or together
+            desk.outcomes.append(Outcome(entry, "fail" if self.acking and not together else "error"))
+            self._diary.failed(entry, reason)
             if not self.acking:
                 desk.remove(entry.offset)
                 self.lanes.finish(entry)
                 return "is not tried again"
-            entry.tries += not together
-            entry.alone = entry.alone or together
-            desk.outcomes.append(Outcome(entry, "fail together" if together else "fail"))
-            self._diary.failed(entry, reason)
             if not together and (final or entry.tries >= self.settings.attempts):
                 self._give_up(desk, entry, reason)
                 return "goes to the dead letters"

@@ -24,7 +24,8 @@ from tailrace.queue.window import LENGTH, Window
 
 @dataclass(slots=True)
 class Outcome:
-    """How a handler ended with a message: "ack", "fail", "fail together" (with the rest of its batch) or "dead"."""
+    """How a handler ended with a message: "ack", "fail", "dead", or "error" (a failure that counts as no attempt,
+    since its whole batch has failed, or it was done when it was handed out)."""
 
     entry: Entry
     what: str
