@@ -320,6 +320,10 @@ def test_a_damaged_message_holds_up_its_shard_alone(tmp_path: Path, caplog: pyte
             until(lambda: sorted(got) == ["before", "other before", "other behind"])
             until(lambda: "shard 0 waits at message 1" in caplog.text)
             assert worker.running
+            until(lambda: queue.stats().acked == 3)
+            now = queue.stats()
+            assert (now.backlog, now.shards[0].backlog) == (2, 2)
+            assert 0 < now.shards[0].oldest_seconds < 60
             damaged = [lost for damage in home.scrub().damages for lost in damage.lost]
             queue.topic().quarantine(damaged, "the disk of 3 May")
             until(lambda: got[-1] == "behind", 60)
