@@ -33,6 +33,27 @@ def test_a_push_makes_the_queue(home: Home) -> None:
     assert messages(emails) == [b'{"to":"ada"}']
 
 
+def test_a_queue_that_must_be_there(home: Home) -> None:
+    home.queue("emails").topic(create=True)
+    home.topic("plain", partitions=1)
+    for name in ("email", "plain"):
+        with pytest.raises(UnknownQueue, match=f"no queue '{name}'"):
+            home.queue(name, create=False).push("x")
+    with pytest.raises(UnknownQueue, match="did you mean 'emails'"):
+        home.queue("email", create=False).tail(print)
+    with pytest.raises(UnknownQueue), home.transaction() as t:
+        t.push(home.queue("email", create=False), "x")
+    with pytest.raises(UnknownQueue):
+        home.queue("email", shards=2, create=False)
+    assert home.queues() == ["emails"]
+    emails = home.queue("emails", create=False)
+    assert emails.push("x").offset == 0
+    home.queue("emails").delete(sure=True)
+    with pytest.raises(UnknownQueue, match="was deleted meanwhile; `tailrace queue create emails` makes it"):
+        emails.push("x")
+    assert home.queues() == []
+
+
 def test_shards_are_fixed_when_it_is_made(home: Home) -> None:
     assert home.queue("emails", shards=6).shards == 6
     assert home.queue("emails").shards == 6

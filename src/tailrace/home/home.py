@@ -116,10 +116,11 @@ class Home:
         *,
         codec: Codec | None = None,
         pusher: str | None = None,
+        create: bool = True,
         **settings: Any,
     ) -> Queue:
         """Open the queue of this name.  The first push or consumer creates it, or this call if it gets `shards` or
-        settings.
+        settings.  With `create=False` each of them raises `UnknownQueue` if the queue is not there.
 
         Messages are bytes, or objects through a codec (JSON by default); see `queue.settings.Settings`.  `pusher` is a
         name that is stored with every message pushed here and that `explain` shows."""
@@ -131,7 +132,7 @@ class Home:
         def new_transaction() -> AckTransaction:
             return AckTransaction(self.store, {}, self.queue, self.topic)
 
-        queue = Queue(self.store, name, codec=codec, pusher=pusher, new_transaction=new_transaction)
+        queue = Queue(self.store, name, codec=codec, pusher=pusher, create=create, new_transaction=new_transaction)
         if shards is not None or settings:
             queue.make(shards, **settings)
         return queue

@@ -23,7 +23,7 @@ def unknown(name: str) -> Steps[str]:
     names = yield from catalog.listing("$Queues")
     near = nearest(name, names)
     hint = f"; did you mean {near!r}?" if near else ""
-    return f"there is no queue {name!r}{hint}; a push, or `tailrace queue create {name}`, makes it"
+    return f"there is no queue {name!r}{hint}; `tailrace queue create {name}` makes it, and so does a push by default"
 
 
 def check_own(log: TopicLog) -> Steps[None]:
