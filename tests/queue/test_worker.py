@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections import Counter
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -319,8 +321,20 @@ def test_two_consumers_with_one_name(home: Home) -> None:
     queue = home.queue("q", shards=1)
     with queue.tail(print, name="one", ttl=0.6) as worker:
         assert worker.id == "one"
-        with pytest.raises(AlreadyThere, match="one"):
-            queue.tail(print, name="one", ttl=0.6)
+        bells = _bells()
+        for _ in range(3):
+            with pytest.raises(AlreadyThere, match="one"):
+                queue.tail(print, name="one", ttl=0.6)
+        assert _bells() == bells, "a refused worker has left files open"
+
+
+def _bells() -> int:
+    """How many bells of this process watch a file."""
+    found = 0
+    for name in os.listdir("/proc/self/fd"):
+        with suppress(OSError):
+            found += os.readlink(f"/proc/self/fd/{name}") == "anon_inode:inotify"
+    return found
 
 
 def test_bad_settings_of_a_worker(home: Home) -> None:
