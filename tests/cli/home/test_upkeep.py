@@ -110,7 +110,7 @@ def test_what_is_refused(cli: Cli, orders: None, monkeypatch: pytest.MonkeyPatch
 
 
 def test_an_interrupted_run_says_that_nothing_is_lost(cli: Cli, orders: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    def interrupted(*_: object) -> None:
+    def interrupted(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
     monkeypatch.setattr(scheduler.HomeUpkeep, "run", interrupted)
