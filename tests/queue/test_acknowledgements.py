@@ -9,6 +9,7 @@ from tailrace.coordination.lease import new_number
 from tailrace.log.groups import group as groups
 from tailrace.queue import Message, Queue, supervisor
 from tailrace.queue.consumer import Consumer, QueueMember
+from tailrace.queue.lanes import Entry
 from tailrace.storage.calls import Write
 from tests.log.driving import Driven, simulated_home
 from tests.log.homes import raise_floors
@@ -65,3 +66,26 @@ def test_many_messages_of_a_key_that_waits_hold_up_no_other_key() -> None:
                 done.append(entry.offset)
                 consumer.ack(entry, entry.run)
     assert done == list(range(10, 20))
+
+
+def test_a_message_that_failed_and_lost_its_consumer_is_given_up_for_both() -> None:
+    home, clock = simulated_home()
+    queue = home.queue("q", shards=1, attempts=3, backoff=0)
+    queue.push("x")
+    consumer = joined(queue, clock)
+    for _ in range(2):
+        entry = next_of(consumer, queue, clock)
+        consumer.fail(entry, entry.run, "ValueError", now=clock.monotonic())
+    next_of(consumer, queue, clock)
+    entry = next_of(joined(queue, clock), queue, clock)
+    assert entry.why_given_up == "it failed 2 times, and its consumer disappeared 1 times while it was handled"
+
+
+def next_of(consumer: Consumer, queue: Queue, clock: Any) -> Entry:
+    """The next message that the consumer hands out."""
+    for _ in range(100):
+        queue.store.run(consumer.round())
+        clock.move(0.2)
+        for entry in consumer.take(1, clock.monotonic()):
+            return entry
+    raise AssertionError("it hands out nothing")

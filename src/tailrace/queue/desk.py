@@ -109,6 +109,7 @@ class Desk:
             entry = self.fetched.popleft()
             if entry.offset in offsets and not self.leaving:
                 entry.tries = self.shard.window.tried(entry.offset)
+                entry.disappeared = self.shard.window.taken_over(entry.offset)
                 self.entries[entry.offset] = entry
                 out.append(entry)
             else:

@@ -14,8 +14,8 @@ class Entry:
     """One emitted message on its way to a handler."""
 
     __slots__ = (
-        "alone", "attributes", "dropped", "inserted", "key", "lane", "offset", "partition", "replayed", "run",
-        "running", "shard", "tries", "value",
+        "alone", "attributes", "disappeared", "dropped", "inserted", "key", "lane", "offset", "partition", "replayed",
+        "run", "running", "shard", "tries", "value",
     )  # fmt: skip
 
     def __init__(
@@ -32,7 +32,15 @@ class Entry:
         """How many times this consumer has handed it out; the outcome of an earlier run does not count."""
         self.tries = 0
         """Attempts so far that have failed, or whose consumer disappeared."""
+        self.disappeared = 0
+        """How many of the attempts ended with their consumer."""
         self.lane: Lane | None = None
+
+    @property
+    def why_given_up(self) -> str:
+        """Why it is given up when its attempts are used up before it is handed out again."""
+        failed = f"it failed {self.tries - self.disappeared} times, and " if self.tries > self.disappeared else ""
+        return f"{failed}its consumer disappeared {self.disappeared} times while it was handled"
 
     @property
     def size(self) -> int:

@@ -182,7 +182,7 @@ class Loans:
     def _lent(self, entry: Entry, seconds: float) -> Loan | None:
         run = entry.run
         if entry.tries >= self._settings.attempts:
-            self._consumer.give_up(entry, run, f"its consumer disappeared {entry.tries} times while it was handled")
+            self._consumer.give_up(entry, run, entry.why_given_up)
             return None
         loan = Loan(secrets.token_urlsafe(12), entry, run, seconds, self._store.clock() + seconds, entry.tries + 1)
         with self._lock:
