@@ -81,6 +81,23 @@ def test_a_message_that_failed_and_lost_its_consumer_is_given_up_for_both() -> N
     assert entry.why_given_up == "it failed 2 times, and its consumer disappeared 1 times while it was handled"
 
 
+def test_outcomes_since_the_last_round_are_stored_by_whoever_leaves() -> None:
+    home, clock = simulated_home()
+    queue = home.queue("q", shards=1)
+    queue.push_many(range(5))
+    consumer = joined(queue, clock)
+    acked, failed, running = (next_of(consumer, queue, clock) for _ in range(3))
+    assert consumer.ack(acked, acked.run)
+    consumer.fail(failed, failed.run, "ValueError", now=clock.monotonic())
+    queue.store.run(consumer.leave())
+    assert not consumer.ack(running, running.run)
+    now = queue.stats()
+    assert (now.acked, now.errored, now.backlog, now.consumers) == (1, 1, 4, {})
+    following = joined(queue, clock)
+    tried = {entry.offset: entry.tries for entry in (next_of(following, queue, clock) for _ in range(4))}
+    assert tried == {1: 2, 2: 1, 3: 0, 4: 0}
+
+
 def next_of(consumer: Consumer, queue: Queue, clock: Any) -> Entry:
     """The next message that the consumer hands out."""
     for _ in range(100):

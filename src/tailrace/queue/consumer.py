@@ -326,7 +326,8 @@ class Consumer:
             self._next_look = 0.0
 
     def _put_back(self, shards: Collection[int]) -> Steps[None]:
-        """Write which messages of these shards no handler has begun; the caller then gives the shards up."""
+        """Write the outcomes of these shards' messages, and which no handler has begun, before the shards are given
+        up."""
         planned = []
         with self.desks.lock:
             for desk in self.desks.values():

@@ -143,11 +143,12 @@ class Desk:
         return new
 
     def put_back(self) -> Window:
-        """Return a copy of the shard's window that leaves the messages which no handler has begun to the next owner,
-        without counting an attempt."""
-        new = self.shard.window.copy()
-        begun = {offset for offset, entry in self.entries.items() if entry.running}
-        new.put_back(1 + max(begun | {outcome.entry.offset for outcome in self.outcomes}, default=-1))
+        """Return the shard's window with the outcomes so far, as it is left to the next owner: messages that no handler
+        has begun count no attempt."""
+        new = self.applied(self.told())
+        new.settle()
+        begun = [offset for offset, entry in self.entries.items() if entry.running and not new.is_done(offset)]
+        new.put_back(1 + max([*begun, *(outcome.entry.offset for outcome in self.dead())], default=-1))
         return new
 
     def forget(self, outcomes: Sequence[Outcome]) -> None:
