@@ -68,6 +68,21 @@ def test_a_python_handler_and_an_http_client_share_a_queue(client: Client, home:
     assert base64.b64decode(lease["value"]["base64"]) == b"\xff\x00"
 
 
+def test_a_message_of_another_codec_spoils_no_answer(client: Client, home: Home) -> None:
+    class Marks:
+        def encode(self, message: Any) -> bytes:
+            return b"<%d>" % message if message < 9 else b"\xff"
+
+        def decode(self, data: bytes) -> Any:
+            return int(data[1:-1])
+
+    home.queue("mails", codec=Marks()).push_many([1, 9])
+    push(client, {"json": {"n": 1}})
+    leases: list[dict[str, Any]] = []
+    until(lambda: bool(leases.extend(take(client, most=3)) or len(leases) == 3))
+    assert sorted(str(one.get("value", one.get("json"))) for one in leases) == ["<1>", "{'base64': '/w=='}", "{'n': 1}"]
+
+
 def test_one_key_comes_one_at_a_time_and_in_order(client: Client) -> None:
     push(client, *({"value": str(n), "key": "k"} for n in range(3)))
     seen = []

@@ -108,6 +108,8 @@ class How(NamedTuple):
     """Its handler is transactional."""
     rounds: int | None = None
     """It leaves after so many."""
+    hurries: bool = False
+    """It does not wait for its handlers when it leaves."""
     acking: bool = True
     batch: int = 1
     """Messages that a handler gets at a time."""
@@ -162,7 +164,10 @@ def keeps(sim: Simulation, life: Life, consumer: Consumer, over: list[bool], how
             leaves = yield from finished(consumer.log)
         if leaves:
             consumer.stop()
-            over[0] = not consumer.desks
+            if how.hurries:
+                with contextlib.suppress(StorageError):
+                    yield from consumer.leave()
+            over[0] = how.hurries or not consumer.desks
         yield from calls.pause(7 if how.stalls and life.rng.random() < 0.2 else 1)
 
 

@@ -68,6 +68,15 @@ def leave(sim: Simulation) -> None:
     sim.spawn("w2", worker(sim), restarts=1)
 
 
+def hurry(sim: Simulation) -> None:
+    """One worker after the other leaves while its handlers are at work."""
+    ready(sim, SOME)
+    sim.ghosts["exact"] = True
+    for n in range(2):
+        sim.spawn(f"w{n}", worker(sim, exact=True, rounds=5 + n, hurries=True))
+    sim.spawn("w2", worker(sim, exact=True), restarts=1)
+
+
 def fails(sim: Simulation) -> None:
     ready(sim, {0: [FAILS, b"a", FAILS, b"a"], 1: [FLAKY, FLAKY]})
     sim.spawn("w1", worker(sim), restarts=1)
@@ -234,6 +243,7 @@ SCENARIOS: dict[str, Scenario] = {
         plain,
         exact,
         leave,
+        hurry,
         fails,
         kills,
         delay,

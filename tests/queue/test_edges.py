@@ -21,7 +21,7 @@ import tailrace
 from tailrace.errors import BadInput, BadName, Broken, HomeError, TooLarge
 from tailrace.home import Home
 from tailrace.log.record import partition_of
-from tailrace.queue import Message
+from tailrace.queue import Envelope, Message
 from tests.queue.conftest import until
 from tests.queue.test_trouble import with_clock
 from tests.stopping import stop_outside_a_commit
@@ -320,6 +320,10 @@ def test_a_damaged_message_holds_up_its_shard_alone(tmp_path: Path, caplog: pyte
             until(lambda: sorted(got) == ["before", "other before", "other behind"])
             until(lambda: "shard 0 waits at message 1" in caplog.text)
             assert worker.running
+            until(lambda: queue.stats().acked == 3)
+            now = queue.stats()
+            assert (now.backlog, now.shards[0].backlog) == (2, 2)
+            assert 0 < now.shards[0].oldest_seconds < 60
             damaged = [lost for damage in home.scrub().damages for lost in damage.lost]
             queue.topic().quarantine(damaged, "the disk of 3 May")
             until(lambda: got[-1] == "behind", 60)
@@ -356,3 +360,17 @@ def test_a_home_that_is_closed_ends_its_workers(tmp_path: Path) -> None:
     assert worker.join(30)
     worker.shutdown()
     worker.shutdown()
+
+
+@pytest.mark.parametrize("value", [b"yesterday", b"", b"-1", b"9" * 15, b"9" * 40])
+def test_a_record_that_a_producer_writes_into_a_queue_is_a_message(home: Home, value: bytes) -> None:
+    """Whatever its headers are called."""
+    queue, got = home.queue("q", shards=1), list[Envelope]()
+    queue.push("first")
+    with home.topic("q").producer() as out:
+        out.send(b"key", b"content", headers=[("pushed", value)])
+    with queue.tail(got.append):
+        assert queue.drain(30)
+    assert [one.message for one in got] == ["first", b"content"]
+    assert got[0].insertion_time <= got[1].insertion_time
+    assert queue.explain(0, 1).state == "acked"

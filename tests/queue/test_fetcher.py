@@ -1,4 +1,4 @@
-"""The fetcher: what it keeps of shards and replays that are done with."""
+"""The fetcher: how much it reads, and what it keeps of shards and replays that are done with."""
 
 from __future__ import annotations
 
@@ -10,7 +10,9 @@ import pytest
 import tailrace
 from tailrace.home import Home
 from tailrace.queue import fetcher
+from tests.log.driving import simulated_home
 from tests.queue.conftest import until
+from tests.queue.test_acknowledgements import joined
 
 
 def test_a_replay_that_is_finished_leaves_no_reader(home: Home) -> None:
@@ -45,3 +47,26 @@ def test_each_damage_of_a_shard_is_told_once(
                 queue.topic().quarantine(damaged, "a bad disk")
                 until(lambda n=n: n in got)
     assert caplog.text.count("waits at message") == 2
+
+
+def test_a_consumer_has_so_many_bytes_in_hand(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fetcher, "FETCH_BYTES", 10_000)
+    monkeypatch.setattr(fetcher, "MOST_BYTES", 50_000)
+    home, clock = simulated_home()
+    queue = home.queue("q", shards=4)
+    for n in range(40):
+        queue.push(b"%d" % n + bytes(10_000), f"key-{n}")
+    consumer, most, done = joined(queue, clock), 0, 0
+    for n in range(120):
+        queue.store.run(consumer.round())
+        clock.move(0.2)
+        desks = consumer.desks.values()
+        here = [entry for desk in desks for entry in (*desk.fetched, *desk.entries.values())]
+        assert sum(desk.size for desk in desks) == sum(entry.size for entry in here)
+        most = max(most, sum(desk.size for desk in desks))
+        for entry in consumer.take(int(n >= 60), clock.monotonic()):
+            consumer.ack(entry, entry.run)
+            done += 1
+    assert done == 40
+    assert 50_000 <= most < 100_000
+    assert not sum(desk.size for desk in consumer.desks.values())

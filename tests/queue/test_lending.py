@@ -1,4 +1,4 @@
-"""Lending: what a borrower is told who says the same thing twice."""
+"""Lending: what a borrower is told who says the same thing twice, and what becomes of messages that nobody borrows."""
 
 from __future__ import annotations
 
@@ -41,3 +41,16 @@ def test_an_ack_that_is_repeated_while_the_first_is_under_way_gets_the_same_answ
         second.join()
         until(lambda: lender.settled(loans[0].id) == "acked")
     assert told == ["acked"]
+
+
+def test_messages_that_nobody_has_borrowed_are_not_tried(home: Home) -> None:
+    queue = home.queue("q", shards=1)
+    queue.push_many(range(3))
+    for _ in range(3):
+        lender = Lender(queue, idle_seconds=0.1)
+        until(lambda lender=lender: lender.emitted)  # type: ignore[misc]
+        assert lender.join(30)
+    attempts: list[int] = []
+    with queue.tail(lambda envelope: attempts.append(envelope.attempt)):
+        assert queue.drain(30)
+    assert attempts == [1, 1, 1]

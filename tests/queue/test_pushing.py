@@ -33,6 +33,27 @@ def test_a_push_makes_the_queue(home: Home) -> None:
     assert messages(emails) == [b'{"to":"ada"}']
 
 
+def test_a_queue_that_must_be_there(home: Home) -> None:
+    home.queue("emails").topic(create=True)
+    home.topic("plain", partitions=1)
+    for name in ("email", "plain"):
+        with pytest.raises(UnknownQueue, match=f"no queue '{name}'"):
+            home.queue(name, create=False).push("x")
+    with pytest.raises(UnknownQueue, match="did you mean 'emails'"):
+        home.queue("email", create=False).tail(print)
+    with pytest.raises(UnknownQueue), home.transaction() as t:
+        t.push(home.queue("email", create=False), "x")
+    with pytest.raises(UnknownQueue):
+        home.queue("email", shards=2, create=False)
+    assert home.queues() == ["emails"]
+    emails = home.queue("emails", create=False)
+    assert emails.push("x").offset == 0
+    home.queue("emails").delete(sure=True)
+    with pytest.raises(UnknownQueue, match="was deleted meanwhile; `tailrace queue create emails` makes it"):
+        emails.push("x")
+    assert home.queues() == []
+
+
 def test_shards_are_fixed_when_it_is_made(home: Home) -> None:
     assert home.queue("emails", shards=6).shards == 6
     assert home.queue("emails").shards == 6
@@ -44,6 +65,27 @@ def test_shards_are_fixed_when_it_is_made(home: Home) -> None:
         home.queue("emails", attempts=3)
     assert home.queue("emails").configure(attempts=3).attempts == 3
     assert home.queue("emails", attempts=3).settings.attempts == 3
+
+
+def test_settings_that_another_process_has_changed(home: Home) -> None:
+    queue, other = home.queue("q", shards=1), home.queue("q")
+    assert (queue.settings.attempts, other.settings.timeout) == (5, None)
+    other.configure(attempts=1)
+    with queue.tail(print):
+        assert queue.settings.attempts == 1
+    assert other.configure(timeout=60).attempts == 1
+    assert queue.configure(backoff=2).timeout == 60
+    assert home.queue("q").settings == queue.settings
+
+
+def test_settings_are_all_changed_or_none(home: Home) -> None:
+    queue = home.queue("q", shards=1, retention_ms=60_000)
+    with pytest.raises(BadSetting, match="did you mean 'attempts'"):
+        queue.configure(retention_ms=1, attemps=3)
+    assert queue.topic().settings.retention_ms == 60_000
+    home.queue("q", retention_ms=60_000)
+    with pytest.raises(BadSetting, match="retention_ms=60000, not 1;"):
+        home.queue("q", retention_ms=1)
 
 
 def test_many_are_one_transaction(home: Home) -> None:

@@ -34,21 +34,21 @@ class Mutant(NamedTuple):
 
 
 MUTANTS = {
-    "queue.owner queue.epoch": Mutant("plain", "items", "jumpy", 4),
-    "queue.v": Mutant("exact", "items", "calm", 25),
+    "queue.owner queue.epoch": Mutant("plain", "items", "jumpy", 175),
+    "queue.v": Mutant("exact", "items", "calm", 197),
     "queue.paused": Mutant("pause", "items", "all", 74),
     "queue.heeded": Mutant("pause", "items", "all", 0),
-    "queue.paused_by_first": Mutant("pause_and_grow", "items", "calm", 6),
+    "queue.paused_by_first": Mutant("pause_and_grow", "items", "calm", 33),
     "queue.takes": Mutant("kills", "items", "all", 0),
-    "queue.isolation": Mutant("kills", "items", "all", 0),
+    "queue.isolation": Mutant("kills", "items", "all", 12),
     "queue.dedup": Mutant("dedup", "items", "all", 0),
     "queue.low": Mutant("delay", "items", "jumpy", 1),
-    "queue.delay": Mutant("delay", "items", "jumpy", 22),
+    "queue.delay": Mutant("delay", "items", "jumpy", 33),
     "queue.pause_seen": Mutant("play", "items", "late", 116),
     "queue.move": Mutant("move", "items", "calm", 3),
-    "queue.move_together": Mutant("move", "items", "all", 0),
-    "queue.replay": Mutant("alone", "items", "late", 518),
-    "queue.replay_fence": Mutant("again", "items", "jumpy", 4),
+    "queue.move_together": Mutant("move", "items", "all", 1),
+    "queue.replay": Mutant("alone", "items", "late", 613),
+    "queue.replay_fence": Mutant("again", "items", "jumpy", 175),
     "queue.bury_together": Mutant("fails", "items", "all", 0),
 }
 

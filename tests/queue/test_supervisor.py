@@ -15,7 +15,9 @@ from tailrace.coordination import guard
 from tailrace.errors import BadInput, UnknownQueue
 from tailrace.home import Home
 from tailrace.log import catalog
+from tailrace.log.upkeep.retention_holds import held
 from tailrace.queue import Envelope, Message, Stats, dead_letters, delayed, supervisor
+from tailrace.queue.dedup import dedup_key
 from tailrace.queue.lending import Lender
 from tailrace.queue.stats import stats
 from tailrace.storage.calls import ProtocolRun, Write
@@ -267,6 +269,33 @@ def test_upkeep_removes_what_is_acknowledged_and_nothing_else(home: Home) -> Non
         assert queue.drain(30)
     assert got == [b"new"]
     adds_up(queue.stats())
+
+
+def test_upkeep_in_the_background_tends_queues(home: Home) -> None:
+    home.topic("other", partitions=1)
+    queue = home.queue("q", shards=1)
+    home.store.table.write(Put(dedup_key(queue.topic().id, "old"), {"id": "old", "token": "", "page": -1}, (Absent(),)))
+    assert queue.has("old")
+    background = home.start_upkeep(every=0.05)
+    until(lambda: not queue.has("old"))
+    background.stop()
+    assert [one.error for one in background.last] == [None, None]
+
+
+@pytest.mark.parametrize("step", ["groups.make", "retention_holds.hold", "existence.settle"])
+def test_a_queue_whose_creator_was_killed_keeps_what_is_not_acknowledged(
+    home: Home, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    def killed(*args: Any) -> Any:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(f"tailrace.queue.queue.{step}", killed)
+    with pytest.raises(KeyboardInterrupt):
+        home.queue("q", shards=1, retention_ms=1)
+    monkeypatch.undo()
+    queue = home.queue("q")
+    queue.push(b"kept")
+    assert home.store.run(held(queue.topic().id, [0])) == {0: 0}
 
 
 def test_a_scrub_finds_nothing_and_a_copy_goes_on(home: Home, tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from tailrace.queue.window import ISOLATE, LENGTH, MOST_FAILING, Window
+from tailrace.queue.window import ISOLATE, LENGTH, MOST_FAILING, MOST_MARKS, Window
 
 
 def emitted(window: Window, end: int, most: int = 100) -> list[int]:
@@ -77,6 +77,26 @@ def test_while_many_fail_nothing_new_is_emitted() -> None:
     assert (window.attempts[0], window.errored) == (2, MOST_FAILING + 1)
     window.finish(5)
     assert emitted(window, 1000, 1) == [MOST_FAILING]
+
+
+def test_the_next_owner_emits_what_fails_again() -> None:
+    window = Window()
+    for offset in emitted(window, 100):
+        window.fail(offset)
+    window.put_back()
+    window.begin()
+    assert emitted(window, 1000, 70) == list(range(70))
+    assert emitted(window, 1000) == [], "more than 64 of these fail"
+
+
+def test_marks_of_an_owner_whose_clock_is_ahead() -> None:
+    for ahead in range(-5, 25):
+        window = Window()
+        for n in range(1, 50):
+            window.position = n
+            window.mark(1000 + n + (ahead if n < 25 else 0))
+        assert len(window.marks) == MOST_MARKS
+        assert window.marks[-1] == (1049, 49)
 
 
 def test_stored_and_read_again_it_is_the_same() -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections import Counter
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -145,6 +147,20 @@ def test_attempts_are_kept_when_consumers_go(home: Home) -> None:
     assert attempts == [1, 2, 3, 4]
 
 
+def test_more_failing_messages_than_a_window_counts_are_the_next_consumers(home: Home) -> None:
+    queue = home.queue("q", shards=1, attempts=1000, backoff=60)
+    queue.push_many(range(70))
+    with queue.tail(_raises):
+        until(lambda: queue.stats().errored >= 70)
+    with queue.tail(lambda envelope: None) as second:
+        assert queue.drain(30)
+    assert second.acked == 70
+
+
+def _raises(envelope: Envelope) -> None:
+    raise ValueError("no such address")
+
+
 def test_a_final_error_is_not_tried_again(home: Home) -> None:
     queue, tried = home.queue("q", shards=1, final=(KeyError,)), list[int]()
     queue.push(b"bad")
@@ -209,7 +225,9 @@ def test_at_most_once(home: Home) -> None:
 
     with queue.tail(handler, acking=False):
         until(lambda: len(got) == 5)
-    assert (queue.stats().acked, queue.stats().backlog) == (5, 0)
+    assert (queue.stats().acked, queue.stats().errored, queue.stats().backlog) == (5, 5, 0)
+    assert "attempt 1" in str(queue.explain(0, 4))
+    assert "RuntimeError: lost" in str(queue.explain(0, 4))
     assert sorted(got) == list(range(5))
 
 
@@ -281,12 +299,42 @@ def test_a_shutdown_gives_shards_back_at_once_and_counts_no_attempt(home: Home) 
     assert attempts == [1] * 9
 
 
+def test_a_shutdown_that_does_not_wait_counts_an_attempt_of_what_has_begun_alone(home: Home) -> None:
+    queue, began, go = home.queue("q", shards=1), list[Any](), threading.Event()
+    queue.push_many(range(10))
+
+    def slow(envelope: Envelope) -> None:
+        began.append(envelope.message)
+        go.wait(30)
+
+    first = queue.tail(slow, threads=2)
+    until(lambda: len(began) == 2)
+    first.shutdown(grace=0)
+    attempts: dict[Any, int] = {}
+    with queue.tail(lambda envelope: attempts.update({envelope.message: envelope.attempt})):
+        assert queue.drain(30)
+    go.set()
+    assert attempts == {n: 2 if n in began else 1 for n in range(10)}
+
+
 def test_two_consumers_with_one_name(home: Home) -> None:
     queue = home.queue("q", shards=1)
     with queue.tail(print, name="one", ttl=0.6) as worker:
         assert worker.id == "one"
-        with pytest.raises(AlreadyThere, match="one"):
-            queue.tail(print, name="one", ttl=0.6)
+        bells = _bells()
+        for _ in range(3):
+            with pytest.raises(AlreadyThere, match="one"):
+                queue.tail(print, name="one", ttl=0.6)
+        assert _bells() == bells, "a refused worker has left files open"
+
+
+def _bells() -> int:
+    """How many bells of this process watch a file."""
+    found = 0
+    for name in os.listdir("/proc/self/fd"):
+        with suppress(OSError):
+            found += os.readlink(f"/proc/self/fd/{name}") == "anon_inode:inotify"
+    return found
 
 
 def test_bad_settings_of_a_worker(home: Home) -> None:
@@ -295,6 +343,10 @@ def test_bad_settings_of_a_worker(home: Home) -> None:
         queue.tail(print, thread=3)
     with pytest.raises(BadSetting, match="batch_size"):
         queue.tail(print, batch_size=0)
+    with pytest.raises(BadSetting, match="acking is True or False, not 'no'"):
+        queue.tail(print, acking="no")
+    with pytest.raises(BadSetting, match="timeout is a number of seconds above 0, not True"):
+        queue.tail(print, timeout=True)
     with pytest.raises(BadSetting, match="a handler is a function"):
         queue.tail("print")  # type: ignore[arg-type]
 

@@ -6,9 +6,11 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from tailrace.errors import AlreadyThere, BadSetting, Closed
+from tailrace.coordination import guard
+from tailrace.errors import AlreadyThere, BadSetting, Closed, UnknownQueue
 from tailrace.home.home_item import open_home_item
 from tailrace.home.store import store_of
 from tailrace.home.url import DEFAULT, shown
@@ -24,7 +26,7 @@ if TYPE_CHECKING:
     from tailrace.admin.report import Report
     from tailrace.feed.indexing import Indexing
     from tailrace.feed.store import FedEvents
-    from tailrace.log.upkeep.scheduler import BackgroundUpkeep
+    from tailrace.log.upkeep.scheduler import BackgroundUpkeep, HomeUpkeep
     from tailrace.log.upkeep.topic_upkeep import UpkeepResult
     from tailrace.queue.envelope import Codec
     from tailrace.queue.queue import Queue
@@ -114,10 +116,11 @@ class Home:
         *,
         codec: Codec | None = None,
         pusher: str | None = None,
+        create: bool = True,
         **settings: Any,
     ) -> Queue:
         """Open the queue of this name.  The first push or consumer creates it, or this call if it gets `shards` or
-        settings.
+        settings.  With `create=False` each of them raises `UnknownQueue` if the queue is not there.
 
         Messages are bytes, or objects through a codec (JSON by default); see `queue.settings.Settings`.  `pusher` is a
         name that is stored with every message pushed here and that `explain` shows."""
@@ -129,7 +132,7 @@ class Home:
         def new_transaction() -> AckTransaction:
             return AckTransaction(self.store, {}, self.queue, self.topic)
 
-        queue = Queue(self.store, name, codec=codec, pusher=pusher, new_transaction=new_transaction)
+        queue = Queue(self.store, name, codec=codec, pusher=pusher, create=create, new_transaction=new_transaction)
         if shards is not None or settings:
             queue.make(shards, **settings)
         return queue
@@ -237,28 +240,41 @@ class Home:
                 target.close()
 
     # -- upkeep
-    def upkeep(self, *topics: str, rate: float | None = None, wait: float = 15.0) -> list[UpkeepResult]:
+    def upkeep(
+        self,
+        *topics: str,
+        rate: float | None = None,
+        wait: float = 15.0,
+        told: Callable[[str, int], None] = lambda topic, bytes: None,
+    ) -> list[UpkeepResult]:
         """Run upkeep on these topics, or on all, and on their queues: retention, compaction, merging, cleaning.
 
         Returns the result for each topic.  `rate` limits the bytes written per second.  `Busy` if another process's
-        upkeep takes longer than `wait` seconds."""
-        from tailrace.log.upkeep.scheduler import HomeUpkeep, UpkeepPace
-
+        upkeep takes longer than `wait` seconds.  `told` is called with a topic's name and the bytes written since."""
         self._check_open()
-        done = HomeUpkeep(self.store, UpkeepPace(rate)).run(topics, wait=wait)
-        for name in self.queues():
-            if not topics or name in topics:
-                self.queue(name).upkeep()
-        return done
+        return self._keeper(rate, told).run(topics, wait=wait)
 
     def start_upkeep(self, every: float = 3600.0, rate: float | None = None) -> BackgroundUpkeep:
-        """Run upkeep on all topics in a background thread, every `every` seconds, until it is stopped or the home is
-        closed."""
-        from tailrace.log.upkeep.scheduler import BackgroundUpkeep, HomeUpkeep, UpkeepPace
+        """Run upkeep on all topics and queues in a background thread, every `every` seconds, until it is stopped or the
+        home is closed."""
+        from tailrace.log.upkeep.scheduler import BackgroundUpkeep
 
         self._check_open()
-        self._keeping.append(BackgroundUpkeep(HomeUpkeep(self.store, UpkeepPace(rate)), every))
+        self._keeping.append(BackgroundUpkeep(self._keeper(rate), every))
         return self._keeping[-1]
+
+    def _keeper(self, rate: float | None, told: Callable[[str, int], None] = lambda topic, bytes: None) -> HomeUpkeep:
+        from tailrace.log.upkeep.scheduler import HomeUpkeep, UpkeepPace
+
+        return HomeUpkeep(self.store, UpkeepPace(rate, told), also=self._tend_queue)
+
+    def _tend_queue(self, topic: Described) -> None:
+        """Run upkeep of the queue on a topic, if there is one."""
+        from tailrace.queue.settings import queue_key
+
+        if self.store.run(guard.read(queue_key(topic.id))) is not None:
+            with suppress(UnknownQueue):  # deleted meanwhile
+                self.queue(topic.name).upkeep()
 
     # -- life
     def close(self) -> None:

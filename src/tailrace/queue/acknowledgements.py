@@ -19,7 +19,7 @@ from tailrace.log.write.placement import Placed
 from tailrace.queue.dead_letters import bury
 from tailrace.queue.desk import Desk, Desks, Outcome
 from tailrace.queue.lanes import Entry
-from tailrace.queue.shard import AT_ONCE, Planned, write
+from tailrace.queue.shard import Planned, by_transaction, write
 from tailrace.queue.transaction import Acked, AckTransaction, commit_acked
 from tailrace.queue.window import ISOLATE
 from tailrace.storage import calls
@@ -65,10 +65,7 @@ class Acknowledgements:
         write."""
         with self._desks.lock:
             plans = [plan for desk in self._desks.values() if (plan := self._plan(desk, emits)) is not None]
-        live = [plan for plan in plans if plan.desk.until is None]
-        groups = [live[n : n + AT_ONCE] for n in range(0, len(live), AT_ONCE)]
-        groups += [[plan] for plan in plans if plan.desk.until is not None]
-        for group in groups:
+        for group in by_transaction(plans, lambda plan: plan.planned.shard):
             try:
                 yield from write([plan.planned for plan in group])
             except StorageError as error:
@@ -88,7 +85,8 @@ class Acknowledgements:
         offsets: list[int] = []
         if emits and not (desk.leaving or desk.shard.is_paused):
             end = desk.fetched[-1].offset + 1 if desk.fetched else new.upto
-            offsets = list(new.emit(max(end, new.upto), self._batch_size - len(desk.entries), self._isolate))
+            room = desk.room(self._batch_size, waits=self._desks.lanes.waits)
+            offsets = list(new.emit(max(end, new.upto), room, self._isolate))
             if not self._acking:
                 for offset in offsets:
                     new.finish(offset)
@@ -113,13 +111,8 @@ class Acknowledgements:
         if desk not in self._desks.values():
             return  # another consumer took its shard in the same round
         desk.forget(plan.told)
-        emitted = set(plan.emitted)
-        while desk.fetched and desk.fetched[0].offset < desk.shard.window.upto:
-            entry = desk.fetched.popleft()
-            if entry.offset in emitted and not desk.leaving:
-                entry.tries = desk.shard.window.tried(entry.offset)
-                desk.entries[entry.offset] = entry
-                self._desks.lanes.add(entry)
+        for entry in desk.emit(set(plan.emitted)):
+            self._desks.lanes.add(entry)
         self.emitted += len(plan.emitted)
 
     # -- one shard with other things

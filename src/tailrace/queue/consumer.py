@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from contextlib import suppress
 from typing import Any
 
@@ -26,7 +26,7 @@ from tailrace.queue.diary import Diary, clean
 from tailrace.queue.fetcher import Fetcher
 from tailrace.queue.lanes import Entry, Lanes
 from tailrace.queue.settings import TTL, Settings
-from tailrace.queue.shard import Planned, ReplayShard, Shard, write
+from tailrace.queue.shard import Planned, ReplayShard, Shard, by_transaction, write
 from tailrace.queue.transaction import AckTransaction
 from tailrace.storage import calls
 from tailrace.storage.calls import Steps
@@ -239,7 +239,7 @@ class Consumer:
         if self.acking:
             desk.outcomes.append(Outcome(entry, "ack"))
         else:
-            desk.entries.pop(entry.offset, None)
+            desk.remove(entry.offset)
         self.acked += 1
         self.lanes.finish(entry)
         return True
@@ -264,19 +264,19 @@ class Consumer:
             if (desk := self.desks.of_run(entry, run)) is None:
                 return ""
             self.errored += 1
-            if not self.acking:
-                desk.entries.pop(entry.offset, None)
-                self.lanes.finish(entry)
-                return "is not tried again"
             entry.tries += not together
             entry.alone = entry.alone or together
-            desk.outcomes.append(Outcome(entry, "fail together" if together else "fail"))
+            desk.outcomes.append(Outcome(entry, "fail" if self.acking and not together else "error"))
             self._diary.failed(entry, reason)
+            if not self.acking:
+                desk.remove(entry.offset)
+                self.lanes.finish(entry)
+                return "is not tried again"
             if not together and (final or entry.tries >= self.settings.attempts):
                 self._give_up(desk, entry, reason)
                 return "goes to the dead letters"
             if desk.leaving:
-                desk.entries.pop(entry.offset, None)
+                desk.remove(entry.offset)
                 self.lanes.finish(entry)
                 return "is tried again by the shard's next consumer"
             entry.run += 1
@@ -315,13 +315,8 @@ class Consumer:
                 for desk in self.desks.values()
                 if desk.until is None and desk.leaving and all(d.free for d in self.desks.of_shard(desk.partition))
             ]
+        yield from self._put_back({desk.partition for desk in free})
         for desk in free:
-            for one in [*(d for d in self.desks.of_shard(desk.partition) if d is not desk), desk]:
-                new = one.shard.window.copy()
-                new.put_back()
-                if new != one.shard.stored:
-                    with suppress(StorageError):
-                        yield from write([Planned(one.shard, new)])
             with self.desks.lock:
                 held = self.member.held.get(desk.partition) is desk.shard.held
                 for key in [k for k, d in self.desks.items() if d.partition == desk.partition]:
@@ -330,8 +325,24 @@ class Consumer:
                 yield from self.member.release(desk.partition)
             self._next_look = 0.0
 
+    def _put_back(self, shards: Collection[int]) -> Steps[None]:
+        """Write the outcomes of these shards' messages, and which no handler has begun, before the shards are given
+        up."""
+        planned = []
+        with self.desks.lock:
+            for desk in self.desks.values():
+                new = desk.put_back()
+                if desk.partition in shards and not desk.shard.writing and new != desk.shard.stored:
+                    desk.shard.writing = True
+                    planned.append(Planned(desk.shard, new))
+        for group in by_transaction(planned, lambda one: one.shard):
+            with suppress(StorageError):
+                yield from write(group)
+
     def leave(self) -> Steps[None]:
         """Leave the group.  Other consumers take the shards, with the messages that handlers still work on."""
+        self.stopping = True
+        yield from self._put_back(self.member.held)
         with self.desks.lock:
             self.desks.drop_all()
         yield from self.member.leave()

@@ -94,10 +94,14 @@ class Once:
 def sweep(log: TopicLog) -> Steps[int]:
     """Remove the ids of messages that are no longer kept; returns how many there were."""
     first = (yield from log.head()).first
-    items = yield from guard.read_all(f"$Dedup-{log.id}")
-    gone = [item for item in items if item["page"] < first]
-    for start in range(0, len(gone), MAX_ACTIONS):
-        some = gone[start : start + MAX_ACTIONS]
-        same = [Delete(Key(f"$Dedup-{log.id}", item["i"]), (Equals("token", item["token"]),)) for item in some]
-        yield from guard.attempt(*same)
-    return len(gone)
+    p, low, removed = f"$Dedup-{log.id}", 0, 0
+    while True:
+        items, more = yield from guard.read_range(p, low)
+        gone = [item for item in items if item["page"] < first]
+        for start in range(0, len(gone), MAX_ACTIONS):
+            some = gone[start : start + MAX_ACTIONS]
+            yield from guard.attempt(*(Delete(Key(p, item["i"]), (Equals("token", item["token"]),)) for item in some))
+        removed += len(gone)
+        if more is None:
+            return removed
+        low = more + 1

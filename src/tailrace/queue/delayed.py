@@ -227,12 +227,15 @@ def sweep(topic_id: str, now: int) -> Steps[int]:
         return 0
     yield from guard.attempt(Update(clock_key(topic_id), (Set("low", low),), (Less("low", low),)))
     clock = yield from guard.read(clock_key(topic_id))
-    low = clock["low"] if clock is not None else 0
-    removed, p = 0, f"$Delayed-{topic_id}"
-    for item in (yield from guard.read_all(p, 0, (low << RANDOM_BITS) - 1)) if low else ():
-        if "moved" in item:
-            yield from guard.attempt(Delete(Key(p, item["i"]), (Equals("moved", True),)))
-            removed += 1
+    before = clock["low"] << RANDOM_BITS if clock is not None else 0
+    p, at, removed = f"$Delayed-{topic_id}", 0, 0
+    while at < before:
+        items, more = yield from guard.read_range(p, at, before - 1)
+        for item in items:
+            if "moved" in item:
+                yield from guard.attempt(Delete(Key(p, item["i"]), (Equals("moved", True),)))
+                removed += 1
+        at = before if more is None else more + 1
     return removed
 
 

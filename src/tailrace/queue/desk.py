@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from tailrace.log.read.fetched import Fetched
 from tailrace.log.topic import as_records
-from tailrace.queue.envelope import PUSHED
+from tailrace.queue.envelope import pushed_ms
 from tailrace.queue.lanes import Entry, Lanes
 from tailrace.queue.shard import ReplayShard, Shard
 from tailrace.queue.window import LENGTH, Window
@@ -24,7 +24,8 @@ from tailrace.queue.window import LENGTH, Window
 
 @dataclass(slots=True)
 class Outcome:
-    """How a handler ended with a message: "ack", "fail", "fail together" (with the rest of its batch) or "dead"."""
+    """How a handler ended with a message: "ack", "fail", "dead", or "error" (a failure that counts as no attempt,
+    since its whole batch has failed, or it was done when it was handed out)."""
 
     entry: Entry
     what: str
@@ -45,6 +46,8 @@ class Desk:
         """Emitted messages that are not done, by offset."""
         self.outcomes: list[Outcome] = []
         self.leaving = False
+        self.size = 0
+        """Bytes of the messages that are fetched, and of those that are emitted and not done."""
 
     @property
     def partition(self) -> int:
@@ -79,11 +82,9 @@ class Desk:
         for _, q, offset, stamp, key, value, headers, attributes in as_records(topic, fetched):
             if offset != self.read:
                 self.pass_to(offset)
-            inserted = stamp
-            for name, data in headers:
-                if name == PUSHED:
-                    inserted = int(data)
+            inserted = pushed_ms(stamp, headers) if headers else stamp
             self.fetched.append(Entry(self.shard, q, offset, inserted, key, value, attributes, replayed))
+            self.size += self.fetched[-1].size
             self.read = offset + 1
 
     def pass_to(self, offset: int) -> None:
@@ -91,6 +92,34 @@ class Desk:
         if offset > self.read:
             self.missing += [n for n in range(self.read, offset) if not self.shard.window.is_done(n)]
             self.read = offset
+
+    # -- emitted
+    def room(self, batch_size: int, *, waits: bool) -> int:
+        """How many more messages may be emitted.  If any message `waits` for another attempt, it takes no room, nor do
+        those that wait behind it, so that other keys go on."""
+        if not waits or len(self.entries) < batch_size:
+            return batch_size - len(self.entries)
+        return batch_size - sum(not entry.held_up for entry in self.entries.values())
+
+    def emit(self, offsets: Collection[int]) -> list[Entry]:
+        """Take in that a write has emitted these messages, and return them; forgets fetched ones that are done
+        already."""
+        out = []
+        while self.fetched and self.fetched[0].offset < self.shard.window.upto:
+            entry = self.fetched.popleft()
+            if entry.offset in offsets and not self.leaving:
+                entry.tries = self.shard.window.tried(entry.offset)
+                entry.disappeared = self.shard.window.taken_over(entry.offset)
+                self.entries[entry.offset] = entry
+                out.append(entry)
+            else:
+                self.size -= entry.size
+        return out
+
+    def remove(self, offset: int) -> None:
+        """Forget an emitted message, if it is there."""
+        if (entry := self.entries.pop(offset, None)) is not None:
+            self.size -= entry.size
 
     # -- written
     def told(self) -> list[Outcome]:
@@ -113,12 +142,21 @@ class Desk:
             new.skip(offset)
         return new
 
+    def put_back(self) -> Window:
+        """Return the shard's window with the outcomes so far, as it is left to the next owner: messages that no handler
+        has begun count no attempt."""
+        new = self.applied(self.told())
+        new.settle()
+        begun = [offset for offset, entry in self.entries.items() if entry.running and not new.is_done(offset)]
+        new.put_back(1 + max([*begun, *(outcome.entry.offset for outcome in self.dead())], default=-1))
+        return new
+
     def forget(self, outcomes: Sequence[Outcome]) -> None:
         """Drop the messages that these written outcomes have settled, and the missing offsets that are stored as
         purged."""
         for outcome in outcomes:
             if outcome.what in ("ack", "dead"):
-                self.entries.pop(outcome.entry.offset, None)
+                self.remove(outcome.entry.offset)
         self.missing = [n for n in self.missing if not self.shard.window.is_done(n)]
 
 
@@ -153,11 +191,12 @@ class Desks(dict[Any, Desk]):
         owner."""
         for desk in self.of_shard(q):
             desk.leaving = True
+            desk.size -= sum(entry.size for entry in desk.fetched)
             desk.fetched.clear()
             for entry in [e for e in desk.entries.values() if not e.running]:
                 self.lanes.drop(entry)
                 if not any(outcome.entry is entry for outcome in desk.outcomes):
-                    del desk.entries[entry.offset]
+                    desk.remove(entry.offset)
 
     def drop(self, desk: Desk) -> None:
         """Drop a desk that now belongs to another consumer; with a shard, also its replays.  Outcomes of handlers that

@@ -8,11 +8,12 @@ record says so in its attributes (op "command"), so that one queue can hold both
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Protocol
 
 from tailrace.errors import BadInput
-from tailrace.log.record import EPOCH, Op, attributes
+from tailrace.log.record import EPOCH, MAX_TIMESTAMP, Op, attributes
 
 if TYPE_CHECKING:
     from tailrace.queue.transaction import AckTransaction
@@ -63,6 +64,15 @@ def encoded(message: Any, codec: Codec) -> tuple[bytes, int]:
     if not isinstance(data, bytes):
         raise BadInput(f"{type(codec).__name__}.encode gave a {type(data).__name__}, not bytes")
     return data, CODED
+
+
+def pushed_ms(timestamp: int, headers: Iterable[tuple[str, bytes]]) -> int:
+    """When a message was pushed, in milliseconds.  The header of a delayed message says so; a header that is no such
+    number is of a producer that writes into the queue's topic, and means something else."""
+    for name, data in headers:
+        if name == PUSHED and data.isdigit() and len(data) < 16 and int(data) <= MAX_TIMESTAMP:
+            return int(data)
+    return timestamp
 
 
 def key_bytes(shard_key: str | bytes | None) -> bytes | None:

@@ -6,14 +6,16 @@ $Queues, bucket         names{name: topic id}: for listing
 
 from __future__ import annotations
 
+from typing import Any
+
 from tailrace.coordination import guard
 from tailrace.errors import BadName, nearest
 from tailrace.log import catalog
 from tailrace.log.format import head as heads
 from tailrace.log.topic_log import TopicLog
-from tailrace.queue.settings import Settings, as_stored, deleted, queue_key
+from tailrace.queue.settings import Settings, as_stored, deleted, queue_key, settings, stored_settings
 from tailrace.storage.calls import Steps
-from tailrace.storage.tables import Absent, Action, Check, Item, Put, Set, Update
+from tailrace.storage.tables import Absent, Action, Check, Equals, Item, Put, Set, Update
 
 
 def unknown(name: str) -> Steps[str]:
@@ -21,7 +23,7 @@ def unknown(name: str) -> Steps[str]:
     names = yield from catalog.listing("$Queues")
     near = nearest(name, names)
     hint = f"; did you mean {near!r}?" if near else ""
-    return f"there is no queue {name!r}{hint}; a push, or `tailrace queue create {name}`, makes it"
+    return f"there is no queue {name!r}{hint}; `tailrace queue create {name}` makes it, and so does a push by default"
 
 
 def check_own(log: TopicLog) -> Steps[None]:
@@ -48,15 +50,20 @@ def settle(log: TopicLog, wanted: Settings) -> Steps[Item]:
     return item
 
 
-def change(topic_id: str, wanted: Settings) -> Steps[None]:
-    """Store other settings in the queue's item; `UnknownQueue` if the queue was deleted."""
-    made = as_stored(wanted)
+def change(topic_id: str, given: dict[str, Any]) -> Steps[Settings]:
+    """Change the settings in the queue's item that are named, and return all of them; `UnknownQueue` if the queue was
+    deleted."""
+    made = Settings()
 
     def plan(item: Item | None) -> tuple[Action, ...] | None:
+        nonlocal made
         if item is None:
             raise deleted()
-        if item["settings"] == made:
+        made = settings(given, stored_settings(item))
+        if item["settings"] == as_stored(made):
             return None
-        return (Update(queue_key(topic_id), (Set("settings", made),)),)
+        same = (Equals("settings", item["settings"]),)
+        return (Update(queue_key(topic_id), (Set("settings", as_stored(made)),), same),)
 
     yield from guard.settle(queue_key(topic_id), plan)
+    return made

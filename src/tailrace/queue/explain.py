@@ -19,7 +19,7 @@ from tailrace.log.topic import Topic
 from tailrace.queue import dead_letters, diary
 from tailrace.queue.dead_letters import DeadLetter
 from tailrace.queue.diary import Failure, Owner
-from tailrace.queue.envelope import PUSHED, PUSHER
+from tailrace.queue.envelope import PUSHER, pushed_ms
 from tailrace.queue.window import Window
 from tailrace.storage.tables import Item
 
@@ -116,13 +116,13 @@ class _Life:
 
     def begin(self, record: Record) -> None:
         said = dict(record.headers)
-        self.pushed = _time(int(said[PUSHED]) if PUSHED in said else record.timestamp)
+        self.pushed = _time(pushed_ms(record.timestamp, record.headers))
         self.arrived = record.time
         by = f" by {said[PUSHER].decode('utf-8', 'replace')}" if PUSHER in said else ""
         self.moments.append(Moment(self.pushed, f"pushed{by}"))
         if not by:
             self.missing.append("who pushed it; queues opened with home.queue(name, pusher=…) sign their messages")
-        if PUSHED in said:
+        if self.pushed != record.time:
             self.moments.append(Moment(record.time, "due: moved into its shard"))
 
     def follow(self, letter: DeadLetter | None) -> None:

@@ -20,6 +20,8 @@ from tailrace.storage.tables import Key
 
 _log = logging.getLogger("tailrace")
 FETCH_BYTES = 4 * 1024 * 1024
+MOST_BYTES = 64 * 1024 * 1024
+"""Bytes of messages that a consumer has in hand; beyond that, only shards of which it has none are read."""
 DAMAGE_SECONDS = 5.0
 """Seconds between attempts to read a shard whose next message is damaged."""
 
@@ -48,10 +50,12 @@ class Fetcher:
     def fetch(self) -> Steps[bool]:
         """Read once for all desks that have room; returns whether there were any messages."""
         with self._desks.lock:
+            full = sum(desk.size for desk in self._desks.values()) >= MOST_BYTES
             wanting = {
                 key: desk
                 for key, desk in self._desks.items()
-                if not desk.leaving and not desk.shard.is_paused and len(desk.fetched) < self._batch_size
+                if not (desk.leaving or desk.shard.is_paused or len(desk.fetched) >= self._batch_size)
+                and not (full and desk.size)
             }
             live = {key: desk for key, desk in wanting.items() if desk.until is None}
             self._forget({desk.shard.key for desk in self._desks.values()})

@@ -186,7 +186,7 @@ class HandlerPool:
         """Return a message's envelope.  Gives up a message that cannot be decoded, or whose consumers have disappeared
         too often, and returns None."""
         if entry.tries >= self._settings.attempts and self._working.acking:
-            self._consumer.give_up(entry, run, f"its consumer disappeared {entry.tries} times while it was handled")
+            self._consumer.give_up(entry, run, entry.why_given_up)
             return None
         try:
             data = entry.value or b""

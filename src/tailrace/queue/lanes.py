@@ -14,8 +14,8 @@ class Entry:
     """One emitted message on its way to a handler."""
 
     __slots__ = (
-        "alone", "attributes", "dropped", "inserted", "key", "lane", "offset", "partition", "replayed", "run",
-        "running", "shard", "tries", "value",
+        "alone", "attributes", "disappeared", "dropped", "inserted", "key", "lane", "offset", "partition", "replayed",
+        "run", "running", "shard", "tries", "value",
     )  # fmt: skip
 
     def __init__(
@@ -32,7 +32,25 @@ class Entry:
         """How many times this consumer has handed it out; the outcome of an earlier run does not count."""
         self.tries = 0
         """Attempts so far that have failed, or whose consumer disappeared."""
+        self.disappeared = 0
+        """How many of the attempts ended with their consumer."""
         self.lane: Lane | None = None
+
+    @property
+    def why_given_up(self) -> str:
+        """Why it is given up when its attempts are used up before it is handed out again."""
+        failed = f"it failed {self.tries - self.disappeared} times, and " if self.tries > self.disappeared else ""
+        return f"{failed}its consumer disappeared {self.disappeared} times while it was handled"
+
+    @property
+    def size(self) -> int:
+        """Bytes of its content and key."""
+        return len(self.value or b"") + len(self.key or b"")
+
+    @property
+    def held_up(self) -> bool:
+        """Whether it waits until a failed message, which may be itself, is tried again."""
+        return self.lane is not None and self.lane.state == "waiting"
 
 
 class Lane:
@@ -58,6 +76,11 @@ class Lanes:
 
     def __bool__(self) -> bool:
         return bool(self._ready)
+
+    @property
+    def waits(self) -> bool:
+        """Whether a failed message waits until it is tried again."""
+        return bool(self._waiting)
 
     def add(self, entry: Entry) -> None:
         """Put an emitted message into the lane of its key."""

@@ -67,12 +67,7 @@ class Lender(Worker):
         )  # fmt: skip
 
     def _new_pool(self, handler: Any, settings: Settings, *_: Any) -> Loans:
-        return Loans(self._store, self._consumer, settings, self._idle_seconds, self._leave)
-
-    def _leave(self) -> None:
-        """Shut down without waiting, and give the shards back: no client has asked for a message for long."""
-        self._closing.set()
-        self._wake.set()
+        return Loans(self._store, self._consumer, settings, self._idle_seconds, self.shutdown)
 
     @property
     def loans(self) -> Loans:
@@ -187,7 +182,7 @@ class Loans:
     def _lent(self, entry: Entry, seconds: float) -> Loan | None:
         run = entry.run
         if entry.tries >= self._settings.attempts:
-            self._consumer.give_up(entry, run, f"its consumer disappeared {entry.tries} times while it was handled")
+            self._consumer.give_up(entry, run, entry.why_given_up)
             return None
         loan = Loan(secrets.token_urlsafe(12), entry, run, seconds, self._store.clock() + seconds, entry.tries + 1)
         with self._lock:

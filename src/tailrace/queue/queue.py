@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime
 from itertools import takewhile
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 from tailrace.coordination import guard
 from tailrace.errors import AlreadyThere, BadInput, BadSetting, UnknownQueue, UnknownTopic
@@ -68,6 +68,7 @@ class Queue:
         *,
         codec: Codec | None = None,
         pusher: str | None = None,
+        create: bool = True,
         new_transaction: Callable[[], AckTransaction],
         wall: Callable[[], float] = time.time,
     ) -> None:
@@ -76,7 +77,7 @@ class Queue:
         self.store = store
         self.signature = signature(pusher)
         """The record headers of messages pushed through this object: the pusher's name, if it has one."""
-        self._new_transaction, self._wall = new_transaction, wall
+        self._new_transaction, self._wall, self._creates = new_transaction, wall, create
         self._topic: Topic | None = None
         self._settings = Settings()
 
@@ -85,31 +86,34 @@ class Queue:
 
     # -- being there
     def topic(self, *, create: bool = False) -> Topic:
-        """Return the topic that holds the queue's messages.  If the queue is not there, create it with `create`, else
-        raise `UnknownQueue`."""
+        """Return the topic that holds the queue's messages.  If the queue is not there, create it with `create`, unless
+        this object was made with `create=False`; else raise `UnknownQueue`."""
         if self._topic is None:
             found = self.store.run(catalog.find(self.name))
             item = None if found is None else self.store.run(guard.read(queue_key(found.id)))
             if found is None or item is None:
                 if not create:
-                    raise UnknownQueue(self.store.run(existence.unknown(self.name)))
+                    self._refuse()
                 return self.make()
             self._topic = topic_of(self.store, found)
             self._settings = stored_settings(item)
         return self._topic
 
-    def make(self, shards: int | None = None, retention_ms: int | None = RETENTION_MS, **given: Any) -> Topic:
+    def make(self, shards: int | None = None, **given: Any) -> Topic:
         """Create the queue, or check the one that is there: `BadSetting` if it has another number of shards or other
         settings."""
+        kept = {"retention_ms": given.pop("retention_ms")} if "retention_ms" in given else {}
         wanted = settings(given)
         found = self.store.run(catalog.find(self.name))
+        if not self._creates and (found is None or self.store.run(guard.read(queue_key(found.id))) is None):
+            self._refuse()
         if found is None:
             dead_letters.check_queue_name(self.name)
             self.store.run(dead_letters.check_free(self.name))
             count = SHARDS if shards is None else catalog.check_partitions(shards)
             try:
                 wall = int(self._wall() * 1000)
-                found = self.store.run(catalog.create(self.name, count, {"retention_ms": retention_ms}, wall))
+                found = self.store.run(catalog.create(self.name, count, {"retention_ms": RETENTION_MS, **kept}, wall))
             except AlreadyThere:  # another process has just created it
                 found = self.store.run(catalog.describe(self.name))
         else:
@@ -120,18 +124,20 @@ class Queue:
             )
         topic = topic_of(self.store, found)
         group = Group(GROUP, topic.log, topic.partitions)
-        stored = self.store.run(existence.settle(topic.log, wanted))
+        # The queue's item last: a process that finds it pushes at once, and relies on the group and on the hold.
         self.store.run(groups.make(group, "earliest"))
         self.store.run(retention_holds.hold(topic.id, [group.hash_key]))
+        stored = self.store.run(existence.settle(topic.log, wanted))
         self._settings = stored_settings(stored)
-        for name in given:
-            if getattr(self._settings, name) != getattr(wanted, name):
-                raise BadSetting(
-                    f"queue {self.name!r} has {name}={getattr(self._settings, name)!r}, not {getattr(wanted, name)!r}; "
-                    "queue.configure() changes it"
-                )
+        for name, asked in [(name, getattr(wanted, name)) for name in given] + list(kept.items()):
+            has = getattr(found.settings if name in kept else self._settings, name)
+            if has != asked:
+                raise BadSetting(f"queue {self.name!r} has {name}={has!r}, not {asked!r}; queue.configure() changes it")
         self._topic = topic
         return topic
+
+    def _refuse(self) -> NoReturn:
+        raise UnknownQueue(self.store.run(existence.unknown(self.name)))
 
     @property
     def settings(self) -> Settings:
@@ -142,10 +148,10 @@ class Queue:
     def configure(self, **given: Any) -> Settings:
         """Change settings; only workers that start afterwards obey them."""
         topic = self.topic()
+        settings({name: value for name, value in given.items() if name != "retention_ms"})
         if "retention_ms" in given:
             topic.configure(retention_ms=given.pop("retention_ms"))
-        self._settings = settings(given, self._settings)
-        self.store.run(existence.change(topic.id, self._settings))
+        self._settings = self.store.run(existence.change(topic.id, given))
         return self._settings
 
     @property
@@ -162,7 +168,7 @@ class Queue:
         dedup: str | None = None,
         not_before: NotBefore | None = None,
     ) -> Pushed:
-        """Push one message; it is durable when this returns.  Creates the queue if it is not there.
+        """Push one message; it is durable when this returns.  Creates the queue if it is not there (see `home.queue`).
 
         Messages with the same `shard_key` are handled in order, one at a time.  With a `dedup` id the message is in the
         queue once, for as long as it is kept.  `not_before` (a time, or a delay in seconds) holds it back."""
@@ -178,7 +184,8 @@ class Queue:
             return push_all(topic, checked, now, self.signature)
         except (UnknownTopic, UnknownQueue):
             self._topic = None
-            raise UnknownQueue(f"queue {self.name!r} was deleted meanwhile; the next push makes it again") from None
+            again = "the next push makes it again" if self._creates else f"`tailrace queue create {self.name}` makes it"
+            raise UnknownQueue(f"queue {self.name!r} was deleted meanwhile; {again}") from None
 
     def has(self, dedup_id: str) -> bool:
         """Whether a message with this dedup id is in the queue."""
@@ -193,6 +200,8 @@ class Queue:
         given = Working.of(working)
         Worker.check_handler(handler)
         topic = self.topic(create=True)
+        if (item := self.store.run(guard.read(queue_key(topic.id)))) is not None:  # else the worker finds it deleted
+            self._settings = stored_settings(item)
         return Worker(
             topic, self.name, handler, self._settings, self.codec, given, self._new_transaction,
             wall=self._wall,

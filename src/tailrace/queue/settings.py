@@ -112,8 +112,12 @@ class Working:
                 raise BadSetting(f"a worker's {name} is a number from {low} to {high}, not {value!r}")
         for name in ("ttl", "timeout", "grace"):
             value = getattr(made, name)
-            if value is not None and not (isinstance(value, (int, float)) and 0 < value < math.inf):
+            number = isinstance(value, (int, float)) and not isinstance(value, bool)
+            if value is not None and not (number and 0 < value < math.inf):
                 raise BadSetting(f"a worker's {name} is a number of seconds above 0, not {value!r}")
+        for name in ("acking", "batch", "manual"):
+            if not isinstance(value := getattr(made, name), bool):
+                raise BadSetting(f"a worker's {name} is True or False, not {value!r}")
         if made.name is not None:
             check_name("consumer", made.name)
         return made

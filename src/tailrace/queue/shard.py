@@ -14,8 +14,9 @@ this owner and epoch with the next v and exactly this window shows that the writ
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 from tailrace.coordination import guard
 from tailrace.coordination.guard import Refused, Written
@@ -26,6 +27,8 @@ from tailrace.queue.window import Window
 from tailrace.storage import calls
 from tailrace.storage.calls import Steps
 from tailrace.storage.tables import Absent, Action, Change, Check, Condition, Equals, Item, Key, Set, Update
+
+T = TypeVar("T")
 
 GROUP = QUEUE
 """The consumer group whose members are a queue's consumers."""
@@ -174,6 +177,13 @@ class Planned:
     def actions(self) -> list[Action]:
         """The actions of the guarded write."""
         return self.shard.actions(self.new, emits=self.emits)
+
+
+def by_transaction(writes: Sequence[T], shard_of: Callable[[T], Shard]) -> list[list[T]]:
+    """Divide writes of shards into transactions: `AT_ONCE` shards in each, and each replay by itself."""
+    live = [one for one in writes if not isinstance(shard_of(one), ReplayShard)]
+    groups = [live[n : n + AT_ONCE] for n in range(0, len(live), AT_ONCE)]
+    return groups + [[one] for one in writes if isinstance(shard_of(one), ReplayShard)]
 
 
 def write(planned: Sequence[Planned], patience: float = guard.PATIENCE) -> Steps[None]:

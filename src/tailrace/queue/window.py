@@ -16,7 +16,7 @@ from tailrace.coordination.rules import in_force
 LENGTH = 4096
 """The window's reach: no message is emitted this far beyond the position, or farther."""
 MOST_FAILING = 64
-"""Failing messages whose attempts the window counts; while it has this many, the owner emits nothing new."""
+"""Failing messages whose attempts the window counts; once an owner has emitted so many that fail, it emits no more."""
 MOST_TAKES = 64
 MOST_MARKS = 8
 ISOLATE = 2
@@ -159,13 +159,14 @@ class Window:
             return
         marks.append((now, self.position))
         if len(marks) > MOST_MARKS:
-            gaps = [(marks[n + 1][0] - marks[n - 1][0]) / (now - marks[n][0] + 1) for n in range(1, MOST_MARKS)]
+            ages = [max(1, now - at) for at, _ in marks]  # a mark of an owner whose clock is ahead has none
+            gaps = [(marks[n + 1][0] - marks[n - 1][0]) / ages[n] for n in range(1, MOST_MARKS)]
             del marks[1 + gaps.index(min(gaps))]
 
     def emit(self, end: int, most: int, isolate: int = ISOLATE) -> Iterator[int]:
         """Emit up to `most` more messages before the offset `end`, and yield their offsets."""
         stop = min(end, self.position + LENGTH)
-        if len(self.attempts) >= MOST_FAILING:
+        if sum(offset < self.upto for offset in self.attempts) >= MOST_FAILING:
             return
         before = self.open
         while self.upto < stop and most > 0:
@@ -181,7 +182,7 @@ class Window:
             else:
                 self.upto += 1
 
-    def put_back(self) -> None:
+    def put_back(self, begun: int = 0) -> None:
         """Leave as the owner: the messages that it has emitted and no handler has begun go to the next owner without
-        counting an attempt."""
-        self.upto = self.position
+        counting an attempt.  Those before the offset `begun` count one."""
+        self.upto = max(self.position, min(self.upto, begun))

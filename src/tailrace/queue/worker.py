@@ -71,6 +71,7 @@ class Worker:
         self._member = QueueMember(group, number, name=working.name, ttl=working.ttl, wall=wall)
         self.id = self._member.name
         """The consumer's name in stats and logs."""
+        self._store.run(self._member.join("earliest"))  # first, since it may raise: nothing is open yet
         self._wake = Bell(*getattr(self._store.table, "commit_files", ()))
         self._consumer = Consumer(
             topic.log, self._member, settings, acking=working.acking, batch_size=working.batch_size,
@@ -82,7 +83,6 @@ class Worker:
         self.error: Exception | None = None
         """Why the worker has ended by itself; None if `shutdown` ended it, or while it runs."""
         forks.watch(self)
-        self._store.run(self._member.join("earliest"))
         self._beating = BeatThread(self._store, self._member.beat, min(BEAT, working.ttl / 2.5))
         self._engine = threading.Thread(target=self._run, name=f"tailrace-queue-{queue}", daemon=True)
         self._engine.start()
@@ -216,6 +216,7 @@ class Worker:
             _log.warning("queue %s: this worker could not say that it leaves: %s", self._queue, error)
         self._wake.close()
         self._ended.set()
+        self._pool.wake()
 
     def _wake_handlers(self) -> None:
         self._pool.wake()
@@ -235,7 +236,8 @@ class Worker:
     def shutdown(self, grace: float | None = None) -> None:
         """Hand out nothing more, wait for running handlers, write their outcomes, and give the shards back.
 
-        Safe from any thread; called inside a handler, it returns without waiting.  In a forked child it does nothing.
+        Safe from any thread; called inside a handler, or by the worker itself, it returns without waiting.  In a forked
+        child it does nothing.
         """
         if self._store.forked:
             return

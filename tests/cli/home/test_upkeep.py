@@ -13,8 +13,11 @@ import pytest
 
 import tailrace
 from tailrace.coordination.lease import Lease
+from tailrace.home import Home
 from tailrace.log.format import head as heads
 from tailrace.log.upkeep import scheduler
+from tailrace.queue.dedup import dedup_key
+from tailrace.storage.tables import Absent, Put
 from tests.cli.runs import PROGRAM, Cli
 
 
@@ -84,19 +87,30 @@ def test_retention_by_setting(cli: Cli, orders: None) -> None:
     assert sum(o["next"] for o in described["offsets"]) == 60
 
 
+def test_queues_are_tended(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "nice", lambda by: 0)
+    with tailrace.open(cli.home) as here:
+        queue = here.queue("mails", shards=1)
+        old = Put(dedup_key(queue.topic().id, "old"), {"id": "old", "token": "", "page": -1}, (Absent(),))
+        here.store.table.write(old)
+        assert queue.has("old")
+        cli("upkeep", "run")
+        assert not queue.has("old")
+
+
 def test_what_is_refused(cli: Cli, orders: None, monkeypatch: pytest.MonkeyPatch) -> None:
     assert "no duration" in cli.fails("upkeep", "run", "--every", "soon").err
     assert "no size" in cli.fails("upkeep", "run", "--rate", "fast").err
     assert "is 5 bytes a second, and would hardly ever end" in cli.fails("upkeep", "run", "--rate", "5").err
     assert "no topic 'other'" in cli.fails("upkeep", "run", "other").err
-    monkeypatch.setattr(scheduler.HomeUpkeep.run, "__kwdefaults__", {"wait": 0.0})
+    monkeypatch.setitem(Home.upkeep.__kwdefaults__, "wait", 0.0)
     with tailrace.open(cli.home) as here, Lease(here.store, scheduler.LEASE) as lease:
         lease.acquire()
         assert f"by process {os.getpid()} on" in cli.fails("upkeep", "run").err
 
 
 def test_an_interrupted_run_says_that_nothing_is_lost(cli: Cli, orders: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    def interrupted(*_: object) -> None:
+    def interrupted(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
     monkeypatch.setattr(scheduler.HomeUpkeep, "run", interrupted)
@@ -126,7 +140,7 @@ def test_one_that_runs_every_so_often_outlives_another_that_is_at_it(
         if len(slept) > 1:
             raise KeyboardInterrupt
 
-    monkeypatch.setattr(scheduler.HomeUpkeep.run, "__kwdefaults__", {"wait": 0.0})
+    monkeypatch.setitem(Home.upkeep.__kwdefaults__, "wait", 0.0)
     # Not `time.sleep` itself: threads of the home sleep as well.
     monkeypatch.setattr("tailrace.cli.home.upkeep.time", SimpleNamespace(time=time.time, sleep=sleep))
     with tailrace.open(cli.home) as here, Lease(here.store, scheduler.LEASE) as lease:

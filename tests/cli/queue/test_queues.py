@@ -71,6 +71,16 @@ def test_what_is_refused(cli: Cli) -> None:
             handler_of(wrong)
 
 
+def test_lines_that_are_no_text_are_pushed_as_bytes_or_refused(cli: Cli) -> None:
+    lines = b"a\xff\r\n" + b"[" * 100_000 + b"\n"
+    assert "message 1 is no text in UTF-8; --raw" in cli.fails("queue", "push", "mail", input=lines).err
+    assert cli("queue", "push", "mail", "--raw", input=lines).out == "pushed 2 messages\n"
+    assert cli("queue", "push", "mail", input=b"text\r\n" + lines.split(b"\n")[1]).out == "pushed 2 messages\n"
+    with tailrace.open(cli.home) as home:
+        pushed = {record.value for record in home.topic("mail").records()}
+    assert pushed == {b"a\xff\r", b"[" * 100_000, b'"text"', b'"' + b"[" * 100_000 + b'"'}
+
+
 def test_processes_that_die_are_started_again_and_end_cleanly(cli: Cli, tmp_path: Path) -> None:
     (tmp_path / "handlers_of_mail.py").write_text(HANDLER)
     words = ["queue", "work", "mail", "handlers_of_mail:notes", "-p", "2", "--home", str(tmp_path / "home")]

@@ -92,11 +92,9 @@ def run(
 
 def _once(home: Home, topics: Sequence[str], rate: float | None, as_json: bool, *, quiet_if_idle: bool) -> bool:
     """Run upkeep once over the topics; return whether one of them could not be finished."""
-    from tailrace.log.upkeep.scheduler import HomeUpkeep, UpkeepPace
-
     try:
         with Bar("upkeep", 0) as bar:
-            done = HomeUpkeep(home.store, UpkeepPace(rate, lambda topic, bytes: bar.advance(bytes))).run(topics)
+            done = home.upkeep(*topics, rate=rate, told=lambda topic, bytes: bar.advance(bytes))
     except KeyboardInterrupt:
         note("interrupted; what was done stays, and the next run goes on from there")
         raise

@@ -118,7 +118,7 @@ def push(
     key: Annotated[str | None, typer.Option("--key", help="The shard key of all of them.")] = None,
     dedup: Annotated[str | None, typer.Option("--dedup", help="The dedup id of one message.")] = None,
     after: Annotated[str | None, typer.Option("--after", metavar="TIME", help="Hold them back: 30s, 15m, 2h.")] = None,
-    raw: Annotated[bool, typer.Option("--raw", help="Push the bytes of a line, not the JSON or text it is.")] = False,
+    raw: Annotated[bool, typer.Option("--raw", help="Push a line's bytes as they are, whatever they are.")] = False,
     home: HomeOption = None,
     json_too: JsonOption = False,
 ) -> None:
@@ -133,13 +133,13 @@ def push(
 
     if not messages and sys.stdin.isatty():
         note("each line is a message; Ctrl-D pushes them, Ctrl-C does not")
-    lines = messages or [line.rstrip("\n") for line in sys.stdin]
+    lines = [os.fsencode(one) for one in messages or ()] or [line.removesuffix(b"\n") for line in sys.stdin.buffer]
     if dedup is not None and len(lines) != 1:
         raise BadInput(f"--dedup is for one message, not for {len(lines)}")
     delay = None if after is None else values.seconds(after)
     with opened(home) as here, say_if_made(here, queue):
         pushed = here.queue(queue, pusher=_pusher()).push_many(
-            [Message(_message(line, raw), key, dedup, delay) for line in lines]
+            [Message(line if raw else _message(n, line), key, dedup, delay) for n, line in enumerate(lines, 1)]
         )
     if json_too:
         print_json([one._asdict() for one in pushed])
@@ -164,13 +164,16 @@ def _pusher() -> str:
     return f"tailrace queue push, process {os.getpid()} on {socket.gethostname()}"[:200]
 
 
-def _message(line: str, raw: bool) -> Any:
-    if raw:
-        return line.encode()
+def _message(number: int, line: bytes) -> Any:
+    """Return the value of a line of JSON, or the line as text; refuse bytes that are no text."""
     try:
-        return json.loads(line)
-    except ValueError:
-        return line
+        text = line.decode().removesuffix("\r")
+    except UnicodeDecodeError:
+        raise BadInput(f"message {number} is no text in UTF-8; --raw pushes its bytes: {line!r:.80}") from None
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return text
 
 
 @command(app)

@@ -149,11 +149,20 @@ async def take_messages(call: Call, body: Take) -> Leases:
 def _lease(loan: Loan) -> Lease:
     entry = loan.entry
     made = Lease(loan.id, entry.partition, entry.offset, loan.attempt, loan.seconds, entry.inserted, data_of(entry.key))
-    if coded(entry.attributes) and entry.value:
+    if coded(entry.attributes) and entry.value and _is_json(entry.value):
         made.json = msgspec.Raw(entry.value)
     else:
         made.value = data_of(entry.value)
     return made
+
+
+def _is_json(value: bytes) -> bool:
+    """Whether a message can stand in an answer as JSON: a Python program may have pushed it with a codec of its own."""
+    try:
+        msgspec.json.decode(value)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return False
+    return True
 
 
 async def _settle(call: Call, end: Callable[[Lender], None], id: str) -> Settled:

@@ -6,9 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from tailrace.errors import Damaged
+from tailrace.log.format.head import Head
 from tailrace.log.groups import group as groups
 from tailrace.log.groups.group import Group
 from tailrace.log.read.reader import Reader
+from tailrace.log.read.seek import seek
 from tailrace.log.topic_log import TopicLog
 from tailrace.storage.calls import Steps
 from tailrace.storage.tables import Item
@@ -32,12 +35,27 @@ def lag(log: TopicLog, positions: Mapping[int, int], wall: float) -> Steps[Lag]:
         position = max(position, head.floor[q])
         records, seconds = max(0, head.next[q] - position), 0.0
         if records:
-            fetched = yield from Reader(log, {q: position}, from_floor=True).poll(1)
-            stamps = [one.data.column(0)[0].value / 1000 for one in fetched[:1]]
-            seconds = max(0.0, wall - (stamps[0] if stamps else wall))
+            written = yield from _written_at(log, head, q, position)
+            seconds = max(0.0, wall - (wall if written is None else written))
         parts[q] = Lag(records, seconds)
     most = max((part.seconds for part in parts.values()), default=0.0)
     return Lag(sum(part.records for part in parts.values()), most, parts)
+
+
+def _written_at(log: TopicLog, head: Head, q: int, position: int) -> Steps[float | None]:
+    """When the record at a position, or the next one, was written, in seconds since 1970.  If it is damaged, when the
+    earliest record of its run was, since one bad chunk must not hide how far all the others are behind."""
+    try:
+        fetched = yield from Reader(log, {q: position}, from_floor=True).poll(1)
+        return next((one.data.column(0)[0].value / 1000 for one in fetched), None)
+    except Damaged:
+        page = head.own if position >= head.own.base[q] else (yield from seek(log, head, q, position))
+    end = page.base[q] if page is not None else 0
+    for run in [run for entry in page.entries for run in entry.runs if run.partition == q] if page is not None else ():
+        end += run.count
+        if position < end:
+            return (run.latest - run.span) / 1000
+    return None
 
 
 @dataclass(frozen=True, slots=True)

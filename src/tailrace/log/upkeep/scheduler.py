@@ -42,8 +42,16 @@ class UpkeepPace:
 class HomeUpkeep:
     """Runs upkeep in one home. Several processes may try; only the holder of the lease works. One thread uses it."""
 
-    def __init__(self, store: Store, pace: UpkeepPace | None = None, *, wall: Callable[[], float] = time.time) -> None:
-        self._store, self._pace, self._wall = store, pace or UpkeepPace(), wall
+    def __init__(
+        self,
+        store: Store,
+        pace: UpkeepPace | None = None,
+        *,
+        also: Callable[[Described], object] = lambda topic: None,
+        wall: Callable[[], float] = time.time,
+    ) -> None:
+        self._store, self._pace, self._also, self._wall = store, pace or UpkeepPace(), also, wall
+        """`also` does what is to be done for a topic by those who keep more than records in it, such as a queue."""
         self._stopped = threading.Event()
 
     @property
@@ -95,6 +103,7 @@ class HomeUpkeep:
                 now = self._store.run(retention_clock.time_of(log, topic, wall))
                 done.clock_ahead_ms = wall - now
             self._store.run(tend(log, topic.settings, done, now, needed, told))
+            self._also(topic)
         except UnknownTopic:  # deleted meanwhile
             if named:
                 raise
