@@ -142,6 +142,22 @@ class FileWriter(Writer):
                     self._disk.remove(self._batches(who) / folder)
             path.with_suffix(".folders").unlink(missing_ok=True)
 
+    def idle(self) -> None:
+        """Merge the pending batches into the states, when that is due: the last changes before a quiet time would
+        otherwise wait for the next one."""
+        if self._due and self._who is not None and self._is_time_to_merge():
+            self._merge_pending(self._who)
+
+    def _is_time_to_merge(self) -> bool:
+        return not self._merged or time.monotonic() - self._merged >= self._merge_every
+
+    def _merge_pending(self, who: Who) -> None:
+        path = finishing.kept_in(self._root, who.pipeline, who.writer)
+        with explained(self._root), self._disk.locked(path.with_suffix(".lock")):
+            if (kept := finishing.read(path)) is not None:
+                kept.fence.admit(who)
+            self._merge(who)
+
     def _merge(self, who: Who) -> None:
         """Merge the pending batches into the states.  The caller holds the writer's lock."""
         for folder in sorted(self._due):
@@ -152,10 +168,8 @@ class FileWriter(Writer):
         """Merge the pending batches into the states.  If that fails, it logs a warning and the next run merges them."""
         if not self._due or self._who is None:
             return
-        path = finishing.kept_in(self._root, self._who.pipeline, self._who.writer)
         try:
-            with explained(self._root), self._disk.locked(path.with_suffix(".lock")):
-                self._merge(self._who)
+            self._merge_pending(self._who)
         except Exception as error:
             _log.warning("the states in %s are not merged yet, the next run does it: %s", self._root, error)
 
@@ -185,7 +199,7 @@ class FileWriter(Writer):
                 if self._merges:
                     self._due |= {self._folders.of(name) for share in staged for name in share.namespaces}
                     self._who = who
-                    if time.monotonic() - self._merged >= self._merge_every or not self._merged:
+                    if self._is_time_to_merge():
                         self._merge(who)
 
     def _finish(self, path: Path, staged: Sequence[Staged], who: Who, offsets: dict[str, Any]) -> None:
