@@ -111,7 +111,7 @@ def test_a_merge_has_one_row_group_in_memory_at_a_time(tmp_path: Path, monkeypat
     monkeypatch.setattr(merging, "MERGED_ROWS", 200)
     read: list[int] = []
 
-    class Watched(pq.ParquetFile):
+    class Watched(pq.ParquetFile):  # type: ignore[misc]
         def read_row_group(self, *given: Any, **named: Any) -> pa.Table:
             table = super().read_row_group(*given, **named)
             read.append(table.nbytes)
