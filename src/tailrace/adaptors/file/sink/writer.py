@@ -213,6 +213,7 @@ class FileWriter(Writer):
         self._check_staged(staged)
         gathered = self._gathered(staged)
         number = finishing.next_number(self._batches(who), before)
+        number = finishing.after_truncates(self._root, number, () if self._merges else gathered)
         below = f"{self._batches(who).relative_to(self._root)}/" if self._merges else ""
         moves = finishing.moves(gathered, number, who.pipeline, who.writer, below)
         now = Finished(who.epoch, offsets, number, moves, keep=self._settings.keep)
@@ -274,6 +275,8 @@ class FileWriter(Writer):
                     finishing.roll_forward(self._root, kept, self._disk)  # moved later it would come after the mark
                     finishing.note_folders(path, kept, self._disk)
                 last = kept.number if self._merges and kept is not None else last_number(folder)
+                if not self._merges:
+                    finishing.note_truncate(self._root, folder.name, last, self._disk)
                 self._disk.make_folder(folder / f"batch-{last:012d}{TRUNCATED}")
                 if self._merges:
                     self._due, self._who = self._due | {folder.name}, who
