@@ -324,6 +324,42 @@ def test_a_file_that_is_rotated_before_it_is_opened(tmp_path: Path, monkeypatch:
     assert sorted(row["id"] for row in found) == [10, *range(100, 200)]
 
 
+@pytest.mark.parametrize("times", [1, 1000])
+def test_a_folder_that_goes_while_it_is_listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, times: int) -> None:
+    add(tmp_path / "t.jsonl", 1)
+    listed, gone = Path.glob, [True] * times
+
+    def and_gone(path: Path, pattern: str) -> Iterator[Path]:
+        yield from listed(path, pattern)
+        if gone and gone.pop():
+            raise FileNotFoundError(2, "No such file or directory", str(path / "_temporary"))
+
+    monkeypatch.setattr(Path, "glob", and_gone)
+    if times == 1:
+        assert [found.name for found in reader(tmp_path).namespaces()] == ["t"]
+    else:
+        with pytest.raises(Unavailable, match="come and go faster than they can be listed"):
+            reader(tmp_path).namespaces()
+
+
+def test_a_root_that_goes_while_it_is_listed_forgets_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    root = tmp_path / "mounted"
+    root.mkdir()
+    add(root / "t.jsonl", 1)
+    follower = Follower(root, reader(root).begin(["t"]), ["t"])
+    assert follower.next() == []
+
+    def unmounted(path: Path, pattern: str) -> list[Path]:
+        root.rename(tmp_path / "away")
+        return []
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "glob", unmounted)
+        with pytest.raises(Unavailable, match="is not there"):
+            follower.next()
+    assert follower.names() == ["t.jsonl"]
+
+
 # -- many files
 def test_what_has_come_to_many_files_is_given_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A position has all files: one for each of ten thousand new files would be a hundred million entries."""
@@ -336,6 +372,23 @@ def test_what_has_come_to_many_files_is_given_together(tmp_path: Path, monkeypat
     assert [sum(batch.num_rows for batch in changes.rows) for changes in given] == [100, 100, 50, 0]
     again = reader(tmp_path, as_namespace="t").follow(given[0].position, ["t"])
     assert [m.data for batch in next(again).rows for m in messages_of(batch)] == docs(*range(100, 200))
+
+
+def test_many_files_that_go_at_once_are_looked_for_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each may have another name now: to list its folder for each of ten thousand would take an hour."""
+    for n in range(100):
+        add(tmp_path / f"{n:03}.jsonl", n)
+    follower = Follower(tmp_path, reader(tmp_path, as_namespace="t").begin(["t"]), ["t"], as_namespace="t")
+    assert follower.next() == []
+    for n in range(98):
+        (tmp_path / f"{n:03}.jsonl").unlink()
+    (tmp_path / "098.jsonl").rename(tmp_path / "098.1.jsonl")
+    add(tmp_path / "098.1.jsonl", 1000)
+    listed, calls = os.listdir, list[Any]()
+    monkeypatch.setattr(os, "listdir", lambda path: calls.append(path) or listed(path))
+    assert follower.next() == docs(1000)
+    assert sorted(follower.names()) == ["098.1.jsonl", "099.jsonl"]
+    assert len(calls) <= 2
 
 
 def test_one_bad_file_does_not_keep_back_the_others(tmp_path: Path) -> None:
