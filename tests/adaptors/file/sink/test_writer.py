@@ -227,7 +227,10 @@ def test_what_was_staged_long_ago_is_removed_unless_it_was_decided_for(tmp_path:
     day = time.time() - 90_000
     for entry in (tmp_path / "_tailrace" / "staging").iterdir():
         os.utime(entry, (day, day))
+    gone = tmp_path / "_tailrace" / "staging" / "removed-by-another-writer-meanwhile"
+    gone.symlink_to("nothing")
     made.check()
+    gone.unlink()
     assert not (tmp_path / forgotten.detail).exists()
     made.restore("shop", "lake")
     assert ids(tmp_path / "orders") == [2]

@@ -6,6 +6,7 @@ import logging
 import secrets
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -83,8 +84,9 @@ class FileWriter(Writer):
         kept = [finishing.read(path) for path in (self._root / OWN).glob("*.json")]
         decided = {Path(old).parent.name for one in kept if one is not None for old, _ in one.moves}
         for entry in (self._root / STAGING).glob("*"):
-            if entry.name not in decided and time.time() - entry.stat().st_mtime > FORGOTTEN_SECONDS:
-                self._disk.remove(entry)
+            with suppress(FileNotFoundError):  # another writer into the folder has removed its own
+                if entry.name not in decided and time.time() - entry.stat().st_mtime > FORGOTTEN_SECONDS:
+                    self._disk.remove(entry)
 
     def restore(self, pipeline: str, writer: str) -> Mapping[str, Any] | None:
         """The epoch, and the offsets of the last finished batch; None before the first.  Moves that batch's folders if
