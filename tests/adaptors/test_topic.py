@@ -222,6 +222,44 @@ def test_a_topic_that_is_gone_for_a_while_is_new_when_it_comes_back(home: Home) 
     assert message.data["value"] == b"new"
 
 
+@pytest.mark.parametrize("between", ["named", "opened"])
+def test_a_topic_that_is_deleted_before_it_is_looked_at(
+    home: Home, monkeypatch: pytest.MonkeyPatch, between: str
+) -> None:
+    """A topic is gone when it is looked at: it was deleted, and the others go on."""
+    for name in ("a", "b", "c"):
+        home.topic(name, 1).append([(None, name.encode())])
+    listed, opened = TopicReader._topics, Home.topic
+
+    def and_deleted(reader: TopicReader) -> list[str]:
+        found = listed(reader)
+        if "b" in reader._home.topics():
+            home.delete_topic("b")
+        return found
+
+    def opened_and_deleted(where: Home, name: str, *given: Any, **named: Any) -> Topic:
+        topic = opened(where, name, *given, **named)
+        if name == "b":
+            where.delete_topic("b")
+        return topic
+
+    made = TopicReader(TopicSource(home=home.url, poll_seconds=0.01))
+    position = made.begin(["a", "b", "c"])
+    pieces = {name: made.pieces(name, 10) for name in ("a", "b", "c")}
+    with monkeypatch.context() as patched:
+        if between == "named":
+            patched.setattr(TopicReader, "_topics", and_deleted)
+        else:
+            patched.setattr(Home, "topic", opened_and_deleted)
+        assert [found.name for found in made.namespaces()] == ["a", "c"]
+        assert [batch.num_rows for name in pieces for piece in pieces[name] for batch in made.copy(piece)] == [1, 1]
+        home.topic("d", 1)
+        following = made.follow(position, ["a", "b", "c"])
+        assert list(next(following).position) == ["a", "b", "c"], "where d appeared"
+        assert list(next(following).position) == ["a", "c"]
+        assert list(TopicReader(TopicSource(home=home.url)).begin(["a", "b", "c"])) == ["a", "c"]
+
+
 def test_an_older_copy_of_a_topic(home: Home, tmp_path: Path) -> None:
     orders = home.topic("orders", 1)
     orders.append([(None, b"1")])

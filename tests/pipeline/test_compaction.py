@@ -166,6 +166,34 @@ def test_only_a_complete_log_may_fill_a_new_writer(tmp_path: Path) -> None:
         assert not CommitLog(home, "shop", partitions=1).complete
 
 
+@pytest.mark.parametrize("upkeep", ["compact", "retention"])
+def test_a_writer_that_was_left_out_is_not_taken_back_where_upkeep_has_removed_what_it_lacks(
+    tmp_path: Path, upkeep: str
+) -> None:
+    """A delete may be among it: the sink would keep the row for ever."""
+    both = definition(tmp_path, sink(tmp_path, "c0"), sink(tmp_path, "c1"), partitions=1)
+    with document(tmp_path, Mark(3)) as home:
+        log = CommitLog(home, "shop", partitions=1)
+        home.store.run(override("shop", "c1", 0, Mark(27)))
+        remember(home, replace(both, sinks=both.sinks[1:]))
+        log.hold([offsets_key("shop", "c1", 0)])
+        assert log.has_all_since({0: 4})
+        Runner(both, _no_spark)._check_returned(log)
+        home.topic("shop-log").configure(**({"compact": False, "retention_ms": 1} if upkeep == "retention" else {}))
+        home.upkeep()
+        assert not log.has_all_since({0: 4})
+        assert log.has_all_since({0: 17}), "nothing is missing from there on"
+    with pytest.raises(BadSetting, match="'c0' was left out of 'shop' for a while, and upkeep has removed messages"):
+        Runner(both, _no_spark).run()
+    with tailrace.open(tmp_path / "home") as home:
+        home.store.run(override("shop", "c0", 0, Mark(20)))
+        Runner(both, _no_spark)._check_returned(CommitLog(home, "shop", partitions=1))
+
+
+def _no_spark() -> SparkSession:
+    raise AssertionError("it needs none")
+
+
 @pytest.mark.parametrize("how", ["copied", "cut off"])
 def test_a_log_is_not_complete_though_nobody_noted_that_it_was_compacted(tmp_path: Path, how: str) -> None:
     with document(tmp_path, Mark(27)) as home:

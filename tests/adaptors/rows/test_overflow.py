@@ -68,3 +68,35 @@ def test_they_can_be_forgotten() -> None:
     held.append(batch(1))
     held.close()
     assert held.take() == []
+
+
+FULL = """
+import resource
+from tailrace.adaptors.postgres.source import decoder
+from tailrace.adaptors.rows.overflow import Overflow
+from tailrace.errors import DiskFull
+from tests.adaptors.rows.test_overflow import batch
+
+def fill(held, close):
+    try:
+        held()
+        print("it had room")
+    except DiskFull as error:
+        print("refused:", error)
+    close()
+
+resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
+held = Overflow(0)
+fill(lambda: [[held.append(batch(n)) for n in range(1000)], held.take()], held.close)
+decoder.MAX_TRANSACTION_BYTES_IN_MEMORY = 1000
+streamed = decoder.Streamed()
+fill(lambda: [streamed.add(b"I" + bytes(1000), 0) for n in range(1000)], streamed.close)
+"""
+
+
+def test_a_full_disk_is_one_to_wait_for() -> None:
+    """An error of the system itself would end the run, which should read the transaction again once there is room."""
+    done = subprocess.run([sys.executable, "-c", FULL], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, (done.returncode, done.stderr)
+    told = done.stdout.splitlines()
+    assert [line.startswith("refused: disk full: a part of a large transaction") for line in told] == [True, True]

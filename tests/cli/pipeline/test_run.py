@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from rich.console import Console
 
 import tailrace
 from tailrace.cli.pipeline.run_view import Rates, RunView
+from tailrace.cli.shared.output import console
 from tailrace.coordination.lease import Lease
 from tailrace.pipeline.runtime.status import SinkStatus, SourceStatus, Status
 from tests.cli.runs import PROGRAM, Cli
@@ -55,9 +55,9 @@ def status() -> Status:
 
 
 def drawn(shown: Any) -> str:
-    console = Console(width=100, force_terminal=False)
-    with console.capture() as captured:
-        console.print(shown)
+    out = console()
+    with out.capture() as captured:
+        out.print(shown)
     return captured.get()
 
 
@@ -72,6 +72,15 @@ def test_the_live_view() -> None:
     assert ["lake", "running", "1,000", "50", "300", "2.0", "h", "1.5", "s"] in [
         line.split() for line in seen.splitlines()
     ]
+
+
+def test_names_that_look_like_markup_are_shown_as_they_are() -> None:
+    """One such table ended the view, and with it the command, while the run went on."""
+    made, names = status(), ["public.[/red]x", "public.[bold]y", "public.:key:"]
+    made.sources = {name: SourceStatus("sync") for name in names}
+    made.sinks = {"[/lake]": made.sinks["lake"]}
+    seen = drawn(RunView().live(made.shown()))
+    assert [name for name in [*names, "[/lake]"] if name not in seen] == []
 
 
 def test_trouble_is_shown() -> None:

@@ -171,6 +171,21 @@ def _file(folder: Path) -> Path:
     return folder / "shop.py"
 
 
+def test_a_pipeline_that_never_got_under_way_hides_no_other(cli: Cli, shop: Path) -> None:
+    """Its first run ended between its name in the list and its first status: a folder of a sink had no rights."""
+    (shop / "other.py").write_text(FILE.format(folder=shop).replace('"shop"', '"other"'))
+    with tailrace.open(shop / "home") as home:
+        ledger.remember(home, load(shop / "other.py"))
+        ledger.report(home, "shop", Status("shop", "stopped", sinks={"c0": SinkStatus("ended")}).shown())
+    shown = cli("status")
+    assert "shop" in shown.out
+    assert "the first run of the pipeline 'other' has ended before it began; the next one says why" in shown.err
+    assert [one["pipeline"] for one in cli("status", "--json").json] == ["shop"]
+    with tailrace.open(shop / "home") as home, Lease(home.store, "pipeline-other") as lease:
+        assert lease.acquire()
+        assert "has only just begun; ask again in a second" in cli.fails("status", "other").err
+
+
 def test_the_status_says_what_is_wrong_with_the_source(cli: Cli, shop: Path) -> None:
     with tailrace.open(shop / "home") as home:
         status = Status("shop", "stopped", "the slot is lost")

@@ -16,6 +16,7 @@ from tailrace.errors import Busy, Fenced, UnknownTopic
 from tailrace.home import Home
 from tailrace.log.format import head as heads
 from tailrace.log.upkeep.scheduler import LEASE, HomeUpkeep, UpkeepPace
+from tailrace.log.upkeep.topic_upkeep import UpkeepResult
 from tests.log.driving import simulated_home
 from tests.log.homes import EVERYWHERE, opened, until
 
@@ -188,3 +189,22 @@ def test_what_fails_in_the_background_is_logged_and_tried_again(
         until(lambda: len(calls) > 2)
     assert "upkeep failed" in caplog.text
     assert "not today" in caplog.text
+
+
+def test_trouble_with_one_topic_in_the_background_is_logged_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Otherwise nobody hears that a topic grows for ever."""
+    errors, calls = ["its page is gone", "its page is gone", None, "its page is gone"], list[int]()
+
+    def run(self: HomeUpkeep) -> list[UpkeepResult]:
+        calls.append(1)
+        error = errors[min(len(calls), len(errors)) - 1]
+        return [UpkeepResult("orders", error=error), UpkeepResult("clicks")]
+
+    monkeypatch.setattr(HomeUpkeep, "run", run)
+    with tailrace.open(tmp_path) as home:
+        home.start_upkeep(every=0.02)
+        until(lambda: len(calls) > 6)
+    assert caplog.text.count("upkeep of 'orders' failed and is tried again in 0 s: its page is gone") == 2
+    assert "clicks" not in caplog.text

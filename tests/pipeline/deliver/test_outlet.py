@@ -29,7 +29,7 @@ from tailrace.pipeline.run.runner import Runner
 from tailrace.pipeline.runtime.status import SinkStatus
 from tests.pipeline.runs import going, until
 from tests.pipeline.shop import definition, filled, flat, ids, sink
-from tests.pipeline.toys import rows
+from tests.pipeline.toys import ToySink, rows
 
 pytestmark = pytest.mark.spark
 
@@ -115,6 +115,16 @@ def test_a_run_begins_with_little(spark: SparkSession, tmp_path: Path, monkeypat
     filled(tmp_path, "A" * 45)
     Runner(definition(tmp_path, sink(tmp_path), partitions=1, tables=()), spark).run(once=True)
     assert [len(batch) for batch in ids(tmp_path / "c0")] == [2, 8, 16, 16, 3]
+
+
+def test_a_writer_hears_that_nothing_is_pending(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So that it does in a quiet time what it has put off, such as merging."""
+    heard: list[int] = []
+    monkeypatch.setattr(ToySink, "idle", lambda self: heard.append(len(rows(tmp_path / "c0"))))
+    with going(definition(tmp_path, sink(tmp_path), rows=20, tables=("shop.orders",)), spark):
+        until(lambda: heard[-1:] == [20])
 
 
 def test_every_seventh_batch_fails(spark: SparkSession, tmp_path: Path) -> None:

@@ -102,6 +102,10 @@ class Writer(End, ABC):
     def discard(self, staged: Sequence[Staged]) -> None:
         """Delete what tasks have staged for a batch that failed."""
 
+    def idle(self) -> None:
+        """Do what `finish` has put off, such as merging files.  The driver calls it about once a second while nothing
+        is pending, so that nothing waits for the next message."""
+
     def command(self, namespace: str, command: Command, who: Who) -> None:
         """Carry out one of `commands` on a whole namespace.  The pipeline calls it when all rows before the command are
         finished, and perhaps again after a crash.

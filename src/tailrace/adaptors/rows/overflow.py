@@ -5,13 +5,23 @@ from __future__ import annotations
 import tempfile
 import weakref
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import IO, Any, overload
 
 import pyarrow as pa
 
-from tailrace.errors import Unavailable
+from tailrace.errors import StorageError, Unavailable
+from tailrace.storage.local.os_errors import explained
 
 MAX_BYTES_IN_MEMORY = 64 * 1024 * 1024
+
+
+def temporary_file_failed(error: OSError) -> StorageError:
+    """The error for a temporary file that the system refuses: a run waits until there is room, and reads the
+    transaction again from the source."""
+    return explained(
+        error, f"a part of a large transaction, in a temporary file in {tempfile.tempdir or 'the folder TMPDIR'}"
+    )
 
 
 class Overflow:
@@ -34,12 +44,15 @@ class Overflow:
         self._held.append(batch if self._size <= self._memory else self._written(batch))
 
     def _written(self, batch: pa.RecordBatch) -> tuple[int, int]:
-        if self._file is None:
-            self._file = tempfile.TemporaryFile()  # noqa: SIM115
-        start = self._file.tell()
-        with pa.ipc.new_stream(self._file, batch.schema) as writer:
-            writer.write_batch(batch)
-        return start, self._file.tell() - start
+        try:
+            if self._file is None:
+                self._file = tempfile.TemporaryFile()  # noqa: SIM115
+            start = self._file.tell()
+            with pa.ipc.new_stream(self._file, batch.schema) as writer:
+                writer.write_batch(batch)
+            return start, self._file.tell() - start
+        except OSError as error:
+            raise temporary_file_failed(error) from error
 
     def take(self) -> Sequence[pa.RecordBatch]:
         """Return all batches and empty the list."""
@@ -47,14 +60,18 @@ class Overflow:
         self._held, self._size, self._file = [], 0, None
         if file is None:
             return [batch for batch in held if isinstance(batch, pa.RecordBatch)]
-        file.flush()
+        try:
+            file.flush()
+        except OSError as error:
+            raise temporary_file_failed(error) from error
         return _Spilled(held, file)
 
     def close(self) -> None:
         """Discard all batches, and delete the file."""
         self._held, self._size = [], 0
         if self._file is not None:
-            self._file.close()
+            with suppress(OSError):  # it writes what it still holds, even if the disk is full
+                self._file.close()
             self._file = None
 
 
@@ -80,8 +97,11 @@ class _Spilled(Sequence[pa.RecordBatch]):
         return entry if isinstance(entry, pa.RecordBatch) else self._read(*entry)
 
     def _read(self, start: int, size: int) -> pa.RecordBatch:
-        self._file.seek(start)
-        data = self._file.read(size)
+        try:
+            self._file.seek(start)
+            data = self._file.read(size)
+        except OSError as error:
+            raise temporary_file_failed(error) from error
         if len(data) != size:
             raise Unavailable(
                 f"a temporary file in {tempfile.gettempdir()} with a part of a large transaction was cut: of {size:,} "

@@ -13,7 +13,8 @@ from tailrace.cli.pipeline.run_view import failures
 from tailrace.cli.shared.command import command
 from tailrace.cli.shared.options import HomeOption, JsonOption
 from tailrace.cli.shared.output import ago, print_json, print_table, time_of
-from tailrace.cli.shared.session import opened
+from tailrace.cli.shared.session import note, opened
+from tailrace.errors import NotThere
 
 
 def register(app: typer.Typer) -> None:
@@ -47,8 +48,13 @@ def status(
     from tailrace.pipeline.operate import ledger
 
     if pipeline is None:
+        found = []
         with opened(home) as here:
-            found = [ledger.reported(here, name) for name in ledger.pipelines(here)]
+            for name in ledger.pipelines(here):
+                try:
+                    found.append(ledger.reported(here, name))
+                except NotThere as error:  # it has none yet; the others are shown all the same
+                    note(f"tailrace: {error}")
     else:
         with pipeline_of(pipeline, home) as (here, name):
             found = [ledger.reported(here, name)]

@@ -22,12 +22,14 @@ UNLIMITED = 10_000
 
 
 def console(*, stderr: bool = False) -> Console:
-    """Return a console as wide as the terminal; without a terminal it neither wraps nor cuts lines."""
+    """Return a console as wide as the terminal; without a terminal it neither wraps nor cuts lines.
+
+    Names and values are shown as they are: what looks like markup or an emoji's name in them is none."""
     from rich.console import Console
 
     stream = sys.stderr if stderr else sys.stdout
     width = None if stream.isatty() else UNLIMITED
-    return Console(stderr=stderr, width=width, highlight=False, soft_wrap=False)
+    return Console(stderr=stderr, width=width, highlight=False, markup=False, emoji=False, soft_wrap=False)
 
 
 def emit(shown: RenderableType) -> None:

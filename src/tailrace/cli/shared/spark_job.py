@@ -119,7 +119,7 @@ def _watch(spark: SparkSession, what: str, done: threading.Event) -> None:
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("tasks"))
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(), TextColumn("tasks"))
     with Progress(*columns, TimeElapsedColumn(), console=Console(stderr=True), transient=True) as shown:
         bar = shown.add_task(what, total=None)
         while not done.wait(0.2):

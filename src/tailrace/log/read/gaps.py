@@ -60,14 +60,20 @@ def _runs(
     return out
 
 
-def thinned(log: TopicLog) -> Steps[bool]:
-    """Whether compaction has removed records: only then does a chunk store its records' offsets."""
+def thinned(log: TopicLog, since: Mapping[int, int] | None = None) -> Steps[bool]:
+    """Whether compaction has removed records, or has worked on pages that end behind these offsets: only then does a
+    chunk store its records' offsets."""
     head = yield from log.head()
     low = head.first
     while low < head.page:
         items, more = yield from guard.read_range(head_key(log.id).p, low, head.page - 1)
-        for entry in (entry for item in items for entry in Page.of(item).entries):
+        pages = [page for page in map(Page.of, items) if since is None or _ends_behind(page, since)]
+        for entry in (entry for page in pages for entry in page.entries):
             if any(chunk.kind & OFFSETS for chunk in (yield from expand(log.id, entry))):
                 return True
         low = head.page if more is None else more + 1
     return False
+
+
+def _ends_behind(page: Page, offsets: Mapping[int, int]) -> bool:
+    return any(end > offsets.get(q, 0) for q, end in page.end.items())

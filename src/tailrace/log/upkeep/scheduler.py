@@ -143,6 +143,8 @@ class BackgroundUpkeep:
     def __init__(self, upkeep: HomeUpkeep, every: float = HOUR_SECONDS) -> None:
         self._upkeep, self._every = upkeep, every
         self._stop = threading.Event()
+        self._told: dict[str, str] = {}
+        """The error of each topic that was logged last; each is logged once, until another one or none comes."""
         self.last: list[UpkeepResult] = []
         """What the last upkeep did."""
         self._thread = threading.Thread(target=self._run, name="tailrace-upkeep", daemon=True)
@@ -158,6 +160,14 @@ class BackgroundUpkeep:
                 return
             except Exception as error:
                 _log.warning("upkeep failed and is tried again in %.0f s: %s", self._every, error)
+            else:
+                self._tell({one.topic: one.error for one in self.last if one.error is not None})
+
+    def _tell(self, errors: dict[str, str]) -> None:
+        for topic, error in errors.items() if not self._stop.is_set() else ():
+            if self._told.get(topic) != error:
+                _log.warning("upkeep of %r failed and is tried again in %.0f s: %s", topic, self._every, error)
+        self._told = errors
 
     def stop(self) -> None:
         """Stop upkeep; returns when the topic in progress is done.  In a forked child this does nothing: the parent's

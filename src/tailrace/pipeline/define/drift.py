@@ -98,7 +98,7 @@ def _of_sinks(old: Mapping[str, Any], new: Mapping[str, Any], known: list[str]) 
     before, after = old["sinks"], new["sinks"]
     for name in before:
         if name not in after:
-            yield Difference(f"the writer {name!r} is gone; what it has not taken stays in the commit log")
+            yield Difference(f"the writer {name!r} is gone; upkeep no longer keeps for it what it has not taken")
     for name in after:
         if name not in before:
             renamed = [n for n in before if n not in after and before[n] == after[name]]

@@ -168,6 +168,8 @@ class Outlet:
         if self._pacing.held:
             self._stop.wait(LOOK_SECONDS)
             return
+        if not (self._doubtful or self._stop.is_set()):
+            self._writer.idle()
         self._grown.wait(1.0)
         self._grown.clear()
 

@@ -206,6 +206,12 @@ class CommitLog:
             return True
         return not self._store.run(thinned(self.topic.log))
 
+    def has_all_since(self, offsets: Mapping[int, int]) -> bool:
+        """Whether the log still has every message from these offsets on."""
+        if any(floor > offsets.get(q, 0) for q, (floor, _) in self.topic.ends().items()):
+            return False
+        return not self._store.run(thinned(self.topic.log, offsets))
+
     def refresh(self) -> None:
         """Read the stored state again, after an error that left the outcome of a write open."""
         self._state.load()

@@ -129,6 +129,8 @@ def reported(home: Home, name: str) -> dict[str, Any]:
     if item is None:
         known = pipelines(home)
         hint = f"there are: {', '.join(known)}" if known else "none has run in this home yet"
+        if name in known and not _running(home, name, 0.0):
+            raise NotThere(f"the first run of the pipeline {name!r} has ended before it began; the next one says why")
         if name in known:
             raise NotThere(f"the first run of the pipeline {name!r} has only just begun; ask again in a second")
         raise NotThere(f"the pipeline {name!r} has never run here; {hint}")

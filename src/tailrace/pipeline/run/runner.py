@@ -25,7 +25,7 @@ from tailrace.home import Home
 from tailrace.pipeline.define.definition import Definition, SinkDefinition, unmatched
 from tailrace.pipeline.define.drift import Difference, changes
 from tailrace.pipeline.deliver.delivery import Branch
-from tailrace.pipeline.deliver.offsets import offsets_key
+from tailrace.pipeline.deliver.offsets import is_untouched, load, offsets_key
 from tailrace.pipeline.deliver.outlet import Outlet
 from tailrace.pipeline.ingest.commit_log import CommitLog
 from tailrace.pipeline.ingest.copying import Copying
@@ -82,6 +82,7 @@ class Runner:
             stack.callback(self._lease.release)
             changed = self._compare(home)
             log = CommitLog(home, self.definition.name, partitions=self.definition.partitions)
+            self._check_returned(log)
             self._refill(log, changed)
             log.hold(offsets_key(self.definition.name, sink.name, 0) for sink in self.definition.sinks)
             log.compact(self.definition.compact_by)
@@ -147,6 +148,22 @@ class Runner:
                 f"the pipeline {self.definition.name!r} has changed since it last ran; {'; '.join(refused)}"
             )
         return found
+
+    def _check_returned(self, log: CommitLog) -> None:
+        """Refuse a writer that earlier runs had and the last one had not, if upkeep has removed messages that the
+        writer had not taken: deletes may be among them, and its sink would keep those rows for ever."""
+        name, before = self.definition.name, remembered(log.home, self.definition.name)
+        known = [sink.name for sink in self.definition.sinks] if before is None else before["sinks"]
+        for sink in self.definition.sinks:
+            if sink.name in known:
+                continue
+            _, marks = log.home.store.run(load(name, sink.name, log.topic.partitions))
+            if not is_untouched(marks) and not log.has_all_since({q: mark.resume for q, mark in marks.items()}):
+                raise BadSetting(
+                    f"the writer {sink.name!r} was left out of {name!r} for a while, and upkeep has removed messages "
+                    "since that it had not taken: its sink may have rows that were deleted meanwhile; empty the sink, "
+                    "and give the writer another name: it is filled from the start"
+                )
 
     def _refill(self, log: CommitLog, changed: Iterable[Difference]) -> None:
         """Restart writers from the beginning of the log if their namespace had matched nothing, as with a typo."""

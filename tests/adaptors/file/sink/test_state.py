@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from decimal import Decimal
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
@@ -14,10 +15,12 @@ from hypothesis import strategies as st
 
 from tailrace.adaptors.contract import Command, Who
 from tailrace.adaptors.file.settings import FileSink
+from tailrace.adaptors.file.sink import state as merging
+from tailrace.adaptors.file.sink import writer as writing
 from tailrace.adaptors.file.sink.disk import FILES, REAL, Disk
 from tailrace.adaptors.file.sink.writer import FileWriter
 from tailrace.adaptors.rows.rows import make_rows
-from tailrace.errors import BadSetting, NotReady
+from tailrace.errors import BadSetting, Fenced, NotReady
 from tailrace.log.record import Mode, Op
 from tests.adaptors.file.sink.test_writer import Dying, Killed
 
@@ -78,20 +81,117 @@ changes = st.lists(
 
 
 @settings(deadline=None, max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(st.lists(changes | st.just("truncate"), min_size=1, max_size=5), st.sampled_from([0.0, 100.0]))
-def test_the_current_rows(tmp_path_factory: pytest.TempPathFactory, batches: list[Any], every: float) -> None:
+@given(
+    st.lists(changes | st.just("truncate"), min_size=1, max_size=5),
+    st.sampled_from([0.0, 100.0]),
+    st.sampled_from([1, 1_000_000]),
+)
+def test_the_current_rows(
+    tmp_path_factory: pytest.TempPathFactory, batches: list[Any], every: float, at_a_time: int
+) -> None:
     path, held = tmp_path_factory.mktemp("state"), dict[int, Any]()
     made = writer(path, every=every)
     made.claim(WHO)
-    for offset, batch in enumerate(batches):
-        if batch == "truncate":
-            made.command("t", Command("truncate"), WHO)
-            held = {}
-        else:
-            made.finish([made.stage([rows(batch)])], WHO, {"0": offset})
-            held = applied(held, batch)
-    made.close()
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(merging, "MERGED_ROWS", at_a_time)
+        for offset, batch in enumerate(batches):
+            if batch == "truncate":
+                made.command("t", Command("truncate"), WHO)
+                held = {}
+            else:
+                made.finish([made.stage([rows(batch)])], WHO, {"0": offset})
+                held = applied(held, batch)
+        made.close()
     assert state(path) == held
+
+
+def test_a_merge_has_one_row_group_in_memory_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After a copy, or a transaction of millions of rows, much more is pending than memory can hold."""
+    monkeypatch.setattr(merging, "GROUP_BYTES", 20_000)
+    monkeypatch.setattr(merging, "MERGED_ROWS", 200)
+    read: list[int] = []
+
+    class Watched(pq.ParquetFile):  # type: ignore[misc]
+        def read_row_group(self, *given: Any, **named: Any) -> pa.Table:
+            table = super().read_row_group(*given, **named)
+            read.append(table.nbytes)
+            return table
+
+    monkeypatch.setattr(merging, "pq", SimpleNamespace(ParquetFile=Watched, ParquetWriter=pq.ParquetWriter))
+    made = writer(tmp_path, every=1000)
+    made.claim(WHO)
+    expected: dict[int, Any] = {}
+    for n in range(30):
+        batch = [(Op.INSERT, n * 10 + k, str(n % 10) * 1000) for k in range(20)]
+        made.finish([made.stage([rows(batch)])], WHO, {"0": n})
+        expected = applied(expected, batch)
+    partial: list[Change] = [(Op.UPDATE, id, UNSET if id % 2 else "new") for id in range(0, 300, 3)]
+    made.finish([made.stage([rows(partial)])], WHO, {"0": 30})
+    made.close()
+    assert state(tmp_path) == applied(expected, partial)
+    assert len(read) > 50
+    assert max(read) < 60_000, "of some 600,000"
+
+
+# -- when nothing comes any more
+@pytest.fixture
+def now(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
+    """The clock of the writer, which stands still."""
+    clock = SimpleNamespace(seconds=1000.0)
+    monkeypatch.setattr(writing, "time", SimpleNamespace(monotonic=lambda: clock.seconds, time=lambda: clock.seconds))
+    return clock
+
+
+def test_the_last_changes_before_a_quiet_time_do_not_wait_for_the_next_one(
+    tmp_path: Path, now: SimpleNamespace
+) -> None:
+    made = writer(tmp_path, every=60)
+    made.claim(WHO)
+    made.finish([made.stage([rows([(Op.INSERT, 1, "a")])])], WHO, {"0": 0})
+    now.seconds += 1
+    made.finish([made.stage([rows([(Op.INSERT, 2, "b")])])], WHO, {"0": 1})
+    made.idle()
+    assert state(tmp_path) == {1: "a"}, "not sooner than every minute"
+    now.seconds += 60
+    made.idle()
+    assert state(tmp_path) == {1: "a", 2: "b"}
+
+
+def test_what_a_killed_run_had_not_merged_is_merged_though_nothing_comes(tmp_path: Path) -> None:
+    killed = writer(tmp_path, every=1000)
+    killed.claim(WHO)
+    for offset in (0, 1):
+        killed.finish([killed.stage([rows([(Op.INSERT, offset, "a")])])], WHO, {"0": offset})
+    assert state(tmp_path) == {0: "a"}
+    made = writer(tmp_path, every=1000)
+    made.claim(WHO._replace(epoch=2))
+    made.idle()
+    assert state(tmp_path) == {0: "a", 1: "a"}
+
+
+def test_a_run_that_was_taken_over_merges_nothing(tmp_path: Path) -> None:
+    """On two machines whose locks do not see each other, an older state could replace a newer one."""
+    made = writer(tmp_path, every=1000)
+    made.claim(WHO)
+    for offset in (0, 1):
+        made.finish([made.stage([rows([(Op.INSERT, offset, "a")])])], WHO, {"0": offset})
+    made._merged = 0.0
+    writer(tmp_path).claim(WHO._replace(epoch=2))
+    with pytest.raises(Fenced):
+        made.idle()
+    made.close()
+    assert state(tmp_path) == {0: "a"}
+
+
+def test_a_truncate_of_a_table_that_has_no_state(tmp_path: Path) -> None:
+    made = writer(tmp_path)
+    made.claim(WHO)
+    made.finish([made.stage([rows([(Op.INSERT, 1, "a")], "u")])], WHO, {"0": 0})
+    made.command("t", Command("truncate"), WHO)
+    made.finish([made.stage([rows([(Op.INSERT, 2, "a")], "u")])], WHO, {"0": 1})
+    assert state(tmp_path, "u") == {1: "a", 2: "a"}
+    made.finish([made.stage([rows([(Op.INSERT, 3, "a")])])], WHO, {"0": 2})
+    assert state(tmp_path) == {3: "a"}
 
 
 BATCHES: list[list[Change]] = [

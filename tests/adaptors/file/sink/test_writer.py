@@ -227,7 +227,10 @@ def test_what_was_staged_long_ago_is_removed_unless_it_was_decided_for(tmp_path:
     day = time.time() - 90_000
     for entry in (tmp_path / "_tailrace" / "staging").iterdir():
         os.utime(entry, (day, day))
+    gone = tmp_path / "_tailrace" / "staging" / "removed-by-another-writer-meanwhile"
+    gone.symlink_to("nothing")
     made.check()
+    gone.unlink()
     assert not (tmp_path / forgotten.detail).exists()
     made.restore("shop", "lake")
     assert ids(tmp_path / "orders") == [2]
@@ -267,6 +270,20 @@ def test_two_pipelines_may_share_a_folder(tmp_path: Path) -> None:
     for n, (made, who) in enumerate([(one, WHO), (two, WHO._replace(pipeline="other"))] * 2):
         made.finish([made.stage([rows([n])])], who, {"0": n + 1})
     assert ids(tmp_path / "orders") == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("who", [0, 1])
+def test_after_a_truncate_rows_of_both_pipelines_count(tmp_path: Path, who: int) -> None:
+    """Their batches have numbers of their own: the next one could stand before the truncate."""
+    both = [(writer(tmp_path), WHO), (writer(tmp_path), WHO._replace(pipeline="other"))]
+    for offset, (made, mine) in enumerate([both[0]] * 5 + [both[1]]):
+        made.finish([made.stage([rows([offset])])], mine, {"0": offset})
+    made, mine = both[who]
+    made.command("orders", Command("truncate"), mine)
+    assert current(tmp_path, "orders") == []
+    for offset, (made, mine) in enumerate(both, 10):
+        made.finish([made.stage([rows([offset])])], mine, {"0": offset})
+    assert sorted(row["id"] for row in current(tmp_path, "orders")) == [10, 11]
 
 
 def test_where_the_record_is_gone_numbers_go_on(tmp_path: Path) -> None:

@@ -17,6 +17,9 @@ from tailrace.adaptors.contract import Changes, Piece, Who
 from tailrace.adaptors.file.settings import FileSink, FileSource
 from tailrace.adaptors.file.sink.writer import FileWriter
 from tailrace.adaptors.file.source import follower as following
+from tailrace.adaptors.file.source import parquet
+from tailrace.adaptors.file.source.file_position import settled
+from tailrace.adaptors.file.source.listing import FilesPlace, FoundFile
 from tailrace.adaptors.file.source.reader import FileReader
 from tailrace.adaptors.registry import make_reader
 from tailrace.adaptors.rows.rows import columns_of, keys_of, messages_of, namespace_of
@@ -246,11 +249,174 @@ def test_a_parquet_file_that_goes_before_it_is_whole_is_forgotten(tmp_path: Path
     assert follower.names() == []
 
 
-def test_a_parquet_file_may_be_gone_on_in_the_middle(tmp_path: Path) -> None:
+def test_a_parquet_file_may_be_gone_on_in_the_middle(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(following, "MOST_STEPS", 1)
     pq.write_table(pa.table({"id": range(10)}), tmp_path / "t.parquet", row_group_size=4)
     first = Follower(tmp_path, {}, ["t"])
     position = next(first.changes).position
     assert Follower(tmp_path, position, ["t"]).next() == docs(*range(4, 10))
+
+
+# -- what happens between the look that finds a file and the opening of its path
+def write(path: Path, *ids: int) -> None:
+    if path.suffix == ".parquet":
+        pq.write_table(pa.table({"id": list(ids)}), path)
+    elif path.suffix == ".csv":
+        path.write_text("".join(f"{line}\n" for line in ("id", *ids)))
+    else:
+        add(path, *ids)
+
+
+@pytest.mark.parametrize("end", ["jsonl", "csv", "parquet"])
+def test_a_file_that_goes_before_it_is_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, end: str) -> None:
+    for name in "abc":
+        write(tmp_path / f"{name}.{end}", 1)
+    listed = FilesPlace.files
+
+    def and_gone(place: FilesPlace) -> Iterator[FoundFile]:
+        for found in listed(place):
+            if found.namespace == "b":
+                place.path(found.name).unlink()
+            yield found
+
+    follower = Follower(tmp_path, reader(tmp_path).begin(["a", "b"]), ["a", "b", "c"])
+    with monkeypatch.context() as patched:
+        patched.setattr(FilesPlace, "files", and_gone)
+        assert [found.name for found in reader(tmp_path).namespaces() if found.rows] == ["a", "c"]
+    write(tmp_path / f"b.{end}", 1)
+    with monkeypatch.context() as patched:
+        patched.setattr(FilesPlace, "files", and_gone)
+        position = reader(tmp_path).begin(["a", "b", "c"])
+    assert [name for name, (_, _, copied, *_) in position.items() if copied] == [f"a.{end}", f"c.{end}"]
+    write(tmp_path / f"b.{end}", 1, 2)
+    with monkeypatch.context() as patched:
+        patched.setattr(following, "settled", gone_since(tmp_path / f"b.{end}"))
+        found = follower.next()
+    assert [int(row["id"]) for row in found] == [1], "of c, which came after the position"
+    assert follower.next() == []
+    assert f"b.{end}" not in follower.names()
+
+
+def gone_since(path: Path) -> Any:
+    def work(*given: Any) -> Any:
+        found = settled(*given)
+        path.unlink(missing_ok=True)
+        return found
+
+    return work
+
+
+def test_a_file_that_is_rotated_before_it_is_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path, rotated = tmp_path / "t.jsonl", tmp_path / "t.1.jsonl"
+    add(path, *range(10))
+    follower = Follower(tmp_path, reader(tmp_path).begin(["t"]), ["t"], as_namespace="t")
+    add(path, 10)
+
+    def and_rotated(*given: Any) -> Any:
+        found = settled(*given)
+        if not rotated.exists():
+            path.rename(rotated)
+            add(path, *range(100, 200))
+        return found
+
+    monkeypatch.setattr(following, "settled", and_rotated)
+    found = [*follower.next(), *follower.next()]
+    assert sorted(row["id"] for row in found) == [10, *range(100, 200)]
+
+
+@pytest.mark.parametrize("times", [1, 1000])
+def test_a_folder_that_goes_while_it_is_listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, times: int) -> None:
+    add(tmp_path / "t.jsonl", 1)
+    listed, gone = Path.glob, [True] * times
+
+    def and_gone(path: Path, pattern: str) -> Iterator[Path]:
+        yield from listed(path, pattern)
+        if gone and gone.pop():
+            raise FileNotFoundError(2, "No such file or directory", str(path / "_temporary"))
+
+    monkeypatch.setattr(Path, "glob", and_gone)
+    if times == 1:
+        assert [found.name for found in reader(tmp_path).namespaces()] == ["t"]
+    else:
+        with pytest.raises(Unavailable, match="come and go faster than they can be listed"):
+            reader(tmp_path).namespaces()
+
+
+def test_a_root_that_goes_while_it_is_listed_forgets_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    root = tmp_path / "mounted"
+    root.mkdir()
+    add(root / "t.jsonl", 1)
+    follower = Follower(root, reader(root).begin(["t"]), ["t"])
+    assert follower.next() == []
+
+    def unmounted(path: Path, pattern: str) -> list[Path]:
+        root.rename(tmp_path / "away")
+        return []
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "glob", unmounted)
+        with pytest.raises(Unavailable, match="is not there"):
+            follower.next()
+    assert follower.names() == ["t.jsonl"]
+
+
+# -- many files
+def test_what_has_come_to_many_files_is_given_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A position has all files: one for each of ten thousand new files would be a hundred million entries."""
+    monkeypatch.setattr(following, "MOST_SECONDS", 1000)
+    monkeypatch.setattr(following, "MOST_STEPS", 100)
+    for n in range(250):
+        add(tmp_path / f"{n:03}.jsonl", n)
+    made = reader(tmp_path, as_namespace="t").follow({}, ["t"])
+    given = [next(made) for _ in range(4)]
+    assert [sum(batch.num_rows for batch in changes.rows) for changes in given] == [100, 100, 50, 0]
+    again = reader(tmp_path, as_namespace="t").follow(given[0].position, ["t"])
+    assert [m.data for batch in next(again).rows for m in messages_of(batch)] == docs(*range(100, 200))
+
+
+def test_many_files_that_go_at_once_are_looked_for_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each may have another name now: to list its folder for each of ten thousand would take an hour."""
+    for n in range(100):
+        add(tmp_path / f"{n:03}.jsonl", n)
+    follower = Follower(tmp_path, reader(tmp_path, as_namespace="t").begin(["t"]), ["t"], as_namespace="t")
+    assert follower.next() == []
+    for n in range(98):
+        (tmp_path / f"{n:03}.jsonl").unlink()
+    (tmp_path / "098.jsonl").rename(tmp_path / "098.1.jsonl")
+    add(tmp_path / "098.1.jsonl", 1000)
+    listed, calls = os.listdir, list[Any]()
+    monkeypatch.setattr(os, "listdir", lambda path: calls.append(path) or listed(path))
+    assert follower.next() == docs(1000)
+    assert sorted(follower.names()) == ["098.1.jsonl", "099.jsonl"]
+    assert len(calls) <= 2
+
+
+def test_one_bad_file_does_not_keep_back_the_others(tmp_path: Path) -> None:
+    add(tmp_path / "a.jsonl", 1)
+    add(tmp_path / "b.jsonl", 2)
+    (tmp_path / "c.jsonl").write_text("{no json}\n")
+    made = reader(tmp_path, as_namespace="t").follow({}, ["t"])
+    given = list[Any]()
+    with pytest.raises(BadInput, match=r"c\.jsonl"):
+        while True:
+            changes = next(made)
+            given += [m.data for batch in changes.rows for m in messages_of(batch)]
+            position = changes.position
+    assert given == docs(1, 2)
+    assert position["c.jsonl"][3] == 0
+
+
+def test_a_row_group_that_memory_cannot_hold_is_not_held(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(following, "MOST_BYTES", 100_000)
+    monkeypatch.setattr(parquet, "BATCH_ROWS", 1000)
+    add(tmp_path / "a.jsonl", 1)
+    pq.write_table(pa.table({"id": range(100_000)}), tmp_path / "b.parquet", row_group_size=100_000)
+    made = reader(tmp_path, as_namespace="t").follow({}, ["t"])
+    first, second = next(made), next(made)
+    assert [m.data for batch in first.rows for m in messages_of(batch)] == docs(1)
+    assert first.position["b.parquet"][3] == 0
+    assert not isinstance(second.rows, list), "it is in a file"
+    assert [n for batch in second.rows for n in columns_of(batch).column("id").to_pylist()] == list(range(100_000))
 
 
 # -- the last line

@@ -2,6 +2,7 @@
 
     _tailrace/<pipeline>.<writer>.json       epoch, offsets, number, moves, claimed, keep
     _tailrace/<pipeline>.<writer>.folders    the names of the namespaces' folders that it has written into
+    _tailrace/<folder>.truncated             the number of the last truncate of a namespace's folder, for all writers
 
 Tasks stage the part files of a batch first.  The batch is finished at the moment when the writer replaces the file with
 one that has the new offsets and `moves`: the staged folders with their final names.  Then the writer moves these
@@ -11,7 +12,7 @@ offsets are known.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -69,6 +70,28 @@ def next_number(root: Path, finished: Finished | None) -> int:
     if finished is not None:
         return finished.number + 1
     return 1 + max((batch_number(found.name) for found in root.glob("*/batch-*")), default=0)
+
+
+def after_truncates(root: Path, number: int, folders: Iterable[str]) -> int:
+    """A number for a batch that is not below the last truncate of these folders, which another pipeline, whose batches
+    have other numbers, may have made."""
+    return max([number, *(1 + last for folder in folders if (last := _truncated(root, folder)))])
+
+
+def note_truncate(root: Path, folder: str, number: int, disk: Disk) -> None:
+    """Note the number of a truncate, before it is made."""
+    disk.replace(_truncates(root, folder), b"%d" % max(number, _truncated(root, folder)))
+
+
+def _truncates(root: Path, folder: str) -> Path:
+    return root / OWN / f"{folder}.truncated"
+
+
+def _truncated(root: Path, folder: str) -> int:
+    try:
+        return int(_truncates(root, folder).read_bytes())
+    except FileNotFoundError:
+        return 0
 
 
 def moves(

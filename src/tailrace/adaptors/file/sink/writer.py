@@ -6,6 +6,7 @@ import logging
 import secrets
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -83,8 +84,9 @@ class FileWriter(Writer):
         kept = [finishing.read(path) for path in (self._root / OWN).glob("*.json")]
         decided = {Path(old).parent.name for one in kept if one is not None for old, _ in one.moves}
         for entry in (self._root / STAGING).glob("*"):
-            if entry.name not in decided and time.time() - entry.stat().st_mtime > FORGOTTEN_SECONDS:
-                self._disk.remove(entry)
+            with suppress(FileNotFoundError):  # another writer into the folder has removed its own
+                if entry.name not in decided and time.time() - entry.stat().st_mtime > FORGOTTEN_SECONDS:
+                    self._disk.remove(entry)
 
     def restore(self, pipeline: str, writer: str) -> Mapping[str, Any] | None:
         """The epoch, and the offsets of the last finished batch; None before the first.  Moves that batch's folders if
@@ -142,6 +144,22 @@ class FileWriter(Writer):
                     self._disk.remove(self._batches(who) / folder)
             path.with_suffix(".folders").unlink(missing_ok=True)
 
+    def idle(self) -> None:
+        """Merge the pending batches into the states, when that is due: the last changes before a quiet time would
+        otherwise wait for the next one."""
+        if self._due and self._who is not None and self._is_time_to_merge():
+            self._merge_pending(self._who)
+
+    def _is_time_to_merge(self) -> bool:
+        return not self._merged or time.monotonic() - self._merged >= self._merge_every
+
+    def _merge_pending(self, who: Who) -> None:
+        path = finishing.kept_in(self._root, who.pipeline, who.writer)
+        with explained(self._root), self._disk.locked(path.with_suffix(".lock")):
+            if (kept := finishing.read(path)) is not None:
+                kept.fence.admit(who)
+            self._merge(who)
+
     def _merge(self, who: Who) -> None:
         """Merge the pending batches into the states.  The caller holds the writer's lock."""
         for folder in sorted(self._due):
@@ -152,10 +170,8 @@ class FileWriter(Writer):
         """Merge the pending batches into the states.  If that fails, it logs a warning and the next run merges them."""
         if not self._due or self._who is None:
             return
-        path = finishing.kept_in(self._root, self._who.pipeline, self._who.writer)
         try:
-            with explained(self._root), self._disk.locked(path.with_suffix(".lock")):
-                self._merge(self._who)
+            self._merge_pending(self._who)
         except Exception as error:
             _log.warning("the states in %s are not merged yet, the next run does it: %s", self._root, error)
 
@@ -185,7 +201,7 @@ class FileWriter(Writer):
                 if self._merges:
                     self._due |= {self._folders.of(name) for share in staged for name in share.namespaces}
                     self._who = who
-                    if time.monotonic() - self._merged >= self._merge_every or not self._merged:
+                    if self._is_time_to_merge():
                         self._merge(who)
 
     def _finish(self, path: Path, staged: Sequence[Staged], who: Who, offsets: dict[str, Any]) -> None:
@@ -199,6 +215,7 @@ class FileWriter(Writer):
         self._check_staged(staged)
         gathered = self._gathered(staged)
         number = finishing.next_number(self._batches(who), before)
+        number = finishing.after_truncates(self._root, number, () if self._merges else gathered)
         below = f"{self._batches(who).relative_to(self._root)}/" if self._merges else ""
         moves = finishing.moves(gathered, number, who.pipeline, who.writer, below)
         now = Finished(who.epoch, offsets, number, moves, keep=self._settings.keep)
@@ -260,6 +277,8 @@ class FileWriter(Writer):
                     finishing.roll_forward(self._root, kept, self._disk)  # moved later it would come after the mark
                     finishing.note_folders(path, kept, self._disk)
                 last = kept.number if self._merges and kept is not None else last_number(folder)
+                if not self._merges:
+                    finishing.note_truncate(self._root, folder.name, last, self._disk)
                 self._disk.make_folder(folder / f"batch-{last:012d}{TRUNCATED}")
                 if self._merges:
                     self._due, self._who = self._due | {folder.name}, who

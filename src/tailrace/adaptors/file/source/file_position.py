@@ -18,9 +18,12 @@ size and the crc32 of its end.  `end` is the crc32 of the last bytes read of a t
 from __future__ import annotations
 
 import logging
+import os
 import zlib
-from collections.abc import Iterable, Mapping
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -124,10 +127,12 @@ def settled(
     `PositionLost` if a file lacks what was read of it."""
     present = {found.name: found for found in files}
     out = {name: progress for name, progress in known_files.items() if is_same(place.path(name), progress)}
+    folders: dict[Path, list[str]] = {}
     for name, progress in known_files.items():
         if name in out:
             continue
-        renamed = _renamed(place, name, progress, {*out, *known_files} - {name})
+        others = (other for other in _renamed(place, name, progress, folders) if other not in out)
+        renamed = next((other for other in others if other not in known_files), None)
         if renamed is not None:
             out[renamed] = progress
         elif is_older(place.path(name), progress):
@@ -143,14 +148,24 @@ def settled(
     return out
 
 
-def _renamed(place: FilesPlace, name: str, progress: FileProgress, taken: set[str]) -> str | None:
-    """The new name of a renamed file in the same folder; None if there is none, or nothing was read of the file."""
+def _renamed(place: FilesPlace, name: str, progress: FileProgress, folders: dict[Path, list[str]]) -> Iterator[str]:
+    """The other names under which a file may be now: those in its folder that begin alike and have what was read of it.
+
+    `folders` keeps the sorted names of each folder: thousands of files may go at once."""
     path = place.path(name)
-    if not progress.length or not path.parent.is_dir():
-        return None
-    for other in sorted(path.parent.iterdir()):
-        relative = str(other.relative_to(place.root))
-        named_alike = other.name.startswith(path.stem) and other.is_file()
-        if named_alike and relative not in taken and is_same(other, progress):
-            return relative if relative != name else None
-    return None
+    if not progress.length:
+        return
+    if path.parent not in folders:
+        folders[path.parent] = _names(path.parent)
+    names = folders[path.parent]
+    others = (names[n] for n in range(bisect_left(names, path.stem), len(names)))
+    for other in takewhile(lambda other: other.startswith(path.stem), others):
+        if other != path.name and (path.parent / other).is_file() and is_same(path.parent / other, progress):
+            yield str((path.parent / other).relative_to(place.root))
+
+
+def _names(folder: Path) -> list[str]:
+    try:
+        return sorted(os.listdir(folder))
+    except (FileNotFoundError, NotADirectoryError):
+        return []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,6 +15,9 @@ from tailrace.errors import NotReady, Unavailable
 FORMATS: dict[str, Format] = {
     ".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "jsonl", ".csv": "csv", ".tsv": "csv", ".parquet": "parquet",
 }  # fmt: skip
+
+ATTEMPTS = 20
+"""How often a listing is tried while folders go."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,22 +54,34 @@ class FilesPlace:
         """Raise `NotReady` if the folder or a named file is missing, or a file cannot be read."""
         if not self.root.is_dir():
             raise NotReady(f"there is no folder {self.root}")
-        if "**" not in self.pattern and not any(self.root.glob(self.pattern)):
+        if "**" not in self.pattern and not self._matching():
             raise NotReady(f"there is no file {self.root / self.pattern}")
         for found in self.files():
-            if not os.access(self.root / found.name, os.R_OK):
-                raise NotReady(f"{self.root / found.name} cannot be read; give this user the right to it")
+            path = self.root / found.name
+            if not os.access(path, os.R_OK) and path.exists():
+                raise NotReady(f"{path} cannot be read; give this user the right to it")
 
     def files(self) -> Iterator[FoundFile]:
         """The files that exist now, in order by name.  Skips names that begin with '.' or '_'."""
-        if not self.root.is_dir():
-            raise Unavailable(f"the folder {self.root} is not there")
-        for path in sorted(self.root.glob(self.pattern)):
+        for path in self._matching():
             relative = path.relative_to(self.root)
             if not any(part[0] in "._" for part in relative.parts) and path.is_file():
                 found = self.found(str(relative))
                 if found is not None:
                     yield found
+
+    def _matching(self) -> list[Path]:
+        """The paths that match the pattern, in order.
+
+        Lists again if a folder goes while it is listed, as the temporary folders of a job that writes here do.  Raises
+        `Unavailable` if the root is not there, also if it has gone meanwhile: nothing of it may count as removed."""
+        for _ in range(ATTEMPTS):
+            with suppress(FileNotFoundError):
+                found = sorted(self.root.glob(self.pattern))
+                if not self.root.is_dir():
+                    raise Unavailable(f"the folder {self.root} is not there")
+                return found
+        raise Unavailable(f"folders below {self.root} come and go faster than they can be listed")
 
     def found(self, name: str) -> FoundFile | None:
         """The file with this path from the root; None if neither the settings nor its name give a format."""

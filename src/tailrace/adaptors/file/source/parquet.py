@@ -36,6 +36,8 @@ def groups(path: Path) -> int:
     """How many row groups a file has.  `BadInput` if it is not complete."""
     try:
         return int(pq.read_metadata(path).num_row_groups)
+    except FileNotFoundError:
+        raise
     except (pa.ArrowInvalid, OSError) as error:
         raise BadInput(f"{path} is not a whole Parquet file: {error}") from None
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import pyarrow as pa
@@ -51,14 +52,17 @@ class FileReader(Reader):
         """The namespaces of all files, with about how many rows each has."""
         rows: dict[str, int] = {}
         for found in self._place.files():
-            rows[found.namespace] = rows.get(found.namespace, 0) + self._count(found)
+            with suppress(FileNotFoundError):  # removed since it was listed
+                rows[found.namespace] = rows.get(found.namespace, 0) + self._count(found)
         return [Namespace(name, count) for name, count in rows.items()]
 
     def begin(self, namespaces: Sequence[str]) -> Position:
         """The position with the present extent of each file, which belongs to the copy."""
-        self._begun = {
-            found.name: self._measured(found) for found in self._place.files() if found.namespace in namespaces
-        }
+        self._begun = {}
+        for found in self._place.files():
+            if found.namespace in namespaces:
+                with suppress(FileNotFoundError):  # removed since it was listed
+                    self._begun[found.name] = self._measured(found)
         return position_of(self._begun)
 
     def begun(self, position: Position) -> None:

@@ -9,10 +9,12 @@ from __future__ import annotations
 import struct
 import tempfile
 from collections.abc import Callable
-from typing import IO, Protocol
+from contextlib import suppress
+from typing import IO, Any, Protocol
 
 from tailrace.adaptors.postgres.source import pgoutput as pg
 from tailrace.adaptors.postgres.source.pgoutput import UNSET, Relation, Row, read_row, u32
+from tailrace.adaptors.rows.overflow import temporary_file_failed
 from tailrace.log.record import Op
 
 MAX_TRANSACTION_BYTES_IN_MEMORY = 8 * 1024 * 1024
@@ -212,17 +214,25 @@ class Streamed:
         """Store a message, which has the number of its subtransaction after its kind."""
         (part,) = u32(data, at + 1)
         rest = data[at + 5 :]
-        self._file.write(_FRAME.pack(part, 1 + len(rest)) + data[at : at + 1] + rest)
+        _checked(self._file.write, _FRAME.pack(part, 1 + len(rest)) + data[at : at + 1] + rest)
 
     def replay(self, feed: Callable[[bytes, int], None]) -> None:
         """Feed all messages except those of subtransactions that were rolled back."""
-        self._file.seek(0)
-        while frame := self._file.read(_FRAME.size):
+        _checked(self._file.seek, 0)
+        while frame := _checked(self._file.read, _FRAME.size):
             part, size = _FRAME.unpack(frame)
-            message = self._file.read(size)
+            message = _checked(self._file.read, size)
             if part not in self.aborted or message[0] == pg.RELATION:
                 feed(message, 0)
 
     def close(self) -> None:
         """Delete the file."""
-        self._file.close()
+        with suppress(OSError):  # it writes what it still holds, even if the disk is full
+            self._file.close()
+
+
+def _checked(call: Callable[[Any], Any], given: Any) -> Any:
+    try:
+        return call(given)
+    except OSError as error:
+        raise temporary_file_failed(error) from error

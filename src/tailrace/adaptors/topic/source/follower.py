@@ -59,6 +59,7 @@ class TopicsFollower:
         read."""
         try:
             topic = self._home.topic(name)
+            ends = topic.ends()
         except UnknownTopic:
             self._read.pop(name, None)
             self._readers.pop(name, None)
@@ -69,7 +70,7 @@ class TopicsFollower:
         if id != topic.id:
             raise _lost(name, "it was deleted and made again, or it is of another home")
         if name not in self._readers:
-            for q, (_, end) in topic.ends().items():
+            for q, (_, end) in ends.items():
                 if read.get(str(q), 0) > end:
                     raise _lost(name, f"it was read up to {q}:{read[str(q)]}, and ends at {q}:{end}: an older copy")
             self._readers[name] = Reader(topic.log, {int(q): at for q, at in read.items()}, every=True)

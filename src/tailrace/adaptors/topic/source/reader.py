@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from typing import Any
 
 import pyarrow as pa
@@ -20,7 +21,7 @@ from tailrace.adaptors.topic.homes import HomeEnd
 from tailrace.adaptors.topic.names import is_internal
 from tailrace.adaptors.topic.settings import TopicSource
 from tailrace.adaptors.topic.source.follower import Read, TopicsFollower, check_plain
-from tailrace.errors import PositionLost
+from tailrace.errors import PositionLost, UnknownTopic
 from tailrace.log.read.reader import Reader as LogReader
 from tailrace.log.record import Mode
 
@@ -42,15 +43,22 @@ class TopicReader(HomeEnd, Reader):
 
     def namespaces(self) -> list[Namespace]:
         """All topics, each with the number of records that it has."""
-        ends = {name: self._home.topic(name).ends().values() for name in self._topics()}
-        return [Namespace(name, sum(end - floor for floor, end in some)) for name, some in ends.items()]
+        found = []
+        for name in self._topics():
+            with suppress(UnknownTopic):  # deleted since it was listed
+                ends = self._home.topic(name).ends().values()
+                found.append(Namespace(name, sum(end - floor for floor, end in ends)))
+        return found
 
     def _topics(self) -> list[str]:
         return [name for name in self._home.topics() if not is_internal(self._home, name)]
 
     def begin(self, namespaces: Sequence[str]) -> Position:
         """Return the present ends of all partitions: the records before them belong to the copy."""
-        self._begun = {name: self._measured(name) for name in namespaces}
+        self._begun = {}
+        for name in namespaces:
+            with suppress(UnknownTopic):
+                self._begun[name] = self._measured(name)
         return self._begun
 
     def begun(self, position: Position) -> None:
@@ -78,10 +86,13 @@ class TopicReader(HomeEnd, Reader):
         return out or [Piece(namespace)]
 
     def copy(self, piece: Piece) -> Iterator[pa.RecordBatch]:
-        """Yield the records of one range, without those that retention has removed since.  Raises `PositionLost` if the
-        topic was deleted and created again."""
-        if piece.bounds is None:
-            return
+        """Yield the records of one range, without those that retention has removed since; none if the topic was
+        deleted.  Raises `PositionLost` if the topic was deleted and created again."""
+        if piece.bounds is not None:
+            with suppress(UnknownTopic):
+                yield from self._copied(piece)
+
+    def _copied(self, piece: Piece) -> Iterator[pa.RecordBatch]:
         id, q, start, end = piece.bounds
         topic = self._home.topic(piece.namespace)
         if topic.id != id:
