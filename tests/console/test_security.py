@@ -88,6 +88,25 @@ def test_a_server_that_is_read_only_changes_nothing(home: Home, place: Path) -> 
     assert home.topics() == []
 
 
+def test_nobody_writes_to_the_audit_list_or_removes_it(client: Client, home: Home) -> None:
+    assert client.post("topics", {"name": "_home-actions", "partitions": 5}).status == 403
+    assert client.post("queues", {"name": "_home-actions"}).status == 403
+    assert client.post("topics", {"name": "orders", "why": "kept"}).status == 201
+    before = client.get("home/actions").json
+    assert [one["why"] for one in before["actions"]] == ["kept"]
+    for answer in (
+        client.post("topics/_home-actions/records", {"records": [{"value": "no note"}]}),
+        client.ask("PATCH", "topics/_home-actions", {"settings": {"retention_ms": 1}}),
+        client.ask("PATCH", "topics/_home-actions", {"partitions": 2}),
+        client.ask("DELETE", "topics/_home-actions", {"why": "nobody shall know"}),
+    ):
+        assert (answer.status, "audit list" in answer.json["detail"]) == (403, True)
+    assert client.get("home/actions").json == before
+    assert client.get("/").status == 200
+    assert client.post("topics", {"name": "user-actions"}).status == 201
+    assert client.post("topics/user-actions/records", {"records": [{"value": "x"}]}).status == 201
+
+
 def test_tokens_of_a_file(tmp_path: Path) -> None:
     file = tmp_path / "tokens"
 

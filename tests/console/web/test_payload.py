@@ -66,6 +66,22 @@ def test_sizes_rates_and_times() -> None:
     assert "999" in formats.moment(10**18 - 1)
 
 
+def test_json_that_is_deep_makes_no_page_that_is_huge() -> None:
+    text = "[" * 500 + "1," * 120_000 + "1" + "]" * 500
+    assert payload.is_json(text)
+    shown = payload.whole(text, "json")
+    assert len(shown) < 20 * len(text)
+    assert json.loads(shown) == json.loads(text)
+
+
+def test_what_is_left_out_is_counted() -> None:
+    assert payload.whole("x" * 10, "text", 4) == "xxxx\n… 6 characters more; the API returns all"
+    assert payload.whole("x" * 10, "text", 10) == "x" * 10
+    assert payload.whole("[1,2]", "json", 4).startswith("[1,2\n… 1 character more")
+    assert payload.whole(Base64(b"\xff" * 17), "hex", 16).endswith("|\n… 1 byte more; the API returns all")
+    assert payload.whole(Base64(b"\xff" * 17), "text", 16).endswith("\n… 1 byte more; the API returns all")
+
+
 def test_many_brackets_take_no_longer_than_many_letters() -> None:
     text = "[" * 400 + "[1]," * 60_000 + "1" + "]" * 400
     started = time.perf_counter()

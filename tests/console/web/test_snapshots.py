@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any, cast
 
-from tailrace.console.web.snapshots import LONG, MAX_PAUSE_SECONDS, Look, Snapshots
+from tailrace.console.web.snapshots import KEEP_SECONDS, LONG, MAX_PAUSE_SECONDS, Look, Snapshots
 
 SHORTEST = 2.0
 
@@ -44,3 +44,31 @@ def test_a_slow_first_look_does_not_delay_the_second() -> None:
 def test_looks_that_stay_slow_are_taken_seldom() -> None:
     pulse = Slow(0.1, 0.1, 5.0, 5.0)
     assert [pulse.pause() for _ in range(4)] == [SHORTEST, 0.1 * LONG, 0.1 * LONG, MAX_PAUSE_SECONDS]
+
+
+def test_what_is_kept_is_made_once_for_all_who_wait() -> None:
+    async def ask() -> None:
+        pulse, made, go_on = Slow(), 0, asyncio.Event()
+
+        async def make() -> int:
+            nonlocal made
+            made += 1
+            await go_on.wait()
+            if made == 1:
+                raise ValueError("the storage is away")
+            return made
+
+        waiting = [asyncio.create_task(pulse.keep(("topic", "a"), make)) for _ in range(10)]
+        await asyncio.sleep(0)
+        waiting[0].cancel()  # the browser that has asked first is gone
+        go_on.set()
+        ended = await asyncio.gather(*waiting, return_exceptions=True)
+        assert [type(one) for one in ended] == [asyncio.CancelledError, *[ValueError] * 9]
+        assert made == 1
+        assert [await pulse.keep(("topic", "a"), make) for _ in range(3)] == [2, 2, 2]
+        pulse.now += KEEP_SECONDS + 1
+        assert await pulse.keep(("topic", "a"), make) == 3
+        pulse.forget()
+        assert await pulse.keep(("topic", "a"), make) == 4
+
+    asyncio.run(ask())

@@ -10,7 +10,7 @@ from starlette.responses import Response
 
 from tailrace.console.api.topics import check_limit
 from tailrace.console.data import Data, bytes_of, data_of, value_of
-from tailrace.console.limits import check_wait
+from tailrace.console.limits import check_wait, while_connected
 from tailrace.console.operation import EVENTS, JSON, NDJSON, Call, Operations
 from tailrace.console.streaming import BEAT_SECONDS, Batch, Item, streamed
 from tailrace.errors import BadInput
@@ -187,7 +187,9 @@ async def append_events(call: Call, body: NewEvents) -> StreamVersion:
         raise BadInput(f"an append has at most {MOST_EVENTS} events, not {len(body.events) + len(body.unfolds)}")
     stream = call.served.home.events().aio.stream(call.path["stream"])
     events, unfolds = [_event(one) for one in body.events], [_event(one) for one in body.unfolds]
-    return StreamVersion(stream.name, await stream.append(events, expected=body.expected, unfolds=unfolds))
+    with call.served.commit_times.timed("events"):
+        version = await stream.append(events, expected=body.expected, unfolds=unfolds)
+    return StreamVersion(stream.name, version)
 
 
 @operations.get("/events/streams/{stream}", answer=EventPage, query=EventQuery)
@@ -260,12 +262,17 @@ async def read_feed(call: Call, query: FeedQuery) -> FeedPage | Response:
     async with feed:
         found = await _some(feed, places, limit)
         if not found and query.wait:
+            seconds = check_wait(query.wait, call.served.limits)
             with call.served.streams.one(call.client):
-                async for event in feed.follow(seconds=check_wait(query.wait, call.served.limits)):
-                    found = [_fed(event, places), *await _some(feed, places, limit - 1)]
-                    break
+                found = await while_connected(call.request, _next(feed, places, limit, seconds))
     full = len(found) >= limit
     return FeedPage(found, found[-1].checkpoint if full else ",".join(map(str, feed._feed.positions)))
+
+
+async def _next(feed: AsyncFeed, places: list[int], limit: int, seconds: float) -> list[FedEvent]:
+    async for event in feed.follow(seconds=seconds):
+        return [_fed(event, places), *await _some(feed, places, limit - 1)]
+    return []
 
 
 async def _some(feed: AsyncFeed, places: list[int], limit: int) -> list[FedEvent]:

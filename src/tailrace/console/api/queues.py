@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json as texts
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from itertools import islice, takewhile
 from typing import Any
 
@@ -14,7 +14,7 @@ from tailrace.console.api.topics import Reason, check_limit, check_why
 from tailrace.console.cursor import LARGEST, position_of
 from tailrace.console.data import Data, bytes_of, data_of
 from tailrace.console.operation import Call, Operations
-from tailrace.errors import AlreadyThere, BadInput
+from tailrace.errors import AlreadyThere, BadInput, NotThere
 from tailrace.home import Home
 from tailrace.queue import Message, Pushed, Queue, Stats
 from tailrace.queue.dead_letters import DeadLetter
@@ -226,8 +226,9 @@ async def _noted(call: Call, what: str, why: str, **to: Any) -> AsyncIterator[Qu
 def _summaries(home: Home) -> list[QueueSummary]:
     found = []
     for name in home.queues():
-        now = home.queue(name).stats()
-        found.append(QueueSummary(name, len(now.shards), _counts(now)))
+        with suppress(NotThere):  # deleted since it was listed
+            now = home.queue(name).stats()
+            found.append(QueueSummary(name, len(now.shards), _counts(now)))
     return found
 
 
@@ -253,6 +254,7 @@ async def describe_queue(call: Call) -> QueueDescription:
 async def create_queue(call: Call, body: NewQueue) -> QueueDescription:
     """Create a queue."""
     home = call.served.home
+    await call.served.actions.refuse_own(call, body.name)
     queue = home.queue(body.name)
     if body.name in await call.served.run(home.queues):
         raise AlreadyThere(f"queue {body.name!r} exists already")
@@ -269,7 +271,9 @@ async def push_messages(call: Call, body: NewMessages) -> PushedMessages:
     if not 1 <= len(body.messages) <= MOST_MESSAGES:
         raise BadInput(f"a push has 1 to {MOST_MESSAGES:,} messages, not {len(body.messages)}")
     queue = await _queue(call)
-    pushed = await call.served.run(queue.push_many, [_message(one) for one in body.messages])
+    messages = [_message(one) for one in body.messages]
+    with call.served.commit_times.timed("messages"):
+        pushed = await call.served.run(queue.push_many, messages)
     return PushedMessages([_pushed(one) for one in pushed])
 
 

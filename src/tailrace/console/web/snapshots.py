@@ -11,8 +11,9 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import defaultdict, deque
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Callable, Coroutine, Iterable
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import pairwise
 from typing import Any, TypeVar
 
@@ -53,7 +54,8 @@ class Snapshots:
         self._next = self._took = 0.0
         self._lock = asyncio.Lock()
         self.last = Look()
-        self._kept: dict[tuple[str, ...], tuple[float, Any]] = {}
+        self._kept: dict[tuple[str, ...], tuple[float, asyncio.Task[Any]]] = {}
+        """Until when each result is kept, for ever while it is made, and the task that makes it."""
         self._series: defaultdict[Series, deque[tuple[float, float]]] = defaultdict(lambda: deque(maxlen=MOST_POINTS))
 
     async def look(self, call: Call) -> Look:
@@ -74,15 +76,27 @@ class Snapshots:
         self._next = 0.0
         self._kept.clear()
 
-    async def keep(self, key: tuple[str, ...], make: Callable[[], Awaitable[T]], seconds: float = KEEP_SECONDS) -> T:
-        """Return the result of `make`, which is kept under `key` for some seconds and shared by all requests.  It is
-        meant for what reads through much of the home."""
+    async def keep(
+        self, key: tuple[str, ...], make: Callable[[], Coroutine[Any, Any, T]], seconds: float = KEEP_SECONDS
+    ) -> T:
+        """Return the result of `make`, which is kept under `key` for some seconds and shared by all requests, also by
+        those that come while it is made.  It is meant for what reads through much of the home."""
         found = self._kept.get(key)
         if found is None or found[0] < self._clock():
             self._kept = {k: v for k, v in self._kept.items() if v[0] >= self._clock()}
-            found = self._kept[key] = self._clock() + seconds, await make()
-        value: T = found[1]
+            found = self._kept[key] = float("inf"), asyncio.ensure_future(make())
+            found[1].add_done_callback(partial(self._made, key, seconds))
+        value: T = await asyncio.shield(found[1])  # its first caller may leave while others wait
         return value
+
+    def _made(self, key: tuple[str, ...], seconds: float, task: asyncio.Task[Any]) -> None:
+        """Keep a result from now on, or nothing if `make` has failed."""
+        failed = task.cancelled() or task.exception() is not None
+        if (found := self._kept.get(key)) is not None and found[1] is task:
+            if failed:
+                del self._kept[key]
+            else:
+                self._kept[key] = self._clock() + seconds, task
 
     async def _taken(self, call: Call) -> Look:
         found = Look(time.time())

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from tailrace.errors import Damaged
 from tailrace.log.groups import group as groups
 from tailrace.log.groups.group import Group
 from tailrace.log.read.reader import Reader
@@ -13,10 +14,14 @@ from tailrace.log.topic_log import TopicLog
 from tailrace.storage.calls import Steps
 from tailrace.storage.tables import Item
 
+MAX_PASSED = 10
+"""Damaged chunks that a look passes in search of a readable record."""
+
 
 @dataclass(frozen=True, slots=True)
 class Lag:
-    """How far a reader is behind: records not read yet, and the age of the oldest in seconds; both 0 when caught up."""
+    """How far a reader is behind: records not read yet, and the age in seconds of the oldest that can be read; both 0
+    when caught up."""
 
     records: int
     seconds: float
@@ -32,12 +37,28 @@ def lag(log: TopicLog, positions: Mapping[int, int], wall: float) -> Steps[Lag]:
         position = max(position, head.floor[q])
         records, seconds = max(0, head.next[q] - position), 0.0
         if records:
-            fetched = yield from Reader(log, {q: position}, from_floor=True).poll(1)
-            stamps = [one.data.column(0)[0].value / 1000 for one in fetched[:1]]
-            seconds = max(0.0, wall - (stamps[0] if stamps else wall))
+            stamp = yield from _oldest_stamp(log, q, position)
+            seconds = 0.0 if stamp is None else max(0.0, wall - stamp)
         parts[q] = Lag(records, seconds)
     most = max((part.seconds for part in parts.values()), default=0.0)
     return Lag(sum(part.records for part in parts.values()), most, parts)
+
+
+def _oldest_stamp(log: TopicLog, q: int, position: int) -> Steps[float | None]:
+    """The time of the first record from a position on, in seconds since 1970; None if there is none.
+
+    Passes damaged chunks: whoever looks must see how far all others are, too, and readers report the damage."""
+    for _ in range(MAX_PASSED):
+        try:
+            fetched = yield from Reader(log, {q: position}, from_floor=True).poll(1)
+        except Damaged as error:
+            ends = [one.end for one in error.lost if one.partition == q and one.end > position]
+            if not ends:
+                return None
+            position = max(ends)
+            continue
+        return next((one.data.column(0)[0].value / 1000 for one in fetched), None)
+    return None
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,6 @@ import msgspec
 
 from tailrace.console.api import pipelines
 from tailrace.console.web import payload
-from tailrace.console.web.formats import visible
 from tailrace.console.web.page import Pages, Shown
 from tailrace.console.web.tables import Column, Table
 from tailrace.console.web.visit import Visit, path_to
@@ -120,7 +119,7 @@ async def show_letter(visit: Visit) -> Shown:
     """Show one dead letter, with the message that caused the error."""
     name = visit.path["pipeline"]
     whole = await pipelines.read_dead_letter(visit)
-    text = visible(payload.indented(_json(whole.message.data)))
+    text = payload.whole(_json(whole.message.data), "json")
     about = {"pipeline": name, "letter": whole.letter, "message": whole.message, "text": text}
     title = f"Dead letter {whole.letter.number}"
     return Shown("pipeline_letter.html", title, about, (*UP, (name, path_to("pipelines", name))), "pipelines")

@@ -69,7 +69,7 @@ async def show_record(visit: Visit) -> Shown:
     about = {
         "topic": topic.name, "record": record, "view": view, "views": payload.VIEWS, "floor": floor, "end": end,
         "text": payload.whole(record.value, view), "bytes": len(payload.raw(record.value)),
-        "cut": len(payload.raw(record.value)) > payload.MOST_SHOWN, "key_text": payload.whole(record.key, "text"),
+        "key_text": payload.whole(record.key, "text"),
         "curl": as_curl(visit, topic.name, record), "python": as_python(visit, topic.name, record),
         "again": as_append(visit, topic.name, record),
     }  # fmt: skip
