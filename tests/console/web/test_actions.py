@@ -118,6 +118,22 @@ def test_a_message_is_pushed_and_its_life_is_told(site: Visitor) -> None:
     assert "shard and its offset" in site.page("/queues/mails/messages?shard=0", 400)
 
 
+def test_a_queue_gets_shards_and_settings_and_is_deleted(site: Visitor, filled: Home) -> None:
+    path = "/queues/mails"
+    assert "say why" in site.submit(f"{path}/rebalance", shards="3").body.decode()
+    assert "3 shards" in went(site, site.submit(f"{path}/rebalance", shards="3", why="more workers"))
+    assert filled.queue("mails").shards == 3
+    assert site.submit(f"{path}/settings", setting="attempts", value="many", why="x").status == 400
+    assert "attempts is 9 now" in went(
+        site, site.submit(f"{path}/settings", setting="attempts", value="9", why="the sink is slow")
+    )
+    assert filled.queue("mails").settings.attempts == 9
+    assert site.submit(f"{path}/delete", name="mail", why="x").status == 400
+    assert filled.queues() == ["mails"]
+    assert "The queue mails is deleted" in went(site, site.submit(f"{path}/delete", name="mails", why="replaced"))
+    assert filled.queues() == []
+
+
 def test_purge_and_replay(site: Visitor, filled: Home) -> None:
     went(site, site.submit("/queues/mails/purge", why="not needed"))
     assert filled.queue("mails").stats().backlog == 0

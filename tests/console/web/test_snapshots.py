@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+from types import SimpleNamespace
 from typing import Any, cast
 
+from tailrace.console.api.pipelines import PipelineStatus
+from tailrace.console.web.pages.pipelines import left
 from tailrace.console.web.snapshots import KEEP_SECONDS, LONG, MAX_PAUSE_SECONDS, Look, Snapshots
 
 SHORTEST = 2.0
@@ -44,6 +47,22 @@ def test_a_slow_first_look_does_not_delay_the_second() -> None:
 def test_looks_that_stay_slow_are_taken_seldom() -> None:
     pulse = Slow(0.1, 0.1, 5.0, 5.0)
     assert [pulse.pause() for _ in range(4)] == [SHORTEST, 0.1 * LONG, 0.1 * LONG, MAX_PAUSE_SECONDS]
+
+
+def test_the_time_that_a_copy_takes_is_known_by_its_rate() -> None:
+    def status(copied: int) -> PipelineStatus:
+        sources = {"a": {"phase": "copy", "rows": 1000, "copied": copied}, "b": {"phase": "sync", "copied": 7}}
+        return PipelineStatus("shop", "copying", "", "", 0.0, 0, 0, sources, {})
+
+    pulse = Slow()
+    visit = cast(Any, SimpleNamespace(pulse=pulse))
+    pulse._keep(Look(at=100.0, pipelines=[status(100)]))
+    assert left(visit, "shop", "a", status(100).sources["a"]) is None
+    pulse._keep(Look(at=110.0, pipelines=[status(300)]))
+    assert left(visit, "shop", "a", status(300).sources["a"]) == 35.0  # 700 rows, at 20 a second
+    assert left(visit, "shop", "b", status(300).sources["b"]) is None
+    assert left(visit, "shop", "a", {**status(300).sources["a"], "rows": None}) is None
+    assert left(visit, "shop", "a", {**status(300).sources["a"], "copied": 1200}) is None
 
 
 def test_what_is_kept_is_made_once_for_all_who_wait() -> None:

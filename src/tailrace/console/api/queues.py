@@ -16,10 +16,12 @@ from tailrace.console.data import Data, bytes_of, data_of
 from tailrace.console.operation import Call, Operations
 from tailrace.errors import AlreadyThere, BadInput, NotThere
 from tailrace.home import Home
+from tailrace.log.catalog import check_partitions
 from tailrace.queue import Message, Pushed, Queue, Stats
 from tailrace.queue.dead_letters import DeadLetter
 from tailrace.queue.envelope import CODED
 from tailrace.queue.settings import Settings as QueueSettings
+from tailrace.queue.settings import settings as checked
 from tailrace.queue.stats import as_json
 
 operations = Operations()
@@ -85,6 +87,13 @@ class NewQueue(msgspec.Struct, forbid_unknown_fields=True):
     name: str
     shards: int | None = None
     settings: QueueSettings = QueueSettings()
+    why: str = ""
+
+
+class QueueChange(msgspec.Struct, forbid_unknown_fields=True):
+    """Changes of a queue's settings, by name.  Workers that start afterwards obey them."""
+
+    settings: dict[str, Any]
     why: str = ""
 
 
@@ -172,6 +181,21 @@ class ReplayOrder(msgspec.Struct, forbid_unknown_fields=True, rename={"start": "
     start: str
     why: str
     end: str | None = None
+
+
+class Rebalance(msgspec.Struct, forbid_unknown_fields=True):
+    """The number of shards that the queue shall have, if it shall have more."""
+
+    why: str
+    shards: int | None = None
+
+
+class QueueShares(msgspec.Struct):
+    """The number of shards of a queue, and how many of them each consumer has.  They may not be even yet: a consumer
+    gives a shard up when its handlers have finished."""
+
+    shards: int
+    consumers: dict[str, int]
 
 
 class Done(msgspec.Struct):
@@ -262,6 +286,27 @@ async def create_queue(call: Call, body: NewQueue) -> QueueDescription:
     async with call.served.actions.noted(call, "create queue", body.why, queue=body.name, shards=body.shards):
         await call.served.run(queue.make, body.shards, **given)
     return await call.served.run(_described, queue)
+
+
+@operations.patch("/queues/{queue}", answer=QueueDescription, body=QueueChange)
+async def change_queue(call: Call, body: QueueChange) -> QueueDescription:
+    """Change a queue's settings."""
+    queue = await _queue(call)
+    if not body.settings:
+        raise BadInput("say which settings to change")
+    checked({name: value for name, value in body.settings.items() if name != "retention_ms"}, queue.settings)
+    about = {"queue": queue.name, "settings": body.settings}
+    async with call.served.actions.noted(call, "change queue", body.why, **about):
+        await call.served.run(queue.configure, **body.settings)
+    return await call.served.run(_described, queue)
+
+
+@operations.delete("/queues/{queue}", body=Reason)
+async def delete_queue(call: Call, body: Reason) -> None:
+    """Delete a queue with its messages, dead letters and settings.  Its workers end."""
+    async with _noted(call, "delete queue", body.why) as queue:
+        await call.served.run(queue.delete, sure=True)
+    call.served.forget(queue.name)
 
 
 # --- messages ---------------------------------------------------------------------------------------------------------
@@ -389,6 +434,18 @@ async def replay_queue(call: Call, body: ReplayOrder) -> Done:
     async with _noted(call, "replay queue", body.why, start=body.start, end=body.end) as queue:
         made = await call.served.run(queue.replay, 0 if places[0] == "earliest" else places[0], places[1])
     return Done("replay", made.messages)
+
+
+@operations.post("/queues/{queue}/rebalance", answer=QueueShares, body=Rebalance)
+async def rebalance_queue(call: Call, body: Rebalance) -> QueueShares:
+    """Give the queue more shards, or only wait until its consumers have shared them out evenly, for up to ten
+    seconds."""
+    async with _noted(call, "rebalance queue", body.why, shards=body.shards) as queue:
+        if body.shards is not None:
+            check_partitions(body.shards)
+        consumers = await call.served.run(queue.rebalance, body.shards)
+    call.served.forget(queue.name)
+    return QueueShares(await call.served.run(lambda: queue.shards), consumers)
 
 
 def coded(attributes: int) -> bool:

@@ -122,6 +122,9 @@ class Snapshots:
             seen["acked", queue.name] = queue.counts.acked
         for pipeline in look.pipelines:
             seen["read", pipeline.pipeline] = pipeline.records
+            for name, source in pipeline.sources.items():
+                if source.get("phase") == "copy":
+                    seen["copied", f"{pipeline.pipeline}/{name}"] = float(source.get("copied", 0))
             for name, sink in pipeline.sinks.items():
                 seen["writer lag", f"{pipeline.pipeline}/{name}"] = float(sink.get("lag", 0))
                 seen["written", f"{pipeline.pipeline}/{name}"] = float(sink.get("rows", 0))

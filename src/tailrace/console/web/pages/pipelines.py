@@ -48,6 +48,16 @@ DEAD_COLUMNS = (
 TONES = {"following": "good", "copying": "good", "running": "good", "collecting": "good", "waiting": "warn"}
 
 
+def left(visit: Visit, pipeline: str, namespace: str, source: dict[str, Any]) -> float | None:
+    """Return how many seconds the copy of a namespace takes, by the rate at which it goes on; None if that is not
+    known."""
+    rate = visit.pulse.rate("copied", f"{pipeline}/{namespace}")
+    if source.get("phase") != "copy" or not rate or not source.get("rows"):
+        return None
+    rest = source["rows"] - source["copied"]
+    return rest / rate if rest > 0 else None
+
+
 def tone(state: str) -> str:
     """Return the colour of a state: good, warn, bad, or none."""
     return "bad" if state.startswith("not running") or "stopped" in state else TONES.get(state, "")
@@ -87,6 +97,7 @@ async def show_pipeline(visit: Visit) -> Shown:
     actions = (await pipelines.list_pipeline_actions(visit, pipelines.ActionQuery(limit=50))).actions[::-1]
     about = {
         "status": status, "offsets": offsets, "sources": sources, "dead": dead, "actions": actions, "tone": tone,
+        "left": lambda one: left(visit, name, *one),
         "ends": _ends(known), "logged": sum(p.end - p.floor for p in offsets[0].partitions) if offsets else 0,
     }  # fmt: skip
     return Shown("pipeline.html", name, about, UP, "pipelines")
