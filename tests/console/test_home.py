@@ -183,7 +183,10 @@ def test_tables_and_their_changes(client: Client, home: Home) -> None:
         engine.save(User(id="bob", email="bob@example.com"))
         event = next_event(stream)
         assert json.loads(event["data"])["key"] == {"id": "bob"}
-    assert client.get("streams/User/changes", Accept="application/x-ndjson").body.count(b"\n") == 2
+    for media, limit, lines in (("application/x-ndjson", "", 2), ("application/x-ndjson", "?limit=1", 1)):
+        assert client.get(f"streams/User/changes{limit}", Accept=media).body.count(b"\n") == lines
+    assert client.get("streams/User/changes?limit=1", Accept="text/event-stream").body.count(b"data: ") == 1
+    assert client.get("streams/User/changes?limit=0", Accept="text/event-stream").status == 400
     assert client.get(f"streams/User/changes?from={quoted(event['id'])}").json["changes"] == []
     for bad in ("{", "{}", "5", "never"):
         assert client.get(f"streams/User/changes?from={quoted(bad)}").status == 400, bad

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
+import time
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
 from tailrace.adaptors.rows.rows import make_rows
+from tailrace.console.web.pages.concerns import _of_topics
 from tailrace.errors import Lost
 from tailrace.home import Home
 from tailrace.log.record import Mode, Op
@@ -26,12 +28,14 @@ def went(site: Visitor, answer: Answer) -> str:
 
 def test_a_record_is_produced_and_shown(site: Visitor, filled: Home) -> None:
     sent = site.submit("/topics/orders/produce", key="k", kind="json", value='{"n": 9007199254740993}',
-                       headers="trace: 1", partition="1")  # fmt: skip
+                       headers="trace: 1", partition="1", why="was lost")  # fmt: skip
     text = went(site, sent)
     assert "Appended at offset 2 of partition 1" in text
     assert "9007199254740993" in text
     record = [*filled.topic("orders").records(1)][-1]
     assert (record.key, record.value, [*record.headers]) == (b"k", b'{"n": 9007199254740993}', [("trace", b"1")])
+    done = site.get("/api/v1/home/actions").json["actions"][-1]
+    assert (done["what"], done["why"], done["about"]) == ("append record", "was lost", {"topic": "orders"})
 
 
 @pytest.mark.parametrize(
@@ -113,6 +117,8 @@ def test_a_dead_letter_is_read_and_put_back_with_its_key(site: Visitor, filled: 
 def test_a_message_is_pushed_and_its_life_is_told(site: Visitor) -> None:
     text = went(site, site.submit("/queues/mails/push", json='{"a": 1}', key="k"))
     assert "Pushed; this is its life" in text
+    done = site.get("/api/v1/home/actions").json["actions"][-1]
+    assert (done["what"], done["about"]) == ("push message", {"queue": "mails"})
     assert site.submit("/queues/mails/push", json="{").status == 400
     assert "Held back" in went(site, site.submit("/queues/mails/push", json="1", delay="600"))
     assert "shard and its offset" in site.page("/queues/mails/messages?shard=0", 400)
@@ -170,6 +176,23 @@ def test_the_overview_says_what_needs_attention(site: Visitor, filled: Home) -> 
         ("Readers of orders pass over 1 damaged range", "/topics/orders"),
     ):
         assert f'href="{link}"' in text.partition(what)[2].partition("</li>")[0], what
+
+
+def test_upkeep_that_is_due_needs_attention(site: Visitor, filled: Home) -> None:
+    kept = filled.create_topic("kept", retention_ms=1000)
+    days = kept.described.created / 1000 + 3 * 86400
+    assert _of_topics(filled, ["orders"], days) == []
+    assert _of_topics(filled, ["kept"], kept.described.created / 1000 + 3600) == []
+    (due,) = _of_topics(filled, ["orders", "kept"], days)
+    assert (due.what, due.link) == (
+        "Upkeep has never run: 1 topic with retention or compaction may keep too much", "/home/start/upkeep"
+    )  # fmt: skip
+    assert "it has never run" in site.page("/home")
+    filled.upkeep()
+    assert _of_topics(filled, ["kept"], time.time() + 86400) == []
+    (due,) = _of_topics(filled, ["kept"], time.time() + 3 * 86400)
+    assert "last ran 3 d ago" in due.what
+    assert "it has never run" not in site.page("/home")
 
 
 def test_a_scrub_is_started_and_watched(site: Visitor) -> None:

@@ -19,7 +19,8 @@ from tailrace.feed import FeedEvent
 from tailrace.feed.aio import AsyncFeed
 
 operations = Operations()
-MOST_EVENTS = 1000
+PAGE_EVENTS, MOST_EVENTS = 100, 1000
+"""How many events a page of the feed has unless the client says, and the most that a page and an append have."""
 LARGEST = 2**62
 
 
@@ -138,14 +139,14 @@ class FeedPage(msgspec.Struct):
 
 class FeedQuery(msgspec.Struct, forbid_unknown_fields=True, rename={"start": "from"}):
     """The checkpoint to start from (`from`; one for each partition of the index, as in 17,3), and which events to
-    return.  `wait` is how many seconds the server waits for an event if there is none yet: an event reaches the feed
-    soon after its append."""
+    return: as JSON 100 unless `limit` says how many, as a stream all of them.  `wait` is how many seconds the server
+    waits for an event if there is none yet: an event reaches the feed soon after its append."""
 
     start: str = "0"
     category: str | None = None
     stream: str | None = None
     type: str | None = None
-    limit: int = 100
+    limit: int | None = None
     wait: float = 0.0
 
 
@@ -249,6 +250,8 @@ async def read_feed(call: Call, query: FeedQuery) -> FeedPage | Response:
     """Read all events of the home in one order, from a checkpoint on.  As server-sent events, the answer continues with
     new events."""
     media = call.chosen(JSON, NDJSON, EVENTS)
+    if query.limit is not None:
+        check_limit(query.limit, MOST_EVENTS if media == JSON else LARGEST)
     start = call.request.headers.get("last-event-id") or query.start if media == EVENTS else query.start
     given = _checkpoints(start)
     feed = await call.served.home.events().aio.feed(
@@ -257,8 +260,8 @@ async def read_feed(call: Call, query: FeedQuery) -> FeedPage | Response:
     )  # fmt: skip
     places = list(feed._feed.positions)
     if media != JSON:
-        return streamed(call, _items(feed, places, media == EVENTS), media)
-    limit = check_limit(query.limit, MOST_EVENTS)
+        return streamed(call, _items(feed, places, media == EVENTS, query.limit), media)
+    limit = PAGE_EVENTS if query.limit is None else query.limit
     async with feed:
         found = await _some(feed, places, limit)
         if not found and query.wait:
@@ -292,13 +295,16 @@ def _fed(event: FeedEvent, places: list[int]) -> FedEvent:
     return FedEvent(event.stream, event.index, event.type, ",".join(map(str, places)), body)
 
 
-async def _items(feed: AsyncFeed, places: list[int], going_on: bool) -> AsyncGenerator[Batch]:
+async def _items(feed: AsyncFeed, places: list[int], going_on: bool, left: int | None) -> AsyncGenerator[Batch]:
     async with feed:
         while True:
             found = feed.follow(seconds=BEAT_SECONDS) if going_on else feed
             async for event in found:
                 made = _fed(event, places)
                 yield Batch([Item("record", made, made.checkpoint)])
+                left = None if left is None else left - 1
+                if left == 0:
+                    return
             if not going_on:
                 return
             yield Batch([])
