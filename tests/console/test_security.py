@@ -118,6 +118,10 @@ def test_tokens_of_a_file(tmp_path: Path) -> None:
     known = Tokens.of_file(written("# people\noperator ada 0123456789abcdef\n\nviewer vic fedcba9876543210 # ro\n"))
     assert str(known.find("fedcba9876543210")) == "Principal(name='vic', role='viewer')"
     assert known.find("") is None
+    hashed = Tokens.of_file(written("operator ada 0123456789abcdef#0123456789\n#viewer b fedcba9876543210"))
+    assert hashed.find("0123456789abcdef") is None  # a part of a token is none
+    assert hashed.find("0123456789abcdef#0123456789") is not None
+    assert hashed.find("fedcba9876543210") is None
     for text, why in (
         ("", "no token"), ("root ada 0123456789abcdef", "line 1"), ("operator ada short", "too short"),
         ("operator ada", "line 1"), ("viewer a 0123456789abcdef\nviewer b 0123456789abcdef", "again"),

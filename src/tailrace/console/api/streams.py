@@ -104,8 +104,8 @@ class StreamGroupHealth(msgspec.Struct):
 
 
 class ChangeQuery(msgspec.Struct, forbid_unknown_fields=True, rename={"start": "from"}):
-    """Where to start (`from`): trim_horizon, latest, a time, how long ago, or a token of an earlier answer.  As JSON the
-    answer has 100 changes unless `limit` says how many, as a stream all of them."""
+    """Where to start (`from`): trim_horizon, latest, a time, how long ago, or a token of an earlier answer.  As JSON
+    the answer has 100 changes unless `limit` says how many, as a stream all of them."""
 
     start: str = "trim_horizon"
     limit: int | None = None

@@ -59,7 +59,7 @@ def whole(data: Data, view: View, most: int = MOST_SHOWN) -> str:
 
 
 def _left_out(rest: int, unit: str) -> str:
-    return f"\n… {count(rest, unit)} more; the API returns all" if rest > 0 else ""
+    return f"\n… {count(rest, f'more {unit}')}; the API returns all" if rest > 0 else ""
 
 
 def is_json(text: str) -> bool:
