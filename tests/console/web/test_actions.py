@@ -11,11 +11,12 @@ import pytest
 
 from tailrace.adaptors.rows.rows import make_rows
 from tailrace.console.web.pages.concerns import _of_topics
-from tailrace.errors import Lost
+from tailrace.errors import Lost, Unavailable
 from tailrace.home import Home
 from tailrace.log.record import Mode, Op
 from tailrace.pipeline.ingest.commit_log import CommitLog
 from tailrace.pipeline.operate import ledger, operator
+from tailrace.streams import Engine
 from tests.console.serving import Answer
 from tests.console.web.conftest import Visitor
 
@@ -176,6 +177,18 @@ def test_the_overview_says_what_needs_attention(site: Visitor, filled: Home) -> 
         ("Readers of orders pass over 1 damaged range", "/topics/orders"),
     ):
         assert f'href="{link}"' in text.partition(what)[2].partition("</li>")[0], what
+
+
+def test_tables_that_may_not_be_listed_hide_nothing_else(site: Visitor, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(engine: Engine) -> list[str]:
+        raise Unavailable("no right to list tables")
+
+    monkeypatch.setattr(Engine, "tables", refuse)
+    text = site.page("/")
+    assert "The groups of change streams cannot be read: no right to list tables" in text
+    assert "Consumer teller of the feed has passed 2 records" in text
+    told = site.get("/metrics").body
+    assert (b"tailrace_feed_dead" in told, b"tailrace_stream_dead" in told) == (True, False)
 
 
 def test_upkeep_that_is_due_needs_attention(site: Visitor, filled: Home) -> None:

@@ -91,3 +91,25 @@ def test_what_is_kept_is_made_once_for_all_who_wait() -> None:
         assert await pulse.keep(("topic", "a"), make) == 4
 
     asyncio.run(ask())
+
+
+def test_what_reads_through_the_home_is_kept_as_long_as_it_costs() -> None:
+    async def ask() -> None:
+        pulse, made = Slow(), 0
+
+        async def make() -> int:
+            nonlocal made
+            made, pulse.now = made + 1, pulse.now + 10  # a scan of many streams
+            return made
+
+        async def asked(after: float) -> int:
+            pulse.now += after
+            return await pulse.keep(("categories",), make)
+
+        assert await asked(0) == 1
+        assert await asked(10 * LONG - 1) == 1
+        pulse.forget()
+        assert await asked(0) == 1
+        assert await asked(2) == 2
+
+    asyncio.run(ask())

@@ -15,7 +15,7 @@ from collections.abc import Callable, Coroutine, Iterable
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import pairwise
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from tailrace.console.api import groups, pipelines, queues, topics
 from tailrace.console.api.groups import GroupSummary
@@ -26,7 +26,9 @@ from tailrace.console.operation import Call
 
 LONG = 100
 MAX_PAUSE_SECONDS = 60.0
-KEEP_SECONDS = 20.0
+KEEP_SECONDS, MAX_KEEP_SECONDS = 20.0, 3600.0
+DEAR_SECONDS = 1.0
+"""What took longer than this is kept also when an action changes something."""
 T = TypeVar("T")
 MOST_POINTS = 180
 RATE_SECONDS = 30.0
@@ -46,6 +48,14 @@ class Look:
     pipelines: list[PipelineStatus] = field(default_factory=list)
 
 
+class Kept(NamedTuple):
+    """A result that pages share: the task that makes it, how long that took, and until when it is kept."""
+
+    task: asyncio.Task[Any]
+    took: float = 0.0
+    until: float = float("inf")
+
+
 class Snapshots:
     """Takes looks at a home, and keeps their values over time.  To be used on one event loop."""
 
@@ -54,8 +64,7 @@ class Snapshots:
         self._next = self._took = 0.0
         self._lock = asyncio.Lock()
         self.last = Look()
-        self._kept: dict[tuple[str, ...], tuple[float, asyncio.Task[Any]]] = {}
-        """Until when each result is kept, for ever while it is made, and the task that makes it."""
+        self._kept: dict[tuple[str, ...], Kept] = {}
         self._series: defaultdict[Series, deque[tuple[float, float]]] = defaultdict(lambda: deque(maxlen=MOST_POINTS))
 
     async def look(self, call: Call) -> Look:
@@ -72,31 +81,34 @@ class Snapshots:
             return self.last
 
     def forget(self) -> None:
-        """Make the next page look again, since an action has changed something."""
+        """Make the next page look again, since an action has changed something.  What took long stays: it reads through
+        much of the home, and one action changes little of it."""
         self._next = 0.0
-        self._kept.clear()
+        self._kept = {key: kept for key, kept in self._kept.items() if kept.took > DEAR_SECONDS}
 
     async def keep(
         self, key: tuple[str, ...], make: Callable[[], Coroutine[Any, Any, T]], seconds: float = KEEP_SECONDS
     ) -> T:
-        """Return the result of `make`, which is kept under `key` for some seconds and shared by all requests, also by
-        those that come while it is made.  It is meant for what reads through much of the home."""
-        found = self._kept.get(key)
-        if found is None or found[0] < self._clock():
-            self._kept = {k: v for k, v in self._kept.items() if v[0] >= self._clock()}
-            found = self._kept[key] = float("inf"), asyncio.ensure_future(make())
-            found[1].add_done_callback(partial(self._made, key, seconds))
-        value: T = await asyncio.shield(found[1])  # its first caller may leave while others wait
+        """Return the result of `make`, which is shared by all requests, also by those that come while it is made.  It
+        is kept under `key` for some seconds, and for at least `LONG` times as long as it took, up to MAX_KEEP_SECONDS.
+        This is meant for what reads through much of the home."""
+        found, now = self._kept.get(key), self._clock()
+        if found is None or found.until < now:
+            self._kept = {k: kept for k, kept in self._kept.items() if kept.until >= now}
+            found = self._kept[key] = Kept(asyncio.ensure_future(make()))
+            found.task.add_done_callback(partial(self._made, key, now, seconds))
+        value: T = await asyncio.shield(found.task)  # its first caller may leave while others wait
         return value
 
-    def _made(self, key: tuple[str, ...], seconds: float, task: asyncio.Task[Any]) -> None:
+    def _made(self, key: tuple[str, ...], began: float, seconds: float, task: asyncio.Task[Any]) -> None:
         """Keep a result from now on, or nothing if `make` has failed."""
-        failed = task.cancelled() or task.exception() is not None
-        if (found := self._kept.get(key)) is not None and found[1] is task:
+        failed, now = task.cancelled() or task.exception() is not None, self._clock()
+        if (found := self._kept.get(key)) is not None and found.task is task:
             if failed:
                 del self._kept[key]
             else:
-                self._kept[key] = self._clock() + seconds, task
+                pause = max(seconds, min(MAX_KEEP_SECONDS, LONG * (now - began)))
+                self._kept[key] = Kept(task, now - began, now + pause)
 
     async def _taken(self, call: Call) -> Look:
         found = Look(time.time())
