@@ -93,7 +93,7 @@ def test_what_is_kept_is_made_once_for_all_who_wait() -> None:
     asyncio.run(ask())
 
 
-def test_what_reads_through_the_home_is_kept_as_long_as_it_costs() -> None:
+def test_a_scan_of_the_home_is_kept_as_long_as_it_costs() -> None:
     async def ask() -> None:
         pulse, made = Slow(), 0
 
@@ -104,7 +104,7 @@ def test_what_reads_through_the_home_is_kept_as_long_as_it_costs() -> None:
 
         async def asked(after: float) -> int:
             pulse.now += after
-            return await pulse.keep(("categories",), make)
+            return await pulse.keep(("categories",), make, scan=True)
 
         assert await asked(0) == 1
         assert await asked(10 * LONG - 1) == 1

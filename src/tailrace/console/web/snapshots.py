@@ -27,8 +27,7 @@ from tailrace.console.operation import Call
 LONG = 100
 MAX_PAUSE_SECONDS = 60.0
 KEEP_SECONDS, MAX_KEEP_SECONDS = 20.0, 3600.0
-DEAR_SECONDS = 1.0
-"""What took longer than this is kept also when an action changes something."""
+"""How long a result is kept at least, and at most that of a scan."""
 T = TypeVar("T")
 MOST_POINTS = 180
 RATE_SECONDS = 30.0
@@ -49,10 +48,10 @@ class Look:
 
 
 class Kept(NamedTuple):
-    """A result that pages share: the task that makes it, how long that took, and until when it is kept."""
+    """A result that pages share: the task that makes it, whether that is a scan, and until when it is kept."""
 
     task: asyncio.Task[Any]
-    took: float = 0.0
+    scan: bool
     until: float = float("inf")
 
 
@@ -81,21 +80,20 @@ class Snapshots:
             return self.last
 
     def forget(self) -> None:
-        """Make the next page look again, since an action has changed something.  What took long stays: it reads through
-        much of the home, and one action changes little of it."""
+        """Make the next page look again, since an action has changed something.  Scans stay."""
         self._next = 0.0
-        self._kept = {key: kept for key, kept in self._kept.items() if kept.took > DEAR_SECONDS}
+        self._kept = {key: kept for key, kept in self._kept.items() if kept.scan}
 
     async def keep(
-        self, key: tuple[str, ...], make: Callable[[], Coroutine[Any, Any, T]], seconds: float = KEEP_SECONDS
-    ) -> T:
+        self, key: tuple[str, ...], make: Callable[[], Coroutine[Any, Any, T]], seconds: float = KEEP_SECONDS, *,
+        scan: bool = False,
+    ) -> T:  # fmt: skip
         """Return the result of `make`, which is shared by all requests, also by those that come while it is made.  It
-        is kept under `key` for some seconds, and for at least `LONG` times as long as it took, up to MAX_KEEP_SECONDS.
-        This is meant for what reads through much of the home."""
+        is kept under `key` for some seconds; a `scan` of the whole home for `LONG` times as long as it took, too."""
         found, now = self._kept.get(key), self._clock()
         if found is None or found.until < now:
             self._kept = {k: kept for k, kept in self._kept.items() if kept.until >= now}
-            found = self._kept[key] = Kept(asyncio.ensure_future(make()))
+            found = self._kept[key] = Kept(asyncio.ensure_future(make()), scan)
             found.task.add_done_callback(partial(self._made, key, now, seconds))
         value: T = await asyncio.shield(found.task)  # its first caller may leave while others wait
         return value
@@ -107,8 +105,8 @@ class Snapshots:
             if failed:
                 del self._kept[key]
             else:
-                pause = max(seconds, min(MAX_KEEP_SECONDS, LONG * (now - began)))
-                self._kept[key] = Kept(task, now - began, now + pause)
+                pause = min(MAX_KEEP_SECONDS, LONG * (now - began)) if found.scan else 0.0
+                self._kept[key] = Kept(task, found.scan, now + max(seconds, pause))
 
     async def _taken(self, call: Call) -> Look:
         found = Look(time.time())

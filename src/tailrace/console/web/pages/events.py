@@ -35,7 +35,9 @@ async def categories(visit: Visit) -> Shown:
     if stream := visit.query.get("stream", "").strip():
         visit.path = {"stream": stream}
         return await show_stream(visit)
-    found = await visit.pulse.keep(("categories",), lambda: events.list_categories(visit))
+    found = await visit.pulse.keep(
+        ("categories", visit.served.home.id), lambda: events.list_categories(visit), scan=True
+    )
     rows = sorted(found.categories.items())
     table = Table(visit, "", "categories", CATEGORY_COLUMNS, rows, lambda row: row[0], "category")
     consumers = (await events.list_feed_consumers(visit)).consumers
