@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import resource
 import shutil
 import socket
@@ -181,6 +182,28 @@ def test_too_many_streams(home: Home, place: Path) -> None:
             done.wait(0.05)
         else:
             pytest.fail("the streams are still counted")
+
+
+@pytest.mark.parametrize("path", ["topics/orders/records?from=latest&wait=55", "events/feed?wait=55",
+                                  "groups/billing/topics/orders/records?wait=55"])  # fmt: skip
+def test_a_long_poll_of_a_client_that_has_gone_counts_no_more(home: Home, place: Path, path: str) -> None:
+    with home.topic("orders").consumer("billing", max_seconds=0.1) as consumer:
+        list(consumer)
+    with running(place, limits=Limits(streams_per_client=1)) as client:
+        head = f"GET /api/v1/{path} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {OPERATOR}\r\n\r\n"
+        done = threading.Event()
+        with socket.create_connection(("127.0.0.1", client.port), timeout=20) as gone:
+            gone.sendall(head.encode())
+            gone.settimeout(0.05)
+            while client.get("topics/orders/records?wait=0.01&from=latest").status != 429:
+                with contextlib.suppress(TimeoutError):
+                    if gone.recv(4096):  # it was refused, since it came while this client's other request waited
+                        gone.sendall(head.encode())
+        for _ in range(500):
+            if client.get("topics/orders/records?wait=0.01").status == 200:
+                return
+            done.wait(0.05)
+        pytest.fail("the long poll is still counted")
 
 
 def test_a_limit_that_is_reached_names_its_option(home: Home, place: Path) -> None:

@@ -54,6 +54,9 @@ def test_the_feed_as_pages_and_as_a_stream(client: Client, home: Home) -> None:
         home.events().stream("Order-1").append([Event("B", b"new")])
         event = next_event(stream)
         assert json.loads(event["data"])["stream"] == "Order-1"
+    assert client.get("events/feed?limit=3", Accept="application/x-ndjson").body.count(b"\n") == 3
+    assert client.get("events/feed?limit=3", Accept="text/event-stream").body.count(b"data: ") == 3
+    assert client.get("events/feed?limit=0", Accept="text/event-stream").status == 400
     first = client.get("events/feed?limit=2").json
     assert len(first["events"]) == 2
     rest = client.get(f"events/feed?from={first['next']}").json

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 import tailrace
+from tailrace.console.limits import Limits
 from tailrace.home import Home
 from tailrace.pipeline.define.builder import load
 from tailrace.pipeline.deliver.dead_letters import bury
@@ -17,7 +18,7 @@ from tailrace.pipeline.operate import ledger
 from tailrace.pipeline.runtime.status import SinkStatus, Status
 from tailrace.pipeline.runtime.trouble import Trouble
 from tests.cli.test_stream import User
-from tests.console.serving import VIEWER, Client
+from tests.console.serving import VIEWER, Client, running
 from tests.console.test_records import next_event
 from tests.pipeline.shop import filled
 
@@ -107,8 +108,62 @@ def test_metrics_and_health(client: Client, home: Home) -> None:
     text = client.get("/metrics")
     assert text.headers["Content-Type"].startswith("text/plain; version=0.0.4")
     assert b'tailrace_topic_appended_total{topic="orders"} 1\n' in text.body
+    assert b'tailrace_commits_total{kind="records"} 0\n' in text.body
+    home.queue("mails", shards=1)
+    for path, body, status in (
+        ("topics/orders/records", {"records": [{"value": "a"}]}, 201),
+        ("topics/orders/records", {"records": [{"value": "a"}, {"value": "b"}]}, 201),
+        ("topics/orders/records", {"records": []}, 400),
+        ("queues/mails/messages", {"messages": [{"value": "a"}]}, 201),
+        ("events/streams/Cart-1", {"events": [{"type": "A"}], "expected": 0}, 201),
+        ("events/streams/Cart-1", {"events": [{"type": "A"}], "expected": 0}, 409),
+    ):
+        assert client.post(path, body).status == status
+    found = dict(line.split(" ") for line in client.get("/metrics").body.decode().splitlines() if "commit" in line[:20])
+    for kind, count in (("records", 2), ("messages", 1), ("events", 1)):
+        assert found[f'tailrace_commits_total{{kind="{kind}"}}'] == str(count)
+        seconds = float(found[f'tailrace_commit_seconds_total{{kind="{kind}"}}'])
+        assert 0 < float(found[f'tailrace_commit_p99_seconds{{kind="{kind}"}}']) <= seconds
     plain = Client(client.port, None)
     assert (plain.get("/healthz").body, plain.get("/readyz").body) == (b"alive\n", b"ready\n")
+
+
+def test_callers_without_a_token_cost_the_storage_little(
+    home: Home, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[Home] = []
+    topics = Home.topics
+
+    def counted(home: Home) -> list[str]:
+        asked.append(home)
+        return topics(home)
+
+    monkeypatch.setattr(Home, "topics", counted)
+    with running(place, limits=Limits(poll_seconds=3600)) as client:
+        plain = Client(client.port, None)
+        assert [plain.get("/readyz").status for _ in range(5)] == [200] * 5
+        assert len(asked) == 1
+
+
+def test_a_damaged_record_where_a_group_stands_hides_nothing_else(client: Client, home: Home, place: Path) -> None:
+    topic, mails = home.topic("orders", partitions=1), home.queue("mails", shards=1)
+    with topic.consumer("billing", max_seconds=0.1) as consumer:
+        list(consumer)
+    topic.append([(None, b"a" * 300_000)])
+    topic.append([(None, b"b")])
+    mails.push(b"a" * 300_000)
+    for path in (place / "objects").rglob("*"):
+        if path.is_file() and b"a" * 100 in (data := path.read_bytes()):
+            path.chmod(0o600)
+            path.write_bytes(data.replace(b"a" * 100, b"x" * 100, 1))
+    assert client.get("topics/orders/records").status == 206
+    (group,) = client.get("groups?topic=orders").json["groups"]
+    assert group["lag"]["records"] == 2
+    assert group["lag"]["seconds"] > 0  # of the record behind the damage
+    assert client.get("queues").json["queues"][0]["counts"]["backlog"] == 1
+    assert b'tailrace_group_lag{group="billing",topic="orders"} 2\n' in client.get("/metrics").body
+    for page in ("/", "/groups", "/groups/billing/orders", "/queues/mails"):
+        assert client.get(page).status == 200
 
 
 def test_tables_and_their_changes(client: Client, home: Home) -> None:
@@ -128,7 +183,10 @@ def test_tables_and_their_changes(client: Client, home: Home) -> None:
         engine.save(User(id="bob", email="bob@example.com"))
         event = next_event(stream)
         assert json.loads(event["data"])["key"] == {"id": "bob"}
-    assert client.get("streams/User/changes", Accept="application/x-ndjson").body.count(b"\n") == 2
+    for media, limit, lines in (("application/x-ndjson", "", 2), ("application/x-ndjson", "?limit=1", 1)):
+        assert client.get(f"streams/User/changes{limit}", Accept=media).body.count(b"\n") == lines
+    assert client.get("streams/User/changes?limit=1", Accept="text/event-stream").body.count(b"data: ") == 1
+    assert client.get("streams/User/changes?limit=0", Accept="text/event-stream").status == 400
     assert client.get(f"streams/User/changes?from={quoted(event['id'])}").json["changes"] == []
     for bad in ("{", "{}", "5", "never"):
         assert client.get(f"streams/User/changes?from={quoted(bad)}").status == 400, bad

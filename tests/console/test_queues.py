@@ -171,6 +171,29 @@ def test_the_supervisors_verbs(client: Client, home: Home) -> None:
     ]  # fmt: skip
 
 
+def test_a_queue_is_rebalanced_changed_and_deleted(client: Client, home: Home) -> None:
+    push(client, {"value": "a"})
+    assert client.post("queues/mails/rebalance", {"why": ""}).status == 400
+    assert client.post("queues/mails/rebalance", {"why": "few", "shards": 1}).status == 400
+    assert client.post("queues/mails/rebalance", {"why": "many", "shards": 10_000}).status == 400
+    assert client.post("queues/mails/rebalance", {"why": "more", "shards": 5}).json == {"shards": 5, "consumers": {}}
+    assert len(client.get("queues/mails").json["shards"]) == 5
+    near = client.ask("PATCH", "queues/mails", {"settings": {"attemps": 7}})
+    assert (near.status, "did you mean 'attempts'?" in near.json["detail"]) == (400, True)
+    assert client.ask("PATCH", "queues/mails", {"settings": {}}).status == 400
+    changed = client.ask("PATCH", "queues/mails", {"settings": {"attempts": 7}, "why": "slow days"})
+    assert changed.json["settings"]["attempts"] == home.queue("mails").settings.attempts == 7
+    assert client.ask("DELETE", "queues/mails", {"why": " "}).status == 400
+    assert home.queues() == ["mails"]
+    assert client.ask("DELETE", "queues/mails", {"why": "replaced"}).status == 204
+    assert client.get("queues/mails").status == 404
+    did = [(a["what"], a["why"], bool(a["refused"])) for a in client.get("home/actions").json["actions"]]
+    assert did == [
+        ("rebalance queue", "few", True), ("rebalance queue", "many", True), ("rebalance queue", "more", False),
+        ("change queue", "slow days", False), ("delete queue", "replaced", False),
+    ]  # fmt: skip
+
+
 def test_making_a_queue_and_one_that_is_not_there(client: Client, home: Home) -> None:
     made = client.post("queues", {"name": "jobs", "shards": 3, "settings": {"attempts": 7}})
     assert (made.status, made.json["settings"]["attempts"], len(made.json["shards"])) == (201, 7, 3)

@@ -88,6 +88,25 @@ def test_a_server_that_is_read_only_changes_nothing(home: Home, place: Path) -> 
     assert home.topics() == []
 
 
+def test_nobody_writes_to_the_audit_list_or_removes_it(client: Client, home: Home) -> None:
+    assert client.post("topics", {"name": "_home-actions", "partitions": 5}).status == 403
+    assert client.post("queues", {"name": "_home-actions"}).status == 403
+    assert client.post("topics", {"name": "orders", "why": "kept"}).status == 201
+    before = client.get("home/actions").json
+    assert [one["why"] for one in before["actions"]] == ["kept"]
+    for answer in (
+        client.post("topics/_home-actions/records", {"records": [{"value": "no note"}]}),
+        client.ask("PATCH", "topics/_home-actions", {"settings": {"retention_ms": 1}}),
+        client.ask("PATCH", "topics/_home-actions", {"partitions": 2}),
+        client.ask("DELETE", "topics/_home-actions", {"why": "nobody shall know"}),
+    ):
+        assert (answer.status, "audit list" in answer.json["detail"]) == (403, True)
+    assert client.get("home/actions").json == before
+    assert client.get("/").status == 200
+    assert client.post("topics", {"name": "user-actions"}).status == 201
+    assert client.post("topics/user-actions/records", {"records": [{"value": "x"}]}).status == 201
+
+
 def test_tokens_of_a_file(tmp_path: Path) -> None:
     file = tmp_path / "tokens"
 
@@ -99,6 +118,10 @@ def test_tokens_of_a_file(tmp_path: Path) -> None:
     known = Tokens.of_file(written("# people\noperator ada 0123456789abcdef\n\nviewer vic fedcba9876543210 # ro\n"))
     assert str(known.find("fedcba9876543210")) == "Principal(name='vic', role='viewer')"
     assert known.find("") is None
+    hashed = Tokens.of_file(written("operator ada 0123456789abcdef#0123456789\n#viewer b fedcba9876543210"))
+    assert hashed.find("0123456789abcdef") is None  # a part of a token is none
+    assert hashed.find("0123456789abcdef#0123456789") is not None
+    assert hashed.find("fedcba9876543210") is None
     for text, why in (
         ("", "no token"), ("root ada 0123456789abcdef", "line 1"), ("operator ada short", "too short"),
         ("operator ada", "line 1"), ("viewer a 0123456789abcdef\nviewer b 0123456789abcdef", "again"),

@@ -67,9 +67,10 @@ def app_of(served: OpenHome) -> Starlette:
         try:
             served.gate.admit(request)
             served.check_home()
-            text = await served.run(lambda: metrics.rendered(metrics.of_home(served.home)))
+            samples = await served.run(lambda: [*metrics.of_home(served.home)])
         except (Refused, TailraceError) as error:
             return problems.answer(error)
+        text = metrics.rendered([*samples, *metrics.of_commits(served.commit_times)])
         return Response(text, media_type=metrics.MEDIA_TYPE)
 
     async def is_alive(request: Request) -> Response:
@@ -77,8 +78,7 @@ def app_of(served: OpenHome) -> Starlette:
 
     async def is_ready(request: Request) -> Response:
         try:
-            served.check_home()
-            await served.run(served.home.topics)
+            await served.check_storage()
         except TailraceError as error:
             _log.warning("not ready: %s", error)
             return PlainTextResponse("the home does not answer\n", 503)

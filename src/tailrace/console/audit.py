@@ -1,7 +1,7 @@
 """The audit list: each action of an operator on a home, with its caller and reason, and whether it was refused.
 
 Records that programs append are not on it: the log itself keeps them.  Like the actions on pipelines, the list is
-stored in a topic: see `pipeline.operate.ledger`.
+stored in a topic: see `pipeline.operate.ledger`.  Over HTTP nobody else can change that topic.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
-from tailrace.console.problems import problem_of
+from tailrace.console.problems import Refused, problem_of
 from tailrace.errors import TailraceError
 from tailrace.pipeline.operate import ledger
 
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 HOME = "_home"
 """The name under which the ledger keeps actions that are not on a pipeline; their topic is `_home-actions`."""
+SUFFIX = "-actions"
+"""The end of the names of topics that the ledger keeps actions in; other topics may end so, too."""
 _log = logging.getLogger("tailrace.console")
 
 
@@ -43,6 +45,17 @@ class Actions:
             except TailraceError as second:
                 _log.warning("the audit list cannot say that %s failed: %s", what, second)
             raise
+
+    async def refuse_own(self, call: Call, topic: str) -> None:
+        """Refuse a change of a topic that is an audit list: what was done could be removed from it, or made up."""
+        name = topic.removesuffix(SUFFIX)
+        if name == topic:
+            return
+        if name == HOME or name in await call.served.run(ledger.pipelines, call.served.home):
+            raise Refused(
+                403, "Not allowed", f"{topic!r} is the audit list of {'the home' if name == HOME else name}: only "
+                "tailrace itself writes to it; a topic of your own needs another name",
+            )  # fmt: skip
 
     async def list(
         self, call: Call, pipeline: str | None = None, most: int | None = None, before: int | None = None

@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import resource
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Coroutine, Iterator
 from contextlib import contextmanager
+from typing import Any, TypeVar
 
 import msgspec
 from starlette.requests import ClientDisconnect, Request
@@ -14,6 +15,7 @@ from starlette.requests import ClientDisconnect, Request
 from tailrace.console.problems import Refused
 from tailrace.errors import BadInput, TooLarge
 
+T = TypeVar("T")
 MiB = 1024 * 1024
 MAX_RECORDS = 1_000_000
 """The most records of one append.  Each becomes an object of more than a hundred bytes, and may be two objects in the
@@ -53,6 +55,26 @@ def check_objects(data: bytes) -> None:
             f"the body has {count:,} opening brackets, and at most {2 * MAX_RECORDS:,} are decoded at a time; send "
             "less at a time, or as lines of JSON"
         )
+
+
+async def while_connected(request: Request, work: Coroutine[Any, Any, T]) -> T:
+    """Do the work of a long poll; stop when the client is gone, so that it no longer counts as one that waits.
+
+    To be called once the request's body has been read."""
+    doing, gone = asyncio.ensure_future(work), asyncio.ensure_future(_disconnected(request))
+    try:
+        await asyncio.wait((doing, gone), return_when=asyncio.FIRST_COMPLETED)
+        if not doing.done():
+            raise Refused(400, "Cut off", "the connection ended while the request waited")
+        return doing.result()
+    finally:
+        doing.cancel()
+        gone.cancel()
+
+
+async def _disconnected(request: Request) -> None:
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
 
 
 def check_wait(seconds: float, limits: Limits) -> float:

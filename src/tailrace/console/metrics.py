@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from tailrace.errors import NotThere
+from tailrace.errors import NotThere, TailraceError
 
 if TYPE_CHECKING:
+    from tailrace.console.commit_times import CommitTimes
     from tailrace.home import Home
     from tailrace.queue import Stats
 
@@ -42,8 +44,18 @@ HELP = {
     "tailrace_group_members": "Members of the consumer group.",
     "tailrace_group_lag": "Records that the consumer group has yet to read.",
     "tailrace_group_oldest_seconds": "Age of the oldest record that the consumer group has yet to read; 0 if none.",
+    "tailrace_feed_behind": "Batches of events of the feed that the consumer has yet to handle.",
+    "tailrace_feed_stopped": "Partitions of the feed in which an error stops the consumer.",
+    "tailrace_feed_dead": "Events that the consumer has put with its dead letters, and nobody has settled.",
+    "tailrace_stream_progress_seconds": "Since the group's slowest shard last made progress or was at its end.",
+    "tailrace_stream_stopped": "Shards of the table's stream in which an error stops the group.",
+    "tailrace_stream_dead": "Changes that the group has put with its dead letters, and nobody has settled.",
+    "tailrace_commits_total": "Commits that this server has made for clients since it was started.",
+    "tailrace_commit_seconds_total": "The time that these commits took, from the request to the disk or the cloud.",
+    "tailrace_commit_p99_seconds": "99 % of the last 1,000 of these commits took no longer.",
 }
 """The help text of every metric."""
+_log = logging.getLogger("tailrace.console")
 MEDIA_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 
@@ -95,9 +107,48 @@ def of_home(home: Home) -> Iterator[Sample]:
     for name in home.queues():
         with suppress(NotThere):
             yield from of_queue(name, home.queue(name).stats())
+    yield from _handlers(home)
     for name in ledger.pipelines(home):
         with suppress(NotThere):  # its first run has not reported a status yet
             yield from of_run(ledger.reported(home, name))
+
+
+def _handlers(home: Home) -> Iterator[Sample]:
+    """Yields the metrics of the groups that handle the feed and the streams of tables."""
+    for one in home.events().checkpoints.list():
+        labels = {"consumer": one.group}
+        yield Sample("tailrace_feed_behind", labels, sum(part.behind for part in one.partitions))
+        yield Sample("tailrace_feed_stopped", labels, sum(bool(part.error) for part in one.partitions))
+        yield Sample("tailrace_feed_dead", labels, one.dead_letters)
+    try:
+        for table, group in table_groups(home):
+            with suppress(NotThere):
+                now, labels = home.engine().group(table, group).status(count=False), {"table": table, "group": group}
+                yield Sample("tailrace_stream_progress_seconds", labels, round(now.progress_age, 3))
+                yield Sample("tailrace_stream_stopped", labels, len(now.errors))
+                yield Sample("tailrace_stream_dead", labels, now.dead_letters)
+    except TailraceError as error:  # in AWS, tables take rights that a home does not need
+        _log.warning("the metrics of change streams cannot be read, and are left out: %s", error)
+
+
+def table_groups(home: Home) -> Iterator[tuple[str, str]]:
+    """Yields each table and group that shares its stream.  Lists the tables only if there is such a group: in AWS that
+    takes a right which a home itself does not need."""
+    from tailrace.coordination import units
+
+    if any(one.of != "feed" for one in home.store.run(units.groups())):
+        engine = home.engine()
+        for table in engine.tables():
+            with suppress(NotThere):
+                yield from ((table, group) for group in engine.groups(table))
+
+
+def of_commits(times: CommitTimes) -> Iterator[Sample]:
+    """Yields the metrics of the commits that a server makes for its clients."""
+    for kind, (count, seconds, highest) in times.now().items():
+        yield Sample("tailrace_commits_total", {"kind": kind}, count)
+        yield Sample("tailrace_commit_seconds_total", {"kind": kind}, round(seconds, 6))
+        yield Sample("tailrace_commit_p99_seconds", {"kind": kind}, round(highest, 6))
 
 
 def of_queue(name: str, now: Stats) -> Iterator[Sample]:

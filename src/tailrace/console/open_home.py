@@ -15,6 +15,7 @@ from typing import Any, ParamSpec, TypeVar
 
 from tailrace import home as homes
 from tailrace.console.audit import Actions
+from tailrace.console.commit_times import CommitTimes
 from tailrace.console.jobs import Jobs
 from tailrace.console.limits import Limits, OpenStreams
 from tailrace.console.producers import Producers
@@ -46,8 +47,9 @@ class OpenHome:
     ) -> None:
         self.url, self.gate, self.limits, self.doctor = url, gate, limits or Limits(), doctor
         self.streams = OpenStreams(self.limits)
-        self.actions, self.jobs = Actions(), Jobs()
+        self.actions, self.jobs, self.commit_times = Actions(), Jobs(), CommitTimes()
         self._lock = threading.Lock()
+        self._asking = asyncio.Lock()
         self._folder = homes.folder_of(url)
         self.home: Home
         self._open()
@@ -55,6 +57,8 @@ class OpenHome:
     def _open(self) -> None:
         self.home = homes.open(self.url)
         self._mark = self._database()
+        self._answered = float("-inf")
+        """When the storage last answered `check_storage`."""
         self.producers, self.tails = Producers(self.home), Tails(self.home.store, self.limits.poll_seconds)
         self._lenders: dict[str, Lender] = {}
         self._topics: OrderedDict[str, tuple[Topic, float]] = OrderedDict()
@@ -75,6 +79,15 @@ class OpenHome:
                 with suppress(TailraceError, OSError):
                     self.home.close()
                 self._open()
+
+    async def check_storage(self) -> None:
+        """Ask the storage whether it answers, at most once in `poll_seconds`; raise what a request would get."""
+        self.check_home()
+        async with self._asking:
+            if self._answered > time.monotonic() - self.limits.poll_seconds:
+                return
+            await self.run(self.home.topics)
+            self._answered = time.monotonic()
 
     def _database(self) -> tuple[int, int] | None:
         """Return the device and inode of the home's database file; None if there is no file."""

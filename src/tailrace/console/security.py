@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hmac
 import os
+import re
 import secrets
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,6 +30,7 @@ POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; font-src 'self'; "
     "connect-src 'self'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'"
 )
+_COMMENT = re.compile(r"(?:^|\s)#")
 HEADERS = {
     "Content-Security-Policy": POLICY,
     "X-Content-Type-Options": "nosniff",
@@ -62,8 +64,8 @@ class Tokens:
 
     @classmethod
     def of_file(cls, path: Path) -> Tokens:
-        """Read the tokens of a file: a line `ROLE NAME TOKEN` for each; `#` begins a comment.  Raise `BadSetting` for a
-        line that is wrong, and for a file that other users may read."""
+        """Read the tokens of a file: a line `ROLE NAME TOKEN` for each; `#` after a space, or first, begins a comment.
+        Raise `BadSetting` for a line that is wrong, and for a file that other users may read."""
         try:
             mode, text = path.stat().st_mode, path.read_text()
         except (OSError, UnicodeDecodeError) as error:
@@ -73,7 +75,7 @@ class Tokens:
             raise BadSetting(f"others may read the token file {path} (mode {mode & 0o777:o}); `chmod 600 {path}`")
         known: dict[str, Principal] = {}
         for number, line in enumerate(text.splitlines(), 1):
-            if words := line.partition("#")[0].split():
+            if words := _COMMENT.split(line, 1)[0].split():
                 token, who = _parsed(path, number, words)
                 if token in known:
                     raise BadSetting(f"line {number} of {path} has the token of {known[token].name!r} again")

@@ -12,10 +12,14 @@ import pytest
 
 import tailrace
 from tailrace.cli.home.metrics import HELP, of_home, of_run, rendered, serve
+from tailrace.console.commit_times import CommitTimes
+from tailrace.console.metrics import of_commits
 from tailrace.errors import BadSetting, Unavailable
+from tailrace.events import Event
 from tailrace.pipeline.operate import ledger
 from tailrace.pipeline.runtime.status import SinkStatus, Status
 from tests.cli.runs import Cli
+from tests.cli.test_stream import User
 from tests.docs.test_examples import ROOT
 from tests.queue.conftest import until
 
@@ -117,7 +121,13 @@ def test_every_metric_has_its_meaning_and_its_line_on_the_page(tmp_path: Path) -
         with home.topic("orders", partitions=1).consumer("billing", max_seconds=0.1) as consumer:
             list(consumer)
         home.queue("mail").push("a")
-        text = rendered([*of_home(home), *of_run(status().shown())])
+        engine, times = home.engine(), CommitTimes()
+        engine.bind(User)
+        engine.save(User(id="ann", email="ann@example.com"))
+        engine.consumer(User, "mailer", lambda change: None).run(until_caught_up=True)
+        home.events().stream("Cart-1").append([Event("Opened")])
+        home.events().feed().consumer("teller", lambda event: None).run(until_caught_up=True)
+        text = rendered([*of_home(home), *of_run(status().shown()), *of_commits(times)])
     assert set(re.findall(r"^# HELP (\w+) \S", text, re.M)) == HELP.keys()
     assert set(re.findall(r"^# TYPE (\w+) (?:counter|gauge)$", text, re.M)) == HELP.keys()
     assert set(re.findall(r"^(\w+)\{", text, re.M)) == HELP.keys()

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import re
+import time
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
 from tailrace.adaptors.rows.rows import make_rows
-from tailrace.errors import Lost
+from tailrace.console.web.pages.concerns import _of_topics
+from tailrace.errors import Lost, Unavailable
 from tailrace.home import Home
 from tailrace.log.record import Mode, Op
 from tailrace.pipeline.ingest.commit_log import CommitLog
 from tailrace.pipeline.operate import ledger, operator
+from tailrace.streams import Engine
 from tests.console.serving import Answer
 from tests.console.web.conftest import Visitor
 
@@ -26,12 +29,14 @@ def went(site: Visitor, answer: Answer) -> str:
 
 def test_a_record_is_produced_and_shown(site: Visitor, filled: Home) -> None:
     sent = site.submit("/topics/orders/produce", key="k", kind="json", value='{"n": 9007199254740993}',
-                       headers="trace: 1", partition="1")  # fmt: skip
+                       headers="trace: 1", partition="1", why="was lost")  # fmt: skip
     text = went(site, sent)
     assert "Appended at offset 2 of partition 1" in text
     assert "9007199254740993" in text
     record = [*filled.topic("orders").records(1)][-1]
     assert (record.key, record.value, [*record.headers]) == (b"k", b'{"n": 9007199254740993}', [("trace", b"1")])
+    done = site.get("/api/v1/home/actions").json["actions"][-1]
+    assert (done["what"], done["why"], done["about"]) == ("append record", "was lost", {"topic": "orders"})
 
 
 @pytest.mark.parametrize(
@@ -113,9 +118,27 @@ def test_a_dead_letter_is_read_and_put_back_with_its_key(site: Visitor, filled: 
 def test_a_message_is_pushed_and_its_life_is_told(site: Visitor) -> None:
     text = went(site, site.submit("/queues/mails/push", json='{"a": 1}', key="k"))
     assert "Pushed; this is its life" in text
+    done = site.get("/api/v1/home/actions").json["actions"][-1]
+    assert (done["what"], done["about"]) == ("push message", {"queue": "mails"})
     assert site.submit("/queues/mails/push", json="{").status == 400
     assert "Held back" in went(site, site.submit("/queues/mails/push", json="1", delay="600"))
     assert "shard and its offset" in site.page("/queues/mails/messages?shard=0", 400)
+
+
+def test_a_queue_gets_shards_and_settings_and_is_deleted(site: Visitor, filled: Home) -> None:
+    path = "/queues/mails"
+    assert "say why" in site.submit(f"{path}/rebalance", shards="3").body.decode()
+    assert "3 shards" in went(site, site.submit(f"{path}/rebalance", shards="3", why="more workers"))
+    assert filled.queue("mails").shards == 3
+    assert site.submit(f"{path}/settings", setting="attempts", value="many", why="x").status == 400
+    assert "attempts is 9 now" in went(
+        site, site.submit(f"{path}/settings", setting="attempts", value="9", why="the sink is slow")
+    )
+    assert filled.queue("mails").settings.attempts == 9
+    assert site.submit(f"{path}/delete", name="mail", why="x").status == 400
+    assert filled.queues() == ["mails"]
+    assert "The queue mails is deleted" in went(site, site.submit(f"{path}/delete", name="mails", why="replaced"))
+    assert filled.queues() == []
 
 
 def test_purge_and_replay(site: Visitor, filled: Home) -> None:
@@ -154,6 +177,35 @@ def test_the_overview_says_what_needs_attention(site: Visitor, filled: Home) -> 
         ("Readers of orders pass over 1 damaged range", "/topics/orders"),
     ):
         assert f'href="{link}"' in text.partition(what)[2].partition("</li>")[0], what
+
+
+def test_tables_that_may_not_be_listed_hide_nothing_else(site: Visitor, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(engine: Engine) -> list[str]:
+        raise Unavailable("no right to list tables")
+
+    monkeypatch.setattr(Engine, "tables", refuse)
+    text = site.page("/")
+    assert "The groups of change streams cannot be read: no right to list tables" in text
+    assert "Consumer teller of the feed has passed 2 records" in text
+    told = site.get("/metrics").body
+    assert (b"tailrace_feed_dead" in told, b"tailrace_stream_dead" in told) == (True, False)
+
+
+def test_upkeep_that_is_due_needs_attention(site: Visitor, filled: Home) -> None:
+    kept = filled.create_topic("kept", retention_ms=1000)
+    days = kept.described.created / 1000 + 3 * 86400
+    assert _of_topics(filled, ["orders"], days) == []
+    assert _of_topics(filled, ["kept"], kept.described.created / 1000 + 3600) == []
+    (due,) = _of_topics(filled, ["orders", "kept"], days)
+    assert (due.what, due.link) == (
+        "Upkeep has never run: 1 topic with retention or compaction may keep too much", "/home/start/upkeep"
+    )  # fmt: skip
+    assert "it has never run" in site.page("/home")
+    filled.upkeep()
+    assert _of_topics(filled, ["kept"], time.time() + 86400) == []
+    (due,) = _of_topics(filled, ["kept"], time.time() + 3 * 86400)
+    assert "last ran 3 d ago" in due.what
+    assert "it has never run" not in site.page("/home")
 
 
 def test_a_scrub_is_started_and_watched(site: Visitor) -> None:

@@ -5,10 +5,23 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
+import pytest
+
+from tailrace.console.api import streams
+from tailrace.console.api.streams import (
+    StreamGroupHealth,
+    StreamGroupShard,
+    StreamShard,
+    TableKey,
+    TableStream,
+    TableSummary,
+)
+from tailrace.console.web.pages.streams import descent
 from tailrace.home import Home
 from tailrace.queue.dead_letters import DeadNumbers
 from tests.console.serving import running
 from tests.console.web.conftest import visitor
+from tests.console.web.filled import Person
 
 TOPICS = 1000
 
@@ -28,6 +41,30 @@ def test_a_thousand_topics(home: Home, place: Path) -> None:
         assert len(text) < 100_000
         best = min(page_seconds, *(_timed(lambda: site.page("/topics?sort=-name")) for _ in range(5)))
         assert best < 0.5
+
+
+def test_ten_thousand_shards(home: Home, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = home.engine()
+    engine.bind(Person)
+    parents = [None, *(f"s{n // 2}" for n in range(1, 10_000))]
+    many = [StreamShard(f"s{n}", parent, n > 5000) for n, parent in enumerate(parents)]
+    assert len(descent(many)) == 10_000
+    states = [StreamGroupShard(one.id, None, 5, not one.open, 1.0, "", 0, 0.0) for one in many]
+    told = TableStream(TableSummary("Person", TableKey("name", "text"), None, ["new"]), "s", many)
+
+    async def describe(call: object) -> TableStream:
+        return told
+
+    monkeypatch.setattr(streams, "describe_table", describe)
+    monkeypatch.setattr(streams, "group_health", lambda *given: StreamGroupHealth("g", [], 0, 0.0, states))
+    with running(place) as client:
+        site = visitor(client)
+        for path in ("/streams/Person", "/streams/Person/groups/g"):
+            text = site.page(path)
+            assert len(text) < 200_000
+            assert min(_timed(lambda path=path: site.page(path)) for _ in range(5)) < 0.5  # type: ignore[misc]
+        assert "And 9,500 more shards" in site.page("/streams/Person")
+        assert "s9999" in site.page("/streams/Person/groups/g?q=s9999")
 
 
 def _timed(act: object) -> float:

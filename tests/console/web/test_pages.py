@@ -27,6 +27,7 @@ PAGES = (
     "/groups", "/groups/billing/orders", "/groups/billing/orders/reset", "/groups/billing/orders/positions/0",
     "/groups/billing/orders/delete", "/queues", "/queues/mails", "/queues/mails/dead", "/queues/mails/dead/0",
     "/queues/mails/pause", "/queues/mails/play", "/queues/mails/purge", "/queues/mails/replay", "/queues/mails/push",
+    "/queues/mails/rebalance", "/queues/mails/settings", "/queues/mails/delete",
     "/queues/mails/requeue?number=0", "/new-queue", "/events", "/events/categories/Cart", f"/events/streams/{STREAM}",
     "/events/feed", "/events/feed?id=conversation", "/streams", "/streams/Person", "/streams/Person/groups/mailer",
     "/streams/Person/groups/mailer/dead", "/events/consumers/teller/dead",

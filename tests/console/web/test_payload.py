@@ -49,6 +49,13 @@ def test_nothing_unseen_is_left(text: str) -> None:
     assert not any((ord(c) < 32 and c not in "\n\t") or c in "\u202a\u202e\u2066\u2069\u200f\x7f" for c in shown)
 
 
+def test_two_keys_that_look_alike_do_not() -> None:
+    for hidden in "\u200b\u00ad\u2060\u2028\u061c\U000e0041":
+        assert formats.visible(f"ann{hidden}a") == f"ann⟨U+{ord(hidden):04X}⟩a"
+    for joined in ("क\u200dष", "\U0001f469\u200d\U0001f692"):
+        assert formats.visible(joined) == joined
+
+
 @pytest.mark.parametrize(
     ("seconds", "text"),
     [(0, "0 s"), (0.25, "250 ms"), (3.25, "3.2 s"), (60, "1 min"), (250, "4 min 10 s"), (7500, "2 h 5 min"),
@@ -64,6 +71,22 @@ def test_sizes_rates_and_times() -> None:
     assert formats.moment(0) == '<time datetime="1970-01-01T00:00:00.000Z">1970-01-01 00:00:00 UTC</time>'
     assert "<b>" not in formats.moment("<b>")
     assert "999" in formats.moment(10**18 - 1)
+
+
+def test_json_that_is_deep_makes_no_page_that_is_huge() -> None:
+    text = "[" * 500 + "1," * 120_000 + "1" + "]" * 500
+    assert payload.is_json(text)
+    shown = payload.whole(text, "json")
+    assert len(shown) < 20 * len(text)
+    assert json.loads(shown) == json.loads(text)
+
+
+def test_what_is_left_out_is_counted() -> None:
+    assert payload.whole("x" * 10, "text", 4) == "xxxx\n… 6 more characters; the API returns all"
+    assert payload.whole("x" * 10, "text", 10) == "x" * 10
+    assert payload.whole("[1,2]", "json", 4).startswith("[1,2\n… 1 more character")
+    assert payload.whole(Base64(b"\xff" * 17), "hex", 16).endswith("|\n… 1 more byte; the API returns all")
+    assert payload.whole(Base64(b"\xff" * 17), "text", 16).endswith("\n… 1 more byte; the API returns all")
 
 
 def test_many_brackets_take_no_longer_than_many_letters() -> None:

@@ -32,7 +32,8 @@ def metrics(
     home: HomeOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Print metrics of a home's topics, consumer groups, queues and pipelines, as Prometheus reads them.
+    """Print metrics of a home's topics, consumer groups, queues, pipelines, and consumers of the feed and of change
+    streams, as Prometheus reads them.
 
     Each look reads the head of every topic: with many topics, do not look every second.
 

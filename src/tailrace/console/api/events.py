@@ -10,7 +10,7 @@ from starlette.responses import Response
 
 from tailrace.console.api.topics import check_limit
 from tailrace.console.data import Data, bytes_of, data_of, value_of
-from tailrace.console.limits import check_wait
+from tailrace.console.limits import check_wait, while_connected
 from tailrace.console.operation import EVENTS, JSON, NDJSON, Call, Operations
 from tailrace.console.streaming import BEAT_SECONDS, Batch, Item, streamed
 from tailrace.errors import BadInput
@@ -19,7 +19,8 @@ from tailrace.feed import FeedEvent
 from tailrace.feed.aio import AsyncFeed
 
 operations = Operations()
-MOST_EVENTS = 1000
+PAGE_EVENTS, MOST_EVENTS = 100, 1000
+"""How many events a page of the feed has unless the client says, and the most that a page and an append have."""
 LARGEST = 2**62
 
 
@@ -138,14 +139,14 @@ class FeedPage(msgspec.Struct):
 
 class FeedQuery(msgspec.Struct, forbid_unknown_fields=True, rename={"start": "from"}):
     """The checkpoint to start from (`from`; one for each partition of the index, as in 17,3), and which events to
-    return.  `wait` is how many seconds the server waits for an event if there is none yet: an event reaches the feed
-    soon after its append."""
+    return: as JSON 100 unless `limit` says how many, as a stream all of them.  `wait` is how many seconds the server
+    waits for an event if there is none yet: an event reaches the feed soon after its append."""
 
     start: str = "0"
     category: str | None = None
     stream: str | None = None
     type: str | None = None
-    limit: int = 100
+    limit: int | None = None
     wait: float = 0.0
 
 
@@ -187,7 +188,9 @@ async def append_events(call: Call, body: NewEvents) -> StreamVersion:
         raise BadInput(f"an append has at most {MOST_EVENTS} events, not {len(body.events) + len(body.unfolds)}")
     stream = call.served.home.events().aio.stream(call.path["stream"])
     events, unfolds = [_event(one) for one in body.events], [_event(one) for one in body.unfolds]
-    return StreamVersion(stream.name, await stream.append(events, expected=body.expected, unfolds=unfolds))
+    with call.served.commit_times.timed("events"):
+        version = await stream.append(events, expected=body.expected, unfolds=unfolds)
+    return StreamVersion(stream.name, version)
 
 
 @operations.get("/events/streams/{stream}", answer=EventPage, query=EventQuery)
@@ -247,6 +250,8 @@ async def read_feed(call: Call, query: FeedQuery) -> FeedPage | Response:
     """Read all events of the home in one order, from a checkpoint on.  As server-sent events, the answer continues with
     new events."""
     media = call.chosen(JSON, NDJSON, EVENTS)
+    if query.limit is not None:
+        check_limit(query.limit, MOST_EVENTS if media == JSON else LARGEST)
     start = call.request.headers.get("last-event-id") or query.start if media == EVENTS else query.start
     given = _checkpoints(start)
     feed = await call.served.home.events().aio.feed(
@@ -255,17 +260,22 @@ async def read_feed(call: Call, query: FeedQuery) -> FeedPage | Response:
     )  # fmt: skip
     places = list(feed._feed.positions)
     if media != JSON:
-        return streamed(call, _items(feed, places, media == EVENTS), media)
-    limit = check_limit(query.limit, MOST_EVENTS)
+        return streamed(call, _items(feed, places, media == EVENTS, query.limit), media)
+    limit = PAGE_EVENTS if query.limit is None else query.limit
     async with feed:
         found = await _some(feed, places, limit)
         if not found and query.wait:
+            seconds = check_wait(query.wait, call.served.limits)
             with call.served.streams.one(call.client):
-                async for event in feed.follow(seconds=check_wait(query.wait, call.served.limits)):
-                    found = [_fed(event, places), *await _some(feed, places, limit - 1)]
-                    break
+                found = await while_connected(call.request, _next(feed, places, limit, seconds))
     full = len(found) >= limit
     return FeedPage(found, found[-1].checkpoint if full else ",".join(map(str, feed._feed.positions)))
+
+
+async def _next(feed: AsyncFeed, places: list[int], limit: int, seconds: float) -> list[FedEvent]:
+    async for event in feed.follow(seconds=seconds):
+        return [_fed(event, places), *await _some(feed, places, limit - 1)]
+    return []
 
 
 async def _some(feed: AsyncFeed, places: list[int], limit: int) -> list[FedEvent]:
@@ -285,13 +295,16 @@ def _fed(event: FeedEvent, places: list[int]) -> FedEvent:
     return FedEvent(event.stream, event.index, event.type, ",".join(map(str, places)), body)
 
 
-async def _items(feed: AsyncFeed, places: list[int], going_on: bool) -> AsyncGenerator[Batch]:
+async def _items(feed: AsyncFeed, places: list[int], going_on: bool, left: int | None) -> AsyncGenerator[Batch]:
     async with feed:
         while True:
             found = feed.follow(seconds=BEAT_SECONDS) if going_on else feed
             async for event in found:
                 made = _fed(event, places)
                 yield Batch([Item("record", made, made.checkpoint)])
+                left = None if left is None else left - 1
+                if left == 0:
+                    return
             if not going_on:
                 return
             yield Batch([])

@@ -11,7 +11,7 @@ from starlette.responses import Response
 from tailrace.console.api.records import PAGE_BYTES, PAGE_RECORDS, RecordPage
 from tailrace.console.api.topics import Reason, check_limit, check_why
 from tailrace.console.cursor import by_partition, position_of
-from tailrace.console.limits import check_wait
+from tailrace.console.limits import check_wait, while_connected
 from tailrace.console.operation import JSON, Call, Operations
 from tailrace.console.reading import wait_for_page
 from tailrace.coordination.names import check_name
@@ -206,7 +206,8 @@ async def read_for_group(call: Call, query: GroupReadQuery) -> Response:
     positions = await call.served.run(topic.store.run, stored_positions.positions(group))
     reader = Reader(topic.log, positions, from_floor=True)
     with call.served.streams.one(call.client):
-        page = await wait_for_page(call.served, topic, reader, limit, PAGE_BYTES, query.wait)
+        waiting = wait_for_page(call.served, topic, reader, limit, PAGE_BYTES, query.wait)
+        page = await while_connected(call.request, waiting)
     body = msgspec.json.encode(RecordPage(page.records(topic.name), page.cursor, page.losses))
     return Response(body, 206 if page.lost else 200, media_type=JSON)
 

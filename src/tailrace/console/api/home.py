@@ -14,9 +14,12 @@ from tailrace.admin.traffic import traffic
 from tailrace.console.api.pipelines import ActionList, ActionQuery, listed
 from tailrace.console.jobs import Job
 from tailrace.console.operation import Call, Operations
+from tailrace.coordination import guard
+from tailrace.coordination.lease import TTL_SECONDS, lease_key
 from tailrace.errors import BadInput
 from tailrace.home import Home
 from tailrace.log.groups.group import groups
+from tailrace.log.upkeep.scheduler import LEASE
 from tailrace.pipeline.operate import ledger
 
 operations = Operations()
@@ -36,6 +39,8 @@ class HomeDescription(msgspec.Struct):
     name: str
     role: str
     read_only: bool
+    last_upkeep: int | None
+    """When upkeep last ended, in milliseconds since 1970; null if it has never run."""
 
 
 class Finding(msgspec.Struct):
@@ -84,7 +89,16 @@ async def describe_home(call: Call) -> HomeDescription:
     home, who = call.served.home, call.who
     counts = await call.served.run(_described, home)
     about = {"url": home.url, "id": home.id, "version": __version__, **counts}
-    return HomeDescription(**about, name=who.name, role=who.role, read_only=call.served.gate.read_only)  # type: ignore[arg-type]
+    last = await call.served.run(last_upkeep, home)
+    return HomeDescription(
+        **about, name=who.name, role=who.role, read_only=call.served.gate.read_only, last_upkeep=last,  # type: ignore[arg-type]
+    )  # fmt: skip
+
+
+def last_upkeep(home: Home) -> int | None:
+    """Return when upkeep last ended, in milliseconds since 1970, to within seconds; None if it has never run."""
+    item = home.store.run(guard.read(lease_key(LEASE)))
+    return None if item is None else int(item["shown"]["expires"] - TTL_SECONDS * 1000)
 
 
 @operations.get("/home/actions", answer=ActionList, query=ActionQuery)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json as texts
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from itertools import islice, takewhile
 from typing import Any
 
@@ -14,12 +14,14 @@ from tailrace.console.api.topics import Reason, check_limit, check_why
 from tailrace.console.cursor import LARGEST, position_of
 from tailrace.console.data import Data, bytes_of, data_of
 from tailrace.console.operation import Call, Operations
-from tailrace.errors import AlreadyThere, BadInput
+from tailrace.errors import AlreadyThere, BadInput, NotThere
 from tailrace.home import Home
+from tailrace.log.catalog import check_partitions
 from tailrace.queue import Message, Pushed, Queue, Stats
 from tailrace.queue.dead_letters import DeadLetter
 from tailrace.queue.envelope import CODED
 from tailrace.queue.settings import Settings as QueueSettings
+from tailrace.queue.settings import settings as checked
 from tailrace.queue.stats import as_json
 
 operations = Operations()
@@ -85,6 +87,13 @@ class NewQueue(msgspec.Struct, forbid_unknown_fields=True):
     name: str
     shards: int | None = None
     settings: QueueSettings = QueueSettings()
+    why: str = ""
+
+
+class QueueChange(msgspec.Struct, forbid_unknown_fields=True):
+    """Changes of a queue's settings, by name.  Workers that start afterwards obey them."""
+
+    settings: dict[str, Any]
     why: str = ""
 
 
@@ -174,6 +183,21 @@ class ReplayOrder(msgspec.Struct, forbid_unknown_fields=True, rename={"start": "
     end: str | None = None
 
 
+class Rebalance(msgspec.Struct, forbid_unknown_fields=True):
+    """The number of shards that the queue shall have, if it shall have more."""
+
+    why: str
+    shards: int | None = None
+
+
+class QueueShares(msgspec.Struct):
+    """The number of shards of a queue, and how many of them each consumer has.  They may not be even yet: a consumer
+    gives a shard up when its handlers have finished."""
+
+    shards: int
+    consumers: dict[str, int]
+
+
 class Done(msgspec.Struct):
     """The action that was done, and to how many messages."""
 
@@ -226,8 +250,9 @@ async def _noted(call: Call, what: str, why: str, **to: Any) -> AsyncIterator[Qu
 def _summaries(home: Home) -> list[QueueSummary]:
     found = []
     for name in home.queues():
-        now = home.queue(name).stats()
-        found.append(QueueSummary(name, len(now.shards), _counts(now)))
+        with suppress(NotThere):  # deleted since it was listed
+            now = home.queue(name).stats()
+            found.append(QueueSummary(name, len(now.shards), _counts(now)))
     return found
 
 
@@ -253,6 +278,7 @@ async def describe_queue(call: Call) -> QueueDescription:
 async def create_queue(call: Call, body: NewQueue) -> QueueDescription:
     """Create a queue."""
     home = call.served.home
+    await call.served.actions.refuse_own(call, body.name)
     queue = home.queue(body.name)
     if body.name in await call.served.run(home.queues):
         raise AlreadyThere(f"queue {body.name!r} exists already")
@@ -262,6 +288,27 @@ async def create_queue(call: Call, body: NewQueue) -> QueueDescription:
     return await call.served.run(_described, queue)
 
 
+@operations.patch("/queues/{queue}", answer=QueueDescription, body=QueueChange)
+async def change_queue(call: Call, body: QueueChange) -> QueueDescription:
+    """Change a queue's settings."""
+    queue = await _queue(call)
+    if not body.settings:
+        raise BadInput("say which settings to change")
+    checked({name: value for name, value in body.settings.items() if name != "retention_ms"}, queue.settings)
+    about = {"queue": queue.name, "settings": body.settings}
+    async with call.served.actions.noted(call, "change queue", body.why, **about):
+        await call.served.run(queue.configure, **body.settings)
+    return await call.served.run(_described, queue)
+
+
+@operations.delete("/queues/{queue}", body=Reason)
+async def delete_queue(call: Call, body: Reason) -> None:
+    """Delete a queue with its messages, dead letters and settings.  Its workers end."""
+    async with _noted(call, "delete queue", body.why) as queue:
+        await call.served.run(queue.delete, sure=True)
+    call.served.forget(queue.name)
+
+
 # --- messages ---------------------------------------------------------------------------------------------------------
 @operations.post("/queues/{queue}/messages", answer=PushedMessages, body=NewMessages, status=201)
 async def push_messages(call: Call, body: NewMessages) -> PushedMessages:
@@ -269,7 +316,9 @@ async def push_messages(call: Call, body: NewMessages) -> PushedMessages:
     if not 1 <= len(body.messages) <= MOST_MESSAGES:
         raise BadInput(f"a push has 1 to {MOST_MESSAGES:,} messages, not {len(body.messages)}")
     queue = await _queue(call)
-    pushed = await call.served.run(queue.push_many, [_message(one) for one in body.messages])
+    messages = [_message(one) for one in body.messages]
+    with call.served.commit_times.timed("messages"):
+        pushed = await call.served.run(queue.push_many, messages)
     return PushedMessages([_pushed(one) for one in pushed])
 
 
@@ -385,6 +434,18 @@ async def replay_queue(call: Call, body: ReplayOrder) -> Done:
     async with _noted(call, "replay queue", body.why, start=body.start, end=body.end) as queue:
         made = await call.served.run(queue.replay, 0 if places[0] == "earliest" else places[0], places[1])
     return Done("replay", made.messages)
+
+
+@operations.post("/queues/{queue}/rebalance", answer=QueueShares, body=Rebalance)
+async def rebalance_queue(call: Call, body: Rebalance) -> QueueShares:
+    """Give the queue more shards, or only wait until its consumers have shared them out evenly, for up to ten
+    seconds."""
+    async with _noted(call, "rebalance queue", body.why, shards=body.shards) as queue:
+        if body.shards is not None:
+            check_partitions(body.shards)
+        consumers = await call.served.run(queue.rebalance, body.shards)
+    call.served.forget(queue.name)
+    return QueueShares(await call.served.run(lambda: queue.shards), consumers)
 
 
 def coded(attributes: int) -> bool:

@@ -16,7 +16,7 @@ from tailrace.adaptors.file.source.bounded import written_out
 from tailrace.console.api.topics import check_limit
 from tailrace.console.cursor import by_partition, is_cursor, start_at
 from tailrace.console.data import Data, bytes_of, value_of
-from tailrace.console.limits import check_count, check_wait
+from tailrace.console.limits import check_count, check_wait, while_connected
 from tailrace.console.operation import ARROW, EVENTS, JSON, NDJSON, Call, Operations
 from tailrace.console.problems import LostOffsets
 from tailrace.console.reading import (
@@ -128,6 +128,7 @@ class ProducerState(msgspec.Struct):
 )
 async def append_records(call: Call, query: AppendQuery, body: NewRecords | None) -> Appended:
     """Append records, all or none.  They are durable when the server answers."""
+    await call.served.actions.refuse_own(call, call.path["topic"])
     expected = by_partition("expected", body.expected) if body is not None else {}
     limits = call.served.limits
     table = await call.served.run(_arrow, call.raw, DECODED * limits.body_bytes) if call.media == ARROW else None
@@ -137,7 +138,8 @@ async def append_records(call: Call, query: AppendQuery, body: NewRecords | None
     for attempt in (1, 2):
         topic = await call.served.topic(call.path["topic"])
         try:
-            return await _append(call, topic, query, table, records, expected)
+            with call.served.commit_times.timed("records"):
+                return await _append(call, topic, query, table, records, expected)
         except UnknownTopic:  # the topic was deleted, and another one may have its name by now
             call.served.forget(topic.name)
             if attempt == 2:
@@ -286,7 +288,8 @@ async def _page(call: Call, topic: Topic, positions: dict[int, int], asked: Read
     reader = Reader(topic.log, positions, from_floor=asked.start == "earliest")
     if asked.wait:
         with call.served.streams.one(call.client):
-            page = await wait_for_page(call.served, topic, reader, limit, asked.max_bytes, asked.wait)
+            waiting = wait_for_page(call.served, topic, reader, limit, asked.max_bytes, asked.wait)
+            page = await while_connected(call.request, waiting)
     else:
         page = await read_page(call.served, reader, limit, asked.max_bytes)
     status = 206 if page.lost else 200

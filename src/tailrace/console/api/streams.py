@@ -13,7 +13,7 @@ import msgspec
 from starlette.responses import Response
 
 from tailrace.console.api.topics import check_limit
-from tailrace.console.cursor import position_of
+from tailrace.console.cursor import LARGEST, position_of
 from tailrace.console.operation import EVENTS, JSON, NDJSON, Call, Operations
 from tailrace.console.streaming import BEAT_SECONDS, Batch, Item, streamed
 from tailrace.errors import BadInput, BadToken, UnknownTable
@@ -24,7 +24,8 @@ from tailrace.streams.engine import Engine
 from tailrace.streams.stream import Start
 
 operations = Operations()
-MOST_CHANGES = 1000
+PAGE_CHANGES, MOST_CHANGES = 100, 1000
+"""How many changes a page has unless the client says, and the most that it has."""
 
 
 class TableKey(msgspec.Struct):
@@ -103,10 +104,11 @@ class StreamGroupHealth(msgspec.Struct):
 
 
 class ChangeQuery(msgspec.Struct, forbid_unknown_fields=True, rename={"start": "from"}):
-    """Where to start (`from`): trim_horizon, latest, a time, how long ago, or a token of an earlier answer."""
+    """Where to start (`from`): trim_horizon, latest, a time, how long ago, or a token of an earlier answer.  As JSON
+    the answer has 100 changes unless `limit` says how many, as a stream all of them."""
 
     start: str = "trim_horizon"
-    limit: int = 100
+    limit: int | None = None
 
 
 class ChangePage(msgspec.Struct):
@@ -187,16 +189,18 @@ def _place(text: str) -> Start:
 async def read_changes(call: Call, query: ChangeQuery) -> Response:
     """Read the changes of a table's items, from a place on.  As server-sent events, the answer continues with new
     changes."""
-    media, limit = call.chosen(JSON, NDJSON, EVENTS), check_limit(query.limit, MOST_CHANGES)
+    media = call.chosen(JSON, NDJSON, EVENTS)
+    if query.limit is not None:
+        check_limit(query.limit, MOST_CHANGES if media == JSON else LARGEST)
     start = query.start
     if media == EVENTS:
         start = call.request.headers.get("last-event-id") or start
     table = call.path["table"]
     stream = await call.served.run(lambda: call.served.home.engine().stream(table, _place(start)))
     if media != JSON:
-        return streamed(call, _items(call, stream, media == EVENTS), media)
+        return streamed(call, _items(call, stream, media == EVENTS, query.limit), media)
     try:
-        changes = await call.served.run(_some, stream, limit)
+        changes = await call.served.run(_some, stream, PAGE_CHANGES if query.limit is None else query.limit)
         body = encode({"changes": changes, "token": _token(stream)})
     finally:
         await call.served.run(stream.close)
@@ -214,17 +218,20 @@ def _token(stream: Any) -> str:
     return json.dumps(stream.token, separators=(",", ":"))
 
 
-async def _items(call: Call, stream: Any, going_on: bool) -> AsyncGenerator[Batch]:
+async def _items(call: Call, stream: Any, going_on: bool, left: int | None) -> AsyncGenerator[Batch]:
     """Yields batches of changes as they come.  A token is behind a whole batch, so only its last change carries it."""
     silent = 0.0
     try:
         while True:
-            found = await call.served.run(_some, stream, MOST_CHANGES)
+            found = await call.served.run(_some, stream, MOST_CHANGES if left is None else min(left, MOST_CHANGES))
             if found:
                 items = [Item("record", msgspec.Raw(encode(one))) for one in found]
                 items[-1] = Item("record", items[-1].data, await call.served.run(_token, stream))
                 silent = 0.0
                 yield Batch(items)
+                left = None if left is None else left - len(items)
+                if left == 0:
+                    return
             elif not going_on:
                 return
             else:

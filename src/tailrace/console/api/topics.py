@@ -146,6 +146,7 @@ async def create_topic(call: Call, body: NewTopic) -> TopicDescription:
     given = {n: v for n, v in msgspec.to_builtins(body.settings).items() if v != getattr(TopicSettings(), n)}
     checked(given)
     check_partitions(body.partitions)
+    await call.served.actions.refuse_own(call, body.name)
     if await call.served.run(call.served.home.store.run, find(body.name)) is not None:
         raise AlreadyThere(f"topic {body.name!r} exists already")
     async with call.served.actions.noted(call, "create topic", body.why, topic=body.name, partitions=body.partitions):
@@ -156,6 +157,7 @@ async def create_topic(call: Call, body: NewTopic) -> TopicDescription:
 @operations.patch("/topics/{topic}", answer=TopicDescription, body=TopicChange)
 async def change_topic(call: Call, body: TopicChange) -> TopicDescription:
     """Change a topic's settings, or give it more partitions."""
+    await call.served.actions.refuse_own(call, call.path["topic"])
     topic = await call.served.run(call.served.home.topic, call.path["topic"])
     given = {name: msgspec.json.decode(value) for name, value in body.settings.items()}
     if not given and body.partitions is None:
@@ -175,6 +177,7 @@ async def change_topic(call: Call, body: TopicChange) -> TopicDescription:
 @operations.delete("/topics/{topic}", body=Reason)
 async def delete_topic(call: Call, body: Reason) -> None:
     """Delete a topic and everything in it."""
+    await call.served.actions.refuse_own(call, call.path["topic"])
     topic = await call.served.run(call.served.home.topic, call.path["topic"])
     async with call.served.actions.noted(call, "delete topic", check_why(body.why), topic=topic.name):
         await call.served.run(call.served.home.delete_topic, topic.name)

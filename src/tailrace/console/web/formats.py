@@ -9,11 +9,13 @@ from markupsafe import Markup
 UNKNOWN = "\N{EN DASH}"
 """The sign for a value that is not known."""
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
-_BIDI = {0x200E, 0x200F, *range(0x202A, 0x202F), *range(0x2066, 0x206A), 0xFEFF}
+_BIDI = {0x061C, 0x200E, 0x200F, *range(0x202A, 0x202F), *range(0x2066, 0x206A)}
+_UNSEEN = {0xAD, 0x034F, 0x180E, 0x200B, 0x2028, 0x2029, *range(0x2060, 0x2065), 0xFEFF, *range(0xE0000, 0xE0080)}
+"""Without U+200C and U+200D, which Persian, Hindi and emoji need between their letters."""
 _PICTURES = {
     **{n: chr(0x2400 + n) for n in range(32) if n not in (9, 10)},
     127: "␡",
-    **{n: f"⟨U+{n:04X}⟩" for n in (*range(0x80, 0xA0), *sorted(_BIDI))},
+    **{n: f"⟨U+{n:04X}⟩" for n in (*range(0x80, 0xA0), *sorted(_BIDI | _UNSEEN))},
 }
 """Characters that are invisible or change the direction of writing, and what a page shows in their place."""
 

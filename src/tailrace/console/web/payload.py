@@ -6,12 +6,15 @@ import json
 from typing import Literal
 
 from tailrace.console.data import Base64, Data, bytes_of
-from tailrace.console.web.formats import visible
+from tailrace.console.web.formats import count, visible
 
 View = Literal["json", "text", "hex"]
 VIEWS: tuple[View, ...] = ("json", "text", "hex")
-MOST_SHOWN = 256 * 1024
-"""The most bytes of a value that a page shows; the API returns all of it."""
+MOST_SHOWN, MOST_LISTED = 256 * 1024, 16 * 1024
+"""The most characters or bytes of a value that a page of one value shows, and that a page of many values shows of each;
+the API returns all of it."""
+DEEPEST = 12
+"""The deepest level of JSON that is indented: without a limit, a record of 256 KiB could make a page of 200 MiB."""
 SHORT = 160
 
 
@@ -40,16 +43,23 @@ def view_of(data: Data, wanted: str | None) -> View:
     return "json" if data is not None and data[:1] in ("{", "[") and is_json(data) else "text"
 
 
-def whole(data: Data, view: View) -> str:
-    """Return the data as text, up to MOST_SHOWN."""
+def whole(data: Data, view: View, most: int = MOST_SHOWN) -> str:
+    """Return the data as text, up to `most` characters or bytes; the last line says how many are left out."""
     if data is None:
         return "null"
     if view == "hex":
-        return dump(raw(data)[:MOST_SHOWN])
-    text = data[:MOST_SHOWN] if isinstance(data, str) else raw(data)[:MOST_SHOWN].decode("utf-8", "replace")
+        return dump(raw(data)[:most]) + _left_out(len(raw(data)) - most, "byte")
+    if isinstance(data, str):
+        text, rest = data[:most], _left_out(len(data) - most, "character")
+    else:
+        text, rest = raw(data)[:most].decode("utf-8", "replace"), _left_out(len(raw(data)) - most, "byte")
     if view == "json" and is_json(text):
         text = indented(text)
-    return visible(text)
+    return visible(text) + rest
+
+
+def _left_out(rest: int, unit: str) -> str:
+    return f"\n… {count(rest, f'more {unit}')}; the API returns all" if rest > 0 else ""
 
 
 def is_json(text: str) -> bool:
@@ -62,7 +72,8 @@ def is_json(text: str) -> bool:
 
 
 def indented(text: str) -> str:
-    """Return JSON with line breaks and indentation.  Nothing is decoded, so every number stays as it was written."""
+    """Return JSON with line breaks and indentation, down to the level DEEPEST.  Nothing is decoded, so every number
+    stays as it was written."""
     out: list[str] = []
     depth, at, end = 0, 0, len(text)
     while at < end:
@@ -82,18 +93,22 @@ def indented(text: str) -> str:
                 at = after
             else:
                 depth += 1
-                out.append(f"{letter}\n{'  ' * depth}")
+                out.append(f"{letter}\n{_indent(depth)}")
         elif letter in "}]":
             depth -= 1
-            out.append(f"\n{'  ' * depth}{letter}")
+            out.append(f"\n{_indent(depth)}{letter}")
         elif letter == ",":
-            out.append(f",\n{'  ' * depth}")
+            out.append(f",\n{_indent(depth)}")
         elif letter == ":":
             out.append(": ")
         elif not letter.isspace():
             out.append(letter)
         at += 1
     return "".join(out)
+
+
+def _indent(depth: int) -> str:
+    return "  " * min(depth, DEEPEST)
 
 
 def dump(data: bytes) -> str:

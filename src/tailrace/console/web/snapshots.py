@@ -11,10 +11,11 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import defaultdict, deque
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Callable, Coroutine, Iterable
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import pairwise
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from tailrace.console.api import groups, pipelines, queues, topics
 from tailrace.console.api.groups import GroupSummary
@@ -25,7 +26,8 @@ from tailrace.console.operation import Call
 
 LONG = 100
 MAX_PAUSE_SECONDS = 60.0
-KEEP_SECONDS = 20.0
+KEEP_SECONDS, MAX_KEEP_SECONDS = 20.0, 3600.0
+"""How long a result is kept at least, and at most that of a scan."""
 T = TypeVar("T")
 MOST_POINTS = 180
 RATE_SECONDS = 30.0
@@ -45,6 +47,14 @@ class Look:
     pipelines: list[PipelineStatus] = field(default_factory=list)
 
 
+class Kept(NamedTuple):
+    """A result that pages share: the task that makes it, whether that is a scan, and until when it is kept."""
+
+    task: asyncio.Task[Any]
+    scan: bool
+    until: float = float("inf")
+
+
 class Snapshots:
     """Takes looks at a home, and keeps their values over time.  To be used on one event loop."""
 
@@ -53,7 +63,7 @@ class Snapshots:
         self._next = self._took = 0.0
         self._lock = asyncio.Lock()
         self.last = Look()
-        self._kept: dict[tuple[str, ...], tuple[float, Any]] = {}
+        self._kept: dict[tuple[str, ...], Kept] = {}
         self._series: defaultdict[Series, deque[tuple[float, float]]] = defaultdict(lambda: deque(maxlen=MOST_POINTS))
 
     async def look(self, call: Call) -> Look:
@@ -70,19 +80,33 @@ class Snapshots:
             return self.last
 
     def forget(self) -> None:
-        """Make the next page look again, since an action has changed something."""
+        """Make the next page look again, since an action has changed something.  Scans stay."""
         self._next = 0.0
-        self._kept.clear()
+        self._kept = {key: kept for key, kept in self._kept.items() if kept.scan}
 
-    async def keep(self, key: tuple[str, ...], make: Callable[[], Awaitable[T]], seconds: float = KEEP_SECONDS) -> T:
-        """Return the result of `make`, which is kept under `key` for some seconds and shared by all requests.  It is
-        meant for what reads through much of the home."""
-        found = self._kept.get(key)
-        if found is None or found[0] < self._clock():
-            self._kept = {k: v for k, v in self._kept.items() if v[0] >= self._clock()}
-            found = self._kept[key] = self._clock() + seconds, await make()
-        value: T = found[1]
+    async def keep(
+        self, key: tuple[str, ...], make: Callable[[], Coroutine[Any, Any, T]], seconds: float = KEEP_SECONDS, *,
+        scan: bool = False,
+    ) -> T:  # fmt: skip
+        """Return the result of `make`, which is shared by all requests, also by those that come while it is made.  It
+        is kept under `key` for some seconds; a `scan` of the whole home for `LONG` times as long as it took, too."""
+        found, now = self._kept.get(key), self._clock()
+        if found is None or found.until < now:
+            self._kept = {k: kept for k, kept in self._kept.items() if kept.until >= now}
+            found = self._kept[key] = Kept(asyncio.ensure_future(make()), scan)
+            found.task.add_done_callback(partial(self._made, key, now, seconds))
+        value: T = await asyncio.shield(found.task)  # its first caller may leave while others wait
         return value
+
+    def _made(self, key: tuple[str, ...], began: float, seconds: float, task: asyncio.Task[Any]) -> None:
+        """Keep a result from now on, or nothing if `make` has failed."""
+        failed, now = task.cancelled() or task.exception() is not None, self._clock()
+        if (found := self._kept.get(key)) is not None and found.task is task:
+            if failed:
+                del self._kept[key]
+            else:
+                pause = min(MAX_KEEP_SECONDS, LONG * (now - began)) if found.scan else 0.0
+                self._kept[key] = Kept(task, found.scan, now + max(seconds, pause))
 
     async def _taken(self, call: Call) -> Look:
         found = Look(time.time())
@@ -108,6 +132,9 @@ class Snapshots:
             seen["acked", queue.name] = queue.counts.acked
         for pipeline in look.pipelines:
             seen["read", pipeline.pipeline] = pipeline.records
+            for name, source in pipeline.sources.items():
+                if source.get("phase") == "copy":
+                    seen["copied", f"{pipeline.pipeline}/{name}"] = float(source.get("copied", 0))
             for name, sink in pipeline.sinks.items():
                 seen["writer lag", f"{pipeline.pipeline}/{name}"] = float(sink.get("lag", 0))
                 seen["written", f"{pipeline.pipeline}/{name}"] = float(sink.get("rows", 0))

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from contextlib import suppress
 from typing import NamedTuple
 
+from tailrace.console.api.home import last_upkeep
+from tailrace.console.metrics import table_groups
 from tailrace.console.web.formats import count, span
 from tailrace.console.web.snapshots import Look
 from tailrace.console.web.visit import Visit, path_to
-from tailrace.errors import NotThere
+from tailrace.errors import NotThere, TailraceError
 from tailrace.home import Home
 
 LATE_SECONDS = 60.0
 """A group whose oldest unread record is older needs attention, and so does a queue whose oldest message is."""
+DUE_SECONDS = 2 * 86400.0
+"""Upkeep should run once a day; after two days without it needs attention."""
 SELDOM_SECONDS = 60.0
 """Seconds between checks of all topics, or of all groups of handlers; their results serve all pages."""
 
@@ -31,9 +36,9 @@ async def concerns(visit: Visit, look: Look) -> list[Concern]:
     """Return everything that needs attention at this moment."""
     home, run, names = visit.served.home, visit.served.run, [one.name for one in look.topics]
     keep = visit.pulse.keep
-    apart = await keep(("kept aside",), lambda: run(_kept_aside, home, names), SELDOM_SECONDS)
+    topics = await keep(("of topics",), lambda: run(_of_topics, home, names, time.time()), SELDOM_SECONDS)
     handlers = await keep(("handlers",), lambda: run(_handlers, home), SELDOM_SECONDS)
-    return [*_pipelines(look), *await _queues(visit, look), *_groups(look), *handlers, *apart, *_jobs(visit)]
+    return [*_pipelines(look), *await _queues(visit, look), *_groups(look), *handlers, *topics, *_jobs(visit)]
 
 
 def _pipelines(look: Look) -> Iterator[Concern]:
@@ -74,14 +79,25 @@ async def _dead(visit: Visit, queue: str) -> int:
     return (await visit.pulse.keep(("dead", queue), lambda: visit.served.run(find))).left
 
 
-def _kept_aside(home: Home, names: list[str]) -> list[Concern]:
-    """Return a concern for each topic that has damaged ranges in quarantine, which readers pass over."""
-    found = []
+def _of_topics(home: Home, names: list[str], now: float) -> list[Concern]:
+    """Return a concern for each topic that has damaged ranges in quarantine, which readers pass over, and one if upkeep
+    is due: some topics keep too much without it."""
+    found, since = [], list[float]()
     for name in names:
         with suppress(NotThere):  # deleted since it was listed
-            if passed := home.topic(name).quarantined():
+            topic = home.topic(name)
+            if passed := topic.quarantined():
                 text = f"Readers of {name} pass over {count(len(passed), 'damaged range')}"
                 found.append(Concern("warn", text, "See the topic", path_to("topics", name)))
+            if topic.settings.compact or topic.settings.retention_ms or topic.settings.retention_bytes:
+                since.append(topic.described.created / 1000)
+    if since:
+        last = last_upkeep(home)
+        due = now - (min(since) if last is None else last / 1000)
+        if due > DUE_SECONDS:
+            ran = "has never run" if last is None else f"last ran {span(due)} ago"
+            text = f"Upkeep {ran}: {count(len(since), 'topic')} with retention or compaction may keep too much"
+            found.append(Concern("warn", text, "Start it", "/home/start/upkeep"))
     return found
 
 
@@ -91,13 +107,14 @@ def _handlers(home: Home) -> list[Concern]:
     for one in home.events().checkpoints.list():
         what, link = f"Consumer {one.group} of the feed", path_to("events", "consumers", one.group, "dead")
         found += _fares(what, [p.error for p in one.partitions], "/events", one.dead_letters, link)
-    engine = home.engine()
-    for table in engine.tables():
-        with suppress(NotThere):
-            for name in engine.groups(table):
-                now, link = engine.group(table, name).status(count=False), path_to("streams", table, "groups", name)
-                errors = [shard.error for shard in now.shards]
+    try:
+        for table, name in table_groups(home):
+            with suppress(NotThere):
+                now = home.engine().group(table, name).status(count=False)
+                errors, link = [shard.error for shard in now.shards], path_to("streams", table, "groups", name)
                 found += _fares(f"Group {name} of table {table}", errors, link, now.dead_letters, f"{link}/dead")
+    except TailraceError as error:  # in AWS, tables take rights that a home does not need
+        found.append(Concern("warn", f"The groups of change streams cannot be read: {error}", "See them", "/streams"))
     return found
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tailrace.console.api import events
+from tailrace.console.data import Data
 from tailrace.console.web import payload
 from tailrace.console.web.page import Pages, Shown
 from tailrace.console.web.tables import Column, Table
@@ -34,7 +35,9 @@ async def categories(visit: Visit) -> Shown:
     if stream := visit.query.get("stream", "").strip():
         visit.path = {"stream": stream}
         return await show_stream(visit)
-    found = await visit.pulse.keep(("categories",), lambda: events.list_categories(visit))
+    found = await visit.pulse.keep(
+        ("categories", visit.served.home.id), lambda: events.list_categories(visit), scan=True
+    )
     rows = sorted(found.categories.items())
     table = Table(visit, "", "categories", CATEGORY_COLUMNS, rows, lambda row: row[0], "category")
     consumers = (await events.list_feed_consumers(visit)).consumers
@@ -64,8 +67,8 @@ async def show_stream(visit: Visit) -> Shown:
     found = await events.read_events(visit, query)
     oldest = found.events[-1].index if found.events else 0
     about = {
-        "stream": name, "tip": tip, "events": [_told(one) for one in found.events],
-        "unfolds": [_told(one) for one in tip.unfolds],
+        "stream": name, "tip": tip, "events": await visit.served.run(_all_told, found.events),
+        "unfolds": await visit.served.run(_all_told, tip.unfolds),
         "older": visit.address(before=oldest) if oldest > tip.lowest else None,
         "newer": visit.address(before=None) if before < tip.version else None,
     }  # fmt: skip
@@ -74,12 +77,16 @@ async def show_stream(visit: Visit) -> Shown:
     return Shown("stream.html", name, about, up, "events")
 
 
+def _all_told(found: list[events.ReadEvent]) -> list[dict[str, Any]]:
+    return [_told(one) for one in found]
+
+
 def _told(event: events.ReadEvent) -> dict[str, Any]:
-    return {
-        "event": event,
-        "data": payload.whole(event.data, payload.view_of(event.data, None)) if event.data else "",
-        "meta": payload.whole(event.meta, payload.view_of(event.meta, None)) if event.meta else "",
-    }
+    return {"event": event, "data": _listed(event.data), "meta": _listed(event.meta)}
+
+
+def _listed(data: Data) -> str:
+    return payload.whole(data, payload.view_of(data, None), payload.MOST_LISTED) if data else ""
 
 
 @pages.page("/events/feed")
@@ -87,12 +94,16 @@ async def feed(visit: Visit) -> Shown:
     """Show the feed from a checkpoint on; with an id, scan it for the events that have the id, and say how far."""
     wanted = {name: visit.query.get(name, "").strip() for name in ("id", "category", "type", "from")}
     found, place, read = await _fed(visit, wanted)
-    told = [
-        {**(_told(one.event) if one.event else {"event": None, "data": "", "meta": ""}), "fed": one} for one in found
-    ]
+    told = await visit.served.run(_all_fed, found)
     title = "The feed" if not wanted["id"] else f"Events with the id {wanted['id']}"
     about = {"asked": wanted, "told": told, "read": read, "next": visit.address(**{"from": place}) if place else None}
     return Shown("feed.html", title, about, UP, "events")
+
+
+def _all_fed(found: list[events.FedEvent]) -> list[dict[str, Any]]:
+    return [
+        {**(_told(one.event) if one.event else {"event": None, "data": "", "meta": ""}), "fed": one} for one in found
+    ]
 
 
 async def _fed(visit: Visit, asked: dict[str, str]) -> tuple[list[events.FedEvent], str | None, int]:

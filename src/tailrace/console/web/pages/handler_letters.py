@@ -8,7 +8,6 @@ from tailrace.console.api import handler_letters as api
 from tailrace.console.api.handler_letters import HandlerLetter
 from tailrace.console.api.topics import Reason
 from tailrace.console.web import payload
-from tailrace.console.web.formats import visible
 from tailrace.console.web.page import REASON, Ask, Pages, Shown, Went
 from tailrace.console.web.tables import Column, Table
 from tailrace.console.web.visit import Visit, path_to
@@ -27,7 +26,7 @@ COLUMNS = (
 
 def _listed(visit: Visit, letters: Sequence[HandlerLetter], here: str, up: Sequence[tuple[str, str]]) -> Shown:
     table = Table(visit, "", "dead letters", COLUMNS, letters, _text, "-at")
-    about = {"table": table, "text": lambda one: visible(payload.indented(_json(one))), "here": here}
+    about = {"table": table, "text": lambda one: payload.whole(_json(one), "json", payload.MOST_LISTED), "here": here}
     return Shown("handler_letters.html", f"Dead letters of {visit.path['group']}", about, up, here.split("/")[1])
 
 

@@ -108,6 +108,7 @@ async def push(visit: Visit) -> Ask | Went:
             Field("key", "Key", hint="Messages of one key are handled in order."),
             Field("delay", "Hold back for", hint="Seconds; empty: not at all."),
             Field("dedup", "Id", hint="A message of this id is in the queue once."),
+            Field("why", "Reason", hint="Kept in the audit list."),
         )
         return Ask(f"Push to {name}", "Push the message", path_to("queues", name), fields=fields, section="queues")
     text = visit.form.get("json", "")
@@ -122,7 +123,8 @@ async def push(visit: Visit) -> Ask | Went:
         json=msgspec.Raw(text.encode()), key=visit.form.get("key") or None, dedup=visit.field("dedup") or None,
         delay=seconds,
     )  # fmt: skip
-    (done,) = (await queues.push_messages(visit, queues.NewMessages([message]))).pushed
+    async with visit.served.actions.noted(visit, "push message", visit.field("why"), queue=name):
+        (done,) = (await queues.push_messages(visit, queues.NewMessages([message]))).pushed
     if done.shard is None or done.offset is None:
         return Went(path_to("queues", name), "Held back." if done.delayed else "It was in the queue already.")
     return Went(path_to("queues", name, "messages", done.shard, done.offset), "Pushed; this is its life.")

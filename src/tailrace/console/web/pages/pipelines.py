@@ -8,7 +8,6 @@ import msgspec
 
 from tailrace.console.api import pipelines
 from tailrace.console.web import payload
-from tailrace.console.web.formats import visible
 from tailrace.console.web.page import Pages, Shown
 from tailrace.console.web.tables import Column, Table
 from tailrace.console.web.visit import Visit, path_to
@@ -47,6 +46,16 @@ DEAD_COLUMNS = (
     Column("error", "Error", lambda one: one.error),
 )
 TONES = {"following": "good", "copying": "good", "running": "good", "collecting": "good", "waiting": "warn"}
+
+
+def left(visit: Visit, pipeline: str, namespace: str, source: dict[str, Any]) -> float | None:
+    """Return how many seconds the copy of a namespace takes, by the rate at which it goes on; None if that is not
+    known."""
+    rate = visit.pulse.rate("copied", f"{pipeline}/{namespace}")
+    if source.get("phase") != "copy" or not rate or not source.get("rows"):
+        return None
+    rest = source["rows"] - source["copied"]
+    return rest / rate if rest > 0 else None
 
 
 def tone(state: str) -> str:
@@ -88,6 +97,7 @@ async def show_pipeline(visit: Visit) -> Shown:
     actions = (await pipelines.list_pipeline_actions(visit, pipelines.ActionQuery(limit=50))).actions[::-1]
     about = {
         "status": status, "offsets": offsets, "sources": sources, "dead": dead, "actions": actions, "tone": tone,
+        "left": lambda one: left(visit, name, *one),
         "ends": _ends(known), "logged": sum(p.end - p.floor for p in offsets[0].partitions) if offsets else 0,
     }  # fmt: skip
     return Shown("pipeline.html", name, about, UP, "pipelines")
@@ -120,7 +130,7 @@ async def show_letter(visit: Visit) -> Shown:
     """Show one dead letter, with the message that caused the error."""
     name = visit.path["pipeline"]
     whole = await pipelines.read_dead_letter(visit)
-    text = visible(payload.indented(_json(whole.message.data)))
+    text = payload.whole(_json(whole.message.data), "json")
     about = {"pipeline": name, "letter": whole.letter, "message": whole.message, "text": text}
     title = f"Dead letter {whole.letter.number}"
     return Shown("pipeline_letter.html", title, about, (*UP, (name, path_to("pipelines", name))), "pipelines")

@@ -8,11 +8,11 @@ from typing import Any
 import msgspec
 
 from tailrace.console.api import queues
-from tailrace.console.api.topics import Reason
+from tailrace.console.api.topics import Reason, check_why
 from tailrace.console.web.formats import count, span
 from tailrace.console.web.page import REASON, Ask, Field, Pages, Shown, Went
 from tailrace.console.web.tables import Column, Table
-from tailrace.console.web.visit import Visit, path_to
+from tailrace.console.web.visit import Visit, path_to, whole
 from tailrace.errors import BadInput
 
 pages = Pages()
@@ -92,6 +92,77 @@ _verb(
     "purge", "Purge", "Drops every message that is not done: {backlog} now. They are not handled, and cannot be had "
     "back here; a replay delivers them again as long as they are kept.", queues.purge_queue, True,
 )  # fmt: skip
+
+
+@pages.action("/queues/{queue}/rebalance")
+async def rebalance(visit: Visit) -> Ask | Went:
+    """Share out the shards, or give the queue more."""
+    queue = await queues.describe_queue(visit)
+    back, now = path_to("queues", queue.name), len(queue.shards)
+    if not visit.form:
+        say = (
+            "Waits until the consumers have shared the shards out evenly, for up to ten seconds.",
+            "More shards let more consumers work; the messages of one key stay in order.",
+        )
+        fields = (Field("shards", "Shards", str(now), "number", f"It has {now}; it can get more, not fewer."), REASON)
+        return Ask(f"Rebalance {queue.name}", "Rebalance", back, say, fields, section="queues")
+    shards = whole(visit.field("shards"), "shards", now, least=1, most=10_000)
+    order = queues.Rebalance(visit.field("why"), None if shards == now else shards)
+    done = await queues.rebalance_queue(visit, order)
+    shares = ", ".join(f"{name} {many}" for name, many in done.consumers.items()) or "no consumer has any"
+    return Went(back, f"{count(done.shards, 'shard')}: {shares}.")
+
+
+@pages.action("/queues/{queue}/settings")
+async def configure(visit: Visit) -> Ask | Went:
+    """Change one setting."""
+    queue = await queues.describe_queue(visit)
+    back = path_to("queues", queue.name)
+    if not visit.form:
+        now = msgspec.structs.asdict(queue.settings)
+        options = [(name, f"{name} (now {_worded(name, value)})") for name, value in now.items()]
+        fields = (
+            Field("setting", "Setting", kind="select", options=options, required=True),
+            Field(
+                "value",
+                "New value",
+                required=True,
+                hint="A number (seconds, attempts), key, none, or null for no limit.",
+            ),
+            REASON,
+        )
+        say = ("Workers that start afterwards obey it.",)
+        return Ask(f"Settings of {queue.name}", "Change the setting", back, say, fields, section="queues")
+    check_why(visit.field("why"))
+    change = queues.QueueChange({visit.field("setting"): _typed(visit.field("value"))}, visit.field("why"))
+    await queues.change_queue(visit, change)
+    return Went(back, f"{visit.field('setting')} is {visit.field('value')} now.")
+
+
+def _typed(text: str) -> Any:
+    """Return what was typed as JSON, or as text if it is none."""
+    try:
+        return msgspec.json.decode(text)
+    except msgspec.DecodeError:
+        return text
+
+
+@pages.action("/queues/{queue}/delete")
+async def delete(visit: Visit) -> Ask | Went:
+    """Delete a queue, once its name was typed."""
+    queue = await queues.describe_queue(visit)
+    name, open_ = queue.name, queue.counts.backlog + queue.counts.delayed
+    if not visit.form:
+        working = f" {', '.join(queue.consumers)} handle it now." if queue.consumers else ""
+        say = (
+            f"This deletes {count(open_, 'message')} that were not handled, and all dead letters, for good.{working}",
+        )
+        fields = (Field("name", "Type the queue's name", required=True), REASON)
+        return Ask(f"Delete {name}", "Delete the queue", path_to("queues", name), say, fields, True, section="queues")
+    if visit.field("name") != name:
+        raise BadInput(f"the name that was typed is not {name!r}; nothing was deleted")
+    await queues.delete_queue(visit, Reason(visit.field("why")))
+    return Went("/queues", f"The queue {name} is deleted.")
 
 
 @pages.action("/queues/{queue}/replay")

@@ -69,7 +69,7 @@ async def show_record(visit: Visit) -> Shown:
     about = {
         "topic": topic.name, "record": record, "view": view, "views": payload.VIEWS, "floor": floor, "end": end,
         "text": payload.whole(record.value, view), "bytes": len(payload.raw(record.value)),
-        "cut": len(payload.raw(record.value)) > payload.MOST_SHOWN, "key_text": payload.whole(record.key, "text"),
+        "key_text": payload.whole(record.key, "text"),
         "curl": as_curl(visit, topic.name, record), "python": as_python(visit, topic.name, record),
         "again": as_append(visit, topic.name, record),
     }  # fmt: skip
@@ -147,6 +147,7 @@ async def produce(visit: Visit) -> Ask | Went:
             Field("value", "Value", visit.query.get("value", ""), "area"),
             Field("headers", "Headers", "", "area", "One on each line: name: value"),
             Field("partition", "Partition", "", "number", f"0 to {topic.partitions - 1}; empty: by the key."),
+            Field("why", "Reason", hint="Kept in the audit list."),
         )
         say = ("The record is durable when the next page appears.",)
         return Ask(
@@ -167,7 +168,8 @@ async def produce(visit: Visit) -> Ask | Went:
     record = api.NewRecord(value=value, key=visit.form.get("key") or None, headers=headers)
     partition = whole(visit.field("partition"), "partition", -1, most=topic.partitions - 1)
     query = api.AppendQuery(partition=None if partition < 0 else partition)
-    done = await api.append_records(visit, query, api.NewRecords([record]))
+    async with visit.served.actions.noted(visit, "append record", visit.field("why"), topic=topic.name):
+        done = await api.append_records(visit, query, api.NewRecords([record]))
     assert done.spans is not None
     span = done.spans[0]
     to = path_to("topics", topic.name, "records", span.partition, span.offset)

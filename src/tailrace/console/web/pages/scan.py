@@ -101,7 +101,7 @@ async def scan(visit: Visit, topic: Topic, partition: int | None, start: str, fi
         records = await visit.served.run(page.records, topic.name)
         out.lost += page.losses
         out.next = dict(page.next)
-        _take(out, records, fits, limit)
+        await visit.served.run(_take, out, records, fits, limit)  # a search decodes JSON, which takes long
         if fits is None or not page.rows or time.monotonic() > until:
             break
         reader.positions.update(out.next)

@@ -7,7 +7,6 @@ from typing import Any
 from tailrace.console.api import streams
 from tailrace.console.api.streams import StreamGroupHealth, StreamShard
 from tailrace.console.web import payload
-from tailrace.console.web.formats import visible
 from tailrace.console.web.page import Pages, Shown
 from tailrace.console.web.tables import Column, Table
 from tailrace.console.web.visit import Visit, path_to
@@ -70,7 +69,7 @@ async def show_table(visit: Visit) -> Shown:
     page: dict[str, Any] = {"changes": [], "token": ""}
     if found.about.stream:
         page = await visit.pulse.keep(("changes", found.about.table, start), lambda: _changes(visit, start))
-    changes = [(one, visible(payload.indented(encode(one).decode()))) for one in page["changes"]]
+    changes = await visit.served.run(_shown, page["changes"])
     shards = descent(found.shards)
     names = (await streams.list_stream_groups(visit)).groups if found.about.stream else []
     groups = [await _health(visit, name, count=False) for name in names[:MOST_GROUPS]]
@@ -116,6 +115,10 @@ def _read(visit: Visit, start: str) -> dict[str, Any]:
         return {"changes": streams._some(stream, PAGE_CHANGES), "token": streams._token(stream)}
     finally:
         stream.close()
+
+
+def _shown(changes: list[dict[str, Any]]) -> list[tuple[dict[str, Any], str]]:
+    return [(one, payload.whole(encode(one).decode(), "json", payload.MOST_LISTED)) for one in changes]
 
 
 async def _changes(visit: Visit, start: str) -> dict[str, Any]:

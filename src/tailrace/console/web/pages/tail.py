@@ -12,7 +12,7 @@ from tailrace.console.reading import ReadRecord, follow
 from tailrace.console.streaming import BEAT_SECONDS, Batch, Item
 from tailrace.console.web import templates
 from tailrace.console.web.page import Pages, Shown
-from tailrace.console.web.pages.scan import wanted
+from tailrace.console.web.pages.scan import Fits, wanted
 from tailrace.console.web.visit import Visit, path_to, whole
 
 pages = Pages()
@@ -38,7 +38,7 @@ async def _rows(visit: Visit) -> AsyncGenerator[Batch, None]:
     most = MOST_BEHIND if fits is None else MOST_SEARCHED
     async for page in follow(visit.served, topic, positions, every=chosen is None, beat=BEAT_SECONDS, newest=most):
         records: list[ReadRecord] = await visit.served.run(page.records, topic.name)
-        found = [one for one in records if fits is None or fits(one)]
+        found = records if fits is None else await visit.served.run(_fitting, records, fits)
         if not found and not page.lost and not page.passed:
             yield Batch([Item("rows", {"html": "", "dropped": "0"}, page.cursor)] if records else [])
             continue
@@ -47,6 +47,10 @@ async def _rows(visit: Visit) -> AsyncGenerator[Batch, None]:
         dropped = page.passed + len(found) - len(shown)
         yield Batch([Item("rows", {"html": html, "dropped": str(dropped)}, page.cursor)])
         await asyncio.sleep(max(0.0, PAUSE - (time.monotonic() - started)))
+
+
+def _fitting(records: list[ReadRecord], fits: Fits) -> list[ReadRecord]:
+    return [one for one in records if fits(one)]
 
 
 @pages.page("/topics/{topic}/tail", live=_rows)

@@ -120,7 +120,10 @@ function close() { source?.close(); source = null; waiting.clear(); }
 // The server has refused the event stream, and EventSource does not say why: ask as it does, and read the status.
 const REFUSALS = {
   401: "the server does not know this page's token: open the address that it has printed",
+  403: "you may not see this page any more",
   404: "what this page shows is gone",
+  410: "what this page shows is no longer kept: open it again",
+  416: "the place where this page was is no longer there: open it again",
   429: "too many pages are open",
 };
 let later = 0;
