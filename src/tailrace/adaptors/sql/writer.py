@@ -189,6 +189,9 @@ class SqlWriter(Writer):
         if who is not None and before is not None and changed and self._list.lost(connection, [before]):
             raise missing_targets.gone(who, rows.namespace, self.dialect.quote(*before.place), "table")
         made = self._tables.prepare(connection, rows)
+        for namespace, other in self._files.items():  # two names can be one table's: some servers ignore case
+            if other == made.file and namespace != rows.namespace:
+                raise missing_targets.shared(rows.namespace, namespace, made.sql)
         self._files[rows.namespace] = made.file
         for column, warning in self._tables.narrower(made, rows).items():
             if (rows.namespace, column) not in self._warned:
