@@ -144,7 +144,7 @@ class Tables:
         known = self._dialect.known_types(connection, sorted({type for column in columns for type in column.types}))
         chosen = [next((type for type in column.types if type in known), "text") for column in columns]
         types = {
-            column.name: self._dialect.column_type(connection, type, key=column.name in keys)
+            column.name: self._dialect.column_type(connection, type, keys=len(keys) if column.name in keys else 0)
             for column, type in zip(columns, chosen, strict=True)
         }
         return [f"{self._dialect.quote(name)} {type}" for name, type in types.items()]

@@ -117,8 +117,9 @@ class Dialect(ABC):
         """The statement that creates a schema if it is missing; "" if the database needs none."""
         return f"CREATE SCHEMA IF NOT EXISTS {self.quote(schema)}"
 
-    def column_type(self, connection: SqlConnection, type: str, *, key: bool) -> str:
-        """A type as a column definition names it.  `key`: the column is in the primary key."""
+    def column_type(self, connection: SqlConnection, type: str, *, keys: int) -> str:
+        """A type as a column definition names it.  `keys`: how many columns the primary key has that this one is in;
+        0 for a column that is in none."""
         return type
 
     # -- the catalog

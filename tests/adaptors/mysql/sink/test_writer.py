@@ -100,6 +100,47 @@ def test_values_of_other_systems(sink: Place, count: int) -> None:
     assert sink.ask(f"SELECT DISTINCT {names} FROM t") == [(None,) * len(given)]
 
 
+@pytest.mark.parametrize(
+    ("types", "lengths"),
+    [
+        ([pa.string(), pa.string()], [384, 384]),
+        ([pa.string(), pa.string(), pa.int64()], [256, 256, None]),
+        ([pa.binary(), pa.string()], [512, 384]),
+        ([pa.string()], [512]),
+    ],
+)
+def test_a_key_of_several_columns(sink: Place, types: list[pa.DataType], lengths: list[int | None]) -> None:
+    """An index has at most 3072 bytes, and each character may take four."""
+    longest = {
+        f"k{n}": [7 if length is None else "\U0001f388" * length if type == pa.string() else b"x" * length]
+        for n, (type, length) in enumerate(zip(types, lengths, strict=True))
+    }
+    columns = {name: pa.array(values, type) for (name, values), type in zip(longest.items(), types, strict=True)}
+    write(sink, rows({**columns, "v": [1]}, list(columns)))
+    write(sink, rows({**columns, "v": [2]}, list(columns), op=Op.UPDATE), offset=2)
+    assert sink.ask("SELECT v FROM t") == [(2,)]
+    found = sink.ask(
+        "SELECT CHARACTER_MAXIMUM_LENGTH FROM information_schema.COLUMNS "
+        f"WHERE TABLE_SCHEMA = '{sink.name}' AND TABLE_NAME = 't' AND COLUMN_NAME LIKE 'k%' ORDER BY ORDINAL_POSITION"
+    )
+    assert [length for (length,) in found] == lengths
+    write(sink, rows({**columns, "v": [2]}, list(columns), op=Op.DELETE), offset=3)
+    assert sink.ask("SELECT count(*) FROM t") == [(0,)]
+
+
+def test_a_text_that_is_longer_than_a_varchar_of_this_character_set(source: Place, sink: Place) -> None:
+    source.run(
+        "CREATE TABLE t (id int PRIMARY KEY, v varchar(20000) CHARACTER SET latin1)",
+        "INSERT INTO t VALUES (1, REPEAT('ä', 20000))",
+    )
+    with Drive(source, "t", sink=sink) as drive:
+        drive.begin()
+        drive.copy()
+        source.run("INSERT INTO t VALUES (2, 'b')")
+        drive.follow()
+    assert sink.ask("SELECT * FROM t ORDER BY id") == source.ask("SELECT * FROM t ORDER BY id")
+
+
 class TestTexts:
     @pytest.mark.parametrize("count", [FEW, MANY])
     def test_ids_that_differ_by_case_or_accent_are_two(self, sink: Place, count: int) -> None:

@@ -110,14 +110,17 @@ class MySQLDialect(Dialect):
         """Return the part of an ALTER TABLE that gives a column another type."""
         return f"MODIFY COLUMN {names.quote(column)} {type}"
 
-    def column_type(self, connection: Any, type: str, *, key: bool) -> str:
+    def column_type(self, connection: Any, type: str, *, keys: int) -> str:
         """Return a column's type for CREATE TABLE: with a length in a key, and with a binary collation for texts."""
         kind = type.split("(")[0].split(" ")[0]
-        if key and kind in column_types.INDEXED_AS:
-            type, kind = column_types.INDEXED_AS[kind], "varchar" if kind in _CHARACTERS else "varbinary"
+        if keys and kind in column_types.ENDLESS:
+            type = column_types.indexed_as(kind, keys)
+            kind = type.split("(")[0]
+        if column_types.is_too_long(type):
+            type = kind = "mediumtext"
         if kind in _CHARACTERS or kind in ("enum", "set"):
             return f"{type} CHARACTER SET utf8mb4 COLLATE {_collation(connection)}"
-        return f"{type} NULL" if kind == "timestamp" and not key else type
+        return f"{type} NULL" if kind == "timestamp" and not keys else type
 
     # -- the catalog
     def find(self, connection: SqlConnection, schema: str, name: str) -> tuple[str, str, str] | None:
