@@ -219,10 +219,6 @@ class PostgresDialect(Dialect):
         """The expression for a value as text."""
         return f"{value}::text" if of is None else f"({value})::{of.exact}::text"
 
-    def confuses(self, of: TargetColumn) -> bool:
-        """Whether the column takes no heed of case."""
-        return of.kind == "citext"
-
     def is_unset(self, number: int) -> str:
         """The condition that the bitmap has the bit with this number."""
         return f"pg_catalog.get_bit(s.unset, {number}) = 1"
