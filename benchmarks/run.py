@@ -14,6 +14,8 @@ from rich.console import Console
 from benchmarks import (
     append,
     change_streams,
+    database_copy,
+    database_follow,
     events,
     events_growth,
     feed,
@@ -79,6 +81,10 @@ QUESTIONS = {
     "pipeline_copy": pipeline_copy.question,
     "pipeline_follow": pipeline_follow.question,
     "pipeline_growth": pipeline_growth.question,
+    "mysql_copy": database_copy.from_mysql,
+    "mysql_follow": database_follow.of_mysql,
+    "mongodb_copy": database_copy.from_mongodb,
+    "mongodb_follow": database_follow.of_mongodb,
 }
 
 

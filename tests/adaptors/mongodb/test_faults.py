@@ -123,7 +123,8 @@ def load(server: Mongo, stop: threading.Event) -> None:
                 a.delete_one({"_id": n * 13 % 3000})
 
 
-def test_killed_in_the_middle(killed: Killed) -> None:
+@pytest.mark.parametrize("rounds", [3, pytest.param(50, marks=[pytest.mark.soak, pytest.mark.timeout(0)])])
+def test_killed_in_the_middle(killed: Killed, rounds: int) -> None:
     """The server dies while documents are written, copied, followed and stored; in the end both are the same."""
     rng, stop, server = random.Random(7), threading.Event(), killed.server
     with server.client() as client:
@@ -131,8 +132,8 @@ def test_killed_in_the_middle(killed: Killed) -> None:
     with contextlib.closing(Pipeline(server)) as pipeline, ThreadPoolExecutor(2) as pool:
         try:
             running, loading = pool.submit(pipeline.run), pool.submit(load, server, stop)
-            for n in range(3):
-                if n == 2:
+            for n in range(rounds):
+                if n == rounds - 1:
                     pipeline.copied.wait(PATIENCE)
                 time.sleep(rng.uniform(0.3, 1.0))  # some moment: whichever it is must do
                 killed.kill()

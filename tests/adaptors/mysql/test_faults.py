@@ -55,11 +55,11 @@ def database(server: MySQL, stack: ExitStack) -> Place:
     return stack.enter_context(Place(server, "d"))
 
 
-def test_the_server_is_killed_again_and_again(start: Start, tmp_path: Path) -> None:
+@pytest.mark.parametrize("rounds", [3, pytest.param(50, marks=[pytest.mark.soak, pytest.mark.timeout(0)])])
+def test_the_server_is_killed_again_and_again(start: Start, tmp_path: Path, rounds: int) -> None:
     """While somebody writes and while it is copied and followed; it comes back where it was."""
     (port,) = free_ports(1)
     stop = threading.Event()
-    rounds = 3
 
     def write(server: MySQL, number: int) -> None:
         try:

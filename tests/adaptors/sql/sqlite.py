@@ -213,8 +213,10 @@ class SqliteDialect(Dialect):
     def delete(self, table: str, where: str, condition: str) -> str:
         return f"DELETE FROM {table} AS t WHERE EXISTS (SELECT 1 FROM {where} WHERE {condition})"
 
-    def delete_equal(self, table: str, where: str, columns: Sequence[tuple[str, str]], condition: str) -> list[str]:
-        same = " AND ".join(f"t.{name} IS {value}" for name, value in columns)
+    def delete_equal(
+        self, table: str, where: str, columns: Sequence[tuple[str, str, TargetColumn]], condition: str
+    ) -> list[str]:
+        same = " AND ".join(f"t.{name} IS {value}" for name, value, _ in columns)
         first = f"SELECT min(t.rowid) FROM {where}, {table} t WHERE {condition} AND {same} GROUP BY s.n"
         return [f"DELETE FROM {table} WHERE rowid IN ({first})"]
 

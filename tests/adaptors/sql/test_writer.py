@@ -5,18 +5,21 @@ from __future__ import annotations
 import contextlib
 import sqlite3
 from pathlib import Path
+from typing import ClassVar
 
 import pyarrow as pa
 import pytest
 
 from tailrace.adaptors.contract import Who
 from tailrace.adaptors.rows.rows import make_rows
+from tailrace.adaptors.sql.connection import SqlConnection
+from tailrace.adaptors.sql.dialect import Dialect
 from tailrace.adaptors.sql.writer import SqlWriter
 from tailrace.errors import NotReady, Rejected
 from tailrace.log.record import Mode, Op
 from tailrace.testing import WriterContract
 from tailrace.testing.readercontract import Document
-from tests.adaptors.sql.sqlite import CommittingWriter, SqliteSink, SqliteWriter
+from tests.adaptors.sql.sqlite import CommittingWriter, SqliteDialect, SqliteSink, SqliteWriter
 
 WHO = Who("pipeline", "writer", 1)
 
@@ -91,6 +94,30 @@ def test_rows_without_a_key_are_counted(sink: Documents) -> None:
     write(sink, rows({"id": [1, 1, 2], "text": ["a", "a", "b"]}, []), at=1)
     write(sink, rows({"id": [1], "text": ["a"]}, [], Op.DELETE), at=2)
     assert sorted(sink.documents(), key=str) == [{"id": 1, "text": "a"}, {"id": 2, "text": "b"}]
+
+
+class IgnoringDialect(SqliteDialect):
+    """As MySQL with lower_case_table_names = 1: a table is found under its name in any case."""
+
+    def find(self, connection: SqlConnection, schema: str, name: str) -> str | None:
+        sql = "SELECT name FROM sqlite_master WHERE type = 'table' AND name = %s COLLATE NOCASE"
+        row = connection.execute(sql, [f"{schema}.{name}"]).fetchone()
+        return row[0] if row else None
+
+
+class IgnoringWriter(SqliteWriter):
+    dialect: ClassVar[Dialect] = IgnoringDialect()
+
+
+def test_names_that_differ_only_in_case_where_that_is_ignored(tmp_path: Path) -> None:
+    sink = Documents(IgnoringWriter, tmp_path / "sink.db")
+    columns = pa.record_batch({"id": [1], "text": ["a"]})
+    other = make_rows("Documents", columns, ["id"], mode=Mode.SYNC)
+    with contextlib.closing(sink.writer()) as writer:
+        writer.finish([writer.stage([rows({"id": [1], "text": ["a"]}, ["id"])])], WHO, {"0": 1})
+        with pytest.raises(NotReady, match=r"Documents and documents would both be written to"):
+            writer.finish([writer.stage([other])], WHO, {"0": 2})
+    assert sink.documents() == [{"id": 1, "text": "a"}]
 
 
 def test_the_refused_row_is_named(sink: Documents) -> None:

@@ -120,12 +120,16 @@ class Tables:
 
     def narrower(self, target: Target, rows: StagedRows) -> dict[str, str]:
         """The columns that silently cut or round the source's values, each with a warning for the log."""
-        return {
-            one.name: f"{rows.namespace}: column {one.name} is {one.declared} at the source and {here} here, so its "
-            f"values are cut or rounded; ALTER TABLE {target.sql} {self._dialect.retype(one.name, one.declared)}"
-            for one in rows.columns
-            if self._dialect.rounds(here := target.columns[one.name].exact, one.declared)
-        }
+        told = {}
+        for one in rows.columns:
+            source, here = one.declared or one.types[0], target.columns[one.name].exact
+            if self._dialect.rounds(here, source):
+                given = f"is {source} at the source" if one.declared else f"comes as {source}"
+                told[one.name] = (
+                    f"{rows.namespace}: column {one.name} {given} and {here} here, so values that do not fit are cut "
+                    f"or rounded; ALTER TABLE {target.sql} {self._dialect.retype(one.name, source)}"
+                )
+        return told
 
     def create_sql(self, connection: SqlConnection, schema: str, name: str, rows: StagedRows) -> str:
         """Return the statement that creates a table for these rows."""
@@ -140,7 +144,7 @@ class Tables:
         known = self._dialect.known_types(connection, sorted({type for column in columns for type in column.types}))
         chosen = [next((type for type in column.types if type in known), "text") for column in columns]
         types = {
-            column.name: self._dialect.column_type(connection, type, key=column.name in keys)
+            column.name: self._dialect.column_type(connection, type, keys=len(keys) if column.name in keys else 0)
             for column, type in zip(columns, chosen, strict=True)
         }
         return [f"{self._dialect.quote(name)} {type}" for name, type in types.items()]

@@ -117,8 +117,9 @@ class Dialect(ABC):
         """The statement that creates a schema if it is missing; "" if the database needs none."""
         return f"CREATE SCHEMA IF NOT EXISTS {self.quote(schema)}"
 
-    def column_type(self, connection: SqlConnection, type: str, *, key: bool) -> str:
-        """A type as a column definition names it.  `key`: the column is in the primary key."""
+    def column_type(self, connection: SqlConnection, type: str, *, keys: int) -> str:
+        """A type as a column definition names it.  `keys`: how many columns the primary key has that this one is in;
+        0 for a column that is in none."""
         return type
 
     # -- the catalog
@@ -190,6 +191,10 @@ class Dialect(ABC):
     def text_of(self, value: str, of: TargetColumn | None = None) -> str:
         """The expression for a value as text.  With `of`, the text is the one that this column would hold."""
 
+    def confuses(self, of: TargetColumn) -> bool:
+        """Whether a key column takes texts for equal that other systems tell apart, such as "a" and "A"."""
+        return False
+
     @abstractmethod
     def is_unset(self, number: int) -> str:
         """The condition that a staged row leaves the column with this number as it is."""
@@ -216,9 +221,11 @@ class Dialect(ABC):
         """The statement that deletes the rows that staged rows match."""
 
     @abstractmethod
-    def delete_equal(self, table: str, where: str, columns: Sequence[tuple[str, str]], condition: str) -> list[str]:
+    def delete_equal(
+        self, table: str, where: str, columns: Sequence[tuple[str, str, TargetColumn]], condition: str
+    ) -> list[str]:
         """The statements that delete from a table without a key as many rows as are staged with equal values.
-        `columns` has (column, value) pairs."""
+        `columns` has each column's name, the staged value, and the column as the catalog describes it."""
 
     @abstractmethod
     def begin_merge(self, connection: SqlConnection) -> None:

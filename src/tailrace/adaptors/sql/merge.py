@@ -105,6 +105,22 @@ class Merge:
         some = f"EXISTS (SELECT 1 FROM {table})"
         return f"SELECT {some} AND EXISTS (SELECT 1 FROM {where}, {table} t WHERE {self._same})"
 
+    def confused(self) -> str:
+        """The query for two ids of which the table can hold only one: a staged row's, and that of the row in the table
+        that the key takes for equal.  "" if its key tells all ids apart."""
+        keys = [column for column in self.columns if column.key]
+        telling = [key for key in keys if self.dialect.confuses(self.target.columns[key.name])]
+        if not telling or not self.target.unique or not self.rows.upserts:
+            return ""
+        mine = [key.spelled or self.dialect.text_of(key.value) for key in keys]
+        theirs = [self.dialect.text_of(f"t.{key.sql}") for key in keys]
+        alike = " AND ".join(f"{self.dialect.text_of(f't.{key.sql}')} = {key.spelled}" for key in telling)
+        whole = f"s.op <> {Op.DELETE} AND s.unset IS NULL"
+        return (
+            f"SELECT {', '.join([*mine, *theirs])} FROM {self.origin.sql}, {self.target.sql} t "
+            f"WHERE {whole} AND {self._same} AND NOT ({alike}) LIMIT 1"
+        )
+
     def bound(self, sql: str) -> tuple[str, Sequence[Any] | None]:
         """Return a statement and its parameters for the driver.  With parameters, percent signs in names are written
         twice."""
@@ -140,7 +156,7 @@ class Merge:
     def _without_key(self, within: str) -> Iterator[str]:
         """Yield the statements for a table without a key, in which rows are found by all their values."""
         if self.rows.deletes:
-            columns = [(column.sql, column.value) for column in self.columns]
+            columns = [(column.sql, column.value, self.target.columns[column.name]) for column in self.columns]
             condition = f"s.op = {Op.DELETE}{within}"
             yield from self.dialect.delete_equal(self.target.sql, self.origin.sql, columns, condition)
         if self.rows.upserts:

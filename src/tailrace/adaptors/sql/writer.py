@@ -54,6 +54,8 @@ class SqlWriter(Writer):
         """Namespaces whose table had none of the copied ids when the copy began."""
         self._written: dict[str, WrittenTable] | None = None
         """The tables that this writer has written, as the sink lists them; None: they must be read."""
+        self._confused: set[str] = set()
+        """Namespaces for which a warning was logged that the table takes different ids for equal."""
         self._warned: set[tuple[str, str]] = set()
         """The columns for which a warning was logged that they round values."""
         self._files: dict[str, Any] = {}
@@ -187,6 +189,9 @@ class SqlWriter(Writer):
         if who is not None and before is not None and changed and self._list.lost(connection, [before]):
             raise missing_targets.gone(who, rows.namespace, self.dialect.quote(*before.place), "table")
         made = self._tables.prepare(connection, rows)
+        for namespace, other in self._files.items():  # two names can be one table's: some servers ignore case
+            if other == made.file and namespace != rows.namespace:
+                raise missing_targets.shared(rows.namespace, namespace, made.sql)
         self._files[rows.namespace] = made.file
         for column, warning in self._tables.narrower(made, rows).items():
             if (rows.namespace, column) not in self._warned:
@@ -199,10 +204,32 @@ class SqlWriter(Writer):
             return
         try:
             with connection.transaction():
+                if not merge.rows.deletes:  # else the other row may be one that is deleted now
+                    self._tell_confused(connection, merge)
                 for sql in merge.statements():
                     connection.execute(*merge.bound(sql))
+                self._tell_confused(connection, merge)
         except self.dialect.refusals as error:
             raise refused_row.find(connection, error, merge) from None
+
+    def _tell_confused(self, connection: SqlConnection, merge: Merge) -> None:
+        """Log a warning, once for each namespace, if a row takes the place of one with another id."""
+        namespace, sql = merge.rows.namespace, merge.confused()
+        if not sql or namespace in self._confused:
+            return
+        if (found := connection.execute(*merge.bound(sql)).fetchone()) is None:
+            return
+        self._confused.add(namespace)
+        half = len(found) // 2
+        ids = ["\x1f".join(map(str, some)) for some in (found[:half], found[half:])]
+        _log.warning(
+            "%s: the ids %r and %r are one row of %s, because its key takes them for equal; unless the source has "
+            "renamed one of them, a row is missing here: give the key a collation that compares bytes, and have the "
+            "table delivered again",
+            namespace,
+            *ids,
+            merge.target.sql,
+        )
 
     def _inserted(self, connection: SqlConnection, merge: Merge) -> bool:
         """Try to insert the rows of a copy as they are, which succeeds for nearly all.  Returns False, with nothing

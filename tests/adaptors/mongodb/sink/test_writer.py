@@ -278,6 +278,13 @@ def test_a_drop(sink_place: Place) -> None:
         assert sink.lost(WHO) == []
 
 
+def test_ids_that_together_are_too_large_for_a_request(sink_place: Place) -> None:
+    sink_place["c"].insert_many([{"_id": f"{n} {'x' * 4000}"} for n in range(5000)])
+    with contextlib.closing(sink_place.writer()) as sink:
+        sink.command(sink_place.namespace("c"), Command(DROP), WHO)
+    assert found(sink_place) == []
+
+
 def test_a_drop_of_a_run_that_stalls_removes_nothing_of_the_next_run(
     sink_place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:

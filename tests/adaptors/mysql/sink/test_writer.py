@@ -100,6 +100,47 @@ def test_values_of_other_systems(sink: Place, count: int) -> None:
     assert sink.ask(f"SELECT DISTINCT {names} FROM t") == [(None,) * len(given)]
 
 
+@pytest.mark.parametrize(
+    ("types", "lengths"),
+    [
+        ([pa.string(), pa.string()], [384, 384]),
+        ([pa.string(), pa.string(), pa.int64()], [256, 256, None]),
+        ([pa.binary(), pa.string()], [512, 384]),
+        ([pa.string()], [512]),
+    ],
+)
+def test_a_key_of_several_columns(sink: Place, types: list[pa.DataType], lengths: list[int | None]) -> None:
+    """An index has at most 3072 bytes, and each character may take four."""
+    longest = {
+        f"k{n}": [7 if length is None else "\U0001f388" * length if type == pa.string() else b"x" * length]
+        for n, (type, length) in enumerate(zip(types, lengths, strict=True))
+    }
+    columns = {name: pa.array(values, type) for (name, values), type in zip(longest.items(), types, strict=True)}
+    write(sink, rows({**columns, "v": [1]}, list(columns)))
+    write(sink, rows({**columns, "v": [2]}, list(columns), op=Op.UPDATE), offset=2)
+    assert sink.ask("SELECT v FROM t") == [(2,)]
+    found = sink.ask(
+        "SELECT CHARACTER_MAXIMUM_LENGTH FROM information_schema.COLUMNS "
+        f"WHERE TABLE_SCHEMA = '{sink.name}' AND TABLE_NAME = 't' AND COLUMN_NAME LIKE 'k%' ORDER BY ORDINAL_POSITION"
+    )
+    assert [length for (length,) in found] == lengths
+    write(sink, rows({**columns, "v": [2]}, list(columns), op=Op.DELETE), offset=3)
+    assert sink.ask("SELECT count(*) FROM t") == [(0,)]
+
+
+def test_a_text_that_is_longer_than_a_varchar_of_this_character_set(source: Place, sink: Place) -> None:
+    source.run(
+        "CREATE TABLE t (id int PRIMARY KEY, v varchar(20000) CHARACTER SET latin1)",
+        "INSERT INTO t VALUES (1, REPEAT('ä', 20000))",
+    )
+    with Drive(source, "t", sink=sink) as drive:
+        drive.begin()
+        drive.copy()
+        source.run("INSERT INTO t VALUES (2, 'b')")
+        drive.follow()
+    assert sink.ask("SELECT * FROM t ORDER BY id") == source.ask("SELECT * FROM t ORDER BY id")
+
+
 class TestTexts:
     @pytest.mark.parametrize("count", [FEW, MANY])
     def test_ids_that_differ_by_case_or_accent_are_two(self, sink: Place, count: int) -> None:
@@ -117,6 +158,49 @@ class TestTexts:
         write(sink, rows({"id": ["A"], "v": [2]}), offset=2)
         write(sink, gone, offset=3)
         assert sink.ask("SELECT id, v FROM t") == [("A", 2)]
+
+    @pytest.mark.parametrize("count", [FEW, MANY])
+    @pytest.mark.parametrize("together", [True, False])
+    def test_two_ids_that_a_table_takes_for_one_are_told(
+        self, sink: Place, caplog: pytest.LogCaptureFixture, together: bool, count: int
+    ) -> None:
+        """Of the two rows one is lost: no sink may be silent about that."""
+        sink.run("CREATE TABLE t (id varchar(9) COLLATE utf8mb4_general_ci PRIMARY KEY, v int)")
+        lower, upper = ({"id": [f"{letter}{n}" for n in range(count)], "v": [1] * count} for letter in "aA")
+        given = [rows(lower), rows(upper)]
+        with caplog.at_level("WARNING"), contextlib.closing(sink.writer()) as writer:
+            for n, some in enumerate([given] if together else [[one] for one in given]):
+                writer.finish([writer.stage(some)], WHO, {"0": n + 1})
+            writer.finish([writer.stage([rows(lower, op=Op.UPDATE)])], WHO, {"0": 3})
+        (said,) = [message for message in caplog.messages if "takes them for equal" in message]
+        assert said.startswith(("public.t: the ids 'a", "public.t: the ids 'A"))
+        assert sink.ask("SELECT count(*) FROM t") == [(count,)]
+
+    @pytest.mark.parametrize("count", [FEW, MANY])
+    def test_an_id_that_is_respelled_is_not_told(
+        self, sink: Place, caplog: pytest.LogCaptureFixture, count: int
+    ) -> None:
+        sink.run("CREATE TABLE t (id varchar(9) COLLATE utf8mb4_general_ci PRIMARY KEY, v int)")
+        lower, upper = ({"id": [f"{letter}{n}" for n in range(count)], "v": [1] * count} for letter in "aA")
+        with caplog.at_level("WARNING"):
+            write(sink, rows(lower))
+            write(sink, rows(lower, op=Op.UPDATE), offset=2)
+            write(sink, rows(upper), rows(lower, op=Op.DELETE), offset=3)
+        assert caplog.messages == []
+        assert sink.ask("SELECT id FROM t LIMIT 1")[0][0][0] == "A"
+
+    @pytest.mark.parametrize("count", [FEW, MANY])
+    @pytest.mark.parametrize("pads", [True, False])
+    def test_an_id_that_another_system_pads(self, sink: Place, pads: bool, count: int) -> None:
+        """PostgreSQL sends a char(9) with its spaces, MySQL keeps one without them."""
+        unpadded = "utf8mb4_0900_ai_ci" if sink.server.flavor == "mysql" else "utf8mb4_nopad_bin"
+        collation = "utf8mb4_bin" if pads else unpadded
+        sink.run(f"CREATE TABLE t (id char(9) CHARACTER SET utf8mb4 COLLATE {collation} PRIMARY KEY, v int)")
+        ids = [f"k{n}".ljust(9) for n in range(count)]
+        write(sink, rows({"id": ids, "v": [1] * count}))
+        write(sink, rows({"id": ids[1:], "v": [2] * (count - 1)}, op=Op.UPDATE), offset=2)
+        write(sink, rows({"id": ids[2:], "v": [2] * (count - 2)}, op=Op.DELETE), offset=3)
+        assert sink.ask("SELECT id, v FROM t ORDER BY id") == [("k0", 1), ("k1", 2)]
 
     def test_a_table_of_another_character_set(self, sink: Place) -> None:
         sink.run("CREATE TABLE t (id varchar(9) CHARACTER SET latin1 PRIMARY KEY, v varchar(9) CHARACTER SET latin1)")
@@ -223,6 +307,16 @@ def test_a_whole_document_of_an_open_namespace_has_no_other_fields(sink: Place, 
     sink.run("UPDATE t SET theirs = 8")
     write(sink, rows({"id": ids, "b": text}, op=Op.UPDATE, open=True), offset=2)
     assert set(sink.ask("SELECT a, b, theirs FROM t")) == {(None, "x", 7)}
+
+
+@pytest.mark.parametrize("count", [FEW, MANY])
+def test_floats_that_are_nearly_equal_are_two_rows(sink: Place, count: int) -> None:
+    """The server writes a float with six digits, and these differ in the eighth."""
+    sink.run("CREATE TABLE t (c float)")
+    near = [1.0000001192092896, 1.0000002384185791]
+    write(sink, rows({"c": pa.array(near * count, pa.float32())}, ()))
+    write(sink, rows({"c": pa.array(near[:1] * count, pa.float32())}, (), op=Op.DELETE), offset=2)
+    assert sink.ask("SELECT c + 0e0, count(*) FROM t GROUP BY 1") == [(near[1], count)]
 
 
 def test_rows_without_a_key_are_counted(sink: Place) -> None:

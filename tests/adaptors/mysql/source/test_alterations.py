@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from tailrace.adaptors.contract import DROP, RENAME, Command
+from tailrace.adaptors.mysql.source import snapshot
+from tailrace.errors import Unavailable
 from tests.adaptors.mysql.drive import Drive
 from tests.adaptors.mysql.place import Place
 
@@ -161,6 +165,25 @@ def test_other_columns_of_a_table_without_a_key(drive: Drive, sql: str) -> None:
     source.run("INSERT INTO bare VALUES (3, 'z')", sql, "DELETE FROM bare WHERE a = 1 LIMIT 1")
     drive.follow()
     assert f"{source.name}.bare" in drive.recopied
+    drive.assert_same()
+
+
+def test_an_alteration_between_the_snapshot_and_its_first_read(drive: Drive, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The snapshot cannot read the table any more, and another one can."""
+    source, cut = drive.source, snapshot.cut
+
+    def altered(*given: Any) -> Any:
+        found = cut(*given)
+        monkeypatch.setattr(snapshot, "cut", cut)
+        source.run("ALTER TABLE bare ADD z int, ALGORITHM = COPY")
+        return found
+
+    monkeypatch.setattr(snapshot, "cut", altered)
+    source.run("ALTER TABLE bare ADD y int", "INSERT INTO bare VALUES (3, 'z', 3)")
+    with pytest.raises(Unavailable, match=r"copying .* again"):
+        drive.follow()
+    source.run("INSERT INTO bare VALUES (4, 'u', 4, 4)")
+    drive.follow()
     drive.assert_same()
 
 

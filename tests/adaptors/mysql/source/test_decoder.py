@@ -30,6 +30,36 @@ def test_an_event_of_a_kind_that_is_not_known_is_refused() -> None:
 
 
 @pytest.mark.server
+@pytest.mark.parametrize(
+    "definition", ["(id int PRIMARY KEY)", "(id int PRIMARY KEY, v int, w enum('a', 'b'))", "(id int)"]
+)
+def test_changes_without_the_names_of_columns(source: Place, definition: str) -> None:
+    """As a replica logs them that has another setting, and then takes over."""
+    source.run(f"CREATE TABLE t {definition}", "INSERT INTO t (id) VALUES (1), (2), (3)")
+    with Drive(source, "t") as drive:
+        drive.begin()
+        drive.copy()
+        source.run("SET GLOBAL binlog_row_metadata = 'MINIMAL'")
+        try:
+            source.run(
+                "INSERT INTO t (id) VALUES (4)", "UPDATE t SET id = 7 WHERE id = 1", "DELETE FROM t WHERE id = 2"
+            )
+            with pytest.raises(NotReady, match=r"has binlog_row_metadata = MINIMAL.*SET .* = 'FULL'"):
+                drive.follow()
+        finally:
+            source.run("SET GLOBAL binlog_row_metadata = 'FULL'")
+        source.run("DELETE FROM t WHERE id = 3", "INSERT INTO t (id) VALUES (8)")
+        drive.follow()
+        drive.assert_same()
+        assert drive.recopied
+        before = list(drive.recopied)
+        source.run("INSERT INTO t (id) VALUES (9)")
+        drive.follow()
+        drive.assert_same()
+        assert drive.recopied == before, "once is enough"
+
+
+@pytest.mark.server
 def test_a_file_that_a_statement_loads(drive: Drive, tmp_path: Path) -> None:
     """With binlog_format = STATEMENT the log has the file, and a statement of a kind of its own."""
     loaded = Path(drive.source.server.data) / f"{drive.source.name}.csv"

@@ -36,6 +36,8 @@ MAX_DOCUMENTS_PER_TRANSACTION = 20_000
 MAX_BYTES_PER_TRANSACTION = 32 * 1024 * 1024
 """The limits of one transaction: the server aborts one after a minute, and keeps all of it in its cache."""
 MAX_DOCUMENTS_PER_REQUEST = 1000
+MAX_ID_BYTES_PER_REQUEST = 8 * 1024 * 1024
+"""About the most bytes of ids that one request deletes: a request has at most 16 MB, and an id may be long."""
 SWEEP_INTERVAL_SECONDS = 600.0
 """Seconds between two runs of `tidy`, which removes staged parts that no run has finished."""
 
@@ -277,8 +279,7 @@ class MongoWriter(Writer):
             state.lock(self._state, who, session).admit(who)
             state.keep_collections(self._state, who, empty, session)
             some = collection.find({}, {"_id": 1}, session=session).limit(MAX_DOCUMENTS_PER_TRANSACTION)
-            ids = [one["_id"] for one in some]
-            if ids:
+            if ids := _within(some, MAX_ID_BYTES_PER_REQUEST):
                 collection.delete_many({"_id": {"$in": ids}}, session=session)
             return not ids
 
@@ -303,3 +304,19 @@ class MongoWriter(Writer):
                 return session.with_transaction(
                     do, read_concern=ReadConcern("snapshot"), write_concern=WriteConcern("majority")
                 )
+
+
+def _within(documents: Iterable[Mapping[str, Any]], most: int) -> list[Any]:
+    """Return the ids of the first documents, of about `most` bytes together."""
+    import bson
+
+    from tailrace.adaptors.mongodb.extended_json import DECODED
+
+    ids: list[Any] = []
+    size = 0
+    for one in documents:
+        ids.append(one["_id"])
+        size += len(bson.encode(one, codec_options=DECODED))
+        if size >= most:
+            break
+    return ids

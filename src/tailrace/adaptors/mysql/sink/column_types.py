@@ -3,7 +3,7 @@
 Tasks stage every value as text, in a staging table as well as in `Staged`, so one cast for each type of column reads
 both.  Bytes are staged as hexadecimal digits.
 
-    text, and types not listed here    longtext, as a key varchar(512); compared by their bytes
+    text, and types not listed here    longtext, as a key varchar(512) or shorter; compared by their bytes
     bytes                              longblob, as a key varbinary(512)
     bool                               tinyint(1)
     decimal(p,s)                       the same up to decimal(65,30), else longtext
@@ -13,6 +13,7 @@ both.  Bytes are staged as hexadecimal digits.
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pyarrow as pa
@@ -28,8 +29,10 @@ _KINDS = {
     "bool": "tinyint(1)", "float4": "float", "float8": "double", "bytes": "longblob", "date": "date", "time": "time(6)",
     "timestamp": "datetime(6)", "timestamptz": "datetime(6)", "json": "json",
 }  # fmt: skip
+INDEX_BYTES = 3072
+"""The most bytes of an index."""
 LONGEST_KEY = 512
-"""The most characters of a key column: an index has at most 3072 bytes."""
+"""The most characters of a key column."""
 
 
 def staged(field: pa.Field[Any], array: pa.Array[Any]) -> tuple[StagedColumn, pa.Array[Any]]:
@@ -66,8 +69,26 @@ def _texts(kind: str, values: pa.Array[Any]) -> pa.Array[Any]:
     return values.cast(pa.string())
 
 
-INDEXED_AS = {
-    **dict.fromkeys(("tinytext", "text", "mediumtext", "longtext"), f"varchar({LONGEST_KEY})"),
-    **dict.fromkeys(("tinyblob", "blob", "mediumblob", "longblob"), f"varbinary({LONGEST_KEY})"),
+_VARCHAR = re.compile(r"varchar\((\d+)\)")
+LONGEST_VARCHAR = 16383
+"""The most characters of a varchar whose characters may take four bytes."""
+
+
+def is_too_long(type: str) -> bool:
+    """Return whether a varchar, at the source of a smaller character set, is too long for utf8mb4."""
+    found = _VARCHAR.fullmatch(type)
+    return found is not None and int(found[1]) > LONGEST_VARCHAR
+
+
+ENDLESS = {
+    **dict.fromkeys(("tinytext", "text", "mediumtext", "longtext"), ("varchar", 4)),
+    **dict.fromkeys(("tinyblob", "blob", "mediumblob", "longblob"), ("varbinary", 1)),
 }
-"""The types of key columns in place of types without a length, which an index cannot have."""
+"""The types without a length, which an index cannot have: what stands for each in a key, and the bytes of a character.
+"""
+
+
+def indexed_as(kind: str, keys: int) -> str:
+    """Return the type of a column of a key of so many columns, in place of a type without a length."""
+    name, width = ENDLESS[kind]
+    return f"{name}({min(LONGEST_KEY, INDEX_BYTES // width // keys)})"

@@ -110,14 +110,17 @@ class MySQLDialect(Dialect):
         """Return the part of an ALTER TABLE that gives a column another type."""
         return f"MODIFY COLUMN {names.quote(column)} {type}"
 
-    def column_type(self, connection: Any, type: str, *, key: bool) -> str:
+    def column_type(self, connection: Any, type: str, *, keys: int) -> str:
         """Return a column's type for CREATE TABLE: with a length in a key, and with a binary collation for texts."""
         kind = type.split("(")[0].split(" ")[0]
-        if key and kind in column_types.INDEXED_AS:
-            type, kind = column_types.INDEXED_AS[kind], "varchar" if kind in _CHARACTERS else "varbinary"
+        if keys and kind in column_types.ENDLESS:
+            type = column_types.indexed_as(kind, keys)
+            kind = type.split("(")[0]
+        if column_types.is_too_long(type):
+            type = kind = "mediumtext"
         if kind in _CHARACTERS or kind in ("enum", "set"):
             return f"{type} CHARACTER SET utf8mb4 COLLATE {_collation(connection)}"
-        return f"{type} NULL" if kind == "timestamp" and not key else type
+        return f"{type} NULL" if kind == "timestamp" and not keys else type
 
     # -- the catalog
     def find(self, connection: SqlConnection, schema: str, name: str) -> tuple[str, str, str] | None:
@@ -238,8 +241,11 @@ class MySQLDialect(Dialect):
     def compared(self, staged: str, kind: str, of: TargetColumn) -> str:
         """Return the expression that compares a staged value with a column's values: a cast to the column's type.
 
-        Without a cast the server would compare a text with a number as doubles."""
+        Without a cast the server would compare a text with a number as doubles.  A CHAR has no spaces at its end, and
+        a collation without padding does not overlook those of the staged text."""
         cast = _CASTS.get(of.kind)
+        if of.kind == "char" and kind != "bytes":
+            return self.value(f"TRIM(TRAILING ' ' FROM {staged})", kind, of)
         if kind == "bytes" or cast is None:
             return self.value(staged, kind, of)
         made = cast.format(staged, exact=of.exact.removesuffix(" unsigned"))
@@ -249,6 +255,10 @@ class MySQLDialect(Dialect):
     def text_of(self, value: str, of: TargetColumn | None = None) -> str:
         """Return the expression of a value as text, with a binary collation."""
         return f"CAST(CONCAT({value}) AS CHAR CHARACTER SET utf8mb4) COLLATE utf8mb4_bin"
+
+    def confuses(self, of: TargetColumn) -> bool:
+        """Return whether a column's collation takes different texts for equal."""
+        return not of.spelled_once
 
     def is_unset(self, number: int) -> str:
         """Return the condition that a staged row leaves column `number` unchanged.
@@ -276,19 +286,22 @@ class MySQLDialect(Dialect):
         """Return the statement that deletes the rows that match staged ones."""
         return f"DELETE t FROM {table} t, {where} WHERE {condition}"
 
-    def delete_equal(self, table: str, where: str, columns: Sequence[tuple[str, str]], condition: str) -> list[str]:
+    def delete_equal(
+        self, table: str, where: str, columns: Sequence[tuple[str, str, TargetColumn]], condition: str
+    ) -> list[str]:
         """Return the statements that delete, from a table without a key, as many rows as are staged with equal values.
 
         MySQL has no row ids to tell equal rows apart.  So the statements delete all rows that equal a staged one, and
         insert the surplus again.  They compare rows as the columns hold them, by their bytes."""
-        listed = ", ".join(name for name, _ in columns)
+        fields = [name for name, _, _ in columns]
+        listed = ", ".join(fields)
         gone, left = "tailrace_gone", "tailrace_left"
         mine, theirs = _signature("g", columns), _signature("t", columns)
         return [
             f"DROP TEMPORARY TABLE IF EXISTS {gone}, {left}",
             f"CREATE TEMPORARY TABLE {gone} AS SELECT {listed} FROM {table} LIMIT 0",
-            self.insert(gone, where, [name for name, _ in columns], [value for _, value in columns], condition),
-            f"""CREATE TEMPORARY TABLE {left} AS SELECT {", ".join(f"t.{name}" for name, _ in columns)}, t.tailrace_sign
+            self.insert(gone, where, fields, [value for _, value, _ in columns], condition),
+            f"""CREATE TEMPORARY TABLE {left} AS SELECT {", ".join(f"t.{name}" for name in fields)}, t.tailrace_sign
                 FROM (SELECT t.*, {theirs} AS tailrace_sign, ROW_NUMBER() OVER (PARTITION BY {theirs}) AS tailrace_row
                       FROM {table} t) t
                 JOIN (SELECT {mine} AS sign, COUNT(*) AS many FROM {gone} g GROUP BY sign) g
@@ -345,9 +358,15 @@ def _utf8(of: TargetColumn) -> str:
     return of.type if of.type.startswith("utf8mb4_") else "utf8mb4_bin"
 
 
-def _signature(table: str, columns: Sequence[tuple[str, str]]) -> str:
-    parts = ", ".join(f"IFNULL(HEX(CONCAT({table}.{name})), '-')" for name, _ in columns)
+def _signature(table: str, columns: Sequence[tuple[str, str, TargetColumn]]) -> str:
+    parts = ", ".join(f"IFNULL(HEX({_text(f'{table}.{name}', of)}), '-')" for name, _, of in columns)
     return f"MD5(CONCAT_WS(',', {parts}))"
+
+
+def _text(value: str, of: TargetColumn) -> str:
+    """Return the expression of a column's value as text, which has every digit of a float: as a float the server would
+    write it with six digits, and so take two different rows for equal."""
+    return f"CONCAT({value} + 0e0)" if of.kind == "float" else f"CONCAT({value})"
 
 
 def _collation(connection: Any) -> str:

@@ -182,6 +182,11 @@ class TableMap:
     columns: tuple[LoggedColumn, ...]
     keys: tuple[int, ...] = field(default=())
 
+    @property
+    def is_named(self) -> bool:
+        """Whether the columns have names: without binlog_row_metadata = FULL they have none, nor is the key known."""
+        return all(column.name for column in self.columns)
+
 
 NUMERIC = {0, 1, 2, 3, 4, 5, 8, 9, 13, 246}
 CHARACTER = {15, 252, 253, 254}

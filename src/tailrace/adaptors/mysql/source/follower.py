@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import time
 from collections.abc import Generator, Iterator, Sequence, Set
 from dataclasses import replace
@@ -25,10 +26,12 @@ from tailrace.adaptors.mysql.source.log_stream import LogStream
 from tailrace.adaptors.mysql.source.position import Point, mark
 from tailrace.adaptors.mysql.source.recopy import Recopy
 from tailrace.adaptors.mysql.source.row_decoder import RowDecoder
+from tailrace.adaptors.mysql.source.server import check
 from tailrace.adaptors.mysql.source.statements import Statement
-from tailrace.adaptors.mysql.source.transaction import Changed, Collected, Referenced
+from tailrace.adaptors.mysql.source.transaction import Changed, Collected, Nameless, Referenced
 from tailrace.errors import Unavailable
 
+_log = logging.getLogger("tailrace")
 BEAT = 1.0
 """Seconds after which the follower yields changes, empty ones if nothing happened."""
 SILENCE = 60.0
@@ -182,11 +185,27 @@ class Follower:
         namespace = names.namespace(table.schema, table.name)
         if namespace not in self._alterations.followed:
             return Referenced(self._collected, table) if namespace in self._collected.cascades else None
+        if not table.is_named:
+            return self._nameless(table)
         assert self._charsets is not None
         hints = dict(ask(self._aside, _HINTS, table.schema, table.name)) if self._point.flavor == "mariadb" else {}
         changed = Changed(self._collected, table, RowDecoder(table, self._charsets, hints))
         self._alterations.keys[namespace] = changed.key_names
         return changed
+
+    def _nameless(self, table: TableMap) -> Nameless:
+        """Return the collector of changes without the names of columns, which a server logs that has another
+        binlog_row_metadata than FULL: after a restart, or a fail-over to a replica.
+
+        Raise `NotReady` if it still has.  Otherwise these changes are the last such ones, and a copy makes up for
+        them."""
+        check(self._aside, self._database.where)
+        _log.warning(
+            "%s: the binlog has changes of it without the names of columns, from when binlog_row_metadata was not "
+            "FULL; it is emptied in the sinks and copied again",
+            names.namespace(table.schema, table.name),
+        )
+        return Nameless(self._collected, table)
 
     def statement(self, statement: Statement) -> None:
         """Take in a statement: collect its commands, and the tables that it makes necessary to copy again."""

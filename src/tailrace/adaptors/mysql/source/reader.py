@@ -20,8 +20,6 @@ from tailrace.adaptors.mysql.source.position import Point, mark
 from tailrace.errors import BadSetting, NotThere, Unavailable
 
 _log = logging.getLogger("tailrace")
-CHANGED = "has changed"
-"""Part of the server's message about a table that was altered while a query read it."""
 
 
 class MySQLReader(Reader):

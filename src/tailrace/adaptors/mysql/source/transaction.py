@@ -37,6 +37,18 @@ class Referenced:
         self.skips(data[4])
 
 
+class Nameless(Referenced):
+    """A followed table whose changes the log has without the names of columns: nothing says what to change where, so
+    the table must be emptied and copied again."""
+
+    def skips(self, kind: int) -> bool:
+        """Take in a rows event of this kind; its rows are always skipped."""
+        super().skips(kind)
+        if not self._collected.skips(self.namespace, keyed=True):
+            self._collected.unsettled.add(self.namespace)
+        return True
+
+
 class Changed(Referenced):
     """The changes of one table in order, all under one description of its columns."""
 

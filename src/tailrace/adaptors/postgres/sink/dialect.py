@@ -242,11 +242,13 @@ class PostgresDialect(Dialect):
         """The statement that deletes the rows that staged rows match."""
         return f"DELETE FROM {table} t USING {where} WHERE {condition}"
 
-    def delete_equal(self, table: str, where: str, columns: Sequence[tuple[str, str]], condition: str) -> list[str]:
+    def delete_equal(
+        self, table: str, where: str, columns: Sequence[tuple[str, str, TargetColumn]], condition: str
+    ) -> list[str]:
         """The statement that deletes rows without a key.  It compares all their values as one text, because every type
         has a text form, and texts can be hashed."""
-        mine = ", ".join(value for _, value in columns)
-        theirs = ", ".join(f"t.{name}" for name, _ in columns)
+        mine = ", ".join(value for _, value, _ in columns)
+        theirs = ", ".join(f"t.{name}" for name, _, _ in columns)
         return [
             f"""
             WITH gone AS (SELECT ROW({mine})::text AS text, count(*) AS many FROM {where}
