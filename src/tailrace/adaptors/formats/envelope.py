@@ -13,13 +13,12 @@ from typing import Any
 
 import pyarrow as pa
 
+from tailrace.adaptors.formats.debezium import PLACEHOLDER
 from tailrace.adaptors.rows.json_text import finite, to_json
 from tailrace.adaptors.rows.message import Message
 from tailrace.adaptors.rows.rows import keys_of, messages_of
 from tailrace.log.record import Mode, Op
 
-UNAVAILABLE = "__debezium_unavailable_value"
-"""Debezium's placeholder for a value that its source did not send."""
 _OPS = {Op.INSERT: "c", Op.UPDATE: "u", Op.DELETE: "d"}
 
 
@@ -58,7 +57,7 @@ def _envelope(message: Message, names: list[str]) -> dict[str, Any]:
         after = message.data
     else:
         missing = (name for name in names if name not in message.data and f"/{name}" not in message.removed)
-        after = {**message.data, **dict.fromkeys(missing, UNAVAILABLE)}
+        after = {**message.data, **dict.fromkeys(missing, PLACEHOLDER)}
     return {"before": before, "after": after, "source": _source(message, op), "op": op, "ts_ms": message.timestamp}
 
 
