@@ -17,6 +17,17 @@ from tailrace.log.record import Op
 from tests.adaptors.formats.records import Record
 
 UNSENT = "__debezium_unavailable_value"
+PLACEHOLDERS: list[Any] = [
+    UNSENT,
+    base64.b64encode(UNSENT.encode()).decode(),
+    [UNSENT],
+    [base64.b64encode(UNSENT.encode()).decode()],
+    list(UNSENT.encode()),
+    ["b68a35a7-17ad-35b3-af2a-ae46edb4545a"],
+    {UNSENT: UNSENT},
+    f'{{"{UNSENT}":"{UNSENT}"}}',
+]
+"""Of text, bytes, arrays of texts, of bytes, of numbers and of uuids, and of hstore."""
 
 
 def read(*records: tuple[Any, Any]) -> list[Message]:
@@ -29,20 +40,7 @@ def envelope(op: str, before: Any, after: Any, **more: Any) -> dict[str, Any]:
     return {"before": before, "after": after, "op": op, "ts_ms": 2, "source": {"ts_ms": 1}, **more}
 
 
-@pytest.mark.parametrize(
-    "unsent",
-    [
-        UNSENT,
-        base64.b64encode(UNSENT.encode()).decode(),
-        [UNSENT],
-        [base64.b64encode(UNSENT.encode()).decode()],
-        list(UNSENT.encode()),
-        ["b68a35a7-17ad-35b3-af2a-ae46edb4545a"],
-        {UNSENT: UNSENT},
-        f'{{"{UNSENT}":"{UNSENT}"}}',
-    ],
-    ids=["text", "bytes", "texts", "list of bytes", "numbers", "uuids", "hstore", "hstore as json"],
-)
+@pytest.mark.parametrize("unsent", PLACEHOLDERS)
 def test_a_value_that_was_not_sent_is_left_as_it_is(unsent: Any) -> None:
     (message,) = read(({"id": 1}, envelope("u", None, {"id": 1, "v": "new", "big": unsent})))
     assert (message.data, message.whole) == ({"id": 1, "v": "new"}, False)

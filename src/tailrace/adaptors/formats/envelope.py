@@ -5,6 +5,7 @@
 
 op is r for a copied row, else c, u or d.  The `before` of a d has the fields of the id, and a record without a value
 follows it, so that compaction removes the document.  A field that a change leaves as it is has Debezium's placeholder.
+A truncate is a record without a key, with op t and neither before nor after.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from tailrace.adaptors.rows.message import Message
 from tailrace.adaptors.rows.rows import keys_of, messages_of
 from tailrace.log.record import Mode, Op
 
-_OPS = {Op.INSERT: "c", Op.UPDATE: "u", Op.DELETE: "d"}
+_OPS = {Op.INSERT: "c", Op.UPDATE: "u", Op.DELETE: "d", Op.COMMAND: "t"}
 
 
 def enveloped(batch: pa.RecordBatch, records: pa.RecordBatch, *, tombstones: bool) -> pa.RecordBatch:
@@ -42,6 +43,12 @@ def enveloped(batch: pa.RecordBatch, records: pa.RecordBatch, *, tombstones: boo
     for name, column in made.items():
         taken = taken.set_column(taken.schema.get_field_index(name), pa.field(name, pa.binary()), column)
     return taken
+
+
+def truncated(namespace: str, timestamp: int) -> bytes:
+    """The envelope that says that a table was emptied."""
+    message = Message(Op.COMMAND, namespace, "", {}, timestamp)
+    return to_json({"before": None, "after": None, "source": _source(message, "t"), "op": "t", "ts_ms": timestamp})
 
 
 def _key(message: Message) -> bytes:
