@@ -72,9 +72,13 @@ class Proxy:
         while True:
             try:
                 client, _ = self._listener.accept()
-                server = socket.create_connection((HOST, self._target))
             except OSError:
                 return
+            try:
+                server = socket.create_connection((HOST, self._target))
+            except OSError:  # the server is away
+                client.close()
+                continue
             self._sockets += [client, server]
             threading.Thread(target=self._pump, args=(client, server, "before"), daemon=True).start()
             threading.Thread(target=self._pump, args=(server, client, "after"), daemon=True).start()

@@ -137,6 +137,37 @@ def test_columns_come_and_grow(keep: str, tmp_path: Path) -> None:
         written(place, rows({"id": ints(3), "ID": ints(3)}), at=3)
 
 
+@pytest.mark.parametrize("keep", ["state", "changes"])
+@pytest.mark.parametrize(
+    ("first", "then", "found"),
+    [
+        (["a"], [], []),
+        ({"a": 1}, {"a": None}, {"a": None}),
+        ({"a": 1}, {}, {"a": None}),
+        ({"a": 1}, {"b": None}, {"a": None}),
+        ({"a": 1, "l": [1]}, {"a": None, "l": [], "c": 2}, {"a": None, "l": [], "c": 2}),
+        ([{"a": 1}], [None, {}], [None, {"a": None}]),
+        ([{"a": [1]}], [{"a": []}], [{"a": []}]),
+        ([[1]], [[], None], [[], None]),
+    ],
+)
+def test_a_batch_of_nothing_but_empty_values(keep: str, first: Any, then: Any, found: Any, tmp_path: Path) -> None:
+    place = Place(tmp_path, keep=keep)
+    written(place, rows({"id": ints(1), "v": pa.array([first])}))
+    written(place, rows({"id": ints(2), "v": pa.array([then])}), at=2)
+    assert [row["v"] for row in place.rows() if row["id"] == 2] == [found]
+
+
+def test_a_column_that_begins_with_empty_values_is_json(disk: Place) -> None:
+    first, then = rows({"id": ints(1), "v": pa.array([[]])}), rows({"id": ints(2), "v": pa.array([["a"]])})
+    written(disk, first)
+    written(disk, then, at=2)
+    assert {row["id"]: row["v"] for row in disk.rows()} == {1: "[]", 2: '["a"]'}
+    other = Place(Path(disk.path) / "other")
+    written(other, first, then)  # in one batch the other rows say what the column is
+    assert {row["id"]: row["v"] for row in other.rows()} == {1: [], 2: ["a"]}
+
+
 def test_changes_leave_fields_as_they_are(disk: Place) -> None:
     written(disk, rows({"id": ints(1, 2), "a": ints(1, 1), "b": pa.array(["x", "y"])}))
     unset = pa.array([b"\x02", b"\x04"], pa.binary())

@@ -20,8 +20,9 @@ USERS = {"reader": "right-password"}
 
 @pytest.fixture(scope="session")
 def kafka() -> Iterator[KafkaServer]:
-    """Kafka 4.3, one broker.  It makes no topics by itself, and keeps all records: those of tests may be years old."""
-    kept = {"log.retention.ms": -1}
+    """Kafka 4.3, one broker.  It makes no topics by itself, keeps all records (those of tests may be years old), and
+    looks often for transactions that take too long."""
+    kept = {"log.retention.ms": -1, "transaction.abort.timed.out.transaction.cleanup.interval.ms": 200}
     with started("Kafka", lambda: servers.kafka(users=USERS, settings=kept)) as server:
         assert isinstance(server, KafkaServer)
         yield server

@@ -59,7 +59,7 @@ class Place:
         topic = self.prefix + name
         new = NewTopic(topic, partitions, 1, config={k.replace("_", "."): v for k, v in config.items()})
         self.admin.create_topics([new])[topic].result()
-        self._wait(lambda: len(self._partitions(topic)) == partitions)
+        self.wait(lambda: len(self._partitions(topic)) == partitions)
         return topic
 
     def _partitions(self, topic: str) -> list[int]:
@@ -67,7 +67,8 @@ class Place:
         found = self.admin.list_topics(timeout=10).topics.get(topic)
         return [q for q, one in found.partitions.items() if one.leader >= 0] if found is not None else []
 
-    def _wait(self, enough: Callable[[], bool]) -> None:
+    def wait(self, enough: Callable[[], bool]) -> None:
+        """Until it is so."""
         deadline = time.monotonic() + PATIENCE
         while not enough():
             assert time.monotonic() < deadline
@@ -76,13 +77,13 @@ class Place:
     def grow(self, name: str, partitions: int) -> None:
         """Have a topic have so many partitions."""
         self.admin.create_partitions([NewPartitions(self.prefix + name, partitions)])[self.prefix + name].result()
-        self._wait(lambda: len(self._partitions(self.prefix + name)) == partitions)
+        self.wait(lambda: len(self._partitions(self.prefix + name)) == partitions)
 
     def delete(self, name: str) -> None:
         """Delete a topic, and wait until it is gone."""
         topic = self.prefix + name
         self.admin.delete_topics([topic])[topic].result()
-        self._wait(lambda: topic not in self.admin.list_topics(timeout=10).topics)
+        self.wait(lambda: topic not in self.admin.list_topics(timeout=10).topics)
 
     def trim(self, name: str, partition: int, before: int) -> None:
         """Remove the records before an offset, as retention does."""

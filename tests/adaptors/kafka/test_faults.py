@@ -58,19 +58,19 @@ def mortal(tmp_path: Path) -> Iterator[Mortal]:
 class Work:
     """Follows one topic and writes another, as a runner does: again after every error that passes."""
 
-    def __init__(self, place: Place) -> None:
-        self._place, self.stop = place, threading.Event()
+    def __init__(self, place: Place, source: str = "orders") -> None:
+        self._place, self._source, self.stop = place, source, threading.Event()
         self.read: list[int] = []
         self.written = 0
 
     def follow(self) -> None:
         """Read until told to stop."""
         reader = self._place.reader()
-        begun = reader.begin(["orders"])
+        begun = reader.begin([self._source])
         ((split, position),) = begun["splits"].items()
         while not self.stop.is_set():
             with contextlib.suppress(Unavailable), contextlib.closing(self._place.reader()) as reader:
-                for changes in reader.follow(position, ["orders"], split):
+                for changes in reader.follow(position, [self._source], split):
                     self.read += [m.data["id"] for batch in changes.rows for m in messages_of(batch)]
                     position = changes.position
                     if self.stop.is_set():
@@ -97,12 +97,12 @@ def test_a_broker_that_is_killed(mortal: Mortal) -> None:
             for n in range(ROUNDS):
                 place.send("orders", [({"id": id}, {"id": id}) for id in range(100 * n, 100 * n + 100)])
                 goal = work.written + 5
-                until(_reached(work, 100 * n + 50, goal), 120)
+                until(reached(work, 100 * n + 50, goal), 120)
                 time.sleep(0.3)
                 mortal.kill()
                 mortal.start()
             place.send("orders", [({"id": id}, {"id": id}) for id in range(100 * ROUNDS, 100 * ROUNDS + 100)])
-            until(_reached(work, 100 * ROUNDS + 100, work.written + 5), 120)
+            until(reached(work, 100 * ROUNDS + 100, work.written + 5), 120)
         finally:
             work.stop.set()
         for one in running:
@@ -111,5 +111,5 @@ def test_a_broker_that_is_killed(mortal: Mortal) -> None:
     assert sorted(one.document["id"] for one in place.read("copy")) == list(range(work.written))
 
 
-def _reached(work: Work, read: int, written: int) -> Callable[[], bool]:
+def reached(work: Work, read: int, written: int) -> Callable[[], bool]:
     return lambda: len(work.read) >= read and work.written >= written

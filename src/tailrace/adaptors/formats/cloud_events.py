@@ -15,8 +15,8 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 
-from tailrace.adaptors.formats.documents import AS_BYTES, json_object
-from tailrace.adaptors.formats.received import Received, bad, stamp_of
+from tailrace.adaptors.formats.documents import json_object
+from tailrace.adaptors.formats.received import AS_BYTES, Received, bad, stamp_of
 from tailrace.adaptors.rows.json_text import to_json
 from tailrace.adaptors.rows.message import Message as Row
 from tailrace.adaptors.rows.rows import rows_of

@@ -11,6 +11,8 @@ from typing import Any
 
 import pyarrow as pa
 
+from tailrace.adaptors.formats.received import AS_BYTES, Received, bad
+
 _PRIMITIVE = {
     "boolean": pa.bool_(), "int8": pa.int8(), "int16": pa.int16(), "int32": pa.int32(), "int64": pa.int64(),
     "float": pa.float32(), "double": pa.float64(), "string": pa.string(), "bytes": pa.binary(),
@@ -36,11 +38,15 @@ class RowTypes:
     like: pa.Schema | None = None
     conversions: Mapping[str, Callable[[Any], Any]] = field(default_factory=dict)
 
-    def converted(self, row: dict[str, Any]) -> dict[str, Any]:
-        """Convert the values of a row in place, and return the row."""
+    def converted(self, record: Received, row: dict[str, Any]) -> dict[str, Any]:
+        """Convert the values of a row in place, and return the row.  `BadInput` names the record if a value is not what
+        its schema says."""
         for name, convert in self.conversions.items():
             if row.get(name) is not None:
-                row[name] = convert(row[name])
+                try:
+                    row[name] = convert(row[name])
+                except (ValueError, TypeError, KeyError, ArithmeticError):
+                    raise bad(record, f"has in its field {name!r} what its schema does not allow", AS_BYTES) from None
         return row
 
 
@@ -76,7 +82,13 @@ def _conversion(one: Mapping[str, Any]) -> Callable[[Any], Any] | None:
         return lambda value: _decimal(value["value"], int(value["scale"]))
     if name == "io.debezium.time.ZonedTimestamp":
         return dt.datetime.fromisoformat
-    return base64.b64decode if one.get("type") == "bytes" else None
+    if one.get("type") in ("float", "double"):
+        return float  # JSON has no NaN and no infinity: the converter writes their names
+    return _bytes if one.get("type") == "bytes" else None
+
+
+def _bytes(value: Any) -> bytes:
+    return base64.b64decode(value, validate=True)
 
 
 def _decimal(value: Any, scale: int) -> Decimal:

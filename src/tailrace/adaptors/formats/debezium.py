@@ -4,11 +4,15 @@
     t          truncate                            m    a message of the application: skipped
 
 The fields of the record's key are the id.  A change leaves a field as it is if Debezium's source did not send its
-value.  With schemas, fields have the types that the schemas name; see connect_types.
+value.  A table without a key has records without one: there the row before the change says which row goes.  With
+schemas, fields have the types that the schemas name; see connect_types.
 """
 
 from __future__ import annotations
 
+import base64
+import hashlib
+import uuid
 from collections.abc import Sequence
 from typing import Any
 
@@ -17,15 +21,20 @@ import pyarrow as pa
 
 from tailrace.adaptors.contract import TRUNCATE
 from tailrace.adaptors.formats.connect_types import RowTypes, row_types
-from tailrace.adaptors.formats.received import FormatSettings, Received, bad, place_of, stamp_of
+from tailrace.adaptors.formats.received import AS_BYTES, FormatSettings, Received, bad, place_of, stamp_of
 from tailrace.adaptors.rows.command import Command, command_rows
 from tailrace.adaptors.rows.message import Message as Row
 from tailrace.adaptors.rows.rows import rows_of
 from tailrace.errors import NotReady
 from tailrace.log.record import Op
 
-UNAVAILABLE = frozenset({"__debezium_unavailable_value", "X19kZWJleml1bV91bmF2YWlsYWJsZV92YWx1ZQ=="})
-"""The placeholder for a value that the source did not send, for text and for bytes (in base64)."""
+PLACEHOLDER = "__debezium_unavailable_value"
+"""What Debezium puts where the source did not send a value."""
+_BYTES = base64.b64encode(PLACEHOLDER.encode()).decode()
+_TEXTS = frozenset({PLACEHOLDER, _BYTES, f'{{"{PLACEHOLDER}":"{PLACEHOLDER}"}}'})
+_UUID = str(uuid.UUID(bytes=hashlib.md5(PLACEHOLDER.encode(), usedforsecurity=False).digest(), version=3))
+_NESTED = ([PLACEHOLDER], [_BYTES], list(PLACEHOLDER.encode()), [_UUID], {PLACEHOLDER: PLACEHOLDER})
+"""The same where the value is an array of texts, bytes, numbers or uuids, or hstore."""
 _OPS = {"c": Op.INSERT, "r": Op.INSERT, "u": Op.UPDATE, "d": Op.DELETE}
 _FLAT = 'format = "json" takes what ExtractNewRecordState has made of them'
 _PLAIN = RowTypes()
@@ -57,9 +66,8 @@ class DebeziumDecoder:
             payload, now = self._unwrapped(record)
             if now is not types:
                 out, held, types = [*out, *rows_of(held, types.like)], [], now
-            if (change := _change(namespace, record, payload, types)) is not None:
-                held.append(change)
-            elif payload["op"] == "t" and self._truncates:
+            held += _changes(namespace, record, payload, types)
+            if payload["op"] == "t" and self._truncates:
                 _check_order(record, partitions)
                 out, held = [*out, *rows_of(held, types.like)], []
                 out.append(command_rows(namespace, Command(TRUNCATE), stamp_of(record)))
@@ -72,32 +80,65 @@ class DebeziumDecoder:
             whole = msgspec.json.decode(value, type=_WithSchema)
         except msgspec.ValidationError:
             payload, types = _decoded(record, value), _PLAIN
-        except msgspec.DecodeError as error:
+        except (msgspec.DecodeError, RecursionError) as error:
             raise bad(record, f"is not JSON ({error})", _FLAT) from None
         else:
-            payload, schema = _decoded(record, bytes(whole.payload)), bytes(whole.schema)
-            if schema not in self._types:
-                self._types[schema] = row_types(msgspec.json.decode(schema))
-            types = self._types[schema]
-        if not isinstance(payload, dict) or "op" not in payload:
+            payload, types = _decoded(record, bytes(whole.payload)), self._types_of(record, bytes(whole.schema))
+        if not isinstance(payload, dict) or not isinstance(payload.get("op"), str):
             raise bad(record, "is no envelope of Debezium: it has no op", _FLAT)
         return payload, types
 
+    def _types_of(self, record: Received, schema: bytes) -> RowTypes:
+        if schema not in self._types:
+            try:
+                self._types[schema] = row_types(_decoded(record, schema) or {})
+            except (AttributeError, KeyError, TypeError, ValueError):
+                raise bad(record, "comes with a schema that is none of Kafka Connect's", AS_BYTES) from None
+        return self._types[schema]
 
-def _change(namespace: str, record: Received, payload: dict[str, Any], types: RowTypes) -> Row | None:
-    """The row of a change; None for other operations."""
+
+def _changes(namespace: str, record: Received, payload: dict[str, Any], types: RowTypes) -> list[Row]:
+    """The rows of a change: two if a row without a key becomes another, none for other operations."""
     op = _OPS.get(payload["op"])
     if op is None:
-        return None
-    key, stamp = _key(record), (payload.get("source") or {}).get("ts_ms") or payload.get("ts_ms") or stamp_of(record)
+        return []
+    key, stamp = _key(record), _stamp(record, payload)
     if op == Op.DELETE:
-        data = dict(key or payload.get("before") or {})
-        return Row(op, namespace, "", types.converted(data), int(stamp), keys=tuple(key))
+        return [_removed(namespace, record, payload, types)]
     after = _document(record, payload.get("after"))
-    sent = {name: value for name, value in after.items() if not (isinstance(value, str) and value in UNAVAILABLE)}
+    if op == Op.UPDATE and not key:
+        removed = _removed(namespace, record, payload, types)
+        sent = {name: removed.data.get(name) for name, value in after.items() if _is_unavailable(value)}
+        added = types.converted(record, {name: value for name, value in after.items() if name not in sent}) | sent
+        return [removed, Row(Op.INSERT, namespace, "", added, stamp)]
+    sent = {name: value for name, value in after.items() if not _is_unavailable(value)}
     whole = len(sent) == len(after)
-    data = types.converted({**sent, **{name: value for name, value in key.items() if name not in sent}})
-    return Row(op, namespace, "", data, int(stamp), keys=tuple(key), whole=whole)
+    data = types.converted(record, {**sent, **{name: value for name, value in key.items() if name not in sent}})
+    return [Row(op, namespace, "", data, stamp, keys=tuple(key), whole=whole)]
+
+
+def _removed(namespace: str, record: Received, payload: dict[str, Any], types: RowTypes) -> Row:
+    """The delete of the row that a change removes."""
+    key, before = _key(record), payload.get("before")
+    if not key and not isinstance(before, dict):
+        why = "changes a row of a table without a key, and does not say which"
+        raise bad(record, why, "ALTER TABLE … REPLICA IDENTITY FULL has PostgreSQL say it")
+    data = types.converted(record, dict(key or before or {}))
+    return Row(Op.DELETE, namespace, "", data, _stamp(record, payload), keys=tuple(key))
+
+
+def _stamp(record: Received, payload: dict[str, Any]) -> int:
+    """When the source made the change, in milliseconds since 1970, or else when the record was made."""
+    source = payload.get("source")
+    for told in (source.get("ts_ms") if isinstance(source, dict) else None, payload.get("ts_ms")):
+        if isinstance(told, int) and told > 0:
+            return told
+    return stamp_of(record)
+
+
+def _is_unavailable(value: Any) -> bool:
+    """Whether Debezium has put a placeholder where a value belongs."""
+    return value in _TEXTS if isinstance(value, str) else isinstance(value, list | dict) and value in _NESTED
 
 
 def _document(record: Received, after: Any) -> dict[str, Any]:

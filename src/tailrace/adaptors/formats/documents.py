@@ -9,7 +9,7 @@ import msgspec
 import pyarrow as pa
 
 from tailrace.adaptors.formats.codec import Codec
-from tailrace.adaptors.formats.received import FormatSettings, Received, bad, stamp_of
+from tailrace.adaptors.formats.received import AS_BYTES, FormatSettings, Received, bad, stamp_of
 from tailrace.adaptors.rows.json_text import to_json
 from tailrace.adaptors.rows.message import Message as Row
 from tailrace.adaptors.rows.rows import rows_of
@@ -19,7 +19,6 @@ VALUE = "value"
 """The document's field for a value that is no JSON object."""
 PLACE = ("_partition", "_offset")
 """The fields of the id of a record without a key."""
-AS_BYTES = 'format = "bytes" takes every record as it is'
 
 
 class JsonDecoder:

@@ -5,6 +5,7 @@
 
 op is r for a copied row, else c, u or d.  The `before` of a d has the fields of the id, and a record without a value
 follows it, so that compaction removes the document.  A field that a change leaves as it is has Debezium's placeholder.
+A truncate is a record without a key, with op t and neither before nor after.
 """
 
 from __future__ import annotations
@@ -13,14 +14,13 @@ from typing import Any
 
 import pyarrow as pa
 
+from tailrace.adaptors.formats.debezium import PLACEHOLDER
 from tailrace.adaptors.rows.json_text import finite, to_json
 from tailrace.adaptors.rows.message import Message
 from tailrace.adaptors.rows.rows import keys_of, messages_of
 from tailrace.log.record import Mode, Op
 
-UNAVAILABLE = "__debezium_unavailable_value"
-"""Debezium's placeholder for a value that its source did not send."""
-_OPS = {Op.INSERT: "c", Op.UPDATE: "u", Op.DELETE: "d"}
+_OPS = {Op.INSERT: "c", Op.UPDATE: "u", Op.DELETE: "d", Op.COMMAND: "t"}
 
 
 def enveloped(batch: pa.RecordBatch, records: pa.RecordBatch, *, tombstones: bool) -> pa.RecordBatch:
@@ -45,6 +45,12 @@ def enveloped(batch: pa.RecordBatch, records: pa.RecordBatch, *, tombstones: boo
     return taken
 
 
+def truncated(namespace: str, timestamp: int) -> bytes:
+    """The envelope that says that a table was emptied."""
+    message = Message(Op.COMMAND, namespace, "", {}, timestamp)
+    return to_json({"before": None, "after": None, "source": _source(message, "t"), "op": "t", "ts_ms": timestamp})
+
+
 def _key(message: Message) -> bytes:
     return to_json(finite({name: message.data.get(name) for name in message.keys}))
 
@@ -58,7 +64,7 @@ def _envelope(message: Message, names: list[str]) -> dict[str, Any]:
         after = message.data
     else:
         missing = (name for name in names if name not in message.data and f"/{name}" not in message.removed)
-        after = {**message.data, **dict.fromkeys(missing, UNAVAILABLE)}
+        after = {**message.data, **dict.fromkeys(missing, PLACEHOLDER)}
     return {"before": before, "after": after, "source": _source(message, op), "op": op, "ts_ms": message.timestamp}
 
 

@@ -6,6 +6,9 @@ from typing import Any, Protocol, runtime_checkable
 
 from tailrace.errors import BadInput
 
+AS_BYTES = 'format = "bytes" takes every record as it is'
+"""What to do about a record that is not in the format, for errors."""
+
 
 class Received(Protocol):
     """A record, with the methods of the Kafka client's messages."""

@@ -43,6 +43,16 @@ def schema_id(value: bytes) -> int | None:
     return int.from_bytes(value[1:HEADER_BYTES], "big") if value[:1] == b"\0" and len(value) >= HEADER_BYTES else None
 
 
+class _NoRedirects(urllib.request.HTTPRedirectHandler):
+    """Follows no redirect: the client would send the password there, too."""
+
+    def redirect_request(self, *_: Any) -> None:
+        """Give no request, so that the answer is raised as an error."""
+
+
+_open = urllib.request.build_opener(_NoRedirects).open
+
+
 class SchemaRegistry:
     """One registry.  Neither `where` nor its errors show the password."""
 
@@ -73,7 +83,7 @@ class SchemaRegistry:
         accept = {"Accept": "application/vnd.schemaregistry.v1+json"}
         request = urllib.request.Request(url, headers=accept | ({"Authorization": self._login} if self._login else {}))
         try:
-            with urllib.request.urlopen(request, timeout=ANSWER_SECONDS) as answer:
+            with _open(request, timeout=ANSWER_SECONDS) as answer:
                 found = answer.read(MAX_BYTES + 1)
             return msgspec.json.decode(found, type=Schema)
         except urllib.error.HTTPError as error:
@@ -88,6 +98,11 @@ class SchemaRegistry:
         error.close()
         if error.code in (401, 403):
             return NotReady(f"the schema registry at {self.where} refuses this user; check the one in registry=")
+        if 300 <= error.code < 400:
+            return NotReady(
+                f"the schema registry at {self.where} answers {error.code}, a redirect, which is not followed; put the "
+                "right address into registry = …"
+            )
         if error.code == 404:
             return NotReady(f"the schema registry at {self.where} has no {path}; is it the one of these topics?")
         return Unavailable(f"the schema registry at {self.where} answers {error.code} for {path}")

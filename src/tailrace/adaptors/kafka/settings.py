@@ -127,6 +127,13 @@ class KafkaSink(KafkaSettings, frozen=True, kw_only=True, forbid_unknown_fields=
         Literal["text", "json"],
         Meta(description="of format json: the id as text, or its fields as a JSON object, as debezium always has it"),
     ] = "text"
+    truncates: Annotated[
+        bool,
+        Meta(
+            description="of format debezium, with a topic for each namespace: a truncate becomes a record with op t in "
+            "every partition; false: it is passed, as Debezium does unless skipped.operations says otherwise"
+        ),
+    ] = False
     headers: Annotated[bool, Meta(description="headers with each message's partition and offset in the commit log")] = (
         True
     )

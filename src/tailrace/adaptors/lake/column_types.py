@@ -4,6 +4,9 @@ the same        booleans, signed integers, floats, decimals of up to 38 digits, 
 wider           uint8 → int16, uint16 → int32, uint32 → int64, uint64 → decimal(20,0), float16 → float
 microseconds    timestamps, with a zone as UTC; one with more digits is refused, not cut
 text            decimals of more digits, times of day, durations, intervals, JSON, uuids; nested types that contain one
+
+A type inferred from values may be undecided: nothing but empty lists, empty documents or nulls has come.  Such values
+take the type that the table's column has, and are JSON text in a column that they make.
 """
 
 from __future__ import annotations
@@ -43,7 +46,8 @@ def carrier(kind: pa.DataType) -> pa.DataType:
     """The column type that carries values of this type; text if there is no other."""
     if pa.types.is_dictionary(kind):
         return carrier(kind.value_type)
-    return _plain_carrier(kind) or _nested_carrier(kind) or pa.string()
+    found = _inner(kind)
+    return pa.string() if found is None else found
 
 
 def _plain_carrier(kind: pa.DataType) -> pa.DataType | None:
@@ -67,10 +71,12 @@ def _plain_carrier(kind: pa.DataType) -> pa.DataType | None:
 
 def _nested_carrier(kind: pa.DataType) -> pa.DataType | None:
     """The column type for a nested type; None if a type within it can only be text: the whole value is then JSON."""
+    if pa.types.is_null(kind):
+        return kind
     if is_list(kind):
         inner = _inner(kind.value_type)
         return None if inner is None else pa.list_(pa.field("element", inner))
-    if pa.types.is_struct(kind) and kind.num_fields:
+    if pa.types.is_struct(kind):
         fields = [(kind.field(n).name, _inner(kind.field(n).type)) for n in range(kind.num_fields)]
         return None if any(one is None for _, one in fields) else pa.struct(fields)
     if pa.types.is_map(kind):
@@ -80,7 +86,36 @@ def _nested_carrier(kind: pa.DataType) -> pa.DataType | None:
 
 
 def _inner(kind: pa.DataType) -> pa.DataType | None:
-    return _plain_carrier(kind) or _nested_carrier(kind)
+    plain = _plain_carrier(kind)
+    return _nested_carrier(kind) if plain is None else plain  # a struct without fields is false to Python
+
+
+def is_undecided(kind: pa.DataType) -> bool:
+    """Whether a nested type says of some values only that they are null, or documents without fields."""
+    inner = [kind.field(n).type for n in range(kind.num_fields)]
+    return bool(pa.types.is_null(kind) or (pa.types.is_struct(kind) and not inner)) or any(map(is_undecided, inner))
+
+
+def decided(kind: pa.DataType, column: pa.DataType) -> pa.DataType:
+    """A type that is undecided in parts, with these parts as a column has them."""
+    if pa.types.is_null(kind):
+        return column
+    if is_list(kind) and is_list(column):
+        return pa.list_(pa.field("element", decided(kind.value_type, column.value_type)))
+    if pa.types.is_map(kind) and pa.types.is_map(column):
+        return pa.map_(kind.key_type, decided(kind.item_type, column.item_type))
+    if pa.types.is_struct(kind) and pa.types.is_struct(column):
+        return _decided_struct(kind, column) or column
+    return kind
+
+
+def _decided_struct(kind: pa.DataType, column: pa.DataType) -> pa.DataType | None:
+    """None if nothing but nulls is left.  A field that has no value, and that the column lacks, need not be there."""
+    there = {column.field(n).name: column.field(n).type for n in range(column.num_fields)}
+    fields = {kind.field(n).name: kind.field(n).type for n in range(kind.num_fields)}
+    made = {name: decided(one, there[name]) if name in there else one for name, one in fields.items()}
+    made = {name: one for name, one in made.items() if not pa.types.is_null(one)}
+    return pa.struct(list(made.items())) if made else None
 
 
 def carried(column: pa.Array[Any]) -> pa.Array[Any]:

@@ -13,7 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from tailrace.adaptors.lake.column_types import cast, has_all, is_list, is_text
+from tailrace.adaptors.lake.column_types import cast, decided, has_all, is_list, is_text, is_undecided
 from tailrace.adaptors.rows.record_key import id_of, row_keys
 from tailrace.adaptors.sinks.refusal import first_refused
 from tailrace.errors import NotReady, Rejected
@@ -52,11 +52,12 @@ def growth(place: str, now: pa.Schema, wanted: pa.Schema) -> Growth:
                     "do not tell such columns apart; rename one of them on its way: rename({…})"
                 )
             lower[field.name.lower()] = field.name
-            fields.append(pa.field(field.name, field.type))
+            fields.append(pa.field(field.name, pa.string() if is_undecided(field.type) else field.type))
             added.append(field.name)
             continue
         at = now.get_field_index(field.name)
-        wide = wider(now.field(at).type, field.type)
+        fits = decided(field.type, now.field(at).type)
+        wide = wider(now.field(at).type, pa.string() if is_undecided(fits) else fits)
         if wide is None:
             raise NotReady(
                 f"{place}: the field {field.name!r} is {field.type} now, and its column is {now.field(at).type}, which "
@@ -68,6 +69,16 @@ def growth(place: str, now: pa.Schema, wanted: pa.Schema) -> Growth:
             grown = _only_grown(now.field(at).type, wide)
             (added if grown else widened).append(field.name)
     return Growth(pa.schema(fields), tuple(added), tuple(widened))
+
+
+def first_columns(schemas: Sequence[pa.Schema]) -> pa.Schema:
+    """The columns with which the table of rows of these schemas is made."""
+    return growth("", pa.schema([]), schemas[0]).schema
+
+
+def in_order(schemas: Sequence[pa.Schema]) -> list[pa.Schema]:
+    """Schemas of one batch in the order in which a table grows by them: the types that are decided come first."""
+    return sorted(schemas, key=lambda schema: sum(is_undecided(field.type) for field in schema))
 
 
 def wider(old: pa.DataType, new: pa.DataType) -> pa.DataType | None:

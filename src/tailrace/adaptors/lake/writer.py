@@ -17,7 +17,7 @@ from tailrace.adaptors.contract import TRUNCATE, Command, Guarantee, Staged, Who
 from tailrace.adaptors.lake import staging
 from tailrace.adaptors.lake.ledger import STEPS_PER_BATCH, Ledger, State, Work, WrittenTable
 from tailrace.adaptors.lake.names import ledger_of
-from tailrace.adaptors.lake.schemas import completed, conformed, growth
+from tailrace.adaptors.lake.schemas import completed, conformed, first_columns, growth, in_order
 from tailrace.adaptors.lake.settings import LakeSettings
 from tailrace.adaptors.lake.stores import OWN
 from tailrace.adaptors.lake.table import Lake, LakeTable, Mark, Merged, Raced
@@ -211,7 +211,8 @@ class LakeWriter(Writer):
         table = self._lake.find(namespace)
         if before is not None and (table is None or table.id != before.id):
             raise missing_targets.gone(who, namespace, self._lake.place(namespace), "table")
-        table = table or self._lake.create(namespace, schemas[0])
+        schemas = in_order(schemas)
+        table = table or self._lake.create(namespace, first_columns(schemas))
         at = table.version if before is None else before.version
         for schema in schemas:
             self._grow(table, schema)

@@ -4,23 +4,25 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import pyarrow as pa
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import IsolationLevel, Producer, TopicPartition
+from confluent_kafka.admin import OffsetSpec
 
-from tailrace.adaptors.contract import Who
+from tailrace.adaptors.contract import TRUNCATE, Command, Who
 from tailrace.adaptors.kafka.sink import stage
+from tailrace.adaptors.kafka.sink import writer as sink
 from tailrace.adaptors.kafka.sink.writer import KafkaWriter
 from tailrace.adaptors.rows.provenance import placed
 from tailrace.adaptors.rows.rows import make_rows
-from tailrace.errors import NotReady, Rejected
+from tailrace.errors import BadSetting, Fenced, NotReady, Rejected, Unavailable
 from tailrace.log.record import Mode, Op
 from tailrace.testing import WriterContract
 from tests.adaptors.kafka.drive import Drive
-from tests.adaptors.kafka.place import Place
+from tests.adaptors.kafka.place import PATIENCE, Place
 
 ME = Who("pipeline", "writer", 1)
 
@@ -145,6 +147,32 @@ def _columns(ids: list[int]) -> pa.RecordBatch:
     )
 
 
+def test_a_truncate_is_in_every_partition(place: Place) -> None:
+    place.make("orders", 2)
+    how: dict[str, Any] = {"format": "debezium", "truncates": True}
+    written(place, rows("orders", range(20)), **how)
+    with contextlib.closing(place.writer(**how)) as writer:
+        assert writer.commands == {TRUNCATE}
+        writer.command("orders", Command(TRUNCATE), ME)
+        writer.command("unknown", Command(TRUNCATE), ME)
+    written(place, rows("orders", range(20, 40)), offset=2, **how)
+    for q in range(2):
+        told = [(one.document["op"], one.key) for one in place.read("orders") if one.partition == q]
+        at = told.index(("t", None))
+        assert 0 < at < len(told) - 1
+        assert [op for op, _ in told].count("t") == 1
+    (truncate, *_) = [one.document for one in place.read("orders") if one.document["op"] == "t"]
+    assert (truncate["before"], truncate["after"], truncate["source"]["table"]) == (None, None, "orders")
+    with contextlib.closing(place.writer(**how)) as other:
+        other.claim(ME._replace(epoch=2))
+        with contextlib.closing(place.writer(**how)) as late, pytest.raises(Fenced):
+            late.command("orders", Command(TRUNCATE), ME)
+    assert place.writer(format="debezium").commands == set()
+    for wrong in ({"format": "json"}, {"topic": "all"}):
+        with pytest.raises(BadSetting, match="truncates = true goes with format = 'debezium'"):
+            place.writer(**{**how, **wrong})
+
+
 def test_records_of_kafka_go_out_as_they_came(place: Place) -> None:
     place.make("orders", 1)
     place.make("copy", 1)
@@ -202,6 +230,38 @@ def test_two_processes_of_one_run_take_turns(place: Place) -> None:
             writer.finish(staged, ME, {"0": n + 1})
             writer.finish(staged, ME, {"0": n + 1})
     assert [one.document["id"] for one in place.read("orders")] == list(range(5))
+
+
+def test_a_batch_that_takes_too_long_is_not_taken_for_another_run(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The brokers abort its transaction and fence its producer, as they do when another one begins."""
+    topic = place.make("orders", 1)
+
+    def ends() -> set[int]:
+        """Where readers of committed and of all records are at the end: the same once no transaction is open."""
+        last = {TopicPartition(topic, 0): OffsetSpec.latest()}
+        levels = IsolationLevel.READ_COMMITTED, IsolationLevel.READ_UNCOMMITTED
+        asked = [place.admin.list_offsets(last, isolation_level=level) for level in levels]
+        return {future.result().offset for one in asked for future in one.values()}
+
+    def slowly(batches: Any, until: Callable[[], bool]) -> Iterator[Any]:
+        for n, one in enumerate(batches):
+            yield one
+            if not n:
+                transactions: Any = writer._transactions
+                transactions._producer.flush(PATIENCE)
+                place.wait(until)
+
+    records_of = sink.records_of
+    monkeypatch.setattr(sink, "records_of", lambda *given: slowly(records_of(*given), lambda: len(ends()) == 1))
+    with contextlib.closing(place.writer(transaction_seconds=1)) as writer:
+        staged = [writer.stage([rows("orders", [n])]) for n in range(2)]
+        with pytest.raises(Unavailable, match=r"took more than 1 s, .* a larger transaction_seconds"):
+            writer.finish(staged, ME, {"0": 1})
+        monkeypatch.setattr(sink, "records_of", records_of)
+        writer.finish(staged, ME, {"0": 1})
+    assert [one.document["id"] for one in place.read("orders")] == [0, 1]
 
 
 def test_topics_are_made_and_missed(place: Place) -> None:

@@ -16,5 +16,9 @@ def encoded(rows: Iterable[pa.RecordBatch], settings: KafkaSink) -> Iterator[tup
     """For each batch of rows its topic, its namespace and its records; a batch without rows gives no records."""
     for batch in rows:
         namespace = namespace_of(batch)
-        topic = topic_for(settings.topic, "") if settings.topic else topic_for(namespace, settings.prefix)
-        yield topic, namespace, outgoing(batch, settings, shared=settings.topic is not None)
+        yield topic_of(namespace, settings), namespace, outgoing(batch, settings, shared=settings.topic is not None)
+
+
+def topic_of(namespace: str, settings: KafkaSink) -> str:
+    """The topic of a namespace."""
+    return topic_for(settings.topic, "") if settings.topic else topic_for(namespace, settings.prefix)

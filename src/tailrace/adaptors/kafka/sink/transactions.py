@@ -20,11 +20,13 @@ from tailrace.adaptors.kafka.errors import FENCED, REFUSED, failed, rejected
 from tailrace.adaptors.kafka.names import own_topic
 from tailrace.adaptors.kafka.settings import KafkaSink
 from tailrace.adaptors.kafka.sink.state import CONFIG, State, load, state_topic
-from tailrace.errors import Conflict
+from tailrace.errors import Conflict, Unavailable
 
 MAX_RECORD_BYTES = 128 * 1024 * 1024
 """The client's own limit, set high: the limit that counts is the topic's."""
 QUEUED_KILOBYTES = 64 * 1024
+ANY_PARTITION = -1
+"""The partitioner chooses the partition."""
 _MOMENT = pa.int64()
 
 
@@ -58,15 +60,24 @@ class Transactions:
             self._producer.init_transactions(4 * ANSWER_SECONDS)
         self.state = load(self._cluster, self._topic, whole=True)
 
-    def commit(self, records: Iterable[tuple[str, pa.RecordBatch]], state: State) -> None:
-        """Append records and store a new state in one transaction.
+    def commit(
+        self,
+        records: Iterable[tuple[str, pa.RecordBatch]],
+        state: State,
+        notices: Iterable[tuple[str, int, bytes]] = (),
+    ) -> None:
+        """Append records and store a new state in one transaction.  `notices` are values without a key, each for one
+        partition of a topic.
 
-        `Overtaken` if another producer of this writer has begun, `Rejected` for a record that the brokers refuse."""
+        `Overtaken` if another producer of this writer has begun, `Rejected` for a record that the brokers refuse,
+        `Unavailable` if it takes so long that the brokers abort it."""
         self._refused = None
-        with self._faults():
+        with self._faults(time.monotonic()):
             self._producer.begin_transaction()
             for topic, batch in records:
                 self._send_all(topic, batch)
+            for topic, partition, notice in notices:
+                self._send(topic, None, notice, None, int(time.time() * 1000), partition)
             for key, value in state.records(self.state).items():
                 self._send(self._topic, key, value, None, int(time.time() * 1000))
             self._end()
@@ -80,13 +91,19 @@ class Transactions:
         self._producer.poll(0)
 
     def _send(
-        self, topic: str, key: bytes | None, value: bytes | None, headers: list[Mapping[str, Any]] | None, stamp: int
+        self,
+        topic: str,
+        key: bytes | None,
+        value: bytes | None,
+        headers: list[Mapping[str, Any]] | None,
+        stamp: int,
+        partition: int = ANY_PARTITION,
     ) -> None:
         given = [(one["name"], one["value"]) for one in headers or ()]
         while True:
             try:
                 self._producer.produce(
-                    topic, value, key, on_delivery=self._delivered, timestamp=stamp, headers=given or None
+                    topic, value, key, partition, on_delivery=self._delivered, timestamp=stamp, headers=given or None
                 )
                 break
             except BufferError:
@@ -110,7 +127,7 @@ class Transactions:
                     raise
 
     @contextlib.contextmanager
-    def _faults(self) -> Iterator[None]:
+    def _faults(self, begun: float) -> Iterator[None]:
         """Abort a transaction that fails, and raise tailrace's error for its cause."""
         from confluent_kafka import KafkaException
 
@@ -121,6 +138,7 @@ class Transactions:
             error = _error_of(raised)
             self._abort()
             if error.name() in FENCED or (self._refused is not None and self._refused[0].name() in FENCED):
+                self._check_time(begun)
                 raise Overtaken("another run of the same writer has begun") from None
             if self._refused is not None and self._refused[0].name() in REFUSED:
                 refused, topic, key = self._refused
@@ -131,6 +149,15 @@ class Transactions:
         except BaseException:
             self._abort()
             raise
+
+    def _check_time(self, begun: float) -> None:
+        """Raise `Unavailable` if the brokers have fenced the producer because its transaction took too long."""
+        seconds = self._settings.transaction_seconds
+        if time.monotonic() - begun > seconds:
+            raise Unavailable(
+                f"Kafka at {self._cluster.where}: writing a batch took more than {seconds} s, and then the brokers "
+                "abort its transaction; it is written again, and a larger transaction_seconds = … gives it more time"
+            ) from None
 
     def _abort(self) -> None:
         """Abort the transaction.  If that fails, the next producer's `init_transactions` aborts it."""

@@ -5,21 +5,23 @@ also see the messages of batches that failed."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import Any, ClassVar, TypeVar
 
 import pyarrow as pa
 
-from tailrace.adaptors.contract import Guarantee, Staged, Who, Writer
+from tailrace.adaptors.contract import TRUNCATE, Command, Guarantee, Staged, Who, Writer
+from tailrace.adaptors.formats.envelope import truncated
 from tailrace.adaptors.kafka.cluster import Cluster
 from tailrace.adaptors.kafka.settings import KafkaSink
-from tailrace.adaptors.kafka.sink.encoding import encoded
+from tailrace.adaptors.kafka.sink.encoding import encoded, topic_of
 from tailrace.adaptors.kafka.sink.stage import Share, records_of, stage
 from tailrace.adaptors.kafka.sink.state import State, WrittenTopic, load, state_topic
 from tailrace.adaptors.kafka.sink.transactions import Overtaken, Transactions
 from tailrace.adaptors.sinks import missing_targets
-from tailrace.errors import Fenced
+from tailrace.errors import BadInput, BadSetting, Fenced
 
 T = TypeVar("T")
 MAX_BATCH_ATTEMPTS = 3
@@ -32,7 +34,10 @@ class KafkaWriter(Writer):
     guarantee: ClassVar[Guarantee] = "exactly once"
 
     def __init__(self, settings: KafkaSink) -> None:
+        if settings.truncates and (settings.format != "debezium" or settings.topic is not None):
+            raise BadSetting("truncates = true goes with format = 'debezium', and with a topic for each namespace")
         self._settings = settings
+        self.commands = frozenset({TRUNCATE} if settings.truncates else ())  # type: ignore[misc]  # not of the class
         self._transactions: Transactions | None = None
 
     def __repr__(self) -> str:
@@ -138,6 +143,24 @@ class KafkaWriter(Writer):
             transactions.commit(records, before.after(before.fence.finish(who, offsets), topics))
 
         self._in_turn(who, finished)
+
+    def command(self, namespace: str, command: Command, who: Who) -> None:
+        """Append a truncate to every partition of the namespace's topic: in each the order of the records says what it
+        removes.  After a crash it may be there twice, with no record between."""
+        if command.name not in self.commands:
+            raise BadInput(f"{namespace}: Kafka has no command {command.name!r} with these settings")
+        topic, value = topic_of(namespace, self._settings), truncated(namespace, int(time.time() * 1000))
+
+        def announced(transactions: Transactions) -> None:
+            state, there = transactions.state, self._cluster.describe([topic])
+            state.fence.admit(who)
+            known = state.topics.get(topic)
+            if known is not None and (topic not in there or there[topic].id != known.id):
+                raise missing_targets.gone(who, namespace, topic, "topic")
+            if topic in there:
+                transactions.commit((), state, [(topic, q, value) for q in there[topic].partitions])
+
+        self._in_turn(who, announced)
 
     def _topics(self, shares: Sequence[Share], state: State, who: Who) -> dict[str, WrittenTopic]:
         """The topics of a batch with their ids and namespaces.  Makes missing topics if the settings allow it; raises
