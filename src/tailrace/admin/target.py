@@ -42,7 +42,7 @@ ITEMS_PER_WRITE, BYTES_PER_WRITE = 50, 1 << 20
 
 
 def scan(store: Store) -> Iterator[Item]:
-    """Every item of a table."""
+    """Every item of a table, the source's or the target's of a copy."""
     after: Key | None = None
     while found := store.run(guard.some(after)):
         yield from found

@@ -148,7 +148,7 @@ class Tip(Struct, frozen=True):
 
 
 def damaged(stream: str, index: int, why: str) -> Damaged:
-    """The error for a stored item that cannot be what was written."""
+    """The error for a stored Tip or calf that cannot be what was written."""
     return Damaged(
         f"the item of stream {stream!r} with event {index} is not what was written: {why}; restore it from a backup",
         where=stream,

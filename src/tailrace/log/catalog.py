@@ -82,7 +82,7 @@ def topic_key(name: str) -> Key:
 
 
 def bucket_key(catalog: str, name: str) -> Key:
-    """The key of the item of a listing that holds a name."""
+    """The key of the item that holds a name of a listing, such as `$Topics`."""
     return Key(catalog, hashlib.sha256(name.encode()).digest()[0] % NAME_BUCKETS)
 
 
@@ -140,12 +140,12 @@ def describe(name: str) -> Steps[Described]:
 
 
 def listing(catalog: str) -> Steps[list[str]]:
-    """All names that a listing has, in order."""
+    """All names that a listing has, such as `$Topics` or `$Queues`, in order."""
     return sorted((yield from ids(catalog)))
 
 
 def ids(catalog: str) -> Steps[dict[str, str]]:
-    """The names that a listing has, each with the id it stands for."""
+    """The names that a listing has, such as `$Topics` or `$Queues`, each with the id it stands for."""
     items = yield from guard.read_all(catalog)
     return {name: id for item in items for name, id in item["names"].items()}
 
@@ -214,7 +214,8 @@ def history(id: str) -> Steps[list[tuple[int, int, TopicSettings]]]:
 
 
 def changed_at(topic: Described) -> Steps[int]:
-    """When a topic got its present settings, in milliseconds, by the clock of the process that set them."""
+    """The time at which a topic got its present settings, in milliseconds, by the clock of the process that set
+    them."""
     item = yield from guard.read(Key(f"$Settings-{topic.id}", topic.version))
     return item["changed"] if item is not None else 0
 

@@ -61,7 +61,7 @@ class ConsumerSettings:
 
     @classmethod
     def of(cls, given: Mapping[str, Any]) -> ConsumerSettings:
-        """Settings from names and values; a typo or an unusable value is refused with a hint."""
+        """The settings of a consumer from names and values; a typo or an unusable value is refused with a hint."""
         made = from_names(cls, "a consumer", given)
         for name, lowest in (("ttl", 0.001), ("commit_interval", 0.01), ("max_seconds", 0), ("prefetch", 1)):
             value = getattr(made, name)

@@ -65,7 +65,7 @@ class RunBatches:
         return next(self._rest) if batch is None else batch
 
     def put_back(self, batch: pa.RecordBatch) -> None:
-        """Put a batch back, so that it comes first next time."""
+        """Put a batch back, so that the next poll gets it first."""
         self._back = batch
 
 

@@ -33,7 +33,7 @@ stop."""
 
 
 def unheard(_: int) -> None:
-    """Ignores the report."""
+    """Take a report of a merge's progress that no caller asked for, and do nothing."""
 
 
 def merge_all(

@@ -117,7 +117,7 @@ class TopicRows:
         return part
 
     def close(self) -> None:
-        """Stop the threads."""
+        """Stop the threads that store chunks."""
         if self._pool is not None:
             self._pool.shutdown()
 

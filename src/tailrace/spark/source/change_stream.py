@@ -55,7 +55,7 @@ class StreamReading(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 def position(text: str) -> Start:
-    """The position to begin at: trim_horizon, latest, a time with its zone, or a token."""
+    """The position in the change stream to begin at: trim_horizon, latest, a time with its zone, or a token."""
     if text in ("trim_horizon", "latest"):
         return text
     try:

@@ -69,7 +69,7 @@ class FeedTask(InputPartition):
 
 
 def parts(partition: int, start: int, end: int) -> list[FeedTask]:
-    """The stretch between two checkpoints, epoch by epoch."""
+    """The stretch of the feed between two checkpoints, epoch by epoch."""
     found = []
     while start < end:
         stop = min(after_epoch(place(start).epoch), end)
