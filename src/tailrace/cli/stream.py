@@ -46,7 +46,7 @@ def streams(home: HomeOption = None) -> None:
 
 
 def as_json(found: TableDescription) -> dict[str, Any]:
-    """Return a table as --json prints it."""
+    """Return a table of models as `tailrace stream` prints it with --json."""
     return {
         "table": found.name,
         "hash_key": _key_as_json(found.hash_key),
@@ -131,7 +131,7 @@ def _state(shard: Shard) -> str:
 
 
 def descent(shards: Sequence[Shard]) -> Iterator[tuple[int, Shard]]:
-    """Yields each shard before its children, with its depth: the number of splits above it."""
+    """Yields each shard of a change stream before its children, with its depth: the number of splits above it."""
     known = {shard.id for shard in shards}
     children: dict[str | None, list[Shard]] = {}
     for shard in shards:

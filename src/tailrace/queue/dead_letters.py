@@ -171,13 +171,13 @@ class Requeue:
         self._there: set[Key] = set()
 
     def prepare(self) -> Steps[None]:
-        """Find out which items of marks exist."""
+        """Find out which items with marks of requeued letters exist."""
         for key in self._marks:
             if (yield from guard.read(key)) is not None:
                 self._there.add(key)
 
     def actions(self, page: int) -> Sequence[Action]:
-        """Mark each number, under the condition that it is not marked."""
+        """Mark the number of each letter as requeued, under the condition that it is not marked."""
         return [self._marking(key, numbers) for key, numbers in self._marks.items()]
 
     def _marking(self, key: Key, numbers: Sequence[str]) -> Action:

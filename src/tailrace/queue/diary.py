@@ -28,7 +28,8 @@ MOST_ERROR, MOST_OWNERS, MOST_PENDING, AT_ONCE = 1000, 1000, 2000, 50
 
 
 def clean(reason: str) -> str:
-    """Return a reason as UTF-8 can store it: file names that are not UTF-8 bring lone surrogates."""
+    """Return the reason of a failed attempt as UTF-8 can store it: file names that are not UTF-8 bring lone
+    surrogates."""
     return str(reason).encode("utf-8", "backslashreplace").decode()
 
 

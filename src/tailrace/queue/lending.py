@@ -76,7 +76,7 @@ class Lender(Worker):
 
     @property
     def loans(self) -> Loans:
-        """The lender's loans."""
+        """The open loans of this lender."""
         loans: Loans = self._pool
         return loans
 
@@ -266,7 +266,7 @@ def check_seconds(seconds: float) -> None:
 
 
 def unknown(id: str) -> Fenced:
-    """Make the error for a loan that is not open in this lender."""
+    """Make the error for a loan that this lender does not have."""
     return Fenced(
         f"there is no loan {id[:40]!r} here: its time was over, it was settled otherwise, or this server has started "
         "since; the message is handed out again unless it was acknowledged"

@@ -125,7 +125,7 @@ def _passed_on(parent: Item | None) -> int | None:
 
 
 def place_of(item: Item) -> ShardPlace:
-    """Return the place in a unit's item."""
+    """Return the place in a shard's item that the group's members share."""
     return msgspec.convert(item["place"], ShardPlace)
 
 

@@ -111,7 +111,7 @@ def rows(packets: Packets, appends: list[Callable[[bytes | None], None]]) -> Ite
 
 
 def length(data: bytes, at: int) -> tuple[int, int]:
-    """Read a length-encoded integer at `at`; return it and the offset after it."""
+    """Read a length-encoded integer of a packet at `at`; return it and the offset after it."""
     first = data[at]
     if first < 251:
         return first, at + 1

@@ -21,7 +21,7 @@ __all__ = ["HELP", "metrics", "of_home", "of_run", "register", "rendered", "serv
 
 
 def register(app: typer.Typer) -> None:
-    """Add the command."""
+    """Add `tailrace metrics`."""
     command(app, "metrics")(metrics)
 
 

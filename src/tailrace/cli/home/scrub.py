@@ -169,11 +169,11 @@ def show(report: Report, seconds: float) -> None:
 
 
 def register(app: typer.Typer) -> None:
-    """Add the command."""
+    """Add `tailrace scrub`."""
     command(app)(scrub)
 
 
 def register_topic(app: typer.Typer) -> None:
-    """Add the commands on topics."""
+    """Add `tailrace topic quarantined` and `lift`."""
     command(app)(quarantined)
     command(app)(lift)

@@ -29,7 +29,7 @@ AllowHostOption = Annotated[
 
 
 def register(app: typer.Typer) -> None:
-    """Add the command."""
+    """Add `tailrace serve`."""
     command(app, "serve")(serve)
 
 

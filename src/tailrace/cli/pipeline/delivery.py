@@ -22,7 +22,7 @@ WriterArgument = Annotated[str, typer.Argument(metavar="WRITER", help="The write
 
 
 def register(app: typer.Typer, dead: typer.Typer) -> None:
-    """Add the commands."""
+    """Add `tailrace step` and `dead retry`."""
     command(app, "step")(step)
     command(dead, "retry")(retry)
 

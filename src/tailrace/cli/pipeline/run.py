@@ -61,7 +61,7 @@ def _default_file() -> Path:
 
 
 def register(app: typer.Typer) -> None:
-    """Add the command."""
+    """Add `tailrace run`."""
     command(app, "run")(run)
 
 

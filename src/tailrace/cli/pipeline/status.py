@@ -17,7 +17,7 @@ from tailrace.cli.shared.session import opened
 
 
 def register(app: typer.Typer) -> None:
-    """Add the commands."""
+    """Add `tailrace status` and `tailrace actions`."""
     command(app, "status")(status)
     command(app, "actions")(actions)
     app.add_typer(commit_log.app, name="xlog")

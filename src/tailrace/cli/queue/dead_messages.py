@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def register(app: typer.Typer) -> None:
-    """Add the command to the group of queues."""
+    """Add `tailrace queue dead`."""
     command(app)(dead)
 
 

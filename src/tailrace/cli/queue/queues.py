@@ -44,7 +44,7 @@ ORDER = (
 
 
 def in_reading_order() -> None:
-    """Sort the commands, once all are registered."""
+    """Sort the commands of `tailrace queue`, once all are registered."""
     app.registered_commands.sort(key=lambda one: ORDER.index(one.name or getattr(one.callback, "__name__", "")))
 
 

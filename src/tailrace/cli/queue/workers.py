@@ -78,7 +78,7 @@ def _has_not(found: Any, part: str) -> str:
 
 
 def register(app: typer.Typer) -> None:
-    """Add the command to the group of queues."""
+    """Add `tailrace queue work`."""
     command(app)(work)
 
 

@@ -175,5 +175,5 @@ def _stream(path: Path) -> Iterator[IO[bytes]]:
 
 
 def register(app: typer.Typer) -> None:
-    """Add the command to its group."""
+    """Add `tailrace topic append`."""
     command(app)(append)

@@ -63,7 +63,7 @@ def cost(
 
 
 def as_builtins(found: Estimate) -> dict[str, Any]:
-    """Return an estimate as plain values."""
+    """Return an estimate of costs as --json prints it."""
     import msgspec
 
     built: dict[str, Any] = msgspec.to_builtins(found)
@@ -71,7 +71,7 @@ def as_builtins(found: Estimate) -> dict[str, Any]:
 
 
 def show(found: Estimate, asked: dict[str, Any]) -> None:
-    """Print an estimate for people."""
+    """Print an estimate of costs for people."""
     print_facts(
         [
             ("topic", f"{found.partitions} partitions, records of {size_of(found.record_bytes)}"),
@@ -112,5 +112,5 @@ def _cells(cost: Cost) -> tuple[int, str]:
 
 
 def register(app: typer.Typer) -> None:
-    """Add the command to its group."""
+    """Add `tailrace topic cost`."""
     command(app)(cost)

@@ -22,7 +22,7 @@ BINARY = (Format.arrow, Format.parquet)
 
 @contextmanager
 def destination(output: Path | None, format: Format) -> Iterator[IO[bytes]]:
-    """Yields where to write: a file, which appears once it is whole, or standard output."""
+    """Yields where to print records: a file, which appears once it is whole, or standard output."""
     if output is None:
         if format in BINARY and sys.stdout.isatty():
             raise BadInput(f"{format.value} is not for a terminal; write it to a file: --output FILE")
@@ -55,6 +55,7 @@ def write(fetched: Iterable[Fetched], topic: str, format: Format, out: IO[bytes]
 
 
 def records(fetched: Iterable[Fetched], topic: str) -> Iterator[Iterator[Record]]:
+    """Yield the records to print, run by run; the rows of a pipeline become JSON."""
     from tailrace.log.interchange.folder import plain
     from tailrace.log.topic import as_records
 

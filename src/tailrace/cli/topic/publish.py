@@ -71,5 +71,5 @@ def publish(
 
 
 def register(app: typer.Typer) -> None:
-    """Add the command to `tailrace topic`."""
+    """Add `tailrace topic publish`."""
     command(app)(publish)

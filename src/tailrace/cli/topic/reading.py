@@ -135,6 +135,6 @@ def _follow(home: Home, topic: Topic, positions: dict[int, int], as_json: bool) 
 
 
 def register(app: typer.Typer) -> None:
-    """Add the commands to their group."""
+    """Add `tailrace topic read` and `tail`."""
     command(app)(read)
     command(app)(tail)

@@ -60,8 +60,8 @@ _EXTENSIONS = {
 
 
 def format_of(name: str, key: str | None) -> Format:
-    """Return the format of a file by its extension.  Any other file is plain lines, or JSON lines if a field is to be
-    the key."""
+    """Return the format of a file of records to append, by its extension.  Any other file is plain lines, or JSON lines
+    if a field is to be the key."""
     return _EXTENSIONS.get(Path(name).suffix.lower(), Format.jsonl if key else Format.lines)
 
 

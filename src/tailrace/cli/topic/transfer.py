@@ -93,6 +93,6 @@ def import_segments(
 
 
 def register(app: typer.Typer) -> None:
-    """Add the commands to their group."""
+    """Add `tailrace topic export` and `import`."""
     command(app)(export)
     command(app, "import")(import_segments)

@@ -388,5 +388,5 @@ async def replay_queue(call: Call, body: ReplayOrder) -> Done:
 
 
 def coded(attributes: int) -> bool:
-    """Whether a message went through the queue's codec, which is JSON."""
+    """Whether a queue's message went through the queue's codec, which is JSON."""
     return attributes == CODED

@@ -16,7 +16,7 @@ SHORT = 160
 
 
 def raw(data: Data) -> bytes:
-    """Return the bytes; none for null."""
+    """Return the bytes of a key or value; none for null."""
     return bytes_of(data) or b""
 
 
@@ -97,7 +97,7 @@ def indented(text: str) -> str:
 
 
 def dump(data: bytes) -> str:
-    """Return bytes as `hexdump -C` shows them."""
+    """Return the bytes of a key or value as `hexdump -C` shows them."""
     lines = []
     for at in range(0, len(data), 16):
         some = data[at : at + 16]

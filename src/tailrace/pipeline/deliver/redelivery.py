@@ -45,7 +45,7 @@ HELD_ROWS, HELD_BYTES = 4096, 64 * 1024 * 1024
 
 
 def halved(span: Sequence[DeliveryRange]) -> tuple[Span, Span]:
-    """Halve a span by its partitions, or by offsets if it has only one partition."""
+    """Halve a failed span by its partitions, or by offsets if it has only one partition."""
     if len(span) > 1:
         return list(span[: len(span) // 2]), list(span[len(span) // 2 :])
     (part,) = span

@@ -104,7 +104,8 @@ class CopyUnit(NamedTuple):
 def packed(
     planned: Mapping[str, Sequence[Piece]], most_rows: int
 ) -> tuple[list[list[Piece]], dict[str, tuple[int, int]]]:
-    """Pack pieces into units of up to `most_rows` rows; returns the units, and by namespace its first and last unit."""
+    """Pack the pieces of a copy into units of up to `most_rows` rows; returns the units, and by namespace its first and
+    last unit."""
     units: list[list[Piece]] = []
     ranges: dict[str, tuple[int, int]] = {}
     rows = 0

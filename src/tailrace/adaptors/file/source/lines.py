@@ -72,7 +72,7 @@ def blocks(
 
 
 def too_long(path: Path, at: int) -> BadInput:
-    """The error for a row with more bytes than `LONGEST`."""
+    """The error for a row of a text file with more bytes than `LONGEST`."""
     return BadInput(f"{path}: a row of more than {LONGEST >> 20} MiB at byte {at}; is this the right format?")
 
 

@@ -50,7 +50,7 @@ TONES = {"following": "good", "copying": "good", "running": "good", "collecting"
 
 
 def tone(state: str) -> str:
-    """Return the colour of a state: good, warn, bad, or none."""
+    """Return the colour of a pipeline's or writer's state: good, warn, bad, or none."""
     return "bad" if state.startswith("not running") or "stopped" in state else TONES.get(state, "")
 
 
