@@ -38,6 +38,7 @@ from tailrace.streams.table_homes import ModelTable, place_of
 
 HOME = Key("$Home")
 FORMAT = 1
+"""The format of a home that a copy writes; as in home/home_item.py."""
 ITEMS_PER_WRITE, BYTES_PER_WRITE = 50, 1 << 20
 
 

@@ -37,6 +37,7 @@ from tailrace.storage.limits import MAX_ITEM_BYTES, item_size
 from tailrace.storage.tables import Absent, Action, Append, Change, Condition, Equals, Item, Key, Put, Set, Update
 
 TIP = 2**31 - 1
+"""The range key of a Tip; calves have smaller ones."""
 _MAX_OVERHEAD_BYTES_PER_EVENT = 256
 """An upper bound of the bytes that an item counts for an event in addition to the document's estimate."""
 

@@ -49,6 +49,7 @@ MAX_PARTITIONS = 128
 MAX_GROWTHS = 16
 """How often a topic can grow: its head keeps every growth, and every append writes the head."""
 NAME_BUCKETS = 256
+"""A listing has its names in this many items, by a hash of the name."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,6 +29,7 @@ from tailrace.storage.calls import Steps, Store
 from tailrace.storage.tables import Absent, Action, Check, Item, Key, Put, Set, Update
 
 MOST_REASON = 2000
+"""The characters of a reason that a dead letter keeps."""
 
 
 class DeadLetter(NamedTuple):

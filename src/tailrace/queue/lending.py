@@ -33,6 +33,7 @@ IDLE_SECONDS = 30.0
 MOST_REMEMBERED = 10_000
 """Ended loans that the lender remembers, so that a repeated `ack` gets the same answer."""
 LONGEST_LOAN = 12 * 3600.0
+"""Seconds that one loan lasts, at most."""
 
 How: TypeAlias = Literal["acked", "retried", "dead"]
 

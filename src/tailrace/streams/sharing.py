@@ -38,6 +38,7 @@ from tailrace.streams.writing import Transaction
 log = logging.getLogger("tailrace")
 
 PAGE = 1000
+"""Changes in one read of a shard, at most."""
 REFRESH_SECONDS = 3600
 """Seconds after which a place at the very beginning of a shard is written again, to say that nothing was missed so
 far."""

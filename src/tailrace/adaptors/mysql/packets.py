@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 RECEIVE = 1 << 18
+"""Bytes that one call of the socket returns, at most."""
 LONGEST = 0xFFFFFF
 """The length of a full packet, whose contents continue in the next packet."""
 

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from tailrace.log.record import Record
 
 UNLIMITED = 10_000
+"""Columns of output that is no terminal, so that no line is wrapped or cut."""
 
 
 def console(*, stderr: bool = False) -> Console:

@@ -21,6 +21,7 @@ from tailrace.feed.aio import AsyncFeed
 operations = Operations()
 MOST_EVENTS = 1000
 LARGEST = 2**62
+"""No index of an event and no checkpoint reaches this number."""
 
 
 class NewEvent(msgspec.Struct, forbid_unknown_fields=True):

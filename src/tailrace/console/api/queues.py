@@ -25,6 +25,7 @@ from tailrace.queue.stats import as_json
 operations = Operations()
 MOST_MESSAGES = 10_000
 LONGEST_DELAY = 366 * 86400.0
+"""In seconds: how long a client can have a message held back."""
 
 
 class QueueCounts(msgspec.Struct):

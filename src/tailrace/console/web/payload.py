@@ -13,6 +13,7 @@ VIEWS: tuple[View, ...] = ("json", "text", "hex")
 MOST_SHOWN = 256 * 1024
 """The most bytes of a value that a page shows; the API returns all of it."""
 SHORT = 160
+"""The characters of a key or value that a table shows."""
 
 
 def raw(data: Data) -> bytes:

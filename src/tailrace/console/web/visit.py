@@ -13,7 +13,9 @@ from tailrace.console.web.snapshots import Snapshots
 from tailrace.errors import BadInput
 
 MOST_NOTICES = 1000
+"""How many texts are kept for later visits; older ones go."""
 LARGEST = 2**62
+"""The largest number that a form takes: no offset reaches it."""
 
 
 def path_to(*parts: object) -> str:

@@ -44,6 +44,7 @@ from tailrace.storage.calls import Steps
 from tailrace.storage.tables import Absent, Add, Equals, Item, Key, Put, Set, Update
 
 PARTITIONS = 8
+"""The partitions of a commit log, if its pipeline does not say how many."""
 LAST_ID = 256
 """The most characters of the id of a namespace's last message that are stored."""
 LAST_DATA = 16 * 1024

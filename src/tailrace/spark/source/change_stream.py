@@ -29,6 +29,7 @@ from tailrace.streams.token import JSON
 MAX_CHANGES_PER_BATCH = 100_000
 """A batch of a streaming query ends after this many changes, unless an option says otherwise."""
 NO_LIMIT = 2**62
+"""More changes than a stream can have."""
 TOKEN_SECONDS = 3600
 """While nothing changes, the query's offset is renewed this often: tokens are valid for 24 hours."""
 SCHEMA = (

@@ -14,6 +14,7 @@ from typing import BinaryIO
 from tailrace.errors import BadInput
 
 BLOCK = 4 * 1024 * 1024
+"""Bytes that one read of a text file returns, at most."""
 LONGEST = 64 * 1024 * 1024
 """The most bytes of a row.  Decoded, it can need some twenty times as many."""
 

@@ -21,6 +21,7 @@ from tailrace.adaptors.mysql.packets import length
 from tailrace.errors import Damaged, NotReady
 
 HEADER = 19
+"""The bytes of an event before its body."""
 LOAD_HEADER = 13
 """Extra bytes that the event of a LOAD DATA statement has before its texts."""
 QUERY, ROTATE, FORMAT, XID, LOAD_QUERY, TABLE_MAP, INCIDENT, HEARTBEAT = 2, 4, 15, 16, 18, 19, 26, 27
