@@ -56,6 +56,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 MOST_COMPARED, MOST_SHOWN = 1000, 50
+"""Names that an error about an unknown one is compared with, and names that it lists: at most."""
 
 
 def nearest(given: str, names: Sequence[str]) -> str | None:

@@ -11,6 +11,7 @@ from tailrace.storage.objects import Bytes, ObjectInfo, Objects
 from tailrace.storage.tables import LAST, Action, Check, Item, Key, Put, Slice, Table
 
 WRITE_UNIT, READ_UNIT = 1024, 4096
+"""Bytes that one unit of DynamoDB pays for."""
 
 
 class Bill:
