@@ -63,7 +63,7 @@ def _groups(context: typer.Context, incomplete: str) -> list[str]:
         return []
 
 
-class Format(StrEnum):
+class PrintFormat(StrEnum):
     """A format in which records are written."""
 
     text = "text"

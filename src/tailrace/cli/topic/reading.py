@@ -15,7 +15,7 @@ import typer
 
 from tailrace.cli.shared import values
 from tailrace.cli.shared.command import command
-from tailrace.cli.shared.options import Format, HomeOption, JsonOption, PartitionOption, TopicArgument
+from tailrace.cli.shared.options import HomeOption, JsonOption, PartitionOption, PrintFormat, TopicArgument
 from tailrace.cli.shared.output import record_as_json, record_as_text
 from tailrace.cli.shared.session import opened
 from tailrace.cli.topic import printing
@@ -35,8 +35,8 @@ def read(
     partition: PartitionOption = None,
     most: Annotated[int | None, typer.Option("--max", "-n", min=0, metavar="N", help="At most so many.")] = None,
     format: Annotated[
-        Format, typer.Option("--format", metavar="FORMAT", help="text, json, jsonl, arrow, parquet.")
-    ] = Format.text,
+        PrintFormat, typer.Option("--format", metavar="FORMAT", help="text, json, jsonl, arrow, parquet.")
+    ] = PrintFormat.text,
     output: Annotated[Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write to a file.")] = None,
     from_floor: Annotated[
         bool, typer.Option("--from-floor", help="Begin at the floor if what is asked for was removed.")
@@ -56,7 +56,7 @@ def read(
         tailrace topic read orders --from 2h --partition 3
         tailrace topic read orders --format parquet --output orders.parquet
     """
-    format = Format.json if as_json else format
+    format = PrintFormat.json if as_json else format
     with opened(home) as here, printing.destination(output, format) as out:
         found = here.topic(topic).fetch(partition, values.position(start), from_floor=from_floor)
         printing.write(_first(found, most), topic, format, out)
