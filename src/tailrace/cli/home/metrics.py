@@ -27,7 +27,8 @@ def register(app: typer.Typer) -> None:
 
 def metrics(
     port: Annotated[
-        int | None, typer.Option("--port", metavar="PORT", help="Serve them on this port of 127.0.0.1, until Ctrl-C.")
+        int | None,
+        typer.Option("--port", metavar="PORT", help="Serve the metrics on this port of 127.0.0.1, until Ctrl-C."),
     ] = None,
     home: HomeOption = None,
     as_json: JsonOption = False,

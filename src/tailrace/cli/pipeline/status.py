@@ -28,7 +28,7 @@ def register(app: typer.Typer) -> None:
 
 def status(
     pipeline: Annotated[
-        str | None, typer.Argument(metavar="[PIPELINE]", help="Only this one, by its name or its file.")
+        str | None, typer.Argument(metavar="[PIPELINE]", help="Only this pipeline, by its name or its file.")
     ] = None,
     home: HomeOption = None,
     as_json: JsonOption = False,

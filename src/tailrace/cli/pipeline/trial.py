@@ -153,7 +153,9 @@ def _called(kind: Any) -> str:
 
 
 def about(
-    name: Annotated[str | None, typer.Argument(metavar="[ADAPTOR]", help="Only this one, with its settings.")] = None,
+    name: Annotated[
+        str | None, typer.Argument(metavar="[ADAPTOR]", help="Show this adaptor, with its settings.")
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Say which adaptors there are, what each can do, its settings and its guarantee.

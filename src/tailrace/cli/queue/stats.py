@@ -45,7 +45,7 @@ def age(one: Stats) -> str:
 
 def stats(
     queue: QueueArgument,
-    watch: Annotated[bool, typer.Option("--watch", "-w", help="Again every second; Ctrl-C ends.")] = False,
+    watch: Annotated[bool, typer.Option("--watch", "-w", help="Show them again every second, until Ctrl-C.")] = False,
     home: HomeOption = None,
     json_too: JsonOption = False,
 ) -> None:

@@ -67,9 +67,9 @@ def append(
     ] = None,
     key: Annotated[str | None, typer.Option("--key", metavar="FIELD", help="The field that is the key.")] = None,
     partition: Annotated[
-        int | None, typer.Option("--partition", metavar="N", help="To this partition, whatever the key.")
+        int | None, typer.Option("--partition", metavar="N", help="Append to this partition, whatever the key.")
     ] = None,
-    skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Name bad rows on stderr, and go on.")] = False,
+    skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Report bad rows on stderr, and skip them.")] = False,
     home: HomeOption = None,
     as_json: JsonOption = False,
 ) -> None:

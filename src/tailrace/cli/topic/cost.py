@@ -21,11 +21,21 @@ if TYPE_CHECKING:
 
 
 def cost(
-    topic: Annotated[str, typer.Argument(metavar="[TOPIC]", help="With its partitions and size of records.")] = "",
-    per_day: Annotated[str, typer.Option("--per-day", metavar="SIZE", help="How much is appended a day.")] = "",
-    record: Annotated[str, typer.Option("--record", metavar="SIZE", help="Of a record, if not the topic's.")] = "",
-    partitions: Annotated[int, typer.Option("--partitions", "-p", help="How many, without a topic.")] = 8,
-    prices: Annotated[Path | None, typer.Option("--prices", metavar="FILE", help="Other prices, as TOML.")] = None,
+    topic: Annotated[
+        str, typer.Argument(metavar="[TOPIC]", help="The topic whose partitions and size of records to take.")
+    ] = "",
+    per_day: Annotated[
+        str, typer.Option("--per-day", metavar="SIZE", help="The bytes that are appended in a day.")
+    ] = "",
+    record: Annotated[
+        str, typer.Option("--record", metavar="SIZE", help="The size of a record; by default as in the topic.")
+    ] = "",
+    partitions: Annotated[
+        int, typer.Option("--partitions", "-p", help="The number of partitions, if no topic is given.")
+    ] = 8,
+    prices: Annotated[
+        Path | None, typer.Option("--prices", metavar="FILE", help="A TOML file with other prices.")
+    ] = None,
     home: HomeOption = None,
     as_json: JsonOption = False,
 ) -> None:

@@ -33,13 +33,15 @@ def read(
         str, typer.Option("--from", metavar="POSITION", help="earliest, latest, an offset, a time, or 15m, 2h, 7d ago.")
     ] = "earliest",
     partition: PartitionOption = None,
-    most: Annotated[int | None, typer.Option("--max", "-n", min=0, metavar="N", help="At most so many.")] = None,
+    most: Annotated[
+        int | None, typer.Option("--max", "-n", min=0, metavar="N", help="Print at most N records.")
+    ] = None,
     format: Annotated[
         PrintFormat, typer.Option("--format", metavar="FORMAT", help="text, json, jsonl, arrow, parquet.")
     ] = PrintFormat.text,
     output: Annotated[Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write to a file.")] = None,
     from_floor: Annotated[
-        bool, typer.Option("--from-floor", help="Begin at the floor if what is asked for was removed.")
+        bool, typer.Option("--from-floor", help="Begin at the floor if records at --from were removed.")
     ] = False,
     home: HomeOption = None,
     as_json: JsonOption = False,
@@ -77,8 +79,8 @@ def _first(fetched: Iterator[Fetched], most: int | None) -> Iterator[Fetched]:
 
 def tail(
     topic: TopicArgument,
-    lines: Annotated[int, typer.Option("--lines", "-n", min=0, metavar="N", help="How many.")] = 10,
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on with what is appended; Ctrl-C ends.")] = False,
+    lines: Annotated[int, typer.Option("--lines", "-n", min=0, metavar="N", help="Print the last N records.")] = 10,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Continue with new records until Ctrl-C.")] = False,
     partition: PartitionOption = None,
     home: HomeOption = None,
     as_json: JsonOption = False,
