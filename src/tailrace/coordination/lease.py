@@ -165,7 +165,7 @@ def beat(held: HeldLease, show: Mapping[str, Any]) -> Steps[bool]:
 
 
 class BeatThread:
-    """A thread that beats every so many seconds until it is stopped or `beat` answers False.
+    """A thread that beats every `every` seconds until it is stopped or `beat` answers False.
 
     It keeps beating while handlers run, and while the storage cannot be reached for a time."""
 

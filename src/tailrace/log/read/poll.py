@@ -16,7 +16,7 @@ from tailrace.log.read.fetched import Fetched
 
 @dataclass(slots=True)
 class PolledRecords:
-    """Fetched records, up to so many decoded bytes and so many records."""
+    """The records that one poll has fetched so far, within its limits of decoded bytes and of records."""
 
     max_bytes: int
     max_records: int

@@ -41,7 +41,7 @@ Span = list[DeliveryRange]
 SLICE_SECONDS = 2.0
 """Seconds after which a task returns how far it is."""
 HELD_ROWS, HELD_BYTES = 4096, 64 * 1024 * 1024
-"""A span of at most so many messages and bytes is read once and then halved in memory."""
+"""A span within these numbers of messages and bytes is read once and then halved in memory."""
 
 
 def halved(span: Sequence[DeliveryRange]) -> tuple[Span, Span]:
