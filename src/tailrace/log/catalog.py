@@ -73,7 +73,7 @@ class Described:
 def check_partitions(partitions: int) -> int:
     """Refuse a partition count that a topic cannot have."""
     if isinstance(partitions, bool) or not isinstance(partitions, int) or not 1 <= partitions <= MAX_PARTITIONS:
-        raise BadSetting(f"a topic has 1 to {MAX_PARTITIONS} partitions, not {partitions!r}; more = more topics")
+        raise BadSetting(f"a topic has 1 to {MAX_PARTITIONS} partitions, not {partitions!r}; for more, use more topics")
     return partitions
 
 
@@ -112,7 +112,10 @@ def create(
             *also,
         )
         if isinstance(outcome, Refused) and outcome.index > 3:
-            raise Conflict(f"topic {name!r} was not made: what it belongs to is gone", index=outcome.index)
+            raise Conflict(
+                f"topic {name!r} was not created: the queue or topic that it belongs to was deleted",
+                index=outcome.index,
+            )
 
 
 def _listing(catalog: str, name: str, change: Set) -> Steps[Action]:
