@@ -208,7 +208,7 @@ def _idle(partitions: int, asked: Mapping[str, Any]) -> tuple[Cost, Cost]:
     return producer, idle
 
 
-def usual(topic: Topic) -> int | None:
+def mean_record_size(topic: Topic) -> int | None:
     """The record size that an estimate uses: the mean stored size of a record in a topic's newest chunks; None if the
     topic has none."""
     entries = topic.store.run(topic.log.head()).own.entries

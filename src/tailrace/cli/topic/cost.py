@@ -60,7 +60,7 @@ def cost(
     if topic:
         with opened(home) as here:
             chosen = here.topic(topic)
-            partitions, size = chosen.partitions, size or costs.usual(chosen)
+            partitions, size = chosen.partitions, size or costs.mean_record_size(chosen)
             lately = here.store.run(traffic(chosen.log))
     volume = volume or (lately.bytes_a_day if lately is not None else GIB)
     note("metering what a topic asks for, on a home in memory: some seconds")
