@@ -82,7 +82,7 @@ docs: .venv/.ready    ## the documentation as a site in build/docs; a broken lin
 docs-serve: .venv/.ready    ## the same on a port of this machine, built again at every change
 	$(BIN)/zensical serve
 
-lock: .venv/.ready    ## write requirements/*.txt anew from pyproject.toml
+lock: .venv/.ready    ## write requirements/*.txt from pyproject.toml and *.in
 	$(BIN)/$(LOCK) --all-extras --group dev --group docs --group servers pyproject.toml -o requirements/dev.txt
 	$(BIN)/$(LOCK) -c requirements/dev.txt requirements/bench.in -o requirements/bench.txt
 	$(BIN)/$(LOCK) requirements/peers.in -o requirements/peers.txt

@@ -98,7 +98,7 @@ def run(home: str, seconds: float) -> None:
 
 
 def compare(home: str, ann: Writer, bob: Writer) -> None:
-    """What the writers were told against what is there."""
+    """Compare what the log has acknowledged with what it holds."""
     began = time.monotonic()
     with tailrace.open(home) as opened:
         records = list(opened.topic("demo").records())

@@ -185,7 +185,7 @@ def main() -> int:
 
 
 def demonstrate(server: Postgres, folder: Path, seconds: float) -> int:
-    """Copy and follow a shop; kill -9 after so many seconds of following, and once more so many after the restart."""
+    """Copy and follow a shop; kill -9 after some seconds of following, and once more after the restart."""
     with psycopg.connect(server.uri(), autocommit=True) as admin:
         admin.execute("CREATE DATABASE shop")
         admin.execute("CREATE DATABASE warehouse")

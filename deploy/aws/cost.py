@@ -71,7 +71,7 @@ def _metered() -> tuple[Store, Bill]:
 
 
 def lambda_month(starts: float, gigabytes: float, seconds: float) -> float:
-    """Dollars a month for so many starts a second."""
+    """Dollars a month for this number of starts a second."""
     return starts * MONTH * (LAMBDA_MILLION / 1e6 + gigabytes * seconds * LAMBDA_GB_SECOND)
 
 

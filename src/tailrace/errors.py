@@ -56,10 +56,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 MOST_COMPARED, MOST_SHOWN = 1000, 50
+"""Names that an error about an unknown one is compared with, and names that it lists: at most."""
 
 
 def nearest(given: str, names: Sequence[str]) -> str | None:
-    """The name that the caller may have meant; of very many names only those with the same beginning are compared."""
+    """The name that the caller may have meant, for an error about an unknown one; of very many names only those with
+    the same beginning are compared."""
     if len(names) > MOST_COMPARED:
         names = [name for name in names if name[:2] == given[:2]][:MOST_COMPARED]
     return next(iter(difflib.get_close_matches(given, names, n=1)), None)
@@ -82,7 +84,7 @@ class BadSetting(BadInput):
 
     @classmethod
     def unknown(cls, what: str, given: str, known: Iterable[str]) -> BadSetting:
-        """Say which names there are, and the nearest one first."""
+        """The error for an unknown name: it says which names there are, and the nearest one first."""
         names = sorted(known)
         near = nearest(given, names)
         shown = ", ".join(names[:MOST_SHOWN]) + (", …" if len(names) > MOST_SHOWN else "")

@@ -37,6 +37,7 @@ MAX_BYTES = 4 * 1024 * 1024
 TOKEN_SECONDS = 3600.0
 """How often a follower stores its token while the table does not change: a token older than 24 hours may be invalid."""
 LONGEST_PAUSE = 1.0
+"""Seconds between two looks at a stream that has nothing new, at most."""
 NO_CHUNK = ""
 """The chunk id in the progress item after a write that stored only the token."""
 OPS = {"insert": Op.INSERT, "modify": Op.UPDATE, "remove": Op.DELETE}

@@ -1,7 +1,8 @@
-"""The architecture page: its list of files is what the files say."""
+"""The architecture page: its list of files is what the files say, and the doors of packages name their files."""
 
 from __future__ import annotations
 
+import ast
 import re
 
 from tests.docs.test_examples import ROOT
@@ -26,3 +27,16 @@ def test_files_that_the_walks_name_are_there() -> None:
     named = re.findall(r"`([a-z_]+(?:/[a-z_]+)+\.py)`", walks)
     assert len(named) > 30
     assert not [name for name in named if not (file_list.SOURCE / name).exists()]
+
+
+def test_doors_name_each_file_in_their_reading_order() -> None:
+    wrong = {}
+    for package in file_list.packages(file_list.SOURCE)[1:]:
+        inside = {path.stem for path in package.glob("*.py")} - {"__init__"}
+        inside_too = {path.parent.name for path in package.glob("*/__init__.py")}
+        door = ast.get_docstring(ast.parse((package / "__init__.py").read_text())) or ""
+        order = re.search(r"Read in this order: ([a-z_,;\s]+)\.", door)
+        named = set(re.findall(r"\w+", order[1])) if order else set()
+        if inside - named or named - inside - inside_too:
+            wrong[package.relative_to(file_list.SOURCE).as_posix()] = (inside - named, named - inside - inside_too)
+    assert not wrong

@@ -39,7 +39,7 @@ def test_names_that_can_be(name: str) -> None:
 @pytest.mark.parametrize("count", [0, -1, 129, True, 1.0, "3", None])
 def test_partition_counts_that_cannot_be(count: object) -> None:
     home, _ = simulated_home()
-    with pytest.raises(BadSetting, match=r"a topic has 1 to 128 partitions, not .*; more = more topics"):
+    with pytest.raises(BadSetting, match=r"a topic has 1 to 128 partitions, not .*; for more, use more topics"):
         check_partitions(count)  # type: ignore[arg-type]
     with pytest.raises(BadSetting):
         home.create_topic("t", count)  # type: ignore[arg-type]

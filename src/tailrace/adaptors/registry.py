@@ -159,8 +159,8 @@ def settings(what: str, kind: type[S], given: Mapping[str, Any], folder: str = "
 
 
 def located(value: Any, folder: str) -> Any:
-    """Make a relative path absolute, starting from `folder`, so that it means the same in every process.  A URL, an
-    empty text and a value that is no text are returned unchanged."""
+    """Make a relative path in an adaptor's setting absolute, starting from `folder`, so that it means the same in every
+    process.  A URL, an empty text and a value that is no text are returned unchanged."""
     if not isinstance(value, str) or not value or "://" in value:
         return value
     return os.path.abspath(os.path.join(folder, value))

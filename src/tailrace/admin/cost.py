@@ -41,7 +41,7 @@ STEPS = len(LINGERS) + 3
 
 
 def prices(path: Path | None = None) -> dict[str, Any]:
-    """Tailrace's own prices, overridden by those in a TOML file."""
+    """The prices of AWS's requests and storage: tailrace's own list, overridden by those in a TOML file."""
     found = tomllib.loads(resources.files("tailrace.admin").joinpath("prices.toml").read_text())
     if path is not None:
         try:
@@ -208,8 +208,9 @@ def _idle(partitions: int, asked: Mapping[str, Any]) -> tuple[Cost, Cost]:
     return producer, idle
 
 
-def usual(topic: Topic) -> int | None:
-    """The mean stored size of a record in a topic's newest chunks; None if the topic has none."""
+def mean_record_size(topic: Topic) -> int | None:
+    """The record size that an estimate uses: the mean stored size of a record in a topic's newest chunks; None if the
+    topic has none."""
     entries = topic.store.run(topic.log.head()).own.entries
     runs = [run for entry in entries for run in entry.runs]
     records = sum(run.count for run in runs)

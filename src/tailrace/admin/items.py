@@ -28,7 +28,7 @@ class StoredChunks(Protocol):
     name: str
 
     def put(self, gen: int, id: str, size: int) -> None:
-        """Add a stored chunk."""
+        """Add a chunk that a listing of the home's objects or items shows."""
 
 
 class ItemScrubber:

@@ -11,6 +11,7 @@ from tailrace.storage.objects import Bytes, ObjectInfo, Objects
 from tailrace.storage.tables import LAST, Action, Check, Item, Key, Put, Slice, Table
 
 WRITE_UNIT, READ_UNIT = 1024, 4096
+"""Bytes that one unit of DynamoDB pays for."""
 
 
 class Bill:
@@ -49,7 +50,7 @@ class MeteredTable:
         self._table, self._bill = table, bill
 
     def get(self, key: Key) -> Item | None:
-        """The item of a key, or None."""
+        """The item of a key, or None; counts the request."""
         item = self._table.get(key)
         self._bill.add("GetItem", "reads", _units(item_size(item) if item else 0, READ_UNIT))
         return item
@@ -57,13 +58,13 @@ class MeteredTable:
     def query(
         self, p: str, low: int = 0, high: int = LAST, *, descending: bool = False, limit: int | None = None
     ) -> Slice:
-        """Items with one hash key."""
+        """Items with one hash key; counts the request and its units."""
         found = self._table.query(p, low, high, descending=descending, limit=limit)
         self._bill.add("Query", "reads", _units(sum(map(item_size, found.items)), READ_UNIT))
         return found
 
     def scan(self, after: Key | None = None) -> list[Item]:
-        """The next items of the whole table."""
+        """The next items of the whole table; counts the request and its units."""
         found = self._table.scan(after)
         self._bill.add("Scan", "reads", _units(sum(map(item_size, found)), READ_UNIT))
         return found
@@ -82,7 +83,7 @@ class MeteredTable:
         return _units(item_size(item) if item else 0, WRITE_UNIT)
 
     def close(self) -> None:
-        """Close the table."""
+        """Close the table behind the meter."""
         self._table.close()
 
 
@@ -96,30 +97,30 @@ class MeteredObjects:
         self._objects, self._bill = objects, bill
 
     def put(self, name: str, parts: Sequence[Bytes]) -> None:
-        """Store the joined parts."""
+        """Store the joined parts; counts the request."""
         self._bill.add("put")
         self._objects.put(name, parts)
 
     def get(self, name: str) -> memoryview:
-        """All bytes of an object."""
+        """All bytes of an object; counts the request."""
         self._bill.add("get")
         return self._objects.get(name)
 
     def get_ranges(self, name: str, ranges: Sequence[tuple[int, int]]) -> list[memoryview]:
-        """Ranges of an object's bytes."""
+        """Ranges of an object's bytes; counts the request."""
         self._bill.add("get")
         return self._objects.get_ranges(name, ranges)
 
     def list(self, prefix: str) -> Iterator[ObjectInfo]:
-        """The objects below a prefix."""
+        """The objects below a prefix; counts the request."""
         self._bill.add("list")
         return self._objects.list(prefix)
 
     def delete(self, names: Iterable[str]) -> None:
-        """Remove objects."""
+        """Remove objects; counts the request."""
         self._bill.add("delete")
         self._objects.delete(names)
 
     def close(self) -> None:
-        """Close the objects."""
+        """Close the objects behind the meter."""
         self._objects.close()

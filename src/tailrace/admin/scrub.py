@@ -38,7 +38,8 @@ class CheckableTable(Protocol):
     """A table that can check its own file."""
 
     def check(self, told: Callable[[int], object]) -> tuple[list[Damaged], list[str]]:
-        """The damage in the file, and other remarks; `told` is called with the bytes of each read."""
+        """Check the database file: the damage in it, and other remarks; `told` is called with the bytes of each
+        read."""
 
 
 def scrub(
@@ -129,7 +130,7 @@ class TopicChunks:
     referred: array[int] = field(default_factory=lambda: array("Q"))
 
     def put(self, gen: int, id: str, size: int) -> None:
-        """Add a stored chunk."""
+        """Add a chunk that a listing of the home's objects or items shows."""
         ids, sizes = self.stored.setdefault(gen, (array("Q"), array("Q")))
         ids.append(_short(id))
         sizes.append(size)

@@ -38,11 +38,12 @@ from tailrace.streams.table_homes import ModelTable, place_of
 
 HOME = Key("$Home")
 FORMAT = 1
+"""The format of a home that a copy writes; as in home/home_item.py."""
 ITEMS_PER_WRITE, BYTES_PER_WRITE = 50, 1 << 20
 
 
 def scan(store: Store) -> Iterator[Item]:
-    """Every item of a table."""
+    """Every item of a table, the source's or the target's of a copy."""
     after: Key | None = None
     while found := store.run(guard.some(after)):
         yield from found

@@ -1,4 +1,6 @@
 """The command line: one package or file per command group.  A command imports what is slow to import when it runs.
 
-Read in this order: main, which imports only the group that a command line names; shared; then any group.
+`main` imports only the group that a command line names.
+
+Read in this order: main, shared, topic, group, events, stream, queue, pipeline, spark, home.
 """

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from tailrace.log.groups.lag import GroupState
 
 app = new_group("Consumer groups, and how far they have come.")
-ForceOption = Annotated[bool, typer.Option("--force", help="Also while members of the group are reading.")]
+ForceOption = Annotated[bool, typer.Option("--force", help="Go ahead even while members of the group are reading.")]
 
 
 @app.callback()

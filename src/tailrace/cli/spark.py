@@ -24,7 +24,9 @@ MasterOption = Annotated[
     str,
     typer.Option("--master", metavar="URL", help="Where Spark runs: local[*], spark://host:port, yarn, k8s://…"),
 ]
-WhereOption = Annotated[str | None, typer.Option("--where", metavar="SQL", help="Only records of which this holds.")]
+WhereOption = Annotated[
+    str | None, typer.Option("--where", metavar="SQL", help="Only records for which this condition holds.")
+]
 FromOption = Annotated[
     str, typer.Option("--from", metavar="POSITION", help="earliest, latest, a time, or 15m, 2h, 7d ago.")
 ]
@@ -34,7 +36,8 @@ FormatOption = Annotated[str, typer.Option("--format", metavar="FORMAT", help="p
 def count(
     topic: TopicArgument,
     by: Annotated[
-        str | None, typer.Option("--by", metavar="COLUMN", help="Counts by this: partition, op, mode, key, topic.")
+        str | None,
+        typer.Option("--by", metavar="COLUMN", help="Count by this column: partition, op, mode, key, topic."),
     ] = None,
     where: WhereOption = None,
     start: FromOption = "earliest",
@@ -68,7 +71,7 @@ def read(
     to: Annotated[str, typer.Option("--to", metavar="PATH", help="The folder to write, on disk or s3a://…")],
     format: FormatOption = "parquet",
     columns: Annotated[
-        str | None, typer.Option("--columns", metavar="NAMES", help="Only these, as in key,value; others are not read.")
+        str | None, typer.Option("--columns", metavar="NAMES", help="Read only these columns, as in key,value.")
     ] = None,
     where: WhereOption = None,
     start: FromOption = "earliest",
@@ -104,13 +107,18 @@ def write(
     topic: TopicArgument,
     paths: Annotated[list[str], typer.Argument(metavar="PATH…", help="Files or folders.")],
     format: FormatOption = "parquet",
-    key: Annotated[str | None, typer.Option("--key", metavar="SQL", help="A column, or what makes the key.")] = None,
+    key: Annotated[
+        str | None, typer.Option("--key", metavar="SQL", help="The key: a column or a SQL expression.")
+    ] = None,
     value: Annotated[
         str | None,
-        typer.Option("--value", metavar="SQL", help="What makes the value; else the row as JSON."),
+        typer.Option(
+            "--value", metavar="SQL", help="The value: a column or a SQL expression; by default the row as JSON."
+        ),
     ] = None,
     id: Annotated[
-        str | None, typer.Option("--id", metavar="ID", help="A name for this write, which is then made once.")
+        str | None,
+        typer.Option("--id", metavar="ID", help="A name for this write: the same name is written once only."),
     ] = None,
     master: MasterOption = "local[*]",
     home: HomeOption = None,

@@ -49,7 +49,7 @@ def streams(home: HomeOption = None) -> None:
 
 
 def as_json(found: TableDescription) -> dict[str, Any]:
-    """Return a table as --json prints it."""
+    """Return a table of models as `tailrace stream` prints it with --json."""
     return {
         "table": found.name,
         "hash_key": _key_as_json(found.hash_key),
@@ -134,7 +134,7 @@ def _state(shard: Shard) -> str:
 
 
 def descent(shards: Sequence[Shard]) -> Iterator[tuple[int, Shard]]:
-    """Yields each shard before its children, with its depth: the number of splits above it."""
+    """Yields each shard of a change stream before its children, with its depth: the number of splits above it."""
     known = {shard.id for shard in shards}
     children: dict[str | None, list[Shard]] = {}
     for shard in shards:
@@ -150,14 +150,15 @@ def descent(shards: Sequence[Shard]) -> Iterator[tuple[int, Shard]]:
 @command(app)
 def tail(
     table: TableArgument,
-    start: Annotated[str | None, typer.Option("--from", metavar="PLACE", help=f"All from here on: {PLACES}")] = None,
+    start: Annotated[str | None, typer.Option("--from", metavar="PLACE", help=f"Where to begin: {PLACES}")] = None,
     lines: Annotated[
         int | None,
-        typer.Option("--lines", "-n", min=0, metavar="N", help="Only the newest so many; without --from 10."),
+        typer.Option("--lines", "-n", min=0, metavar="N", help="Print only the newest N changes; without --from, 10."),
     ] = None,
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on with what comes; Ctrl-C ends.")] = False,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Continue with new changes until Ctrl-C.")] = False,
     save: Annotated[
-        Path | None, typer.Option("--save", metavar="FILE", help="Write the token behind what was printed to a file.")
+        Path | None,
+        typer.Option("--save", metavar="FILE", help="Write to this file the token of the place after the last change."),
     ] = None,
     home: HomeOption = None,
     json_too: JsonOption = False,
@@ -276,7 +277,7 @@ def _value(value: Any) -> str:
 def token(
     table: TableArgument,
     start: Annotated[str, typer.Option("--from", metavar="PLACE", help=f"The place: {PLACES}")] = "latest",
-    save: Annotated[Path | None, typer.Option("--save", metavar="FILE", help="Write the token to a file.")] = None,
+    save: Annotated[Path | None, typer.Option("--save", metavar="FILE", help="Write the token to this file.")] = None,
     home: HomeOption = None,
     json_too: JsonOption = False,
 ) -> None:
@@ -320,10 +321,15 @@ def copy(
     start: Annotated[
         str, typer.Option("--from", metavar="PLACE", help=f"Where the first copy begins: {PLACES}")
     ] = "trim_horizon",
-    once: Annotated[bool, typer.Option("--once", help="End when everything that is there now is copied.")] = False,
-    restart: Annotated[bool, typer.Option("--restart", help="Forget how far it was copied; begin at --from.")] = False,
+    once: Annotated[bool, typer.Option("--once", help="End once all changes up to now are copied.")] = False,
+    restart: Annotated[
+        bool, typer.Option("--restart", help="Forget how far the copy is, and begin at --from.")
+    ] = False,
     partitions: Annotated[
-        int | None, typer.Option("--partitions", "-p", min=1, metavar="N", help="Make the topic, if it is not there.")
+        int | None,
+        typer.Option(
+            "--partitions", "-p", min=1, metavar="N", help="Create the topic with N partitions if it is missing."
+        ),
     ] = None,
     home: HomeOption = None,
     json_too: JsonOption = False,

@@ -15,6 +15,7 @@ from tailrace.log.topic import Position, Topic
 from tailrace.storage.calls import Steps
 
 LARGEST = 2**62
+"""No offset reaches this number."""
 _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _CURSOR = re.compile(r"\d{1,19}:\d{1,19}(,\d{1,19}:\d{1,19})*\Z", re.ASCII)
 

@@ -49,7 +49,7 @@ def check_count(records: int) -> None:
 
 
 def check_objects(data: bytes) -> None:
-    """Refuse JSON that may become too many objects, before any of them is made."""
+    """Refuse a request's JSON that may become too many objects, before any of them is made."""
     if (count := data.count(b"{") + data.count(b"[")) > 2 * MAX_RECORDS:
         raise TooLarge(
             f"the body has {count:,} opening brackets, and at most {2 * MAX_RECORDS:,} are decoded at a time; send "

@@ -29,6 +29,7 @@ from tailrace.queue.lending import Lender
 TOPIC_SECONDS = 1.0
 """How long a topic's description is used before it is read again."""
 MOST_TOPICS = 10_000
+"""Topics whose descriptions the server keeps; beyond that it forgets the one that was used longest ago."""
 LEND_GRACE = 1.0
 """Seconds that a stopping server waits for the acknowledgements of leased messages to be stored."""
 P = ParamSpec("P")

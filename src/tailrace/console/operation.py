@@ -136,8 +136,8 @@ class Operations:
 
 # --- decoding ---------------------------------------------------------------------------------------------------------
 def decoded(data: bytes, kind: Any) -> Any:
-    """Decode JSON as a type.  Raise `BadInput` that says where it does not fit, and suggests a name for an unknown
-    field."""
+    """Decode the JSON of a request as a type of its operation. Raise `BadInput` that says where it does not fit, and
+    suggests a name for an unknown field."""
     check_objects(data)
     try:
         return msgspec.json.decode(data, type=kind)

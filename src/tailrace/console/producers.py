@@ -14,6 +14,7 @@ from tailrace.log.write.input import Records
 from tailrace.log.write.named_producer import NamedProducer
 
 MOST_TOPICS, MOST_NAMED = 1000, 1000
+"""Producers that the server keeps open, at most: one for each topic, and the named ones."""
 TAKEOVERS = 10
 """How often the server takes a producer's name back from another process before it gives up."""
 

@@ -73,12 +73,12 @@ class Page:
 
     @property
     def rows(self) -> int:
-        """The number of records."""
+        """The number of records on the page."""
         return sum(one.data.num_rows for one in self.fetched)
 
     @property
     def cursor(self) -> str:
-        """The cursor at which the next page begins."""
+        """The cursor of a topic at which the next page begins."""
         return cursor_of(self.next)
 
     @property

@@ -95,7 +95,7 @@ class Router:
                     raise Refused(405, "Wrong method", f"this takes {allowed}", {"Allow": allowed})
                 named = {p[1:-1]: s for p, s in zip(parts, segments, strict=True) if p.startswith("{")}
                 return methods[method], named
-        raise Refused(404, "Nothing here", f"there is nothing at this path; {PREFIX}/openapi.json lists what there is")
+        raise Refused(404, "Nothing here", f"there is nothing at this path; {PREFIX}/openapi.json lists all paths")
 
 
 def _segments(scope: Scope) -> list[str]:

@@ -158,7 +158,8 @@ class Gate:
 
 
 def host_name(given: str) -> str | None:
-    """Return the name in a Host header, without the port; None if the header is malformed."""
+    """Return the name in the Host header of a request, to be checked, without the port; None if the header is
+    malformed."""
     try:
         return urlsplit(f"//{given}").hostname if given and "@" not in given else None
     except ValueError:

@@ -21,6 +21,7 @@ from tailrace.console.security import LOOPBACK, Gate, Tokens, hosts_of
 from tailrace.errors import BadSetting
 
 BACKLOG = 2048
+"""Connections that wait to be accepted, at most."""
 OTHER_FILES = 512
 """Files that a server may have open besides its connections: those of its home and its libraries."""
 _log = logging.getLogger("tailrace.console")

@@ -52,11 +52,11 @@ class Bell:
                 os.eventfd_write(self._own, 1)
 
     def is_set(self) -> bool:
-        """Whether it has been rung since it was last cleared."""
+        """Whether the bell has been rung since it was last cleared."""
         return self._rung
 
     def clear(self) -> None:
-        """Make the next `wait` block."""
+        """Make the next `wait` for the bell block."""
         with self._lock:
             self._rung = False
             self._event.clear()

@@ -29,7 +29,8 @@ SETUP = (BadSetting, Broken, Closed, Diverged, Fenced, HomeError, NotInstalled, 
 
 
 def cause_of(error: BaseException) -> Cause:
-    """The cause of an error: data, away or setup."""
+    """Why a handler, a function or a writer failed, by its error: the record (data), the storage (away), or settings
+    and rights (setup)."""
     if isinstance(error, SETUP):
         return "setup"
     return "away" if isinstance(error, StorageError) else "data"
@@ -44,6 +45,7 @@ def verdict(cause: Cause, on_error: OnError) -> Verdict:
 
 
 def said(error: BaseException) -> str:
-    """An error's text for people: without the name of the class if the error is tailrace's own."""
+    """The text of a failure for people, as dead letters and statuses store it: without the name of the class if the
+    error is tailrace's own."""
     told = isinstance(error, (*SETUP, StorageError))
     return str(error) if told else f"{type(error).__name__}: {error}"

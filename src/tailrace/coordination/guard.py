@@ -65,7 +65,8 @@ def persist(
     on: type[Exception] | tuple[type[Exception], ...] = (Throttled, TimedOut, Unavailable),
     patience: float = PATIENCE,
 ) -> Steps[T]:
-    """Repeat a request, with pauses, while it fails with one of `on`; `Unavailable` when patience runs out."""
+    """Repeat a request of any kind to the storage, with pauses, while it fails with one of `on`; `Unavailable` when
+    patience runs out."""
     began, attempts = None, 0
     while True:
         try:
@@ -85,19 +86,19 @@ def persist(
 
 
 def read(key: Key) -> Steps[Item | None]:
-    """Read one item; repeats the read if there is no answer."""
+    """Read one item consistently; repeats the read while there is no answer."""
     return (yield from persist(lambda: calls.get(key)))
 
 
 def read_range(
     p: str, low: int = 0, high: int = LAST, *, descending: bool = False, limit: int | None = None
 ) -> Steps[Slice]:
-    """Read items of one hash; repeats the read if there is no answer."""
+    """Read a page of the items of one hash; repeats the read while there is no answer."""
     return (yield from persist(lambda: calls.query(p, low, high, descending=descending, limit=limit)))
 
 
 def read_all(p: str, low: int = 0, high: int = LAST) -> Steps[list[Item]]:
-    """Every item of one hash in a range, page after page."""
+    """Every item of one hash in a range, page after page; repeats each read while there is no answer."""
     items: list[Item] = []
     while True:
         found, more = yield from read_range(p, low, high)
@@ -120,12 +121,13 @@ def truth(key: Key) -> Steps[Item | None]:
 
 
 def some(after: Key | None) -> Steps[list[Item]]:
-    """Read some items of all hashes after a key, none at the end; repeats the read if there is no answer."""
+    """Read some items of all hashes after a key, none at the end; repeats the read while there is no answer."""
     return (yield from persist(lambda: calls.scan(after)))
 
 
 def settle_value(key: Key, name: str, value: Any) -> Steps[None]:
-    """Give an item that has one attribute this value; makes the item if there is none."""
+    """Bring an item that has one attribute to this value, whatever other processes write; creates the item if it is
+    missing."""
 
     def plan(item: Item | None) -> tuple[Put | Update, ...] | None:
         if item is None:

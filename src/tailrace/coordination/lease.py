@@ -119,12 +119,12 @@ def release(held: HeldLease, patience: float = guard.PATIENCE) -> Steps[bool]:
 
 
 def stored(key: Key, outcome: Refused | Unanswered) -> Steps[Item | None]:
-    """The item after a write that failed: a refusal shows it; without an answer it is read."""
+    """The lease's item after a write that failed: a refusal shows it; without an answer it is read."""
     return outcome.item if isinstance(outcome, Refused) else (yield from guard.read(key))
 
 
 def waited(began: float, patience: float, what: str) -> Steps[None]:
-    """A pause before a write is tried again; `TimedOut` when patience runs out."""
+    """A pause before a write of a lease is tried again; `TimedOut` when patience runs out."""
     if (yield from calls.now()) - began >= patience:
         raise TimedOut(f"{what} had no answer for {patience:g} s; it may have happened, or may happen yet")
     yield from calls.pause(0)
@@ -158,14 +158,14 @@ def acquire(name: str, me: int, beats: Beats, show: Mapping[str, Any]) -> Steps[
 
 
 def beat(held: HeldLease, show: Mapping[str, Any]) -> Steps[bool]:
-    """Raise the beat to show that the holder lives; returns whether it still is the holder.  A lost answer does no
-    harm."""
+    """Raise the beat in a lease's item, to show that its holder lives; returns whether it still is the holder.  A lost
+    answer does no harm."""
     raise_it = Update(held.key, (Add("beat", 1), Set("shown", dict(show))), held.when("beat"))
     return not isinstance((yield from guard.attempt(raise_it)), Refused)
 
 
 class BeatThread:
-    """A thread that beats every so many seconds until it is stopped or `beat` answers False.
+    """A thread that beats every `every` seconds until it is stopped or `beat` answers False.
 
     It keeps beating while handlers run, and while the storage cannot be reached for a time."""
 
@@ -187,7 +187,7 @@ class BeatThread:
                 return
 
     def stop(self) -> None:
-        """Stop; returns when the last beat has ended."""
+        """End the beats; returns when the last one has been sent."""
         self._store.check()
         self._stop.set()
         self._thread.join()

@@ -52,7 +52,7 @@ class Units:
 
     @property
     def title(self) -> str:
-        """Its name in errors."""
+        """The group as errors name it."""
         return f"group {self.group!r} of {self.what}"
 
     @property
@@ -83,7 +83,7 @@ class Units:
         return Key(f"$UnitName-{self.of}_{self.group}", number_of(name))
 
     def members(self) -> Steps[Mapping[int, Item]]:
-        """Every member's item, by number."""
+        """Every member's item of the group, by number."""
         return {item["i"]: item for item in (yield from guard.read_all(self.member(0).p))}
 
     # -- the group

@@ -62,7 +62,7 @@ class AsyncStream:
         return await self._store.arun(self._stream.appending(events, expected, unfolds))
 
     async def tip(self) -> Tip:
-        """The stream's Tip."""
+        """Read the stream's Tip."""
         return await self._store.arun(read_tip(self.name))
 
     async def version(self) -> int:
@@ -91,7 +91,7 @@ class AsyncDecider(Generic[E, S]):
         self._store, self.deciding = store, decider.deciding
 
     async def state(self, load: Load = LATEST) -> S:
-        """The stream's state."""
+        """Load the stream's state; see `Decider.state`."""
         return (await self._store.arun(self.deciding.load(load))).state
 
     async def transact(self, decide: Callable[[S], Iterable[E]], load: Load = LATEST) -> S:

@@ -28,7 +28,7 @@ from tailrace.storage.tables import Absent, Action, Check, Equals
 
 
 def written_now() -> str:
-    """The present time, in the form of an event's timestamp."""
+    """The present time for an event that is appended without one, in the form of an event's timestamp."""
     return datetime.now(UTC).isoformat(timespec="microseconds")
 
 
@@ -36,7 +36,7 @@ _IN_NAMES = bytes.maketrans(b"+/", b"-_")
 
 
 def random_id() -> str:
-    """96 random bits, as 16 letters that can be in a name."""
+    """A random id for an event: 96 random bits, as 16 letters that can be in a name."""
     return binascii.b2a_base64(random_bytes(), newline=False).translate(_IN_NAMES).decode()
 
 
@@ -223,7 +223,7 @@ def _same_ids(stream: str, tip: Tip, at: int, ids: Sequence[str]) -> Steps[bool 
 
 
 def conflict(p: StreamAppend, tip: Tip) -> VersionConflict:
-    """The error for a stream that is not as expected."""
+    """The error for an append to a stream that is not as expected."""
     wanted = p.expected if p.expected is not None else p.seen.version if p.seen is not None else 0
     why = (
         f"is at version {tip.version}, not {wanted}"

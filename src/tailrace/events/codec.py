@@ -76,7 +76,7 @@ class JsonCodec(Generic[E]):
         return Event(name, data, **more)
 
     def decode(self, stream: str, event: Event) -> E | None:
-        """An event as an object of today's class."""
+        """An event's JSON as an object of today's class."""
         if event.type not in self._classes and event.type not in self._upcasters:
             if self._skip or event.unfold:
                 return None

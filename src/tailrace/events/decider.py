@@ -146,14 +146,14 @@ class Decider(Generic[E, S]):
 
 
 def paired(decision: tuple[R, Iterable[Any]]) -> tuple[R, list[Iterable[Any]]]:
-    """The result of a decision on one stream, in the form of one on several."""
+    """The decision on one stream in the form of a decision on several: the result, and the events of each stream."""
     if not isinstance(decision, tuple) or len(decision) != 2:
         raise BadEvent(f"`answer` takes a decision that gives (answer, [event, …]), not a {type(decision).__name__}")
     return decision[0], [decision[1]]
 
 
 def decided(stream: str, events: Iterable[E]) -> Iterable[E]:
-    """The events of a decision; refuses anything but a list of events."""
+    """The events that a decider's function returned; refuses anything but a list of events."""
     if events is None:
         raise BadEvent(f"the decision on {stream!r} gave None; give a list of events, [] where nothing happens")
     if isinstance(events, str | bytes | Mapping) or not isinstance(events, Iterable):

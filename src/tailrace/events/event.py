@@ -69,7 +69,7 @@ def _look_closer(stream: str, event: Event) -> None:
 
 
 def check_version(stream: str, version: int) -> int:
-    """Refuse a version that no stream can have."""
+    """Refuse an expected version of a stream that is not a number from 0."""
     if isinstance(version, bool) or not isinstance(version, int) or version < 0:
         raise BadInput(f"the expected version of stream {stream!r} is a number from 0, not {version!r}")
     return version
@@ -86,7 +86,7 @@ def stream_name(category: str, *parts: str) -> str:
 
 
 def split_name(name: str) -> tuple[str, tuple[str, ...]]:
-    """A stream's category, and the parts of its id."""
+    """The two parts of a stream's name: its category, and the parts of its id."""
     category, dash, id = name.partition("-") if isinstance(name, str) else ("", "", "")
     parts = tuple(id.split("_"))
     if not dash or not category or not all(parts):
@@ -95,7 +95,7 @@ def split_name(name: str) -> tuple[str, tuple[str, ...]]:
 
 
 def check_name(name: str) -> str:
-    """Refuse a name that is not a stream's, or that tailrace reserves."""
+    """Refuse a stream's name that has no category and id, or that tailrace reserves."""
     split_name(name)
     if name.startswith("$"):
         raise BadName(f"{name!r} begins with '$', as only tailrace's own items do")

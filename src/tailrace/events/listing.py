@@ -28,7 +28,7 @@ def streams(store: Store, category: str | None = None, after: str | None = None)
 
 
 def categories(store: Store) -> dict[str, int]:
-    """Every category, and how many streams it has."""
+    """List every category, and how many streams it has; goes through the whole table."""
     found: dict[str, int] = {}
     for name in streams(store):
         category = name.partition("-")[0]
@@ -37,7 +37,7 @@ def categories(store: Store) -> dict[str, int]:
 
 
 def check_category(category: str) -> str:
-    """Refuse what cannot come before the first '-' of a stream's name."""
+    """Refuse a category that no stream's name can begin with, before its streams are listed."""
     if not isinstance(category, str) or not category or "-" in category or category.startswith("$"):
         raise BadName(f"a category is what comes before the first '-' of a stream's name, not {category!r}")
     return category

@@ -21,7 +21,7 @@ MAX_PAYLOAD_BYTES = 256 * 1024 * 1024
 
 
 def check_compression(given: str) -> Compression:
-    """Refuse a compression that is unknown or not installed."""
+    """Refuse a compression of event payloads that is unknown or not installed."""
     if given not in COMPRESSIONS:
         raise BadSetting.unknown("the compression of an event store", str(given), COMPRESSIONS)
     if given == "brotli":

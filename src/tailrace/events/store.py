@@ -40,7 +40,7 @@ _SETTINGS = ("max_events", "max_event_bytes", "max_bytes", "compression", "archi
 
 
 def settings_of(given: dict[str, Any]) -> AppendSettings:
-    """Settings by name; a typo is refused with the nearest right name."""
+    """The settings of an event store by name; a typo is refused with the nearest right name."""
     for name in given:
         if name not in _SETTINGS:
             raise BadSetting.unknown("an event store", name, _SETTINGS)
@@ -240,7 +240,7 @@ class Stream:
 
 
 def pager(name: str, start: int, stop: int | None, backwards: bool) -> Forward | Backward:
-    """The reader of a range of a stream."""
+    """The reader that gives a range of a stream page by page."""
     for bound in start, TIP if stop is None else stop:
         if isinstance(bound, bool) or not isinstance(bound, int) or bound < 0:
             raise BadInput(f"an index of stream {name!r} is a number from 0, not {bound!r}")
@@ -248,7 +248,7 @@ def pager(name: str, start: int, stop: int | None, backwards: bool) -> Forward |
 
 
 def check_limit(limit: int | None) -> int | None:
-    """Refuse a limit that is not a count."""
+    """Refuse a limit of events to read that is not a count."""
     if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int) or limit < 0):
         raise BadInput(f"a limit is a number from 0, not {limit!r}")
     return limit

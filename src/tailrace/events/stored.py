@@ -49,7 +49,7 @@ def _payload(out: dict[str, Any], event: Event, how: Compression) -> None:
 
 
 def at_version(unfold: Stored, version: int) -> dict[str, Any]:
-    """An unfold derived from this version of its stream."""
+    """The map of an unfold, completed with the version of its stream that it is derived from."""
     placed = {**unfold, "i": version}
     return {**placed, "k": crc32c.crc32c(_encode(placed))}
 
@@ -84,7 +84,7 @@ def events_size(c: Sequence[str], e: Sequence[Stored]) -> int:
 
 
 def unfolds_size(u: Sequence[Stored]) -> int:
-    """The bytes that some unfolds count for."""
+    """The bytes that some stored unfolds count for."""
     if not u:
         return 0
     return sum(_length(one["c"]) + 50 + sum(_length(one[name]) for name in "dm" if name in one) for one in u)
@@ -122,7 +122,7 @@ def read_unfolds(stream: str, u: Iterable[Stored]) -> list[Event]:
 
 
 def check_unfold(stream: str, one: Stored) -> None:
-    """Refuse an unfold that is not what was written."""
+    """Compare a stored unfold with its checksum; `Damaged` if it is not what was written."""
     try:
         plain = {name: value for name, value in one.items() if name != "k"}
         if one["i"] < 0 or not one["c"] or ("k" in one and one["k"] != crc32c.crc32c(_encode(plain))):

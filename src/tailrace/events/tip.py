@@ -37,6 +37,7 @@ from tailrace.storage.limits import MAX_ITEM_BYTES, item_size
 from tailrace.storage.tables import Absent, Action, Append, Change, Condition, Equals, Item, Key, Put, Set, Update
 
 TIP = 2**31 - 1
+"""The range key of a Tip; calves have smaller ones."""
 _MAX_OVERHEAD_BYTES_PER_EVENT = 256
 """An upper bound of the bytes that an item counts for an event in addition to the document's estimate."""
 
@@ -148,7 +149,7 @@ class Tip(Struct, frozen=True):
 
 
 def damaged(stream: str, index: int, why: str) -> Damaged:
-    """The error for a stored item that cannot be what was written."""
+    """The error for a stored Tip or calf that cannot be what was written."""
     return Damaged(
         f"the item of stream {stream!r} with event {index} is not what was written: {why}; restore it from a backup",
         where=stream,

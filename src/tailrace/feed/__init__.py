@@ -2,9 +2,9 @@
 
 Outside this package import from here: `Feed` and `FeedEvent`, which `home.events().feed()` gives.
 
-Read `span` (the events of one append), `epoch` (which of them are new), `index` (how an indexer writes them), `reading`
-and `checkpoint` (how a reader reads them), then `feed`, and `indexing`, which keeps the index up to date.  Then
-`consumer` and `checkpoints`: how the processes of a group share the feed, and how far each group is.
+`span` has the events of one append, `epoch` says which of them are new, `index` how an indexer writes them, `reading`
+and `checkpoint` how a reader reads them.  `indexing` keeps the index up to date.  `consumer` and `checkpoints` say how
+the processes of a group share the feed, and how far each group is.
 
 Used from outside: feed, store, checkpoint, span, index, indexing, partition, reading, checkpoints, missing, validation,
 state, aio.

@@ -137,7 +137,8 @@ class Epoch:
 
 @dataclass(frozen=True, slots=True)
 class EpochLimits:
-    """The size at which an indexer closes an epoch: above so many bytes, or from so many events or streams on."""
+    """The size at which an indexer closes an epoch: above `max_bytes`, or from `max_version` events or `max_streams`
+    streams on."""
 
     max_bytes: int = MAX_BYTES
     max_version: int = MAX_VERSION

@@ -260,7 +260,7 @@ def _wait(wait: Wait, event: threading.Event, end: float | None) -> None:
 def wanted(
     categories: Collection[str] | str | None, streams: Collection[str] | str | None, types: Collection[str] | str | None
 ) -> Filter:
-    """The filter for these names, each of them one name or several; `BadInput` for an empty collection."""
+    """The feed's filter for these names, each of them one name or several; `BadInput` for an empty collection."""
     return Filter(*(_names(given) for given in (categories, streams, types)))
 
 

@@ -42,7 +42,7 @@ log = logging.getLogger(__name__)
 
 
 def epoch_stream(partition: int, epoch: int) -> str:
-    """The name of an epoch's stream."""
+    """The name of the stream that holds an epoch of the index."""
     return f"$AppendsEpoch-{partition}_{epoch}"
 
 
@@ -184,7 +184,7 @@ def _and_more(gaps: Sequence[IndexGap]) -> str:
 
 
 def damaged_epoch(partition: int, epoch: int) -> Damaged:
-    """The error for an epoch that is not closed though a later one exists."""
+    """The error for an epoch of the index that is not closed though a later one exists."""
     stream = epoch_stream(partition, epoch)
     return Damaged(
         f"events of {stream!r} are gone: the epoch was closed, and does not say so any more; "
@@ -216,7 +216,8 @@ def _empty(stream: str, settings: AppendSettings) -> Steps[None]:
 
 
 def fold_epoch(partition: int, number: int, epoch: Epoch) -> Steps[str | None]:
-    """Apply an epoch's stored events to `epoch`; returns the time at which it was closed, None if it is open."""
+    """Apply the index's stored events of an epoch to `epoch`; returns the time at which it was closed, None if it is
+    open."""
     reader, closed = Forward(epoch_stream(partition, number)), None
     while page := (yield from reader.page()):
         epoch.fold(page)

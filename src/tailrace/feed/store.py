@@ -81,7 +81,7 @@ class FedEvents(Events):
 
     # -- the index
     def create_index(self, partitions: int = 1) -> None:
-        """Create the feed's index with so many partitions, before the first reader of the feed creates it with one.
+        """Create the feed's index with this number of partitions, before its first reader creates it with one.
 
         Streams are spread over the partitions, and a consumer group shares them.  `BadSetting` if the index exists with
         another number."""

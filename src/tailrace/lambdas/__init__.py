@@ -3,7 +3,7 @@
 `deploy/aws` deploys both.  Each module has a `handler`; its docstring lists the environment variables that it reads.
 `indexer` imports neither Arrow nor the S3 storage, which keeps its bundle small and its cold start short.
 
-Read `stream_event` (what Lambda delivers), `indexer`, then `consumer`.
+`stream_event` is what Lambda delivers of a table's changes.
 
-Read in this order: indexer, consumer, stream_event.
+Read in this order: stream_event, indexer, consumer.
 """

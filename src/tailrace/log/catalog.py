@@ -49,6 +49,7 @@ MAX_PARTITIONS = 128
 MAX_GROWTHS = 16
 """How often a topic can grow: its head keeps every growth, and every append writes the head."""
 NAME_BUCKETS = 256
+"""A listing has its names in this many items, by a hash of the name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +73,7 @@ class Described:
 def check_partitions(partitions: int) -> int:
     """Refuse a partition count that a topic cannot have."""
     if isinstance(partitions, bool) or not isinstance(partitions, int) or not 1 <= partitions <= MAX_PARTITIONS:
-        raise BadSetting(f"a topic has 1 to {MAX_PARTITIONS} partitions, not {partitions!r}; more = more topics")
+        raise BadSetting(f"a topic has 1 to {MAX_PARTITIONS} partitions, not {partitions!r}; for more, use more topics")
     return partitions
 
 
@@ -82,7 +83,7 @@ def topic_key(name: str) -> Key:
 
 
 def bucket_key(catalog: str, name: str) -> Key:
-    """The key of the item of a listing that holds a name."""
+    """The key of the item that holds a name of a listing, such as `$Topics`."""
     return Key(catalog, hashlib.sha256(name.encode()).digest()[0] % NAME_BUCKETS)
 
 
@@ -111,7 +112,10 @@ def create(
             *also,
         )
         if isinstance(outcome, Refused) and outcome.index > 3:
-            raise Conflict(f"topic {name!r} was not made: what it belongs to is gone", index=outcome.index)
+            raise Conflict(
+                f"topic {name!r} was not created: the queue or topic that it belongs to was deleted",
+                index=outcome.index,
+            )
 
 
 def _listing(catalog: str, name: str, change: Set) -> Steps[Action]:
@@ -140,12 +144,12 @@ def describe(name: str) -> Steps[Described]:
 
 
 def listing(catalog: str) -> Steps[list[str]]:
-    """All names that a listing has, in order."""
+    """All names that a listing has, such as `$Topics` or `$Queues`, in order."""
     return sorted((yield from ids(catalog)))
 
 
 def ids(catalog: str) -> Steps[dict[str, str]]:
-    """The names that a listing has, each with the id it stands for."""
+    """The names that a listing has, such as `$Topics` or `$Queues`, each with the id it stands for."""
     items = yield from guard.read_all(catalog)
     return {name: id for item in items for name, id in item["names"].items()}
 
@@ -214,7 +218,8 @@ def history(id: str) -> Steps[list[tuple[int, int, TopicSettings]]]:
 
 
 def changed_at(topic: Described) -> Steps[int]:
-    """When a topic got its present settings, in milliseconds, by the clock of the process that set them."""
+    """The time at which a topic got its present settings, in milliseconds, by the clock of the process that set
+    them."""
     item = yield from guard.read(Key(f"$Settings-{topic.id}", topic.version))
     return item["changed"] if item is not None else 0
 

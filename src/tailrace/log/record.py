@@ -71,7 +71,7 @@ class Record(NamedTuple):
 
 
 def attributes(mode: int = Mode.COPY, op: int = Op.INSERT) -> int:
-    """Mode in bits 0-1, op in bits 2-4."""
+    """The byte of a record that holds its mode, in bits 0-1, and its op, in bits 2-4."""
     try:
         return Mode(mode) | Op(op) << 2
     except ValueError:
@@ -98,7 +98,7 @@ def hashed(keys: Sequence[bytes], partitions: int) -> list[int]:
 
 
 def milliseconds(when: int | datetime) -> int:
-    """A timestamp as milliseconds since 1970; refuses times before 1970 or after the year 9999."""
+    """A record's timestamp as milliseconds since 1970; refuses times before 1970 or after the year 9999."""
     if isinstance(when, datetime):
         if when.tzinfo is None:
             raise BadRecord(f"the time {when} has no time zone; say when.replace(tzinfo=UTC) or .astimezone()")

@@ -238,7 +238,7 @@ class Topic:
 
 
 def as_arrow(fetched: Fetched) -> pa.RecordBatch:
-    """Fetched records with their partition and offsets as columns."""
+    """The fetched records of a topic as Arrow, with partition and offsets as columns."""
     rows = fetched.data.num_rows
     partition = pa.repeat(pa.scalar(fetched.partition, pa.int32()), rows)
     return pa.RecordBatch.from_arrays(
@@ -247,7 +247,7 @@ def as_arrow(fetched: Fetched) -> pa.RecordBatch:
 
 
 def as_records(topic: str, fetched: Fetched) -> Iterator[Record]:
-    """Fetched records one by one."""
+    """The fetched records of a topic, one by one."""
     data = fetched.data
     headers: Any = repeat(())
     if (at := data.schema.get_field_index("headers")) >= 0:

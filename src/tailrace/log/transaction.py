@@ -74,7 +74,7 @@ class TopicTransaction:
     def commit(self) -> None:
         """Append everything now; raises, and appends nothing, if it cannot be done."""
         if self._closed:
-            raise Closed("this transaction has ended")
+            raise Closed("this transaction has ended; begin another one")
         self._closed = True
         filled = {name: batch for name, batch in self._batches.items() if batch.buffer.count}
         if not filled:
@@ -101,7 +101,7 @@ class TopicTransaction:
 
     def _batch(self, topic: str | None) -> CommitBatch:
         if self._closed:
-            raise Closed("this transaction has ended")
+            raise Closed("this transaction has ended; begin another one")
         if topic is None and len(self._topics) != 1:
             raise BadInput(f"say which topic: {', '.join(map(repr, self._topics))}")
         name = next(iter(self._topics)) if topic is None else topic

@@ -1,10 +1,10 @@
 """Queues: messages that a group of consumers shares, each handled once, in the order of its key.
 
-Read `queue` (the queue as users hold it), `existence`, `pushing`, `dedup` and `delayed` (how messages come in),
-`window` (which messages are done; pure) and `shard` (the guarded writes of a window), `lanes` (which message may run;
-pure), `desk` (what a consumer has in hand), `fetcher`, `acknowledgements` and `consumer` (one member's rounds),
-`handlers`, `run` and `worker` (threads), `lending` (loans to HTTP clients), `transaction` (exactly once), then
-`dead_letters`, `replay`, `supervisor`, `stats`, `explain`, `deletion`.  Users import `Queue`, `Message`, `Envelope`,
+The files are `queue` (the queue as users hold it); `existence`, `pushing`, `dedup` and `delayed` (how messages come
+in); `window` (which messages are done; pure) and `shard` (the guarded writes of a window); `lanes` (which message may
+run; pure), `desk` (what a consumer has in hand), `fetcher`, `acknowledgements` and `consumer` (one member's rounds);
+`handlers`, `run` and `worker` (threads); `lending` (loans to HTTP clients), `transaction` (exactly once),
+`dead_letters`, `replay`, `supervisor`, `stats`, `explain` and `deletion`.  Users import `Queue`, `Message`, `Envelope`,
 `Worker` from here.  The protocol's model is in tests/model/queue.
 
 Used from outside: queue, envelope, transaction, stats, lending, dead_letters, settings.

@@ -29,6 +29,7 @@ from tailrace.storage.calls import Steps, Store
 from tailrace.storage.tables import Absent, Action, Check, Item, Key, Put, Set, Update
 
 MOST_REASON = 2000
+"""The characters of a reason that a dead letter keeps."""
 
 
 class DeadLetter(NamedTuple):
@@ -171,13 +172,13 @@ class Requeue:
         self._there: set[Key] = set()
 
     def prepare(self) -> Steps[None]:
-        """Find out which items of marks exist."""
+        """Find out which items with marks of requeued letters exist."""
         for key in self._marks:
             if (yield from guard.read(key)) is not None:
                 self._there.add(key)
 
     def actions(self, page: int) -> Sequence[Action]:
-        """Mark each number, under the condition that it is not marked."""
+        """Mark the number of each letter as requeued, under the condition that it is not marked."""
         return [self._marking(key, numbers) for key, numbers in self._marks.items()]
 
     def _marking(self, key: Key, numbers: Sequence[str]) -> Action:

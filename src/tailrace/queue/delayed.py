@@ -56,6 +56,7 @@ from tailrace.storage.tables import (
 MOST_BYTES = 350_000
 """The most bytes of a delayed message with its key: it waits in an item of the table."""
 AT_ONCE, RANDOM_BITS = 40, 15
+"""Delayed messages in one write, at most; and the random bits in the key of each."""
 KEEP_MARKS_MS = 3600 * 1000
 LOOK_SECONDS, SCAN_SECONDS, RECENT_MS = 1.0, 60.0, 5000
 """Seconds between looks for messages that became due in the last `RECENT_MS`, and between looks at all of them.  The

@@ -25,10 +25,12 @@ from tailrace.storage.tables import LAST, Check, Delete, Item, Key, Put, Regardl
 ATTEMPTS, OF_REPLAY = 1024, 512
 """Range keys reserved for the attempts of one message, and the number at which those of its replays begin."""
 MOST_ERROR, MOST_OWNERS, MOST_PENDING, AT_ONCE = 1000, 1000, 2000, 50
+"""At most: characters of an error, kept owners of a shard, entries that wait to be written, entries in one write."""
 
 
 def clean(reason: str) -> str:
-    """Return a reason as UTF-8 can store it: file names that are not UTF-8 bring lone surrogates."""
+    """Return the reason of a failed attempt as UTF-8 can store it: file names that are not UTF-8 bring lone
+    surrogates."""
     return str(reason).encode("utf-8", "backslashreplace").decode()
 
 

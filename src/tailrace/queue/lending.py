@@ -33,6 +33,7 @@ IDLE_SECONDS = 30.0
 MOST_REMEMBERED = 10_000
 """Ended loans that the lender remembers, so that a repeated `ack` gets the same answer."""
 LONGEST_LOAN = 12 * 3600.0
+"""Seconds that one loan lasts, at most."""
 
 How: TypeAlias = Literal["acked", "retried", "dead"]
 
@@ -71,7 +72,7 @@ class Lender(Worker):
 
     @property
     def loans(self) -> Loans:
-        """The lender's loans."""
+        """The open loans of this lender."""
         loans: Loans = self._pool
         return loans
 
@@ -261,7 +262,7 @@ def check_seconds(seconds: float) -> None:
 
 
 def unknown(id: str) -> Fenced:
-    """Make the error for a loan that is not open in this lender."""
+    """Make the error for a loan that this lender does not have."""
     return Fenced(
         f"there is no loan {id[:40]!r} here: its time was over, it was settled otherwise, or this server has started "
         "since; the message is handed out again unless it was acknowledged"

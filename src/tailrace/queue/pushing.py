@@ -183,6 +183,6 @@ def add(batch: CommitBatch, messages: Sequence[Ready], now: int, signed: Headers
 
 
 def where_of(batch: CommitBatch, rows: Iterable[int]) -> list[tuple[int, int]]:
-    """Return the shard and offset of each row, once its chunk is appended."""
+    """Return the shard and offset of each pushed message by its row, once its chunk is appended."""
     landed = [batch.landed(*batch.buffer.place(row)) for row in rows]
     return [(q, batch.offset(q, rank)) for q, rank in landed]

@@ -14,7 +14,8 @@ if TYPE_CHECKING:
 
 
 def check_pause(after: float | None) -> float | None:
-    """Return the pause before another attempt, or raise `BadInput` if it is not a number of seconds from 0."""
+    """Return the pause before another run for a message, or raise `BadInput` if it is not a number of seconds from
+    0."""
     if after is None:
         return None
     if isinstance(after, bool) or not isinstance(after, (int, float)) or not 0 <= after < math.inf:

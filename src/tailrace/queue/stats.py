@@ -55,7 +55,7 @@ class Stats:
 
     @property
     def consumers(self) -> dict[str, int]:
-        """The consumers that own shards, and how many each owns."""
+        """The consumers that own shards of the queue, and how many each owns."""
         owners = [one.owner for one in self.shards.values() if one.owner]
         return {name: owners.count(name) for name in sorted(set(owners))}
 

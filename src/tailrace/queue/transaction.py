@@ -57,7 +57,7 @@ class Appends:
         self._of: list[int] = []
 
     def prepare(self) -> Steps[None]:
-        """Read the streams' Tips."""
+        """Read the Tips of the streams that the transaction appends to."""
         for p in self._parts:
             self._tips.append((yield from read_tip(p.stream)))
 
@@ -108,13 +108,13 @@ class Together:
         self._counts: list[int] = []
 
     def actions(self, page: int) -> Sequence[Action]:
-        """Return all of their actions, in order."""
+        """Return the actions of all parts, in order."""
         each = [some.actions(page) for some in self._parts]
         self._counts = [len(some) for some in each]
         return [action for some in each for action in some]
 
     def refused(self, index: int, item: Item | None) -> Steps[None]:
-        """Pass the refusal to the part whose action it was."""
+        """Pass the refusal to the part of the transaction whose action it was."""
         for some, count in zip(self._parts, self._counts, strict=True):
             if 0 <= index < count:
                 yield from some.refused(index, item)
@@ -313,7 +313,7 @@ class Fence:
         self._shard = shard
 
     def actions(self, page: int) -> Sequence[Action]:
-        """Check that this owner still has the shard."""
+        """Check that this owner still has the shard whose message it acknowledges."""
         return [self._shard.held.check()]
 
     def refused(self, index: int, item: Item | None) -> Steps[None]:

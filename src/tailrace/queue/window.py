@@ -18,6 +18,7 @@ LENGTH = 4096
 MOST_FAILING = 64
 """Failing messages whose attempts the window counts; once an owner has emitted so many that fail, it emits no more."""
 MOST_TAKES = 64
+"""Take-overs that a window remembers: those at the highest offsets."""
 MOST_MARKS = 8
 ISOLATE = 2
 """Owners that must have disappeared while they may have been handling a message before it is emitted alone, so that

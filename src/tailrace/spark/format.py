@@ -40,14 +40,14 @@ class Tailrace(DataSource):
 
     # -- reading
     def schema(self) -> StructType:
-        """The columns of a read."""
+        """The columns of a read, if the job gives no schema."""
         if (other := self._other()) is not None:
             return other[0]
         reading = self._reading((), "")
         return schema_of(reading.columns)
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """For `spark.read`."""
+        """The reader of `spark.read`, by the job's options."""
         if (other := self._other()) is not None:
             return other[1](self.home, other[3])
         reading = self._reading(STREAM_ONLY, "is for spark.readStream")
@@ -55,7 +55,7 @@ class Tailrace(DataSource):
         return kind(self.home, reading, check_schema(schema))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        """For `spark.readStream`."""
+        """The reader of `spark.readStream`, by the job's options."""
         if (other := self._other()) is not None:
             return other[2](self.home, other[3])
         reading = self._reading(BATCH_ONLY, "is for spark.read")
@@ -91,7 +91,7 @@ class Tailrace(DataSource):
 
     # -- writing
     def writer(self, schema: StructType, overwrite: bool) -> BatchSink:
-        """For `df.write`."""
+        """The sink of `df.write`."""
         writing = parse(self.options, WriteOptions)
         if writing.write_id is not None:
             check_name("writeId", writing.write_id)
@@ -99,7 +99,7 @@ class Tailrace(DataSource):
         return BatchSink(self.home, writing)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> StreamSink:
-        """For `df.writeStream`."""
+        """The sink of `df.writeStream`."""
         why = "is for df.write; a streaming query has an id and numbers of its own"
         writing = parse(self.options, WriteOptions, refused=("writeId",), why=why)
         self._check_writing(writing, schema, overwrite)

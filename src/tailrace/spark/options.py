@@ -78,7 +78,7 @@ _UNITS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 
 def seconds(text: str) -> float:
-    """A duration such as 500ms, 15m, 1h."""
+    """The seconds of an option's duration such as 500ms, 15m, 1h."""
     found = re.fullmatch(r"\s*(\d+)\s*(ms|s|m|h|d)\s*", text)
     if found is None:
         raise BadSetting(f"maxTriggerDelay is a number with ms, s, m, h or d, as in '15m', not {text!r}")
@@ -86,7 +86,7 @@ def seconds(text: str) -> float:
 
 
 def moment(name: str, text: str) -> int:
-    """A time in milliseconds since 1970: such a number, or an ISO time with its zone."""
+    """The time of an option, in milliseconds since 1970: such a number, or an ISO time with its zone."""
     try:
         return milliseconds(int(text) if text.strip().isdigit() else datetime.fromisoformat(text))
     except ValueError as error:

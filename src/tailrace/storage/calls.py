@@ -100,64 +100,64 @@ Steps: TypeAlias = Generator[Call, Any, T]
 
 
 def get(key: Key) -> Steps[Item | None]:
-    """Reads one item."""
+    """Ask for one item."""
     return (yield Get(key))  # type: ignore[no-any-return]
 
 
 def query(
     p: str, low: int = 0, high: int = LAST, *, descending: bool = False, limit: int | None = None
 ) -> Steps[Slice]:
-    """Reads one page of items."""
+    """Ask for one page of the items of a hash."""
     return (yield Query(p, low, high, descending, limit))  # type: ignore[no-any-return]
 
 
 def scan(after: Key | None = None) -> Steps[list[Item]]:
-    """Reads some items of all hashes."""
+    """Ask for some items of all hashes."""
     return (yield Scan(after))  # type: ignore[no-any-return]
 
 
 def write(*actions: Action, tables: tuple[Any, ...] = ()) -> Steps[tuple[Item | None, ...] | None]:
-    """Does one guarded write; `tables` names the table of each action if not all go to the store's own."""
+    """Ask for one guarded write; `tables` names the table of each action if not all go to the store's own."""
     return (yield Write(actions, tables))  # type: ignore[no-any-return]
 
 
 def put_object(name: str, parts: Sequence[Bytes]) -> Steps[None]:
-    """Stores bytes."""
+    """Ask to store bytes as an object."""
     yield PutObject(name, parts)
 
 
 def get_object(name: str, ranges: tuple[tuple[int, int], ...] | None = None) -> Steps[list[memoryview]]:
-    """Reads ranges of an object, or all of it."""
+    """Ask for ranges of an object, or for all of it."""
     return (yield GetObject(name, ranges))  # type: ignore[no-any-return]
 
 
 def get_whole(name: str) -> Steps[list[memoryview]]:
-    """Reads all of an object."""
+    """Ask for all of an object."""
     return (yield GetObject(name))  # type: ignore[no-any-return]
 
 
 def list_objects(prefix: str) -> Steps[list[ObjectInfo]]:
-    """Lists the names below a prefix."""
+    """Ask for the names of the objects below a prefix."""
     return (yield ListObjects(prefix))  # type: ignore[no-any-return]
 
 
 def delete_objects(names: Sequence[str]) -> Steps[None]:
-    """Removes objects."""
+    """Ask to remove objects."""
     yield DeleteObjects(tuple(names))
 
 
 def pause(attempt: int) -> Steps[None]:
-    """Waits a little, longer with each attempt."""
+    """Ask to wait a little, longer with each attempt."""
     yield Pause(attempt)
 
 
 def now() -> Steps[float]:
-    """Reads the monotonic clock."""
+    """Ask for the time of the monotonic clock."""
     return (yield Now())  # type: ignore[no-any-return]
 
 
 def backoff(attempt: int, rng: random.Random, base: float = 0.01, cap: float = 2.0) -> float:
-    """Seconds to wait before attempt number `attempt` + 1: exponential, with full jitter."""
+    """The seconds that a pause waits before attempt number `attempt` + 1: exponential, with full jitter."""
     return rng.uniform(0, min(cap, base * 2.0 ** min(attempt, 16)))
 
 

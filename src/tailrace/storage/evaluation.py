@@ -38,7 +38,7 @@ _WIDE = Context(prec=80)  # the default context would round to 28 digits
 
 
 def look_up(item: Item, path: Path) -> Value:
-    """The value at a path, or NOTHING."""
+    """The value of an item at a path that a condition names, or NOTHING."""
     at: Value = item
     for step in (path,) if type(path) is str else path:
         if not isinstance(at, (dict, Mapping)) or step not in at:
@@ -66,7 +66,7 @@ _JUDGES: dict[type, Callable[[Item, Any], bool]] = {
 
 
 def same(a: Value, b: Value) -> bool:
-    """Whether two values are equal, with every part of the same kind: True is not 1."""
+    """Whether two values are equal as a condition compares them, with every part of the same kind: True is not 1."""
     if type(a) in PLAIN and type(a) is type(b):
         return bool(a == b)
     if isinstance(a, (list, tuple)) and isinstance(b, (list, tuple)):

@@ -66,7 +66,7 @@ def request_of(action: Action, schema: KeySchema = HOME) -> tuple[Kind, dict[str
 
 
 def key_condition(hash: Value, bounds: Bounds, schema: KeySchema) -> dict[str, Any]:
-    """A query's parameters for the items of one hash with range keys within bounds."""
+    """The parameters with which DynamoDB is asked for the items of one hash with range keys within bounds."""
     words = Placeholders(schema)
     wanted = [f"{words.path(schema.hash)} = {words.value(hash)}"]
     if schema.range is not None and bounds != ALL:
@@ -136,15 +136,15 @@ class Placeholders:
         self.values: dict[str, Wire] = {}
 
     def path(self, path: Path) -> str:
-        """A path to an attribute, in placeholders."""
+        """The expression of a path to an attribute, in placeholders."""
         return ".".join(self.names.setdefault(step, f"#{len(self.names)}") for step in steps_of(path))
 
     def key(self) -> str:
-        """The attribute that every item has."""
+        """The placeholder of the attribute that every item has."""
         return "p" if self._key is None else self.path(self._key)
 
     def value(self, value: Value) -> str:
-        """A value's placeholder."""
+        """The placeholder of a value."""
         placeholder = f":{len(self.values)}"
         self.values[placeholder] = to_wire(value)
         return placeholder
@@ -173,7 +173,7 @@ class Placeholders:
                 raise BadInput("Regardless() stands alone, without other conditions")
 
     def update(self, changes: Sequence[Change]) -> str:
-        """The changes, clause by clause."""
+        """The update expression of some changes, clause by clause."""
         clauses: dict[str, list[str]] = {}
         for change in changes:
             clause, action = self._change(change)

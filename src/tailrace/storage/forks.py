@@ -19,8 +19,8 @@ class Inherited(Protocol):
     """Something that a child inherits as a copy and must not use."""
 
     def left_behind(self) -> None:
-        """Called in the child, which has one thread.  It must not wait for a lock: the thread that held it does not
-        exist in the child."""
+        """Called in the forked child, which has one thread.  It must not wait for a lock: the thread that held it does
+        not exist in the child."""
 
 
 _watched: weakref.WeakSet[Any] = weakref.WeakSet()
@@ -67,7 +67,7 @@ def check_threads() -> None:
 
 
 def refusal() -> TailraceError:
-    """The error that every call on something inherited raises."""
+    """The error that every call on something inherited from the parent of a fork raises."""
     return HomeError(
         "this process was forked from one that had the home open, and connections, locks and threads do not survive "
         "that; open it only after the fork, or start processes by spawn: multiprocessing.get_context('spawn')"
@@ -75,7 +75,7 @@ def refusal() -> TailraceError:
 
 
 def identity(path: Path) -> tuple[int, int]:
-    """The identity of a file, whatever its name."""
+    """The identity of a file, whatever its name: a forked child may not open a database that its parent has open."""
     status = os.stat(path)
     return status.st_dev, status.st_ino
 

@@ -87,7 +87,7 @@ def _check(what: str, name: str, kind: KeyKind, value: Any, most: int) -> None:
 
 
 def sortable(value: str | int | Decimal | bytes) -> bytes:
-    """Bytes that compare as the values do: texts by their UTF-8, numbers by their value."""
+    """Bytes of a key's value that compare as the values do: texts by their UTF-8, numbers by their value."""
     if isinstance(value, bytes):
         return value
     return value.encode() if isinstance(value, str) else _sortable_number(Decimal(value))

@@ -84,7 +84,8 @@ def check_write(actions: Sequence[Action], schema: KeySchema = HOME) -> None:
 
 
 def check_form(actions: Sequence[Action], schema: KeySchema = HOME) -> list[Rare]:
-    """Refuse what `check_write` refuses, except too many bytes; returns the rare attributes of each action."""
+    """Refuse a write of a form that no backend allows: all that `check_write` refuses, except too many bytes; returns
+    the rare attributes of each action."""
     if len(actions) != 1:
         if not 1 <= len(actions) <= MAX_ACTIONS:
             raise TooLarge(f"a write takes 1 to {MAX_ACTIONS} actions, not {len(actions)}")
@@ -102,7 +103,7 @@ def check_form(actions: Sequence[Action], schema: KeySchema = HOME) -> list[Rare
 
 
 def check_bytes(actions: Sequence[Action], schema: KeySchema = HOME) -> None:
-    """Refuse an item that is too large by itself, or too many bytes in all."""
+    """Refuse a write with an item that is too large by itself, or with too many bytes in all."""
     total = 0
     for action in actions:
         if isinstance(action, Put):
@@ -143,7 +144,7 @@ def check_names(names: Iterable[str]) -> None:
 
 
 def given(action: Action) -> Sequence[Value]:
-    """The values that an action has."""
+    """The values that an action brings, which the limits are checked for."""
     if isinstance(action, Update):
         return [_given(change) for change in action.changes]
     return (action.item,) if isinstance(action, Put) else ()

@@ -201,5 +201,5 @@ class Table(Protocol):
 
 
 def steps_of(path: Path) -> tuple[str, ...]:
-    """A path as its steps."""
+    """The steps of a path to an attribute: one, or one for each map in it."""
     return (path,) if isinstance(path, str) else path

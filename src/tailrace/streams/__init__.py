@@ -4,9 +4,9 @@ Outside this package import from here: `model`, `hash_key`, `range_key`, `store_
 returns; `Stream`, `Record` and `StreamGroup`, which the engine returns; the conditions and changes that saves and
 updates take.
 
-Read `model` (a dataclass as items; `values` for its types), `engine` (with `table_homes` and `writing`), then `stream`:
-how one sequence comes out of many shards (`active_shards`, `shard`, `merge`, `lineage`), and `token`: where a reader
-goes on.  Then `sharing` and `group`: how the processes of a group share the shards.
+`model` makes items of a dataclass (`values` has its types), and `engine` stores them, with `table_homes` and `writing`.
+`stream` makes one sequence out of many shards (`active_shards`, `shard`, `merge`, `lineage`), and `token` is where a
+reader goes on.  `sharing` and `group` say how the processes of a group share the shards.
 
 Used from outside: engine, writing, table_homes, stream, record, following, token, description, document, patience.
 Read in this order: engine, model, values, writing, table_homes, stream, record, following, active_shards, merge,

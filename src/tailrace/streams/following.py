@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 R = TypeVar("R")
 
 FIRST_PAUSE = 0.005
+"""Seconds before the second look at a stream that has nothing new; each later pause is longer."""
 
 
 class ChangeFollower(Iterator[R], AsyncIterator[R], Generic[R]):

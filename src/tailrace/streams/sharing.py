@@ -39,6 +39,7 @@ from tailrace.streams.writing import Transaction
 log = logging.getLogger("tailrace")
 
 PAGE = 1000
+"""Changes in one read of a shard, at most."""
 REFRESH_SECONDS = 3600
 """Seconds after which a place that has not moved is written again, to say that nothing was missed so far."""
 MAX_BEGIN = 2000
@@ -127,7 +128,7 @@ def _passed_on(parent: Item | None) -> int | None:
 
 
 def place_of(item: Item) -> ShardPlace:
-    """Return the place in a unit's item."""
+    """Return the place in a shard's item that the group's members share."""
     return msgspec.convert(item["place"], ShardPlace)
 
 

@@ -36,10 +36,13 @@ Start: TypeAlias = str | datetime | Mapping[str, Any]
 """"trim_horizon" (the oldest change that is kept), "latest", a time with a zone, or a token."""
 
 PAGE = 1000
+"""Changes in one read of a shard, at most."""
 BATCH = 10_000
 """The most changes in one Arrow batch."""
 THREADS = 8
+"""Shards that are read at the same time, at most."""
 PAUSE = 1.0
+"""Seconds between two looks of a follower that has read everything, at most."""
 
 log = logging.getLogger(__name__)
 

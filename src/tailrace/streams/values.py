@@ -361,7 +361,7 @@ def _load_each(kind: type, fields: tuple[Field, ...], item: Mapping[str, Value])
 
 
 def nested(kind: type) -> Stored:
-    """Return how a dataclass inside an item is stored: as a map of its fields."""
+    """Return how a value that is a dataclass is stored inside an item: as a map of its fields."""
     fields = fields_of(kind)
 
     def dump(value: Any) -> Value:

@@ -28,7 +28,7 @@ _NOTHING = (Remove("-"),)
 
 
 def key_of(model: Model[Any], key: Mapping[str, Any]) -> Key:
-    """Return the table's key for a key in the model's types."""
+    """Return the table's key for a key that a save, update or delete gives in the model's types."""
     values = list(model.dump_key(key).values())
     return Key(values[0], values[1] if len(values) > 1 else 0)
 
@@ -48,7 +48,7 @@ def save_of(instance: Any, when: Sequence[Condition]) -> Update:
 def update_of(
     model: Model[Any], key: Mapping[str, Any], changes: Sequence[Change], when: Sequence[Condition]
 ) -> Update:
-    """Return the write that changes some attributes of an item."""
+    """Return the write that changes some attributes of an instance's item."""
     if any(field.name == "when" for field in model.keys):
         raise BadModel(
             f"the key of {model.kind.__name__} has a field 'when', and so are an update's conditions named; load the "
@@ -68,7 +68,8 @@ def delete_of(instance: Any, when: Sequence[Condition]) -> Delete:
 
 
 def conditions(model: Model[Any], when: Sequence[Condition]) -> tuple[Condition, ...]:
-    """Return conditions whose values in the model's types are replaced by those that the table stores."""
+    """Return the conditions of a write whose values in the model's types are replaced by those that the table
+    stores."""
     return tuple(_typed_condition(model, condition) for condition in when)
 
 

@@ -4,7 +4,9 @@ The contract classes need pytest and the stream service needs boto3, so Python l
 Only tests import this package: nothing else in tailrace may.
 
 Read in this order: simulatedtable, simulatedobjects, simulatedchanges, faults, clock, simulation, actors, schedules,
-explore, then the contracts."""
+explore, simulated_calls, fingerprint, narrative; tablecontract, tablecases, tableitems, tablelimits, tablequeries,
+tableraces; objectscontract, changescontract, leasecontract, adaptorcontract, readercontract, writercontract,
+streamservice."""
 
 from __future__ import annotations
 

@@ -49,7 +49,7 @@ def told(move: tuple[str, Any], call: Call | None, outcome: object) -> str:
 
 
 def said(call: Call) -> str:
-    """Describe a call."""
+    """Describe a call in words."""
     match call:
         case Get(key):
             return f"get {place(key)}"
@@ -75,7 +75,7 @@ def said(call: Call) -> str:
 
 
 def acted(action: Action) -> str:
-    """Describe an action, with its conditions."""
+    """Describe an action in words, with its conditions."""
     words = f"{type(action).__name__.lower()} {place(action.key)}"
     if isinstance(action, Put):
         words += f" {short(dict(action.item))}"
@@ -85,11 +85,11 @@ def acted(action: Action) -> str:
 
 
 def place(key: Key) -> str:
-    """Describe a key."""
+    """Describe a key in words."""
     return f"{key.p}/{'last' if key.i == LAST else key.i}"
 
 
 def short(value: object) -> str:
-    """Return a value as text, cut off if it is long."""
+    """Return a value in words of a schedule, cut off if it is long."""
     text = repr(value)
     return text if len(text) <= 100 else text[:99] + "…"

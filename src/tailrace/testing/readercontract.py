@@ -62,7 +62,7 @@ class EmptiableSource(SourceUnderTest, Protocol):
 
 
 def some(ids: Iterable[int], text: str = "text") -> list[Document]:
-    """Return documents with these ids."""
+    """Return documents with these ids, for a source to hold."""
     return [{"id": n, "text": f"{text} {n}"} for n in ids]
 
 

@@ -95,6 +95,6 @@ def _sizes(n: int) -> list[int]:
 
 
 def made(seed: int, settings: dict[str, Any]) -> Simulation:
-    """Make a new simulation, on storage of its own."""
+    """Make the simulation of a schedule, on storage of its own."""
     given = {name: value() if name in ("table", "objects", "clock") else value for name, value in settings.items()}
     return Simulation(seed, **given)

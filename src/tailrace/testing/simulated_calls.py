@@ -79,13 +79,13 @@ class SimulatedCalls:
 
 
 def pause_seconds(call: Pause) -> float:
-    """Return how long a pause lasts: the longest time that `backoff` would draw."""
+    """Return how long a simulated pause lasts: the longest time that `backoff` would draw."""
     return min(2.0, 0.01 * 2.0 ** min(call.attempt, 16))
 
 
 def parts(call: Call) -> Iterator[Call]:
-    """Yield the parts of a request that land one by one: each object of a delete by itself, any other request whole, as
-    a copy."""
+    """Yield the parts of a simulated request that land one by one: each object of a delete by itself, any other request
+    whole, as a copy."""
     if isinstance(call, Write):
         yield Write(tuple(action for action, _ in admit(call.actions)))
     elif isinstance(call, DeleteObjects):

@@ -200,7 +200,8 @@ def insist(table: Table, *actions: Action) -> tuple[Item | None, ...] | None:
 
 
 def at_once(count: int, work: Callable[[int], Any]) -> list[Any]:
-    """Return the answers of `work(0)` … `work(count - 1)`, each in a thread, all started together."""
+    """For a test of threads: return the answers of `work(0)` … `work(count - 1)`, each in a thread, all started
+    together."""
     ready = threading.Barrier(count)
 
     def begin(n: int) -> Any:
@@ -212,7 +213,7 @@ def at_once(count: int, work: Callable[[int], Any]) -> list[Any]:
 
 
 def there(table: Table, key: Key) -> Item:
-    """Return an item, which must exist."""
+    """Return an item of the table under test, which must exist."""
     item = table.get(key)
     assert item is not None, f"{key} is gone"
     return item
@@ -228,7 +229,7 @@ def pages(table: Table, p: str, *, descending: bool = False, limit: int | None =
 
 
 def scanned(table: Table) -> list[Item]:
-    """Return every item of a table."""
+    """Return every item of the table under test."""
     out: list[Item] = []
     while found := table.scan(Key(out[-1]["p"], out[-1]["i"]) if out else None):
         out += found
@@ -236,5 +237,5 @@ def scanned(table: Table) -> list[Item]:
 
 
 def label(value: object) -> str:
-    """Return a case's name, the same in every process: its repr, with the members of sets in order."""
+    """Return the name of a test case, the same in every process: its repr, with the members of sets in order."""
     return re.sub(r"frozenset\(\{(.*?)\}\)", lambda m: "{" + ", ".join(sorted(m[1].split(", "))) + "}", repr(value))

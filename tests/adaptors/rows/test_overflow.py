@@ -6,6 +6,7 @@ import subprocess
 import sys
 
 import pyarrow as pa
+import pytest
 
 from tailrace.adaptors.rows.overflow import Overflow
 
@@ -36,6 +37,10 @@ def test_large_ones_go_to_disk_and_come_back() -> None:
         assert [t.equals(e, check_metadata=True) for t, e in zip(taken, expected, strict=True)] == [True] * 10
         for one in taken:
             one.validate(full=True)
+        assert taken[-1].equals(expected[9])
+        assert [one.equals(e) for one, e in zip(taken[7:2:-2], expected[7:2:-2], strict=True)] == [True] * 3
+        with pytest.raises(IndexError):
+            taken[10]
 
 
 CUT = """

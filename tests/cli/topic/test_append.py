@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import tailrace
-from tailrace.cli.topic.sources import READ_BYTES, Format, portions
+from tailrace.cli.topic.sources import READ_BYTES, InputFormat, portions
 from tailrace.errors import BadInput, BadRecord
 from tests.cli.runs import Cli
 
@@ -215,8 +215,8 @@ class Counted(io.BytesIO):
         return b"x" * (size or 0)
 
 
-@pytest.mark.parametrize("format", [Format.lines, Format.jsonl, Format.csv])
-def test_a_long_line_is_refused_as_soon_as_it_is_over_the_limit(format: Format) -> None:
+@pytest.mark.parametrize("format", [InputFormat.lines, InputFormat.jsonl, InputFormat.csv])
+def test_a_long_line_is_refused_as_soon_as_it_is_over_the_limit(format: InputFormat) -> None:
     def refuse(error: BadRecord) -> None:
         raise error
 
@@ -231,7 +231,7 @@ def test_a_long_line_is_refused_as_soon_as_it_is_over_the_limit(format: Format) 
 def test_a_long_line_is_passed_over_alone(before: int, size: int) -> None:
     lines = [b"a" * 50, *[b"b" * 49] * (before // 50), b"c" * size, b"", b"d" * 50, b"e"]
     told: list[str] = []
-    found = portions(io.BytesIO(b"\n".join(lines)), "rows", Format.lines, None, lambda e: told.append(str(e)), 50)
+    found = portions(io.BytesIO(b"\n".join(lines)), "rows", InputFormat.lines, None, lambda e: told.append(str(e)), 50)
     assert [value for some, _ in found for _, value in some] == [line for line in lines if len(line) <= 50]
     assert len(told) == (size > 50)
     assert all(f"rows, line {before // 50 + 2}: it has more bytes" in text for text in told)

@@ -19,7 +19,8 @@ class End:
     on a server overrides neither: every process that reaches the server sees the same data."""
 
     def leave_mark(self, who: str, mark: str) -> None:
-        """Write a mark where tasks will read or write.  It replaces the earlier mark of the same `who`."""
+        """Write a mark into the system, where tasks will read or write.  It replaces the earlier mark of the same
+        `who`."""
 
     def sees_mark(self, who: str, mark: str) -> bool:
         """Whether this process sees the mark that the driver left for `who`.  Must not create a folder or file that is
@@ -27,7 +28,7 @@ class End:
         return True
 
     def close(self) -> None:
-        """Close connections."""
+        """Close the connections of this reader or writer."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -42,7 +42,7 @@ _HIDDEN = _Hidden()
 
 
 def secret(description: str) -> Meta:
-    """Return the `Meta` of a setting that holds a password."""
+    """Return the `Meta` of an adaptor's setting that holds a password."""
     return Meta(description=description, extra={"secret": True})
 
 

@@ -1,6 +1,6 @@
 """Delta tables as a sink, through the library deltalake: on disk and on S3, GCS or Azure, exactly once.
 
-Read in this order: settings, writer, lake, table, ledger, store, errors.
+Read in this order: settings, writer, lake, table, ledger, durable, store, errors.
 """
 
 from tailrace.adaptors.contract import Adaptor

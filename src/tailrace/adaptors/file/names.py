@@ -24,6 +24,7 @@ CHANGES = f"{OWN}/changes"
 TRUNCATED = "~truncated"
 _BATCH = re.compile(r"batch-(\d{12,})[-~]")
 _LONGEST = 200
+"""Characters of a folder's name before its hash; file systems allow 255 bytes."""
 
 
 class Folders:

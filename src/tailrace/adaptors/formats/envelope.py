@@ -24,7 +24,8 @@ _OPS = {Op.INSERT: "c", Op.UPDATE: "u", Op.DELETE: "d", Op.COMMAND: "t"}
 
 
 def enveloped(batch: pa.RecordBatch, records: pa.RecordBatch, *, tombstones: bool) -> pa.RecordBatch:
-    """The records with envelopes as values.  With `tombstones` a record without a value follows each delete."""
+    """The records with Debezium's envelopes as values.  With `tombstones` a record without a value follows each
+    delete."""
     names, has_key = [field.name for field in batch.schema.field("data").type], bool(keys_of(batch))
     keys: list[bytes | None] = []
     values: list[bytes | None] = []

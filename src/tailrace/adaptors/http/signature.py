@@ -19,7 +19,7 @@ PREFIX = "whsec_"
 
 
 def keys_of(secret: str | None) -> tuple[bytes, ...]:
-    """The signing keys of the setting `secret`; none if it is not given."""
+    """The keys that sign requests, from the setting `secret`; none if it is not given."""
     return tuple(_key(one) for one in (secret or "").split())
 
 

@@ -164,5 +164,5 @@ def has_all(column: pa.Array[Any], kind: pa.DataType) -> bool:
 
 
 def not_null(column: pa.Array[Any]) -> bool:
-    """Whether no value is null."""
+    """Whether no value of a column is null."""
     return bool(pc.all(pc.is_valid(column)).as_py())

@@ -35,6 +35,7 @@ MERGE_BYTES = 128 * 1024 * 1024
 KEPT_BYTES = 64 * 1024 * 1024
 """How much of a batch stays in memory between its check and its commits; the rest is read from staging twice."""
 ATTEMPTS = 20
+"""How often a commit to a table is sent when another program commits in between."""
 TIDY_SECONDS = 600.0
 
 

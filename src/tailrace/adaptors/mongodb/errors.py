@@ -71,7 +71,7 @@ def _passes(error: BaseException, code: int, driver: Any) -> bool:
 
 
 def reading(user: str) -> str:
-    """Return the command that gives a user the rights to read and follow."""
+    """Return the command that gives a user the rights to read and follow, for errors to advise."""
     return (
         f'db.getSiblingDB("admin").grantRolesToUser("{user}", ["readAnyDatabase", "clusterMonitor"]) lets it read and '
         'follow all databases; for one database: {role: "read", db: "shop"} in place of "readAnyDatabase"'
@@ -79,7 +79,7 @@ def reading(user: str) -> str:
 
 
 def writing(user: str) -> str:
-    """Return the command that gives a user the rights to write."""
+    """Return the command that gives a user the rights to write, for errors to advise."""
     return (
         f'db.getSiblingDB("admin").grantRolesToUser("{user}", ["readWriteAnyDatabase"]) lets it write all databases; '
         'it needs {role: "readWrite", db: …} of the databases that it writes, and of the one with the state'

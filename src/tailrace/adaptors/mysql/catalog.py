@@ -62,7 +62,7 @@ class Table:
 
     @property
     def quoted(self) -> str:
-        """The table's name, quoted for SQL."""
+        """The table's name, quoted for SQL of MySQL."""
         return names.quote(self.schema, self.name)
 
 

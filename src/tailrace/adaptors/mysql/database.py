@@ -96,7 +96,7 @@ def close(connection: Any) -> None:
 
 
 def ask(connection: Any, sql: str, *values: Any) -> list[tuple[Any, ...]]:
-    """Execute a statement and return all of its rows."""
+    """Execute a statement over a connection to MySQL and return all of its rows."""
     with connection.cursor() as cursor:
         cursor.execute(sql, values or None)
         return list(cursor.fetchall())

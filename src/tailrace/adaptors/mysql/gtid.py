@@ -153,7 +153,7 @@ class DomainPlace:
         return gtid.number <= self._last.get(gtid.source.split("-")[0], ("", -1))[1]
 
     def covers(self, other: DomainPlace) -> bool:
-        """Return whether another position is, in each of its domains, at this one or before it."""
+        """Return whether another MariaDB position is, in each of its domains, at this one or before it."""
         return all(number <= self._last.get(domain, ("", -1))[1] for domain, (_, number) in other._last.items())
 
     def before(self, gtid: Gtid) -> DomainPlace:

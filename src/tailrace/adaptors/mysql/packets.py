@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 RECEIVE = 1 << 18
+"""Bytes that one call of the socket returns, at most."""
 LONGEST = 0xFFFFFF
 """The length of a full packet, whose contents continue in the next packet."""
 
@@ -111,7 +112,7 @@ def rows(packets: Packets, appends: list[Callable[[bytes | None], None]]) -> Ite
 
 
 def length(data: bytes, at: int) -> tuple[int, int]:
-    """Read a length-encoded integer at `at`; return it and the offset after it."""
+    """Read a length-encoded integer of a packet at `at`; return it and the offset after it."""
     first = data[at]
     if first < 251:
         return first, at + 1

@@ -79,7 +79,7 @@ _INTS = {
 
 
 def from_texts(type: Type, values: Sequence[bytes | None]) -> pa.Array[Any]:
-    """Make an array of the texts that SELECT gives."""
+    """Make an array of a MySQL type from the texts that SELECT gives."""
     arrow = type.arrow
     if pa.types.is_binary(arrow):
         return pa.array(values, pa.binary())
@@ -87,7 +87,7 @@ def from_texts(type: Type, values: Sequence[bytes | None]) -> pa.Array[Any]:
 
 
 def from_log(type: Type, values: Sequence[Any]) -> pa.Array[Any]:
-    """Make an array of the values that the binlog's decoder gives."""
+    """Make an array of a MySQL type from the values that the binlog's decoder gives."""
     arrow = type.arrow
     if type.kind in _BY_TEXT:
         return typed(type, pa.array(values, pa.string()))

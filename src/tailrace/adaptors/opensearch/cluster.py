@@ -206,5 +206,5 @@ class Cluster:
 
 
 def path(name: str) -> str:
-    """A name or an id, percent-encoded for the path of a URL."""
+    """A name or an id as a part of the path of a request to the cluster: percent-encoded."""
     return quote(name, safe="")

@@ -110,7 +110,7 @@ class Listed:
 
     @property
     def namespace(self) -> str:
-        """The table's namespace."""
+        """The namespace of a table that the catalog lists."""
         return names.namespace(self.schema, self.name)
 
 
@@ -156,12 +156,12 @@ class Identity:
 
     @property
     def namespace(self) -> str:
-        """The table's namespace."""
+        """The table's namespace: schema and name."""
         return names.namespace(self.schema, self.name)
 
     @property
     def sql(self) -> str:
-        """The table's name in SQL."""
+        """The table's name, quoted for SQL of PostgreSQL."""
         return names.quote(self.schema, self.name)
 
     @property
@@ -184,7 +184,7 @@ class Table:
 
     @property
     def namespace(self) -> str:
-        """The table's namespace."""
+        """The table's namespace: schema and name."""
         return names.namespace(self.schema, self.name)
 
 
@@ -295,14 +295,14 @@ def _columns(connection: Connection[Any], oid: int, published: Sequence[str] | N
 
 
 def keys(connection: Connection[Any], oid: int, identity: str) -> tuple[str, ...]:
-    """The columns of a table's id, in the table's order: those of the index of its replica identity, or else of its
-    primary key."""
+    """The columns of a PostgreSQL table's id, in the table's order: those of the index of its replica identity, or else
+    of its primary key."""
     row = connection.execute(_KEYS, [oid, identity == "i"]).fetchone()
     return tuple(row[0] or ()) if row else ()
 
 
 def is_deferrable(connection: Connection[Any], oid: int) -> bool:
-    """Whether two rows may have the same primary key until the transaction commits."""
+    """Whether the catalog says that two rows may have the same primary key until the transaction commits."""
     sql = "SELECT 1 FROM pg_index WHERE indrelid = %s AND indisprimary AND NOT indimmediate"
     return connection.execute(sql, [oid]).fetchone() is not None
 

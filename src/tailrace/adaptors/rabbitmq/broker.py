@@ -132,7 +132,7 @@ def _ignore(*_: object) -> None:
 
 
 def declare(queue: str, kind: str = "") -> str:
-    """The command with which the user makes a queue, of a kind such as "stream"."""
+    """The command with which the user makes a queue of the broker, of a kind such as "stream"."""
     arguments = f""" arguments='{{"x-queue-type": "{kind}"}}'""" if kind else ""
     return f"rabbitmqadmin declare queue name={queue} durable=true{arguments}"
 

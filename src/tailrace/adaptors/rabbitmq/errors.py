@@ -28,7 +28,7 @@ class Address:
 
     @property
     def permissions(self) -> str:
-        """The command that grants the user all rights."""
+        """The command that grants the user all rights on the broker, for errors to advise."""
         return f"rabbitmqctl set_permissions -p {self.vhost} {self.user} '.*' '.*' '.*'"
 
 
@@ -42,7 +42,7 @@ def causes(error: BaseException) -> Iterator[BaseException]:
 
 
 def code_of(error: BaseException) -> int:
-    """The code with which the broker closed a channel or a connection; 0 if it closed none."""
+    """The code of an error: that with which the broker closed a channel or a connection; 0 if it closed none."""
     for one in causes(error):
         if code := getattr(one, "reply_code", 0):
             return int(code)
@@ -85,7 +85,7 @@ def failed(error: BaseException, address: Address, doing: str, what: str = "") -
 
 
 def is_login(error: BaseException) -> bool:
-    """Whether the broker refused the user or the password."""
+    """Whether an error says that the broker refused the user or the password."""
     names = {type(one).__name__ for one in causes(error)}
     return bool(names & {"ProbableAuthenticationError", "AuthenticationError", "AuthenticationFailure"}) or any(
         getattr(one, "reply_code", 0) == REFUSED and "Login was refused" in str(one) for one in causes(error)

@@ -75,8 +75,8 @@ class RabbitSource(RabbitSettings, frozen=True, kw_only=True, forbid_unknown_fie
     remember: Annotated[
         int,
         Meta(
-            description="so many of a queue's last messages with an id are known again when they come again; at least "
-            "prefetch; 0: all that come are taken",
+            description="how many of a queue's last messages with an id are recognized when they come again; at least "
+            "prefetch; 0: all messages are taken",
             ge=0,
             le=20_000,
         ),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tempfile
 import weakref
+from abc import abstractmethod
 from collections.abc import Sequence
 from contextlib import suppress
 from typing import IO, Any, overload
@@ -75,7 +76,23 @@ class Overflow:
             self._file = None
 
 
-class _Spilled(Sequence[pa.RecordBatch]):
+class LazyBatches(Sequence[pa.RecordBatch]):
+    """A sequence whose batches are obtained when they are accessed; a subclass says how, and how many there are."""
+
+    @abstractmethod
+    def at(self, index: int) -> pa.RecordBatch:
+        """Obtain one batch, by its number from 0."""
+
+    @overload
+    def __getitem__(self, index: int) -> pa.RecordBatch: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[pa.RecordBatch]: ...
+    def __getitem__(self, index: Any) -> Any:
+        found = range(len(self))[index]
+        return [self.at(n) for n in found] if isinstance(found, range) else self.at(found)
+
+
+class _Spilled(LazyBatches):
     """Batches of which some are in a file.  The file has no name, and is deleted with the last reference to this
     sequence."""
 
@@ -86,13 +103,8 @@ class _Spilled(Sequence[pa.RecordBatch]):
     def __len__(self) -> int:
         return len(self._held)
 
-    @overload
-    def __getitem__(self, index: int) -> pa.RecordBatch: ...
-    @overload
-    def __getitem__(self, index: slice) -> list[pa.RecordBatch]: ...
-    def __getitem__(self, index: Any) -> Any:
-        if isinstance(index, slice):
-            return [self[n] for n in range(*index.indices(len(self)))]
+    def at(self, index: int) -> pa.RecordBatch:
+        """Return the batch that is held, or read it from the file."""
         entry = self._held[index]
         return entry if isinstance(entry, pa.RecordBatch) else self._read(*entry)
 

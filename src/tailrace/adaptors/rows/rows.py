@@ -121,17 +121,17 @@ def is_meant_for(batch: pa.RecordBatch, writer: str) -> bool:
 
 
 def keys_of(batch: pa.RecordBatch) -> tuple[str, ...]:
-    """The names of the fields that make up the id."""
+    """The names of the fields that make up the id of the documents in a batch."""
     return tuple(msgspec.json.decode(batch.schema.metadata[b"keys"], type=list[str]))
 
 
 def is_open(schema: pa.Schema) -> bool:
-    """Whether the documents have no fixed set of fields."""
+    """Whether the documents in a batch have no fixed set of fields."""
     return b"open" in (schema.metadata or {})
 
 
 def columns_of(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """The fields of the documents as columns."""
+    """The fields of the documents in a batch as columns."""
     return pa.RecordBatch.from_struct_array(batch.column("data"))
 
 
@@ -201,7 +201,7 @@ def _grouped(
 
 
 def nesting(kind: pa.DataType) -> int:
-    """The depth of a type: 1 for a type without types in it."""
+    """The depth of a field's type: 1 for a type without types in it."""
     depth, inner = 0, [kind]
     while inner:
         depth += 1

@@ -22,7 +22,8 @@ def not_made(namespace: str, kind: str, order: str) -> NotReady:
 
 
 def lacks_fields(place: str, kind: str, fields: Sequence[str], order: str) -> NotReady:
-    """The error for a place that lacks fields and must not be changed.  `order` is the command that would add them."""
+    """The error for a place (a table, collection or index) that lacks fields and must not be changed.  `order` is the
+    command that would add them."""
     which = ", ".join(fields)
     return NotReady(f"the sink's {kind} {place} has no column {which}; set alter = true, or: {order}")
 

@@ -53,7 +53,7 @@ def stage(dialect: Dialect, batches: Iterable[pa.RecordBatch], loader: Callable[
 
 
 def inline(dialect: Dialect, batches: Iterable[pa.RecordBatch]) -> list[StagedRows]:
-    """Stage a few rows without a table, in memory only."""
+    """Stage a few rows within the task's result, without a table."""
     return [replace(rows, data=_ipc(data)) for rows, data in staged_rows(dialect, batches)]
 
 

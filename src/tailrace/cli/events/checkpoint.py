@@ -84,7 +84,7 @@ def reset(group: GroupArgument, yes: YesOption = False, home: HomeOption = None,
 @command(app)
 def override(
     group: GroupArgument,
-    checkpoint: Annotated[int, typer.Argument(metavar="CHECKPOINT", help="Where to go on.", min=0)],
+    checkpoint: Annotated[int, typer.Argument(metavar="CHECKPOINT", help="The checkpoint to continue from.", min=0)],
     partition: Annotated[int, typer.Option("--partition", metavar="N", help="The feed's partition.", min=0)] = 0,
     yes: YesOption = False,
     home: HomeOption = None,

@@ -82,9 +82,11 @@ def as_json(event: Event) -> str:
 @command(app)
 def append(
     stream: StreamArgument,
-    file: Annotated[Path | None, typer.Argument(metavar="[FILE]", help="JSON lines; none, or -, is stdin.")] = None,
+    file: Annotated[
+        Path | None, typer.Argument(metavar="[FILE]", help="A file of JSON lines; by default, or as -, stdin.")
+    ] = None,
     expected: Annotated[
-        int | None, typer.Option("--expected", metavar="N", help="The version the stream must have.")
+        int | None, typer.Option("--expected", metavar="N", help="The version that the stream must be at.")
     ] = None,
     batch: Annotated[int, typer.Option("--batch", metavar="N", help="Events to append at once.", min=1)] = 100,
     home: HomeOption = None,
@@ -129,8 +131,8 @@ def read(
     stream: StreamArgument,
     start: Annotated[int, typer.Option("--from", metavar="INDEX", help="The first index.")] = 0,
     stop: Annotated[int | None, typer.Option("--to", metavar="INDEX", help="The index to stop before.")] = None,
-    backwards: Annotated[bool, typer.Option("--backwards", help="Newest first.")] = False,
-    limit: Annotated[int | None, typer.Option("--limit", metavar="N", help="At most so many.")] = None,
+    backwards: Annotated[bool, typer.Option("--backwards", help="Print the newest event first.")] = False,
+    limit: Annotated[int | None, typer.Option("--limit", metavar="N", help="Print at most N events.")] = None,
     archive: ArchiveOption = None,
     home: HomeOption = None,
     json_too: JsonOption = False,
@@ -153,9 +155,13 @@ def read(
 
 @command(app, "list")
 def list_streams(
-    category: Annotated[str | None, typer.Option("--category", metavar="NAME", help="Only of this category.")] = None,
-    after: Annotated[str | None, typer.Option("--after", metavar="STREAM", help="Only behind this one.")] = None,
-    limit: Annotated[int | None, typer.Option("--limit", metavar="N", min=1, help="At most so many.")] = None,
+    category: Annotated[
+        str | None, typer.Option("--category", metavar="NAME", help="Only streams of this category.")
+    ] = None,
+    after: Annotated[
+        str | None, typer.Option("--after", metavar="STREAM", help="Only streams listed after this one.")
+    ] = None,
+    limit: Annotated[int | None, typer.Option("--limit", metavar="N", min=1, help="List at most N streams.")] = None,
     home: HomeOption = None,
     json_too: JsonOption = False,
 ) -> None:

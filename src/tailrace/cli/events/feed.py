@@ -40,17 +40,21 @@ def feed(
         str, typer.Option("--from", metavar="CHECKPOINT", help="Where to begin; one for each partition, as in 17,3.")
     ] = "0",
     category: Annotated[
-        list[str] | None, typer.Option("--category", metavar="NAME", help="Only of this category; may be repeated.")
+        list[str] | None,
+        typer.Option("--category", metavar="NAME", help="Only events of this category; may be repeated."),
     ] = None,
     stream: Annotated[
-        list[str] | None, typer.Option("--stream", metavar="STREAM", help="Only of this stream; may be repeated.")
+        list[str] | None,
+        typer.Option("--stream", metavar="STREAM", help="Only events of this stream; may be repeated."),
     ] = None,
     type: Annotated[
-        list[str] | None, typer.Option("--type", metavar="TYPE", help="Only of this type; may be repeated.")
+        list[str] | None, typer.Option("--type", metavar="TYPE", help="Only events of this type; may be repeated.")
     ] = None,
-    bodies: Annotated[bool, typer.Option("--bodies/--no-bodies", help="With the events' data, or without.")] = True,
-    most: Annotated[int | None, typer.Option("--max", "-n", min=0, metavar="N", help="At most so many.")] = None,
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on with what comes; Ctrl-C ends.")] = False,
+    bodies: Annotated[
+        bool, typer.Option("--bodies/--no-bodies", help="Read the events' data, or leave it out.")
+    ] = True,
+    most: Annotated[int | None, typer.Option("--max", "-n", min=0, metavar="N", help="Print at most N events.")] = None,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Continue with new events until Ctrl-C.")] = False,
     home: HomeOption = None,
     json_too: JsonOption = False,
 ) -> None:
@@ -133,7 +137,7 @@ def _line(event: FeedEvent) -> str:
 @command(index)
 def create(
     partitions: Annotated[
-        int, typer.Option("--partitions", "-p", metavar="N", parser=values.whole, help="How many it is to have.")
+        int, typer.Option("--partitions", "-p", metavar="N", parser=values.whole, help="The number of partitions.")
     ] = 1,
     home: HomeOption = None,
     json_too: JsonOption = False,
@@ -253,9 +257,7 @@ def _named(some: tuple[EventRange, ...]) -> Iterator[str]:
 
 @command(index)
 def rebuild(
-    everything: Annotated[
-        bool, typer.Option("--all", help="Make the whole index again, behind the present one.")
-    ] = False,
+    everything: Annotated[bool, typer.Option("--all", help="Make the whole index again, in new epochs.")] = False,
     yes: YesOption = False,
     home: HomeOption = None,
     json_too: JsonOption = False,

@@ -22,10 +22,12 @@ from tailrace.errors import TailraceError
 Level = Literal["ok", "warn", "bad"]
 OLDEST_JAVA = 17
 SYNCS = 21
+"""How often the check of fsync syncs; it reports the median time."""
 SLOW, UNLIKELY = 0.030, 0.00005
 """Seconds: an fsync slower than SLOW makes every append slow, and one faster than UNLIKELY reaches no disk."""
 
 LITTLE_SPACE, NO_SPACE = 1 << 30, 64 << 20
+"""Free bytes on the disk below which the check warns, and below which it fails."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -48,5 +48,5 @@ def _print(name: str, level: str, found: str, mend: str) -> None:
 
 
 def register(app: typer.Typer) -> None:
-    """Add the command."""
+    """Add `tailrace doctor`."""
     command(app)(doctor)

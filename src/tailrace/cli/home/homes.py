@@ -100,7 +100,8 @@ def database_bytes(url: str) -> int | None:
 @command(app)
 def info(
     size: Annotated[
-        bool | None, typer.Option("--size/--no-size", help="Add up what is stored; on S3 that lists all of it.")
+        bool | None,
+        typer.Option("--size/--no-size", help="Add up the size of what is stored; on S3 this lists every object."),
     ] = None,
     home: HomeOption = None,
     as_json: JsonOption = False,
@@ -141,7 +142,7 @@ def copy(
     places: Annotated[
         list[str],
         typer.Argument(
-            metavar="[FROM] TO", help="The home to copy, if --home does not say, and where to: nothing yet."
+            metavar="[FROM] TO", help="The home to copy, unless --home names it, and an empty place for the copy."
         ),
     ],
     home: GivenHomeOption = None,

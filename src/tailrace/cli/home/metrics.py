@@ -21,13 +21,14 @@ __all__ = ["HELP", "metrics", "of_home", "of_run", "register", "rendered", "serv
 
 
 def register(app: typer.Typer) -> None:
-    """Add the command."""
+    """Add `tailrace metrics`."""
     command(app, "metrics")(metrics)
 
 
 def metrics(
     port: Annotated[
-        int | None, typer.Option("--port", metavar="PORT", help="Serve them on this port of 127.0.0.1, until Ctrl-C.")
+        int | None,
+        typer.Option("--port", metavar="PORT", help="Serve the metrics on this port of 127.0.0.1, until Ctrl-C."),
     ] = None,
     home: HomeOption = None,
     as_json: JsonOption = False,

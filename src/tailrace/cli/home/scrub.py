@@ -23,10 +23,11 @@ DAMAGED = 3
 """The exit code when something is damaged."""
 
 TopicsArgument = Annotated[
-    list[str] | None, typer.Argument(metavar="TOPIC", help="Only these topics.", show_default=False)
+    list[str] | None,
+    typer.Argument(metavar="TOPIC", help="Read only these topics; by default, all.", show_default=False),
 ]
 SampleOption = Annotated[
-    str, typer.Option("--sample", metavar="N%", help="Read the bytes of so many of the chunks, drawn at random.")
+    str, typer.Option("--sample", metavar="N%", help="Read the bytes of this share of the chunks, drawn at random.")
 ]
 
 
@@ -34,9 +35,11 @@ def scrub(
     topics: TopicsArgument = None,
     sample: SampleOption = "100%",
     quarantine: Annotated[
-        bool, typer.Option("--quarantine", help="Let readers pass the records that are lost; asks first.")
+        bool, typer.Option("--quarantine", help="Let readers pass over the lost records; asks first.")
     ] = False,
-    why: Annotated[str, typer.Option("--why", metavar="TEXT", help="The reason, kept with it.")] = "",
+    why: Annotated[
+        str, typer.Option("--why", metavar="TEXT", help="The reason, which is kept with the quarantine.")
+    ] = "",
     yes: YesOption = False,
     home: HomeOption = None,
     as_json: JsonOption = False,
@@ -169,11 +172,11 @@ def show(report: Report, seconds: float) -> None:
 
 
 def register(app: typer.Typer) -> None:
-    """Add the command."""
+    """Add `tailrace scrub`."""
     command(app)(scrub)
 
 
 def register_topic(app: typer.Typer) -> None:
-    """Add the commands on topics."""
+    """Add `tailrace topic quarantined` and `lift`."""
     command(app)(quarantined)
     command(app)(lift)

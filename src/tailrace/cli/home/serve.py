@@ -19,17 +19,23 @@ if TYPE_CHECKING:
     from tailrace.console.server import Started
 
 HostOption = Annotated[str, typer.Option("--host", metavar="ADDRESS", help="Where to listen; only this machine.")]
-PortOption = Annotated[int, typer.Option("--port", metavar="PORT", min=0, max=65535, help="0: any that is free.")]
+PortOption = Annotated[
+    int, typer.Option("--port", metavar="PORT", min=0, max=65535, help="The port; 0 for any free one.")
+]
 TokenFileOption = Annotated[
-    Path | None, typer.Option("--token-file", metavar="FILE", help="Lines of ROLE NAME TOKEN; viewer or operator.")
+    Path | None,
+    typer.Option(
+        "--token-file", metavar="FILE", help="A file with lines ROLE NAME TOKEN; a role is viewer or operator."
+    ),
 ]
 AllowHostOption = Annotated[
-    list[str] | None, typer.Option("--allow-host", metavar="NAME", help="A name that a proxy asks under.")
+    list[str] | None,
+    typer.Option("--allow-host", metavar="NAME", help="A host name under which a proxy sends requests."),
 ]
 
 
 def register(app: typer.Typer) -> None:
-    """Add the command."""
+    """Add `tailrace serve`."""
     command(app, "serve")(serve)
 
 
@@ -41,15 +47,21 @@ def serve(
     read_only: Annotated[
         bool, typer.Option("--read-only", help="Refuse every change, also with an operator's token.")
     ] = False,
-    max_body: Annotated[str, typer.Option("--max-body", metavar="SIZE", help="The largest body.")] = "64MiB",
+    max_body: Annotated[
+        str, typer.Option("--max-body", metavar="SIZE", help="The largest body of a request.")
+    ] = "64MiB",
     max_streams: Annotated[
-        int, typer.Option("--max-streams", metavar="N", min=1, help="Streams and long polls of one client.")
+        int,
+        typer.Option("--max-streams", metavar="N", min=1, help="The most open streams and long polls of one client."),
     ] = 64,
     max_all_streams: Annotated[
-        int, typer.Option("--max-all-streams", metavar="N", min=1, help="Streams and long polls of all clients.")
+        int,
+        typer.Option(
+            "--max-all-streams", metavar="N", min=1, help="The most open streams and long polls of all clients."
+        ),
     ] = 4096,
     poll: Annotated[
-        str, typer.Option("--poll", metavar="TIME", help="How often S3 and DynamoDB are asked for news.")
+        str, typer.Option("--poll", metavar="TIME", help="How often to ask S3 and DynamoDB for new records.")
     ] = "1s",
     home: HomeOption = None,
     as_json: JsonOption = False,

@@ -34,13 +34,13 @@ PASSING = (Busy, Fenced, DiskFull, Throttled, TimedOut, Unavailable)
 
 TopicsArgument = Annotated[
     list[str] | None,
-    typer.Argument(metavar="TOPIC", help="Only these topics; all if none is named.", autocompletion=complete_topics),
+    typer.Argument(metavar="TOPIC", help="Only these topics; by default, all.", autocompletion=complete_topics),
 ]
 EveryOption = Annotated[
-    str | None, typer.Option("--every", metavar="TIME", help="Again and again, until Ctrl-C: 15m, 1h, 1d.")
+    str | None, typer.Option("--every", metavar="TIME", help="Repeat at this interval, until Ctrl-C: 15m, 1h, 1d.")
 ]
 RateOption = Annotated[
-    str | None, typer.Option("--rate", metavar="SIZE", help="Bytes a second that it may write: 20MiB.")
+    str | None, typer.Option("--rate", metavar="SIZE", help="The most bytes to write in a second: 20MiB.")
 ]
 
 

@@ -65,7 +65,7 @@ def show(
     last: Annotated[
         str | None, typer.Argument(metavar="[TO]", help="PARTITION:OFFSET of the last; none: only the first.")
     ] = None,
-    count: Annotated[int | None, typer.Option("--count", "-n", min=1, help="At most so many messages.")] = None,
+    count: Annotated[int | None, typer.Option("--count", "-n", min=1, help="Print at most N messages.")] = None,
     home: HomeOption = None,
     as_json: JsonOption = False,
 ) -> None:

@@ -50,7 +50,7 @@ def list_dead(pipeline: PipelineArgument, home: HomeOption = None, as_json: Json
 @command(app, "show")
 def show_dead(
     pipeline: PipelineArgument,
-    number: Annotated[int, typer.Argument(metavar="NUMBER", help="As `dead list` prints it.")],
+    number: Annotated[int, typer.Argument(metavar="NUMBER", help="The number that `dead list` prints.")],
     home: HomeOption = None,
     as_json: JsonOption = False,
 ) -> None:

@@ -17,12 +17,14 @@ from tailrace.errors import TailraceError
 if TYPE_CHECKING:
     from tailrace.pipeline.operate.step import Stepped
 
-WhyOption = Annotated[str, typer.Option("--why", metavar="TEXT", help="Why; kept with the pipeline.", prompt=True)]
+WhyOption = Annotated[
+    str, typer.Option("--why", metavar="TEXT", help="The reason, which the pipeline keeps.", prompt=True)
+]
 WriterArgument = Annotated[str, typer.Argument(metavar="WRITER", help="The writer's name.")]
 
 
 def register(app: typer.Typer, dead: typer.Typer) -> None:
-    """Add the commands."""
+    """Add `tailrace step` and `dead retry`."""
     command(app, "step")(step)
     command(dead, "retry")(retry)
 
@@ -31,7 +33,7 @@ def step(
     file: FileArgument,
     writer: WriterArgument,
     why: WhyOption,
-    count: Annotated[int, typer.Option("--count", "-n", help="How many messages.", min=1)] = 1,
+    count: Annotated[int, typer.Option("--count", "-n", help="Deliver N messages.", min=1)] = 1,
     home: HomeOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -54,7 +56,8 @@ def retry(
     file: FileArgument,
     why: WhyOption,
     numbers: Annotated[
-        list[int] | None, typer.Argument(metavar="[NUMBER]…", help="As `dead list` prints them; none: all.")
+        list[int] | None,
+        typer.Argument(metavar="[NUMBER]…", help="The numbers that `dead list` prints; without any, all."),
     ] = None,
     home: HomeOption = None,
     as_json: JsonOption = False,

@@ -34,7 +34,7 @@ def pipeline_of(given: str, url: str | None) -> Iterator[tuple[Home, str]]:
 
 
 def place(text: str) -> tuple[int, int]:
-    """Return the partition and offset of a message that is given as PARTITION:OFFSET."""
+    """Return the partition and offset of a message of a pipeline, which an operator gives as PARTITION:OFFSET."""
     partition, colon, at = text.partition(":")
     if not colon or not partition.isdigit() or not at.lstrip("-").isdigit():
         raise BadInput(f"a message is named PARTITION:OFFSET, like 0:14, not {text!r}")
@@ -42,7 +42,8 @@ def place(text: str) -> tuple[int, int]:
 
 
 def message_as_json(message: Message) -> dict[str, Any]:
-    """Return a message as JSON can hold it; an id that is not UTF-8 becomes {"base64": "…"}."""
+    """Return a pipeline's message as an operator's command prints it in JSON; an id that is not UTF-8 becomes
+    {"base64": "…"}."""
     from tailrace.adaptors.rows.json_text import finite, plain
 
     return {
@@ -58,7 +59,8 @@ def message_as_json(message: Message) -> dict[str, Any]:
 
 
 def message_as_text(message: Message) -> str:
-    """Return a message in a few words: its op, and the document's namespace and id."""
+    """Return a pipeline's message in a few words, as an operator's command prints it: its op, and the document's
+    namespace and id."""
     return f"{message.op.name.lower()} {message.namespace} {text_of(_bytes_of(message.id))}"
 
 

@@ -18,7 +18,9 @@ from tailrace.cli.shared.session import confirm, note
 if TYPE_CHECKING:
     from tailrace.pipeline.deliver.offsets import Mark
 
-PlaceArgument = Annotated[str, typer.Argument(metavar="PARTITION:OFFSET", help="Which message.")]
+PlaceArgument = Annotated[
+    str, typer.Argument(metavar="PARTITION:OFFSET", help="The message, as `xlog show` prints it.")
+]
 
 app = new_group("What each writer of a pipeline has acknowledged.")
 
@@ -81,7 +83,7 @@ def mark(
     writer: WriterArgument,
     message: PlaceArgument,
     why: WhyOption,
-    namespace: Annotated[str | None, typer.Option("--namespace", help="Only of this namespace.")] = None,
+    namespace: Annotated[str | None, typer.Option("--namespace", help="Only for this namespace.")] = None,
     yes: YesOption = False,
     home: HomeOption = None,
     as_json: JsonOption = False,

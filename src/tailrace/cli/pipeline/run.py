@@ -61,22 +61,22 @@ def _default_file() -> Path:
 
 
 def register(app: typer.Typer) -> None:
-    """Add the command."""
+    """Add `tailrace run`."""
     command(app, "run")(run)
 
 
 def run(
     file: DefaultFileArgument = None,
-    once: Annotated[bool, typer.Option("--once", help="Copy, catch up, and end.")] = False,
+    once: Annotated[bool, typer.Option("--once", help="Copy, catch up with the changes, and end.")] = False,
     master: MasterOption = None,
     conf: Annotated[
         list[str] | None, typer.Option("--conf", metavar="NAME=VALUE", help="A setting of Spark's; may be repeated.")
     ] = None,
     metrics: Annotated[
-        int | None, typer.Option("--metrics", metavar="PORT", help="Serve Prometheus metrics here.")
+        int | None, typer.Option("--metrics", metavar="PORT", help="Serve metrics for Prometheus on this port.")
     ] = None,
     upkeep: Annotated[
-        bool, typer.Option("--upkeep/--no-upkeep", help="Upkeep of the home in the background, every hour.")
+        bool, typer.Option("--upkeep/--no-upkeep", help="Run upkeep of the home in the background, every hour.")
     ] = True,
     home: HomeOption = None,
     as_json: JsonOption = False,

@@ -18,7 +18,7 @@ from tailrace.errors import NotThere
 
 
 def register(app: typer.Typer) -> None:
-    """Add the commands."""
+    """Add `tailrace status` and `tailrace actions`."""
     command(app, "status")(status)
     command(app, "actions")(actions)
     app.add_typer(commit_log.app, name="xlog")
@@ -29,7 +29,7 @@ def register(app: typer.Typer) -> None:
 
 def status(
     pipeline: Annotated[
-        str | None, typer.Argument(metavar="[PIPELINE]", help="Only this one, by its name or its file.")
+        str | None, typer.Argument(metavar="[PIPELINE]", help="Only this pipeline, by its name or its file.")
     ] = None,
     home: HomeOption = None,
     as_json: JsonOption = False,

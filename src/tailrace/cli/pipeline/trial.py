@@ -26,7 +26,7 @@ SAMPLE_MESSAGES = 10
 
 
 def register(app: typer.Typer) -> None:
-    """Add the commands."""
+    """Add `tailrace init`, `about` and `test`."""
     command(app, "init")(init)
     command(app, "about")(about)
     command(app, "test")(try_out)
@@ -110,7 +110,7 @@ def _commented(settings: Any, end: str) -> list[str]:
 
 
 def fields_of(settings: Any) -> list[SettingField]:
-    """Return the settings of an adaptor's reader or writer."""
+    """Return the settings of an adaptor's reader or writer, which `tailrace about` lists."""
     import msgspec
 
     out = []
@@ -131,7 +131,7 @@ class SettingField(NamedTuple):
 
 
 def typed(kind: Any) -> tuple[str, str]:
-    """Return the name of a setting's type, and the description of the setting."""
+    """Return the name of a setting's type, and the description of the setting, for `tailrace about`."""
     about = ""
     if get_origin(kind) is Annotated:
         kind, *metas = get_args(kind)
@@ -153,7 +153,9 @@ def _called(kind: Any) -> str:
 
 
 def about(
-    name: Annotated[str | None, typer.Argument(metavar="[ADAPTOR]", help="Only this one, with its settings.")] = None,
+    name: Annotated[
+        str | None, typer.Argument(metavar="[ADAPTOR]", help="Show this adaptor, with its settings.")
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Say which adaptors there are, what each can do, its settings and its guarantee.
@@ -180,7 +182,7 @@ def about(
 
 
 def described(adaptor: Adaptor) -> dict[str, Any]:
-    """Return an adaptor as plain values."""
+    """Return an adaptor as `tailrace about --json` prints it."""
     ends = {"source": adaptor.reader_settings, "sink": adaptor.writer_settings}
     return {
         "name": adaptor.name,
@@ -237,7 +239,8 @@ def try_out(file: DefaultFileArgument = None, home: HomeOption = None, as_json: 
 
 
 def sampled(definition: Definition) -> tuple[int, dict[str, list[dict[str, Any]]]]:
-    """Read the first messages of the source; return how many there are, and those that would reach each writer."""
+    """Read the first messages of a pipeline's source for `tailrace test`; return how many there are, and those that
+    would reach each writer."""
 
     from tailrace.adaptors.registry import make_reader, make_writer
     from tailrace.adaptors.rows.rows import messages_of

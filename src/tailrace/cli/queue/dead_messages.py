@@ -18,15 +18,22 @@ if TYPE_CHECKING:
 
 
 def register(app: typer.Typer) -> None:
-    """Add the command to the group of queues."""
+    """Add `tailrace queue dead`."""
     command(app)(dead)
 
 
 def dead(
     queue: QueueArgument,
-    show: Annotated[int | None, typer.Option("--show", metavar="N", help="Print this one whole.")] = None,
-    requeue: Annotated[list[int] | None, typer.Option("--requeue", metavar="N", help="Put this one back.")] = None,
-    all_of_them: Annotated[bool, typer.Option("--requeue-all", help="Put all of them back.")] = False,
+    show: Annotated[
+        int | None, typer.Option("--show", metavar="N", help="Print the whole dead letter with this number.")
+    ] = None,
+    requeue: Annotated[
+        list[int] | None,
+        typer.Option("--requeue", metavar="N", help="Put the dead letter with this number back into the queue."),
+    ] = None,
+    all_of_them: Annotated[
+        bool, typer.Option("--requeue-all", help="Put all dead letters back into the queue.")
+    ] = False,
     home: HomeOption = None,
     json_too: JsonOption = False,
 ) -> None:

@@ -33,7 +33,9 @@ if TYPE_CHECKING:
     from tailrace.queue import Queue
 
 app = new_group("Queues, their messages, and the consumers that handle these.")
-ShardsOption = Annotated[int | None, typer.Option("--shards", metavar="N", help="How many shards; 24 for a new one.")]
+ShardsOption = Annotated[
+    int | None, typer.Option("--shards", metavar="N", help="The number of shards; 24 for a new queue.")
+]
 
 
 ORDER = (
@@ -44,7 +46,7 @@ ORDER = (
 
 
 def in_reading_order() -> None:
-    """Sort the commands, once all are registered."""
+    """Sort the commands of `tailrace queue`, once all are registered."""
     app.registered_commands.sort(key=lambda one: ORDER.index(one.name or getattr(one.callback, "__name__", "")))
 
 
@@ -115,10 +117,14 @@ def push(
     messages: Annotated[
         list[str] | None, typer.Argument(help="Messages; without any, each line of stdin is one.")
     ] = None,
-    key: Annotated[str | None, typer.Option("--key", help="The shard key of all of them.")] = None,
+    key: Annotated[str | None, typer.Option("--key", help="The shard key of all messages.")] = None,
     dedup: Annotated[str | None, typer.Option("--dedup", help="The dedup id of one message.")] = None,
-    after: Annotated[str | None, typer.Option("--after", metavar="TIME", help="Hold them back: 30s, 15m, 2h.")] = None,
-    raw: Annotated[bool, typer.Option("--raw", help="Push a line's bytes as they are, whatever they are.")] = False,
+    after: Annotated[
+        str | None, typer.Option("--after", metavar="TIME", help="Hold the messages back for this time: 30s, 15m, 2h.")
+    ] = None,
+    raw: Annotated[
+        bool, typer.Option("--raw", help="Push each line's bytes as they are, not as JSON or text.")
+    ] = False,
     home: HomeOption = None,
     json_too: JsonOption = False,
 ) -> None:
@@ -179,7 +185,7 @@ def _message(number: int, line: bytes) -> Any:
 @command(app)
 def tail(
     queue: QueueArgument,
-    lines: Annotated[int, typer.Option("--lines", "-n", min=0, metavar="N", help="The newest so many.")] = 10,
+    lines: Annotated[int, typer.Option("--lines", "-n", min=0, metavar="N", help="Print the newest N messages.")] = 10,
     home: HomeOption = None,
     json_too: JsonOption = False,
 ) -> None:
@@ -268,7 +274,8 @@ def replay(
     queue: QueueArgument,
     start: Annotated[str, typer.Option("--from", metavar="PLACE", help="A time, 15m or 2h ago, or an offset.")],
     end: Annotated[
-        str | None, typer.Option("--to", metavar="PLACE", help="Up to before this; without it, now.")
+        str | None,
+        typer.Option("--to", metavar="PLACE", help="The end of the replay, itself excluded; by default, now."),
     ] = None,
     home: HomeOption = None,
     json_too: JsonOption = False,
@@ -294,7 +301,7 @@ def replay(
 @command(app)
 def explain(
     queue: QueueArgument,
-    message: Annotated[str, typer.Argument(metavar="SHARD:OFFSET", help="Which message.")],
+    message: Annotated[str, typer.Argument(metavar="SHARD:OFFSET", help="The message, as `queue tail` prints it.")],
     home: HomeOption = None,
     json_too: JsonOption = False,
 ) -> None:

@@ -27,25 +27,25 @@ WIDE_TERMINAL_COLUMNS = 90
 
 
 def register(app: typer.Typer) -> None:
-    """Add the command to the group of queues."""
+    """Add `tailrace queue stats`."""
     command(app)(stats)
 
 
 def as_json(one: Stats) -> dict[str, object]:
-    """Return stats as plain values."""
+    """Return stats as `tailrace queue stats --json` prints them."""
     from tailrace.queue.stats import as_json as plain
 
     return plain(one)
 
 
 def age(one: Stats) -> str:
-    """Return the age of the oldest message that is not done."""
+    """Return the age of the oldest message of a queue that is not done."""
     return ago(one.oldest_seconds) if one.backlog else "-"
 
 
 def stats(
     queue: QueueArgument,
-    watch: Annotated[bool, typer.Option("--watch", "-w", help="Again every second; Ctrl-C ends.")] = False,
+    watch: Annotated[bool, typer.Option("--watch", "-w", help="Show them again every second, until Ctrl-C.")] = False,
     home: HomeOption = None,
     json_too: JsonOption = False,
 ) -> None:

@@ -78,18 +78,21 @@ def _has_not(found: Any, part: str) -> str:
 
 
 def register(app: typer.Typer) -> None:
-    """Add the command to the group of queues."""
+    """Add `tailrace queue work`."""
     command(app)(work)
 
 
 def work(
     queue: QueueArgument,
     handler: Annotated[str, typer.Argument(metavar="MODULE:HANDLER", help="The function that handles an envelope.")],
-    processes: Annotated[int, typer.Option("--processes", "-p", min=1, metavar="N", help="How many.")] = 1,
-    threads: Annotated[int, typer.Option("--threads", "-t", min=1, metavar="N", help="Handlers in each.")] = 8,
-    drain: Annotated[bool, typer.Option("--drain", help="End when everything in the queue is done.")] = False,
+    processes: Annotated[int, typer.Option("--processes", "-p", min=1, metavar="N", help="Run N processes.")] = 1,
+    threads: Annotated[
+        int, typer.Option("--threads", "-t", min=1, metavar="N", help="Run N handlers in each process.")
+    ] = 8,
+    drain: Annotated[bool, typer.Option("--drain", help="End once no message of the queue is open.")] = False,
     supervised: Annotated[
-        bool, typer.Option("--supervised", hidden=True, help="One of several, started by another.")
+        bool,
+        typer.Option("--supervised", hidden=True, help="This process is one of several that another one has started."),
     ] = False,
     home: HomeOption = None,
     json_too: JsonOption = False,

@@ -32,11 +32,11 @@ class _Flags:
         return found
 
 
-class Command(_Flags, TyperCommand):
+class CliCommand(_Flags, TyperCommand):
     """A command."""
 
 
-class Group(_Flags, TyperGroup):
+class CommandGroup(_Flags, TyperGroup):
     """A group of commands.  If a user types the name that other systems have for a command, the error names ours."""
 
     def resolve_command(self, context: Any, args: list[str]) -> Any:
@@ -52,20 +52,20 @@ class Group(_Flags, TyperGroup):
 
 def group(help: str) -> typer.Typer:
     """Return a new group of commands."""
-    return typer.Typer(no_args_is_help=True, help=help, cls=Group)
+    return typer.Typer(no_args_is_help=True, help=help, cls=CommandGroup)
 
 
 def command(app: typer.Typer, name: str | None = None) -> Callable[[F], F]:
     """Make a function a command of a group."""
-    return lambda function: app.command(name, cls=Command, help=unwrapped(function.__doc__ or ""))(function)
+    return lambda function: app.command(name, cls=CliCommand, help=unwrapped(function.__doc__ or ""))(function)
 
 
-def in_panels(panels: Mapping[str, Sequence[str]]) -> type[Group]:
+def in_panels(panels: Mapping[str, Sequence[str]]) -> type[CommandGroup]:
     """Return a class of groups whose help shows the commands in panels, in this order; a command in no panel is an
     error."""
     titles = {name: title for title, names in panels.items() for name in names}
 
-    class Panels(Group):
+    class Panels(CommandGroup):
         def list_commands(self, context: Any) -> list[str]:
             for name, found in self.commands.items():
                 found.rich_help_panel = titles[name]  # type: ignore[attr-defined]

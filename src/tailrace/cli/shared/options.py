@@ -63,7 +63,7 @@ def _groups(context: typer.Context, incomplete: str) -> list[str]:
         return []
 
 
-class Format(StrEnum):
+class PrintFormat(StrEnum):
     """A format in which records are written."""
 
     text = "text"
@@ -93,7 +93,7 @@ TopicArgument = Annotated[
     str, typer.Argument(metavar="TOPIC", help="The topic's name.", autocompletion=complete_topics)
 ]
 TopicOption = Annotated[
-    str | None, typer.Option("--topic", metavar="TOPIC", help="Only of this topic.", autocompletion=complete_topics)
+    str | None, typer.Option("--topic", metavar="TOPIC", help="Only for this topic.", autocompletion=complete_topics)
 ]
 GroupArgument = Annotated[str, typer.Argument(metavar="GROUP", help="The group's name.", autocompletion=_groups)]
 PartitionOption = Annotated[int | None, typer.Option("--partition", metavar="N", help="Only this partition.")]

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from tailrace.log.record import Record
 
 UNLIMITED = 10_000
+"""Columns of output that is no terminal, so that no line is wrapped or cut."""
 
 
 def console(*, stderr: bool = False) -> Console:
@@ -41,12 +42,12 @@ def emit(shown: RenderableType) -> None:
 
 
 def print_table(names: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-    """Print rows under column names."""
+    """Print a table for people: rows under column names."""
     emit(table_of(names, rows))
 
 
 def table_of(names: Sequence[str], rows: Iterable[Sequence[object]]) -> Table:
-    """Return a table of rows under column names, with numbers aligned to the right."""
+    """Return the table that `print_table` prints: rows under column names, with numbers aligned to the right."""
     from rich.table import Table
     from rich.text import Text
 
@@ -61,7 +62,7 @@ def table_of(names: Sequence[str], rows: Iterable[Sequence[object]]) -> Table:
 
 
 def print_facts(facts: Iterable[tuple[str, object]]) -> None:
-    """Print names and values, one pair per line."""
+    """Print a description for people: names and values, one pair per line."""
     from rich.table import Table
     from rich.text import Text
 
@@ -111,7 +112,7 @@ def json_of(data: bytes | None) -> str | dict[str, str] | None:
 
 
 def time_of(milliseconds: int) -> str:
-    """Return a timestamp as text in UTC."""
+    """Return a timestamp for people: text in UTC."""
     text = datetime.fromtimestamp(milliseconds / 1000, UTC).isoformat(timespec="milliseconds")
     return text.replace("+00:00", "Z")
 
@@ -134,7 +135,7 @@ def size_of(count: float) -> str:
 
 
 def counted(count: int, noun: str) -> str:
-    """Return a number and its noun: "1 record", "2,000 records"."""
+    """Return a number and its noun for people: "1 record", "2,000 records"."""
     return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
@@ -156,8 +157,8 @@ def record_as_json(record: Record) -> str:
 
 
 def record_as_text(record: Record) -> str:
-    """Return a record on one line, between tabs: partition:offset, time, key, value; op and mode if they are set;
-    headers."""
+    """Return a record for people, on one line, between tabs: partition:offset, time, key, value; op and mode if they
+    are set; headers."""
     line = [
         f"{record.partition}:{record.offset}",
         time_of(record.timestamp),

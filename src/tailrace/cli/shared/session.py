@@ -45,5 +45,5 @@ def confirm(question: str, yes: bool) -> None:
 
 
 def note(text: str) -> None:
-    """Print to stderr what the user should know and is no result."""
+    """Print to stderr what the user of a command should know, and what is no result."""
     print(text, file=sys.stderr)

@@ -36,8 +36,8 @@ def session(master: str, home: str | None) -> Iterator[SparkSession]:
 
 @contextmanager
 def log() -> Iterator[IO[bytes] | None]:
-    """Yields a file for Java's log, which is discarded afterwards; None if TAILRACE_SPARK_LOGS is set.  Failures that
-    concern the user are raised as errors anyway."""
+    """Yields a file for the log of the Java that runs Spark, which is discarded afterwards; None if TAILRACE_SPARK_LOGS
+    is set.  Failures that concern the user are raised as errors anyway."""
     if "TAILRACE_SPARK_LOGS" in os.environ:
         yield None
         return

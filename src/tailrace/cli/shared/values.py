@@ -30,7 +30,8 @@ def _quantity(text: str, units: dict[str, Any]) -> float | None:
 
 
 def whole(text: str | int) -> int:
-    """Return a whole number that is an option's value; raise `typer.BadParameter` for anything else."""
+    """Return the whole number that a command line gives as an option's value; raise `typer.BadParameter` for anything
+    else."""
     if not str(text).strip().lstrip("-").isdecimal():
         raise typer.BadParameter(f"{text!r} is no whole number")
     return int(text)
@@ -45,7 +46,7 @@ def seconds(text: str) -> float:
 
 
 def size(text: str) -> int:
-    """Return the bytes of a size: `64KiB`, `16MiB`, `1GB`, or a number."""
+    """Return the number of bytes that a size on the command line names: `64KiB`, `16MiB`, `1GB`, or a number."""
     found = _quantity(text, BYTES) if not text.isdecimal() else float(text)
     if not found:
         raise BadInput(f"{text!r} is no size above zero; write 64KiB, 16MiB, 1GB")
@@ -71,8 +72,8 @@ def position(text: str, now: datetime | None = None) -> Position:
 
 
 def place_in_stream(text: str) -> Start:
-    """Return a place in a change stream: trim_horizon, latest, a time, how long ago, or a token (its JSON, or the file
-    that has it)."""
+    """Return the place in a change stream that a text on the command line names: trim_horizon, latest, a time, how long
+    ago, or a token (its JSON, or the file that has it)."""
     if text in ("trim_horizon", "latest"):
         return text
     if text.lstrip().startswith("{") or Path(text).is_file():
@@ -126,7 +127,7 @@ def _setting(name: str, value: str) -> Any:
 
 
 def share(text: str) -> float:
-    """Return a percentage such as `5%` as a fraction, above 0 and up to 1."""
+    """Return a percentage on the command line, such as `5%`, as a fraction, above 0 and up to 1."""
     found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*%", text.strip())
     part = float(found[1]) / 100 if found else 0.0
     if not 0 < part <= 1:

@@ -18,7 +18,7 @@ from tailrace.cli.shared.options import HomeOption, JsonOption, TopicArgument
 from tailrace.cli.shared.output import counted, print_json
 from tailrace.cli.shared.progress import Bar
 from tailrace.cli.shared.session import note, opened
-from tailrace.cli.topic.sources import Format, Portion, format_of, portions
+from tailrace.cli.topic.sources import InputFormat, Portion, format_of, portions
 from tailrace.errors import BadInput, BadRecord, TailraceError
 
 if TYPE_CHECKING:
@@ -62,14 +62,14 @@ def append(
     topic: TopicArgument,
     files: Annotated[list[Path] | None, typer.Argument(metavar="[FILE]…", help="Files; none, or -, is stdin.")] = None,
     format: Annotated[
-        Format | None,
+        InputFormat | None,
         typer.Option("--format", metavar="FORMAT", help="lines, jsonl, csv, parquet, arrow; else by the extension."),
     ] = None,
     key: Annotated[str | None, typer.Option("--key", metavar="FIELD", help="The field that is the key.")] = None,
     partition: Annotated[
-        int | None, typer.Option("--partition", metavar="N", help="To this partition, whatever the key.")
+        int | None, typer.Option("--partition", metavar="N", help="Append to this partition, whatever the key.")
     ] = None,
-    skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Name bad rows on stderr, and go on.")] = False,
+    skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Report bad rows on stderr, and skip them.")] = False,
     home: HomeOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -146,9 +146,9 @@ def _send_all(
         raise
 
 
-def _is_text(path: Path, format: Format | None) -> bool:
+def _is_text(path: Path, format: InputFormat | None) -> bool:
     """Return whether a file's records have no key of their own."""
-    return (format or format_of(path.name, None)) not in (Format.parquet, Format.arrow)
+    return (format or format_of(path.name, None)) not in (InputFormat.parquet, InputFormat.arrow)
 
 
 def _size(files: list[Path]) -> int:
@@ -175,5 +175,5 @@ def _stream(path: Path) -> Iterator[IO[bytes]]:
 
 
 def register(app: typer.Typer) -> None:
-    """Add the command to its group."""
+    """Add `tailrace topic append`."""
     command(app)(append)

@@ -21,11 +21,21 @@ if TYPE_CHECKING:
 
 
 def cost(
-    topic: Annotated[str, typer.Argument(metavar="[TOPIC]", help="With its partitions and size of records.")] = "",
-    per_day: Annotated[str, typer.Option("--per-day", metavar="SIZE", help="How much is appended a day.")] = "",
-    record: Annotated[str, typer.Option("--record", metavar="SIZE", help="Of a record, if not the topic's.")] = "",
-    partitions: Annotated[int, typer.Option("--partitions", "-p", help="How many, without a topic.")] = 8,
-    prices: Annotated[Path | None, typer.Option("--prices", metavar="FILE", help="Other prices, as TOML.")] = None,
+    topic: Annotated[
+        str, typer.Argument(metavar="[TOPIC]", help="The topic whose partitions and size of records to take.")
+    ] = "",
+    per_day: Annotated[
+        str, typer.Option("--per-day", metavar="SIZE", help="The bytes that are appended in a day.")
+    ] = "",
+    record: Annotated[
+        str, typer.Option("--record", metavar="SIZE", help="The size of a record; by default as in the topic.")
+    ] = "",
+    partitions: Annotated[
+        int, typer.Option("--partitions", "-p", help="The number of partitions, if no topic is given.")
+    ] = 8,
+    prices: Annotated[
+        Path | None, typer.Option("--prices", metavar="FILE", help="A TOML file with other prices.")
+    ] = None,
     home: HomeOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -50,7 +60,7 @@ def cost(
     if topic:
         with opened(home) as here:
             chosen = here.topic(topic)
-            partitions, size = chosen.partitions, size or costs.usual(chosen)
+            partitions, size = chosen.partitions, size or costs.mean_record_size(chosen)
             lately = here.store.run(traffic(chosen.log))
     volume = volume or (lately.bytes_a_day if lately is not None else GIB)
     note("metering what a topic asks for, on a home in memory: some seconds")
@@ -63,7 +73,7 @@ def cost(
 
 
 def as_builtins(found: Estimate) -> dict[str, Any]:
-    """Return an estimate as plain values."""
+    """Return an estimate of costs as --json prints it."""
     import msgspec
 
     built: dict[str, Any] = msgspec.to_builtins(found)
@@ -71,7 +81,7 @@ def as_builtins(found: Estimate) -> dict[str, Any]:
 
 
 def show(found: Estimate, asked: dict[str, Any]) -> None:
-    """Print an estimate for people."""
+    """Print an estimate of costs for people."""
     print_facts(
         [
             ("topic", f"{found.partitions} partitions, records of {size_of(found.record_bytes)}"),
@@ -112,5 +122,5 @@ def _cells(cost: Cost) -> tuple[int, str]:
 
 
 def register(app: typer.Typer) -> None:
-    """Add the command to its group."""
+    """Add `tailrace topic cost`."""
     command(app)(cost)

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
-from tailrace.cli.shared.options import Format
+from tailrace.cli.shared.options import PrintFormat
 from tailrace.cli.shared.output import record_as_json, record_as_text
 from tailrace.errors import BadInput, StorageError
 
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
     from tailrace.log.read.fetched import Fetched
     from tailrace.log.record import Record
 
-BINARY = (Format.arrow, Format.parquet)
+BINARY = (PrintFormat.arrow, PrintFormat.parquet)
 
 
 @contextmanager
-def destination(output: Path | None, format: Format) -> Iterator[IO[bytes]]:
-    """Yields where to write: a file, which appears once it is whole, or standard output."""
+def destination(output: Path | None, format: PrintFormat) -> Iterator[IO[bytes]]:
+    """Yields where to print records: a file, which appears once it is whole, or standard output."""
     if output is None:
         if format in BINARY and sys.stdout.isatty():
             raise BadInput(f"{format.value} is not for a terminal; write it to a file: --output FILE")
@@ -42,19 +42,20 @@ def destination(output: Path | None, format: Format) -> Iterator[IO[bytes]]:
         part.unlink(missing_ok=True)
 
 
-def write(fetched: Iterable[Fetched], topic: str, format: Format, out: IO[bytes]) -> None:
+def write(fetched: Iterable[Fetched], topic: str, format: PrintFormat, out: IO[bytes]) -> None:
     """Write records in a format, as they are read."""
     if format in BINARY:
         _write_arrow(fetched, format, out)
-    elif format is Format.json:
+    elif format is PrintFormat.json:
         _write_array(fetched, topic, out)
     else:
-        line_of = record_as_json if format is Format.jsonl else record_as_text
+        line_of = record_as_json if format is PrintFormat.jsonl else record_as_text
         for some in records(fetched, topic):
             out.write("".join([line_of(record) + "\n" for record in some]).encode())
 
 
 def records(fetched: Iterable[Fetched], topic: str) -> Iterator[Iterator[Record]]:
+    """Yield the records to print, run by run; the rows of a pipeline become JSON."""
     from tailrace.log.interchange.folder import plain
     from tailrace.log.topic import as_records
 
@@ -70,7 +71,7 @@ def _write_array(fetched: Iterable[Fetched], topic: str, out: IO[bytes]) -> None
     out.write(b"\n]\n" if before == b",\n" else b"[]\n")
 
 
-def _write_arrow(fetched: Iterable[Fetched], format: Format, out: IO[bytes]) -> None:
+def _write_arrow(fetched: Iterable[Fetched], format: PrintFormat, out: IO[bytes]) -> None:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -80,7 +81,7 @@ def _write_arrow(fetched: Iterable[Fetched], format: Format, out: IO[bytes]) -> 
 
     places = [pa.field("partition", pa.int32(), nullable=False), pa.field("offset", pa.int64(), nullable=False)]
     schema = pa.schema([*places, *SCHEMAS[HEADERS]])
-    writer: Any = pq.ParquetWriter(out, schema, compression="zstd") if format is Format.parquet else None
+    writer: Any = pq.ParquetWriter(out, schema, compression="zstd") if format is PrintFormat.parquet else None
     writer = writer or pa.ipc.new_stream(out, schema)
     with writer:
         for one in fetched:

@@ -28,11 +28,11 @@ def publish(
         ),
     ] = None,
     every: Annotated[
-        str | None, typer.Option("--every", metavar="TIME", help="Again and again, until Ctrl-C: 30s, 5m, 1h.")
+        str | None, typer.Option("--every", metavar="TIME", help="Repeat at this interval, until Ctrl-C: 30s, 5m, 1h.")
     ] = None,
     skip_lost: Annotated[
         bool,
-        typer.Option("--skip-lost", help="Go on behind records that retention removed before they were published."),
+        typer.Option("--skip-lost", help="Skip records that retention removed before they were published."),
     ] = False,
     home: HomeOption = None,
     as_json: JsonOption = False,
@@ -71,5 +71,5 @@ def publish(
 
 
 def register(app: typer.Typer) -> None:
-    """Add the command to `tailrace topic`."""
+    """Add `tailrace topic publish`."""
     command(app)(publish)

@@ -15,7 +15,7 @@ import typer
 
 from tailrace.cli.shared import values
 from tailrace.cli.shared.command import command
-from tailrace.cli.shared.options import Format, HomeOption, JsonOption, PartitionOption, TopicArgument
+from tailrace.cli.shared.options import HomeOption, JsonOption, PartitionOption, PrintFormat, TopicArgument
 from tailrace.cli.shared.output import record_as_json, record_as_text
 from tailrace.cli.shared.session import opened
 from tailrace.cli.topic import printing
@@ -33,13 +33,15 @@ def read(
         str, typer.Option("--from", metavar="POSITION", help="earliest, latest, an offset, a time, or 15m, 2h, 7d ago.")
     ] = "earliest",
     partition: PartitionOption = None,
-    most: Annotated[int | None, typer.Option("--max", "-n", min=0, metavar="N", help="At most so many.")] = None,
+    most: Annotated[
+        int | None, typer.Option("--max", "-n", min=0, metavar="N", help="Print at most N records.")
+    ] = None,
     format: Annotated[
-        Format, typer.Option("--format", metavar="FORMAT", help="text, json, jsonl, arrow, parquet.")
-    ] = Format.text,
+        PrintFormat, typer.Option("--format", metavar="FORMAT", help="text, json, jsonl, arrow, parquet.")
+    ] = PrintFormat.text,
     output: Annotated[Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write to a file.")] = None,
     from_floor: Annotated[
-        bool, typer.Option("--from-floor", help="Begin at the floor if what is asked for was removed.")
+        bool, typer.Option("--from-floor", help="Begin at the floor if records at --from were removed.")
     ] = False,
     home: HomeOption = None,
     as_json: JsonOption = False,
@@ -56,7 +58,7 @@ def read(
         tailrace topic read orders --from 2h --partition 3
         tailrace topic read orders --format parquet --output orders.parquet
     """
-    format = Format.json if as_json else format
+    format = PrintFormat.json if as_json else format
     with opened(home) as here, printing.destination(output, format) as out:
         found = here.topic(topic).fetch(partition, values.position(start), from_floor=from_floor)
         printing.write(_first(found, most), topic, format, out)
@@ -77,8 +79,8 @@ def _first(fetched: Iterator[Fetched], most: int | None) -> Iterator[Fetched]:
 
 def tail(
     topic: TopicArgument,
-    lines: Annotated[int, typer.Option("--lines", "-n", min=0, metavar="N", help="How many.")] = 10,
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on with what is appended; Ctrl-C ends.")] = False,
+    lines: Annotated[int, typer.Option("--lines", "-n", min=0, metavar="N", help="Print the last N records.")] = 10,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Continue with new records until Ctrl-C.")] = False,
     partition: PartitionOption = None,
     home: HomeOption = None,
     as_json: JsonOption = False,
@@ -135,6 +137,6 @@ def _follow(home: Home, topic: Topic, positions: dict[int, int], as_json: bool) 
 
 
 def register(app: typer.Typer) -> None:
-    """Add the commands to their group."""
+    """Add `tailrace topic read` and `tail`."""
     command(app)(read)
     command(app)(tail)

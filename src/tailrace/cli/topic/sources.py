@@ -43,7 +43,7 @@ Bad: TypeAlias = Callable[[BadRecord], None]
 """Called with the error of a row that cannot be a record: raises it, or returns to skip the row."""
 
 
-class Format(StrEnum):
+class InputFormat(StrEnum):
     """The format of a file."""
 
     lines = "lines"
@@ -54,29 +54,30 @@ class Format(StrEnum):
 
 
 _EXTENSIONS = {
-    ".jsonl": Format.jsonl, ".ndjson": Format.jsonl, ".json": Format.jsonl, ".csv": Format.csv,
-    ".parquet": Format.parquet, ".pq": Format.parquet, ".arrow": Format.arrow, ".arrows": Format.arrow,
+    ".jsonl": InputFormat.jsonl, ".ndjson": InputFormat.jsonl, ".json": InputFormat.jsonl, ".csv": InputFormat.csv,
+    ".parquet": InputFormat.parquet, ".pq": InputFormat.parquet,
+    ".arrow": InputFormat.arrow, ".arrows": InputFormat.arrow,
 }  # fmt: skip
 
 
-def format_of(name: str, key: str | None) -> Format:
-    """Return the format of a file by its extension.  Any other file is plain lines, or JSON lines if a field is to be
-    the key."""
-    return _EXTENSIONS.get(Path(name).suffix.lower(), Format.jsonl if key else Format.lines)
+def format_of(name: str, key: str | None) -> InputFormat:
+    """Return the format of a file of records to append, by its extension.  Any other file is plain lines, or JSON lines
+    if a field is to be the key."""
+    return _EXTENSIONS.get(Path(name).suffix.lower(), InputFormat.jsonl if key else InputFormat.lines)
 
 
 def portions(
-    stream: IO[bytes], name: str, format: Format, key: str | None, bad: Bad, most: int = MAX_RECORD_BYTES
+    stream: IO[bytes], name: str, format: InputFormat, key: str | None, bad: Bad, most: int = MAX_RECORD_BYTES
 ) -> Iterator[Portion]:
     """Return the records of a stream in portions.  `name` is for messages; `most` is how many bytes a record, and so a
     line, may have."""
-    if format is Format.lines:
+    if format is InputFormat.lines:
         if key:
             raise BadInput("plain lines have no fields to take a --key from; say --format jsonl, csv or parquet")
         return (([(None, line) for _, line in some], at) for some, at in _lines(stream, name, most, bad))
-    if format is Format.jsonl:
+    if format is InputFormat.jsonl:
         return _jsonl(stream, name, key, bad, most)
-    if format is Format.csv:
+    if format is InputFormat.csv:
         return _csv(stream, name, key, bad, most)
     return _columns(stream, name, format, key, most)
 
@@ -235,12 +236,12 @@ def _csv_pair(names: list[str], row: list[str], key: str | None) -> Pair:
     return (None if key is None else document[key].encode()), _dumped(document).encode()
 
 
-def _columns(stream: IO[bytes], name: str, format: Format, key: str | None, most: int) -> Iterator[Portion]:
+def _columns(stream: IO[bytes], name: str, format: InputFormat, key: str | None, most: int) -> Iterator[Portion]:
     """Yields Arrow record batches, whole or made into JSON objects."""
     from tailrace.adaptors.file.source.bounded import MEMORY_BYTES
 
     memory = max(MEMORY_BYTES, 2 * most)
-    if format is Format.arrow:
+    if format is InputFormat.arrow:
         from tailrace.adaptors.file.source.arrow_stream import arrow_batches
 
         for batch in arrow_batches(stream, name, memory):

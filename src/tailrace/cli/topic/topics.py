@@ -51,7 +51,11 @@ def create(
     partitions: Annotated[
         int,
         typer.Option(
-            "--partitions", "-p", metavar="N", parser=values.whole, help="How many; `topic grow` adds more later."
+            "--partitions",
+            "-p",
+            metavar="N",
+            parser=values.whole,
+            help="The number of partitions; `topic grow` adds more later.",
         ),
     ] = 1,
     settings: SettingsOption = None,
@@ -130,7 +134,7 @@ def _setting(value: object) -> str:
 def grow(
     topic: TopicArgument,
     partitions: Annotated[
-        int, typer.Argument(metavar="PARTITIONS", parser=values.whole, help="How many it is to have.")
+        int, typer.Argument(metavar="PARTITIONS", parser=values.whole, help="The number of partitions that it gets.")
     ],
     home: HomeOption = None,
     as_json: JsonOption = False,
@@ -160,7 +164,7 @@ def grow(
 @command(app, "set")
 def set_settings(
     topic: TopicArgument,
-    settings: Annotated[list[str], typer.Argument(metavar="NAME=VALUE…", help="What to change.")],
+    settings: Annotated[list[str], typer.Argument(metavar="NAME=VALUE…", help="The settings to change.")],
     home: HomeOption = None,
     as_json: JsonOption = False,
 ) -> None:

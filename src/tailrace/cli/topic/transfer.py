@@ -21,7 +21,9 @@ def export(
     topic: TopicArgument,
     folder: FolderArgument,
     partition: PartitionOption = None,
-    drop_headers: Annotated[bool, typer.Option("--drop-headers", help="Leave headers out, without asking.")] = False,
+    drop_headers: Annotated[
+        bool, typer.Option("--drop-headers", help="Leave out headers, which the files cannot hold.")
+    ] = False,
     home: HomeOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -55,7 +57,7 @@ def import_segments(
     folder: FolderArgument,
     partition: PartitionOption = None,
     renumber: Annotated[
-        bool, typer.Option("--renumber", help="Append all of it, under the next offsets, also if it is there.")
+        bool, typer.Option("--renumber", help="Append all records under the next offsets, even if the topic has them.")
     ] = False,
     home: HomeOption = None,
     as_json: JsonOption = False,
@@ -93,6 +95,6 @@ def import_segments(
 
 
 def register(app: typer.Typer) -> None:
-    """Add the commands to their group."""
+    """Add `tailrace topic export` and `import`."""
     command(app)(export)
     command(app, "import")(import_segments)

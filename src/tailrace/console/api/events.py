@@ -22,6 +22,7 @@ operations = Operations()
 PAGE_EVENTS, MOST_EVENTS = 100, 1000
 """How many events a page of the feed has unless the client says, and the most that a page and an append have."""
 LARGEST = 2**62
+"""No index of an event and no checkpoint reaches this number."""
 
 
 class NewEvent(msgspec.Struct, forbid_unknown_fields=True):

@@ -153,7 +153,7 @@ def _cost(home: Home, body: NewJob, job: Job) -> Any:
     def told(steps: int) -> None:
         job.done += steps
 
-    found = costs.estimate(topic.partitions, costs.usual(topic) or 1024, volume, asked, lately, told)
+    found = costs.estimate(topic.partitions, costs.mean_record_size(topic) or 1024, volume, asked, lately, told)
     return {"prices": asked, **msgspec.to_builtins(found)}
 
 

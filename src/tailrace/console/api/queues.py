@@ -27,6 +27,7 @@ from tailrace.queue.stats import as_json
 operations = Operations()
 MOST_MESSAGES = 10_000
 LONGEST_DELAY = 366 * 86400.0
+"""In seconds: how long a client can have a message held back."""
 
 
 class QueueCounts(msgspec.Struct):
@@ -449,5 +450,5 @@ async def rebalance_queue(call: Call, body: Rebalance) -> QueueShares:
 
 
 def coded(attributes: int) -> bool:
-    """Whether a message went through the queue's codec, which is JSON."""
+    """Whether a queue's message went through the queue's codec, which is JSON."""
     return attributes == CODED

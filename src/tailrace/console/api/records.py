@@ -42,6 +42,7 @@ operations = Operations()
 PAGE_RECORDS, PAGE_BYTES = 1000, 8 * 1024 * 1024
 """The most records and bytes of a page, unless the client asks for others."""
 LARGEST_NUMBER = 2**53
+"""The largest whole number that every JSON decoder holds exactly."""
 DECODED = 4
 """The decoded records of an Arrow body may take this many times the bytes that a body may have: a body may be
 compressed."""

@@ -92,14 +92,14 @@ class Reason(msgspec.Struct, forbid_unknown_fields=True):
 
 
 def check_limit(limit: int, most: int) -> int:
-    """Return a page's limit; raise `BadInput` unless it is from 1 to `most`."""
+    """Return the most items that a page of an answer may have; raise `BadInput` unless it is from 1 to `most`."""
     if not 1 <= limit <= most:
         raise BadInput(f"limit is a number from 1 to {most:,}, not {limit}")
     return limit
 
 
 def check_why(why: str) -> str:
-    """Return the reason for an action; raise `BadInput` if it is blank."""
+    """Return an operator's reason for an action; raise `BadInput` if it is blank."""
     if not why.strip():
         raise BadInput("say why; it is kept in the audit list")
     return why

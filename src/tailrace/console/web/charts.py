@@ -22,7 +22,7 @@ def _line(points: Points, width: float, height: float, top: float) -> str:
 
 
 def sparkline(points: Points, what: str, unit: str = "") -> Markup:
-    """Return a small line without axes, with a text for screen readers."""
+    """Return a small chart, a line without axes, with a text for screen readers."""
     if len(points) < 2:
         return _EMPTY
     top = max(v for _, v in points)

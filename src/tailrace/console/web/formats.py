@@ -30,7 +30,7 @@ def number(value: float | None) -> str:
 
 
 def rate(value: float | None) -> str:
-    """Return a rate per second; an unknown one is a dash."""
+    """Return a rate per second for people; an unknown one is a dash."""
     if value is None:
         return UNKNOWN
     return f"{value:,.0f}/s" if value >= 100 else f"{value:,.1f}".removesuffix(".0") + "/s"
@@ -48,7 +48,7 @@ def size(value: float | None) -> str:
 
 
 def span(seconds: float | None) -> str:
-    """Return a duration: 250 ms, 3.2 s, 4 min 10 s, 2 h 5 min, 3 d 4 h."""
+    """Return a duration for people: 250 ms, 3.2 s, 4 min 10 s, 2 h 5 min, 3 d 4 h."""
     if seconds is None:
         return UNKNOWN
     if seconds <= 0:
@@ -67,8 +67,8 @@ def span(seconds: float | None) -> str:
 
 
 def moment(when: int | str | None) -> Markup:
-    """Return a time, given in milliseconds since 1970 or ISO 8601, as an element that the script shows in the browser's
-    time zone."""
+    """Return a time for people, given in milliseconds since 1970 or ISO 8601, as an element that the script shows in
+    the browser's time zone."""
     if when is None or when == "":
         return Markup(UNKNOWN)
     try:

@@ -16,10 +16,11 @@ the API returns all of it."""
 DEEPEST = 12
 """The deepest level of JSON that is indented: without a limit, a record of 256 KiB could make a page of 200 MiB."""
 SHORT = 160
+"""The characters of a key or value that a table shows."""
 
 
 def raw(data: Data) -> bytes:
-    """Return the bytes; none for null."""
+    """Return the bytes of a key or value; none for null."""
     return bytes_of(data) or b""
 
 
@@ -112,7 +113,7 @@ def _indent(depth: int) -> str:
 
 
 def dump(data: bytes) -> str:
-    """Return bytes as `hexdump -C` shows them."""
+    """Return the bytes of a key or value as `hexdump -C` shows them."""
     lines = []
     for at in range(0, len(data), 16):
         some = data[at : at + 16]

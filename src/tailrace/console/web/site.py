@@ -106,7 +106,7 @@ class Site(BaseRoute):
 
 
 def routes(served: OpenHome) -> list[BaseRoute]:
-    """Return the routes of one home's pages."""
+    """Return the routes of the site: all pages of one home."""
     return [Site(served)]
 
 

@@ -78,7 +78,7 @@ def form(visit: Visit, ask: Ask) -> Shown:
 
 
 def seen(typed: Mapping[str, str]) -> str:
-    """Return a short hash of all fields of a form but the reason: it says which input a preview was made for."""
+    """Return a short hash of all fields of a page's form but the reason: it says which input a preview was made for."""
     fields = sorted(
         (n, v.strip()) for n, v in typed.items() if n not in ("form", "preview", "seen", "why") and v.strip()
     )

@@ -13,11 +13,13 @@ from tailrace.console.web.snapshots import Snapshots
 from tailrace.errors import BadInput
 
 MOST_NOTICES = 1000
+"""How many texts are kept for later visits; older ones go."""
 LARGEST = 2**62
+"""The largest number that a form takes: no offset reaches it."""
 
 
 def path_to(*parts: object) -> str:
-    """Return the path of a page; a name in it may have any character."""
+    """Return the path of a page for a link; a name in it may have any character."""
     return "/" + "/".join(quote(str(part), safe="") for part in parts)
 
 
@@ -28,7 +30,7 @@ class Notices:
         self._kept: OrderedDict[str, str] = OrderedDict()
 
     def keep(self, text: str) -> str:
-        """Keep a text, and return its name."""
+        """Keep a text to show on the page of a later visit, and return its name."""
         name = secrets.token_urlsafe(9)
         self._kept[name] = text
         while len(self._kept) > MOST_NOTICES:
@@ -36,7 +38,7 @@ class Notices:
         return name
 
     def take(self, name: str | None) -> str:
-        """Return the text of this name the first time, and an empty text after that."""
+        """Return the kept text of this name the first time, and an empty text after that."""
         return self._kept.pop(name, "") if name else ""
 
 
@@ -75,7 +77,8 @@ class Visit(Call):
 
 
 def whole(text: str, name: str, default: int, *, least: int = 0, most: int = LARGEST) -> int:
-    """Return a whole number that was typed, or the default for an empty text; raise `BadInput` for anything else."""
+    """Return a whole number that a browser's form or query has, or the default for an empty text; raise `BadInput` for
+    anything else."""
     if not text.strip():
         return default
     plain = text.strip().replace(",", "")

@@ -82,17 +82,17 @@ class ChunkEntry(msgspec.Struct, frozen=True, array_like=True):
 
     @property
     def counts(self) -> dict[int, int]:
-        """How many records of each partition the chunk holds."""
+        """How many records of each partition the chunk holds, by its entry in a head or page."""
         return {run.partition: run.count for run in self.runs}
 
     @property
     def latest(self) -> int:
-        """The latest timestamp in the chunk."""
+        """The latest timestamp in the chunk, by its entry in a head or page."""
         return max((run.latest for run in self.runs), default=0)
 
     @property
     def size(self) -> int:
-        """The bytes of the chunk's runs."""
+        """The bytes of the chunk's runs, by its entry in a head or page."""
         return sum(run.length for run in self.runs)
 
 
@@ -104,9 +104,9 @@ unpack = msgspec.msgpack.Decoder(ChunkEntry).decode
 
 
 def new_id() -> str:
-    """A new chunk's id: random, except for the bits in its item's key.  These bits grow with time, in steps of 36 us,
-    so that items made one after the other are neighbours in the table.  A process never makes the same id twice: one
-    write can hold several chunks."""
+    """Make an id for a new chunk: random, except for the bits in its item's key.  These bits grow with time, in steps
+    of 36 us, so that items made one after the other are neighbours in the table.  A process never makes the same id
+    twice: one write can hold several chunks."""
     with _ticking:
         _tick[0] = max(time.time_ns() // 36_000, _tick[0] + 1)
         low = _tick[0] & (1 << ID_BITS) - 1
@@ -122,12 +122,12 @@ def head_key(topic_id: str) -> Key:
 
 
 def page_key(topic_id: str, first: int) -> Key:
-    """The key of the page that begins with this number."""
+    """The key of a topic's page that begins with this number."""
     return Key(f"$Log-{topic_id}", first)
 
 
 def chunk_key(topic_id: str, gen: int, id: str) -> Key:
-    """The key of a small chunk's item."""
+    """The key of the item that a small chunk is stored in."""
     return Key(f"$Chunk-{topic_id}", gen << ID_BITS | int(id, 16) & ((1 << ID_BITS) - 1))
 
 
@@ -143,7 +143,7 @@ def parts_of(name: str) -> tuple[str, int, str] | None:
 
 
 def plus(base: Mapping[int, int], counts: Mapping[int, int], sign: int = 1) -> Offsets:
-    """The offsets after these many more records."""
+    """Offsets by partition, once these many more records of each are appended; with sign -1 before they were."""
     out = Offsets(base)
     for partition, count in counts.items():
         out[partition] = out.get(partition, 0) + sign * count
@@ -151,12 +151,13 @@ def plus(base: Mapping[int, int], counts: Mapping[int, int], sign: int = 1) -> O
 
 
 def joins(end: Mapping[int, int], base: Mapping[int, int]) -> bool:
-    """Whether a page begins at the offsets where another one ends; a partition that did not exist yet counts as 0."""
+    """Whether a page of the topic begins at the offsets where another one ends; a partition that did not exist yet
+    counts as 0."""
     return all(end.get(q, 0) == base.get(q, 0) for q in end.keys() | base.keys())
 
 
 def counts_of(entries: Sequence[ChunkEntry]) -> dict[int, int]:
-    """How many records of each partition some entries have together."""
+    """How many records of each partition some entries of a head or page have together."""
     out = entries[0].counts
     for entry in entries[1:]:
         out = plus(out, entry.counts)
@@ -164,12 +165,12 @@ def counts_of(entries: Sequence[ChunkEntry]) -> dict[int, int]:
 
 
 def by_number(stored: Mapping[str, int]) -> Offsets:
-    """A stored map of offsets, with its partitions as numbers."""
+    """Offsets by partition as a head or page stores them, decoded: the partitions become numbers."""
     return Offsets(zip(map(int, stored), stored.values(), strict=True))
 
 
 def by_text(offsets: Mapping[int, int]) -> dict[str, int]:
-    """A map of offsets in its stored form."""
+    """Offsets by partition in the form in which a head or page stores them."""
     return {str(q): n for q, n in offsets.items()}
 
 
@@ -192,7 +193,7 @@ class Page:
 
     @classmethod
     def of(cls, item: Item) -> Page:
-        """Decodes a stored page."""
+        """Decode a stored page."""
         return cls(item["first"], item["last"], by_number(item["base"]), item["e"], item["v"], item["t"])
 
     @cached_property
@@ -209,7 +210,7 @@ class Page:
         return end
 
     def offsets_of(self, id: str) -> dict[int, int] | None:
-        """The offsets at which a chunk on this page begins, merged or not; None if the page does not have it."""
+        """The offsets at which a chunk on this page begins, merged or not; None if the page has no entry for it."""
         at = Offsets(self.base)
         for entry in self.entries:
             made_of: Iterable[tuple[str, Mapping[int, int]]]
@@ -224,12 +225,12 @@ class Page:
 
     @property
     def latest(self) -> int:
-        """The latest timestamp on the page."""
+        """The latest timestamp in the entries of the page."""
         return max((entry.latest for entry in self.entries), default=0)
 
     @property
     def forgot(self) -> bool:
-        """Whether merging has forgotten the ids of some chunks that were on this page."""
+        """Whether a merge has dropped the ids of some chunks that were on this page."""
         return any(id == "" for entry in self.entries for id, _ in entry.made_of)
 
 
@@ -300,7 +301,8 @@ def new_head(topic_id: str, partitions: int) -> Put:
 def append(
     topic_id: str, page: int, entries: Sequence[ChunkEntry], expected: Mapping[int, int] | None = None
 ) -> Update:
-    """APPEND: adds entries, and adds their counts to the next offsets; the table does the adding."""
+    """APPEND: the write that adds entries to a head, and their counts to the next offsets; the table does the
+    adding."""
     packed, counts = [pack(entry) for entry in entries], counts_of(entries)
     when = rules(
         {
@@ -358,12 +360,12 @@ def grow(topic_id: str, head: Head, partitions: int) -> tuple[Action, ...]:
 
 
 def chunk_item(topic_id: str, entry: ChunkEntry, data: bytes) -> Put:
-    """The item of a small chunk."""
+    """The item in which a small chunk is stored."""
     return Put(chunk_key(topic_id, entry.gen, entry.id), {"id": entry.id, "d": data}, (Absent(),))
 
 
 def chunk_data(item: Item) -> bytes:
-    """The bytes of a small chunk's item."""
+    """The bytes of a small chunk, from its item."""
     data: bytes = item["d"]
     return data
 

@@ -37,7 +37,7 @@ class Ran(NamedTuple):
 
 
 def new_member(topic: Topic, group: str, settings: ConsumerSettings, wall: Callable[[], float]) -> PartitionMember:
-    """A member that has not joined yet."""
+    """Make the member of a consumer group that a consumer drives; it has not joined yet."""
     shared = Group(check_name("group", group), topic.log, topic.partitions)
     return PartitionMember(shared, new_number(), name=settings.member, ttl=settings.ttl, wall=wall)
 

@@ -126,7 +126,8 @@ class Group:
 
 # --- making and reading -----------------------------------------------------------------------------------------------
 def offsets(log: TopicLog, partitions: Iterable[int], position: Position) -> Steps[dict[int, int]]:
-    """The offsets that a position stands for at this moment, in these partitions."""
+    """The offsets that a position of a group (earliest, latest, a time) stands for at this moment, in these
+    partitions."""
     head = yield from log.head()
     if position == "earliest":
         return {q: head.floor[q] for q in partitions}
@@ -180,13 +181,14 @@ def _listed(group: Group) -> Steps[Action]:
 
 
 def shards(group: Group) -> Steps[dict[int, Item]]:
-    """Every shard's item, by partition."""
+    """Every shard's item of a group (owner, epoch, position), by partition."""
     items = yield from guard.read_all(group.hash_key, 0, MAX_PARTITIONS - 1)
     return {item["i"]: item for item in items}
 
 
 def all_shards(group: Group) -> Steps[dict[int, Item]]:
-    """Every partition's shard; one that is not stored yet is given as the next member will create it."""
+    """The shard of a group for every partition; one that is not stored yet is given as the next member will create
+    it."""
     head, item = (yield from group.log.head()), (yield from guard.read(group.key))
     start = heads.by_number(item["start"] if item is not None else {})
     there = yield from shards(group)
@@ -260,8 +262,8 @@ def groups_of(topic_id: str) -> Steps[list[str]]:
 
 # --- what operators do ------------------------------------------------------------------------------------------------
 def active(group: Group, ttl: float = TTL_SECONDS) -> Steps[list[str]]:
-    """The names of members that are alive.  Waits up to `ttl` for their beats to move, since the clocks of other hosts
-    cannot be trusted."""
+    """The names of a group's members that are alive.  Waits up to `ttl` for their beats to move, since the clocks of
+    other hosts cannot be trusted."""
     beats, first = Beats(ttl), None
     while True:
         before = yield from calls.now()

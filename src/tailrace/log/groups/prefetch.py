@@ -61,7 +61,7 @@ class ConsumerSettings:
 
     @classmethod
     def of(cls, given: Mapping[str, Any]) -> ConsumerSettings:
-        """Settings from names and values; a typo or an unusable value is refused with a hint."""
+        """The settings of a consumer from names and values; a typo or an unusable value is refused with a hint."""
         made = from_names(cls, "a consumer", given)
         for name, lowest in (("ttl", 0.001), ("commit_interval", 0.01), ("max_seconds", 0), ("prefetch", 1)):
             value = getattr(made, name)
@@ -129,11 +129,11 @@ class Inbox:
     # -- for the fetcher
     @property
     def full(self) -> bool:
-        """Whether enough is fetched ahead for now."""
+        """Whether the inbox has fetched enough ahead for now."""
         return self._size >= self._prefetch
 
     def fetch(self) -> Steps[bool]:
-        """Fetch more records; False when everything has been fetched."""
+        """Fetch more records into the inbox; False when everything has been fetched."""
         with self._lock:
             wanted = {q: held for q, held in self._held.items() if held.revoked_at is None}
             self._reader.positions = {q: held.read for q, held in wanted.items()}

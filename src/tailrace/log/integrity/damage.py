@@ -48,7 +48,7 @@ class Damage:
 
 
 def check_head(log: TopicLog, head: Head) -> list[Damage]:
-    """The contradictions in a head."""
+    """The damage of a head, which its own contradictions show."""
     key = heads.head_key(log.id)
     where = f"item {key.p}/{key.i}"
     wrong = [
@@ -158,5 +158,5 @@ def _shown(offsets: Mapping[int, int]) -> str:
 
 
 def distinct(damages: Sequence[Damage]) -> list[Damage]:
-    """Each element once, in the order of the first occurrences."""
+    """Each piece of damage once, in the order of the first occurrences."""
     return list(dict.fromkeys(damages))

@@ -64,7 +64,7 @@ def pages_of(gap: Gap) -> str:
 
 
 def damage(log: TopicLog, gap: Gap) -> Damaged:
-    """The error that names a gap."""
+    """The error that names a gap: lost pages, and the offsets lost with them."""
     lost = f", and with it {', '.join(map(str, gap.lost))}" if gap.lost else ""
     return Damaged(
         f"{pages_of(gap)} of the references of {log.name!r} is missing{lost}; restore it from a backup",

@@ -48,7 +48,7 @@ def _key(log: TopicLog, lost: Lost) -> Key:
 
 
 def passes(log: TopicLog) -> Steps[list[PassedOffsets]]:
-    """All offsets that readers of a topic pass over."""
+    """All quarantined offsets of a topic, which readers pass over."""
     items = yield from guard.read_all(_hash(log))
     return [msgspec.convert({k: v for k, v in item.items() if k not in ("p", "i")}, PassedOffsets) for item in items]
 
@@ -88,7 +88,7 @@ def _wider(key: Key, item: Item) -> Callable[[Item | None], tuple[Action, ...] |
 
 
 def lift(log: TopicLog, partition: int | None = None) -> Steps[list[PassedOffsets]]:
-    """Take back decisions, all of them or those of one partition; returns them."""
+    """Lift quarantines, all of them or those of one partition; returns them."""
     gone = []
     for one in (yield from passes(log)):
         if partition in (None, one.partition):

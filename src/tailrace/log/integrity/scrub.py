@@ -58,7 +58,7 @@ class ChunkToScrub:
 
 
 def pieces(page: Page) -> Iterator[ChunkToScrub]:
-    """The chunks on a page."""
+    """The chunks on a page, each as a piece that one thread scrubs."""
     at = heads.plus(page.base, {})
     for entry in page.entries:
         yield ChunkToScrub(page, entry, at)

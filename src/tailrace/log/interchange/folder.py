@@ -75,7 +75,7 @@ def export_topic(
 
 
 def plain(fetched: Fetched) -> Fetched:
-    """Records whose value is bytes: the columns of a pipeline's rows become JSON."""
+    """Records whose value is bytes, as segments hold them: the columns of a pipeline's rows become JSON."""
     data = fetched.data
     if "data" not in data.schema.names:
         return fetched

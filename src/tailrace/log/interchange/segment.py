@@ -51,7 +51,7 @@ def segment_name(first: int) -> str:
 
 @contextmanager
 def explained(what: str) -> Iterator[None]:
-    """Translates the operating system's errors into tailrace's."""
+    """Translate the operating system's errors about a segment's file into tailrace's."""
     try:
         yield
     except StorageError:

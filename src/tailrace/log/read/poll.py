@@ -16,7 +16,7 @@ from tailrace.log.read.fetched import Fetched
 
 @dataclass(slots=True)
 class PolledRecords:
-    """Fetched records, up to so many decoded bytes and so many records."""
+    """The records that one poll has fetched so far, within its limits of decoded bytes and of records."""
 
     max_bytes: int
     max_records: int
@@ -65,7 +65,7 @@ class RunBatches:
         return next(self._rest) if batch is None else batch
 
     def put_back(self, batch: pa.RecordBatch) -> None:
-        """Put a batch back, so that it comes first next time."""
+        """Put a batch back, so that the next poll gets it first."""
         self._back = batch
 
 

@@ -60,7 +60,7 @@ class Notifier:
         return True
 
     def close(self) -> None:
-        """Ends the calls; returns when the last one has ended."""
+        """End the calls to the callback; returns when the last one has ended."""
         self._closing.set()
         self._event.set()
         self._stop()
@@ -100,7 +100,7 @@ class TopicFollower(Iterator[Record]):
             block(self._wait, self._event)
 
     def stop(self) -> None:
-        """Ends the iteration, also for a thread that is waiting for the next record."""
+        """End the iteration, also for a thread that is waiting for the next record."""
         self._stopped = True
         self._leave()
         self._event.set()

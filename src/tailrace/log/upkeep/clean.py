@@ -54,8 +54,8 @@ def _next_gen(log: TopicLog, g: int) -> Steps[None]:
 
 
 def references(log: TopicLog) -> Steps[set[str]]:
-    """The ids of all chunks that are referred to: those on the head first, then those on the pages below it, downwards;
-    each page must join the one above."""
+    """The ids of the chunks that cleaning must keep, since a head or a page refers to them: those on the head first,
+    then those on the pages below it, downwards; each page must join the one above."""
     missing = ""
     while True:
         head = yield from log.head()

@@ -32,8 +32,8 @@ Told = Callable[[int], None]
 stop."""
 
 
-def unheard(_: int) -> None:
-    """Ignores the report."""
+def ignore_report(_: int) -> None:
+    """Take a report of a merge's progress that no caller asked for, and do nothing."""
 
 
 def merge_all(
@@ -41,7 +41,7 @@ def merge_all(
     compression: Compression = "none",
     size: int = MERGED_OBJECT_BYTES,
     span: int | None = None,
-    told: Told = unheard,
+    told: Told = ignore_report,
 ) -> Steps[int]:
     """Merge the closed pages that are worth it; returns by how many the pages became fewer.  `span`: merge only
     pages whose times lie at most this many milliseconds apart, since retention keeps or removes a page as a whole."""
@@ -81,7 +81,7 @@ def merge(
     size: int = MERGED_OBJECT_BYTES,
     *,
     worthwhile: bool = False,
-    told: Told = unheard,
+    told: Told = ignore_report,
 ) -> Steps[bool]:
     """Merge neighbouring pages into the first; False, with nothing done, if there is nothing to merge or another
     process changed them meanwhile.

@@ -72,7 +72,8 @@ def _worth(sizes: Sequence[int], size: int) -> bool:
 
 
 def kept_ids(entry: ChunkEntry, fence: int) -> tuple[tuple[str, tuple[tuple[int, int], ...]], ...]:
-    """What a merged entry remembers of this one: the ids and counts it stands for, "" for those behind the fence.
+    """What the entry of a merged chunk remembers of this one: the ids and counts it stands for, "" for those behind the
+    fence.
 
     No producer can append under such an id any more; a producer that still asks for its outcome gets the answer that it
     is gone."""
@@ -95,7 +96,7 @@ def remembered(entries: Sequence[ChunkEntry], fence: int) -> tuple[tuple[str, tu
 
 
 def id_bytes(page: Page, fence: int) -> int:
-    """About how many bytes of ids a merged page remembers of this one."""
+    """About how many bytes of ids a merged page remembers of this entry."""
     return sum(30 + 7 * len(counts) for entry in page.entries for id, counts in kept_ids(entry, fence) if id)
 
 

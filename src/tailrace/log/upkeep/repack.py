@@ -60,11 +60,11 @@ class RunToPack:
 
     @property
     def large(self) -> bool:
-        """Whether the run is large enough to be copied as it is."""
+        """Whether the run is so large that repacking copies its bytes as they are."""
         return self.run.length >= LARGE_BYTES or self.run.count >= LARGE_ROWS
 
     def batches(self, columns: frozenset[str] | None = None) -> Iterator[pa.RecordBatch]:
-        """The run's records, batch by batch, perhaps with an offset column. `columns`: only these."""
+        """The run's records to repack, batch by batch, perhaps with an offset column. `columns`: only these."""
         return batches_of(self.kind, self.run, self.data, self.where, columns)
 
 
@@ -93,7 +93,7 @@ def kind_for(kinds: Iterable[int]) -> int:
 
 
 def packed(pieces: Mapping[int, Sequence[RunToPack]], compression: Compression) -> Chunk:
-    """The runs of each partition packed as one."""
+    """The runs of each partition, repacked as one."""
     kind = kind_for(piece.kind for some in pieces.values() for piece in some)
     runs = {q: RunWriter(kind, compression) for q in sorted(pieces)}
     for q, writer in runs.items():
@@ -129,7 +129,7 @@ class RunWriter:
         self._times: list[tuple[int, int]] = []
 
     def take_over(self, piece: RunToPack) -> None:
-        """Copy all records of a piece as they are."""
+        """Add all records of a run, with as little decoding as possible."""
         self.count += piece.run.count
         if not piece.run.length:
             return
@@ -172,7 +172,7 @@ class RunWriter:
         self._waiting, self._rows, self._size = [], 0, 0
 
     def run(self, partition: int, position: int) -> PartitionRun:
-        """The records written so far, as a run at this position."""
+        """The repacked run of the records so far, at this position of the chunk."""
         self._flush()
         crc = reduce(lambda crc, part: crc32c.crc32c(part, crc), self.parts, 0)
         length = sum(len(part) for part in self.parts)
@@ -194,7 +194,7 @@ def fitted(batch: pa.RecordBatch, kind: int, first: int) -> pa.RecordBatch:
 
 
 def with_offsets(batch: pa.RecordBatch, offsets: pa.Array[Any]) -> pa.RecordBatch:
-    """A batch with these offsets as its last column."""
+    """A batch of a compacted chunk: with these offsets as its last column."""
     return pa.record_batch([*batch.columns, offsets], schema=batch.schema.append(OFFSET))
 
 

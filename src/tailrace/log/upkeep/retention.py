@@ -72,7 +72,7 @@ def retain(log: TopicLog, keep: RetentionRule) -> Steps[tuple[int, int]]:
 
 
 def stored_bytes(log: TopicLog) -> Steps[int]:
-    """The bytes of all records that a topic refers to."""
+    """The bytes of all records of a topic, which retention by size compares with its limit."""
     head = yield from log.head()
     total, low = (yield from page_bytes(log, head.own)), head.first
     while low < head.page:
@@ -84,7 +84,8 @@ def stored_bytes(log: TopicLog) -> Steps[int]:
 
 
 def page_bytes(log: TopicLog, page: Page) -> Steps[int]:
-    """The bytes of the records on a page; the chunks of a manifest count only if its list can be read."""
+    """The bytes of the records on a page, which retention by size counts; the chunks of a manifest count only if its
+    list can be read."""
     total = 0
     for entry in page.entries:
         try:

@@ -138,7 +138,7 @@ class _Stopped(Exception):
 
 
 class BackgroundUpkeep:
-    """A thread that runs upkeep every so many seconds, until it is stopped. It logs errors, and tries again."""
+    """A thread that runs upkeep every `every` seconds, until it is stopped.  It logs errors, and tries again."""
 
     def __init__(self, upkeep: HomeUpkeep, every: float = HOUR_SECONDS) -> None:
         self._upkeep, self._every = upkeep, every

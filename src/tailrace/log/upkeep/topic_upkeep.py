@@ -17,7 +17,7 @@ from tailrace.log.upkeep.clean import clean
 from tailrace.log.upkeep.compaction.compaction import compact
 from tailrace.log.upkeep.compaction.round import CompactionSettings
 from tailrace.log.upkeep.compaction.unreadable import undecided
-from tailrace.log.upkeep.merge import Told, merge_all, unheard
+from tailrace.log.upkeep.merge import Told, ignore_report, merge_all
 from tailrace.log.upkeep.retention import RetentionRule, retain
 from tailrace.storage.calls import Steps
 
@@ -63,7 +63,7 @@ def tend(
     done: UpkeepResult,
     wall: int,
     held: Mapping[int, int] | None = None,
-    told: Told = unheard,
+    told: Told = ignore_report,
 ) -> Steps[None]:
     """Run upkeep of a topic, at this time in milliseconds since 1970; `done` records what has been done so far.
     `held`: the first offset of each partition that a holder still needs; nothing from there on is removed."""

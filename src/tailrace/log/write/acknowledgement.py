@@ -221,12 +221,12 @@ class Ack(msgspec.Struct, gc=False):
 
     @property
     def partition(self) -> int:
-        """The partition it went to, once it is durable."""
+        """The partition that the record went to, once it is durable."""
         self.batch.wait()
         return self.batch.landed(*self.batch.buffer.place(self.row))[0]
 
     def done(self) -> bool:
-        """Whether `result` would answer at once."""
+        """Whether the record is committed or has failed: then `result` returns at once."""
         return self.batch.done
 
     def __repr__(self) -> str:
@@ -259,5 +259,5 @@ class BatchAck:
             batch.tell((partition, rank), count)
 
     def done(self) -> bool:
-        """Whether `result` would answer at once."""
+        """Whether the records are committed or have failed: then `result` returns at once."""
         return all(batch.done for batch, *_ in self.parts)

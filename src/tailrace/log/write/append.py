@@ -61,19 +61,19 @@ class ById:
     """Whether an append has happened is said by the ids in the head, or on the page that an attempt was sent to."""
 
     def writes(self, placed: Sequence[Placed], pages: Sequence[int]) -> Sequence[Action]:
-        """No further writes; from here on the attempt may have happened."""
+        """Add no writes: the ids of the chunks show whether the append has happened. From here on it may have."""
         for p, page in zip(placed, pages, strict=True):
             p.attempt.sent = page
         return ()
 
     def before_regrouping(self, placed: Sequence[Placed]) -> Steps[list[Appended] | None]:
-        """The offsets, if an earlier attempt has landed."""
+        """The offsets, if an earlier attempt has appended the chunks."""
         return (yield from _found(placed))
 
     def judge(
         self, placed: Sequence[Placed], pages: Sequence[int], actions: Sequence[list[Action]], outcome: guard.Outcome
     ) -> Steps[list[Appended] | None]:
-        """The offsets, if this or an earlier attempt has landed."""
+        """The offsets, if this attempt or an earlier one has appended the chunks."""
         if isinstance(outcome, Unanswered) or (isinstance(outcome, Written) and outcome.items is None):
             for p, page in zip(placed, pages, strict=True):
                 p.attempt.doubts.add(page)

@@ -169,7 +169,8 @@ def _taken(p: Placed) -> Steps[bool]:
 
 
 def roll(log: TopicLog, head: Head) -> Steps[Head]:
-    """ROLL a full head; returns the newest head, no matter which writer rolled it."""
+    """ROLL a full head, before the next attempt to append; returns the newest head, no matter which writer rolled
+    it."""
     outcome = yield from guard.attempt(*heads.roll(log.id, head))
     if isinstance(outcome, Refused) and outcome.index == 1 and outcome.item is not None:
         return log.saw(outcome.item)
@@ -183,7 +184,7 @@ def tell_others(others: FurtherWrites | None, outcome: guard.Outcome, first: int
 
 
 def notify(placed: Sequence[Placed]) -> None:
-    """Wake the readers that wait for records of these topics."""
+    """Wake the readers that wait for records of these topics, after an append."""
     for p in placed:
         try:
             p.log.on_commit()

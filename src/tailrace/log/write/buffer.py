@@ -49,14 +49,14 @@ class Bin:
         self.headers: dict[int, tuple[tuple[str, bytes], ...]] = {}
 
     def add(self, batch: pa.RecordBatch, size: int) -> None:
-        """Add records that come as Arrow."""
+        """Add records to the bin that come as Arrow."""
         self.settle()
         self.batches.append(batch)
         self.count += batch.num_rows
         self.size += size
 
     def add_row(self, key: bytes | None, value: bytes | None, stamp: int, size: int) -> None:
-        """Add one record."""
+        """Add one record to the bin."""
         self.keys.append(key)
         self.values.append(value)
         self.stamps.append(stamp)
@@ -64,7 +64,7 @@ class Bin:
         self.size += size
 
     def settle(self) -> None:
-        """Turn the rows so far into a record batch."""
+        """Turn the rows that the bin has so far into a record batch."""
         if not self.keys:
             return
         rows = range(len(self.keys))

@@ -123,7 +123,7 @@ def _with_header_sizes(sizes: pa.Array[Any], headers: pa.Array[Any]) -> pa.Array
 
 
 def too_large(size: int, most: int) -> TooLarge:
-    """The error for a record with more bytes than a topic takes."""
+    """The error for a record, passed to a producer, with more bytes than its topic takes."""
     return TooLarge(
         f"a record has {size:,} bytes, over the topic's max_record_bytes of {most:,}; "
         "`tailrace topic set NAME max_record_bytes=…` allows more"

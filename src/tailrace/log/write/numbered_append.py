@@ -39,7 +39,7 @@ def number_key(name: str) -> Key:
 
 
 def stored(name: str) -> Steps[Item]:
-    """The item of a name; the first use creates it."""
+    """Read the item of a name with its last append number; the first use creates it."""
     return (yield from open_guard(number_key(name), {"seq": 0, "id": "", "page": 0, "topics": []}))
 
 

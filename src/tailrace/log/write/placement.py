@@ -63,12 +63,12 @@ class Placed:
 
     @property
     def gen(self) -> int:
-        """The oldest gen among its names."""
+        """The oldest gen among the names under which the chunks are stored."""
         return min(e.gen for e in self.entries)
 
     @property
     def counts(self) -> dict[int, int]:
-        """How many records of each partition."""
+        """How many records of each partition the chunks have."""
         return heads.counts_of(self.entries)
 
     def actions(self, page: int) -> list[Action]:

@@ -21,7 +21,7 @@ from tailrace.storage.tables import Add, Change, Equals, Item, Key, Path, Set, U
 
 
 def reader_key(name: str) -> Key:
-    """The key of a source's item."""
+    """The key of the item with a serial source's position."""
     return Key(f"$Reader-{name}")
 
 

@@ -80,7 +80,7 @@ class Pipeline:
         redeliver: Redeliver = "halves",
         **settings: Any,
     ) -> Pipeline:
-        """End the branch with a writer: an adaptor and its settings.
+        """End the branch that is being built with a writer: an adaptor and its settings.
 
         The writer's progress is stored under `name`.  `fill` says what a writer that is added later starts with: the
         commit log from its start ("log"), or a fresh copy of the source ("copy").  `redeliver` says how a failed batch
@@ -118,14 +118,15 @@ def pipeline(name: str, home: str | os.PathLike[str] = DEFAULT, **settings: Any)
 
 
 def default_name(adaptor: str, taken: list[str]) -> str:
-    """A writer's name from its adaptor: "postgres", then "postgres-2"."""
+    """The name of a writer to which its author gave none, from its adaptor: "postgres", then "postgres-2"."""
     base = re.sub(r"[^A-Za-z0-9_-]+", "-", adaptor.rpartition(":")[2])
     numbers = (f"{base}-{n}" for n in range(2, len(taken) + 3))
     return base if base not in taken else next(name for name in numbers if name not in taken)
 
 
 def check_file_name(file: Path) -> None:
-    """Refuse a file name that would hide a standard module from Spark's workers, which search this folder first."""
+    """Refuse a name of a pipeline's file that would hide a standard module from Spark's workers, which search this
+    folder first."""
     if file.suffix == ".py" and file.stem in sys.stdlib_module_names:
         raise BadSetting(
             f"{file.name} has the name of a module of Python's own, which no process in its folder could import "

@@ -161,7 +161,8 @@ def check_regex(what: str, namespace: object) -> None:
 
 
 def unmatched(what: str, namespace: str, there: Sequence[str]) -> str | None:
-    """A message if a namespace's expression matches none of these names; None if it matches one, or there are none."""
+    """A message if the regular expression of a namespace in the definition matches none of these names; None if it
+    matches one, or there are none."""
     if not there or any(re.search(namespace, name) for name in there):
         return None
     some = ", ".join(sorted(there)[:5]) + ("…" if len(there) > 5 else "")

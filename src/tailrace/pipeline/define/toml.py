@@ -188,7 +188,8 @@ class _Checked:
 
 
 def check_setting(what: str, kind: type[Settings], name: str, value: Any) -> None:
-    """Refuse a value of the wrong type; accepts any text with `${ENV}` in it, whose value is not known yet."""
+    """Refuse a value of a TOML setting that has the wrong type; accepts any text with `${ENV}` in it, whose value is
+    not known yet."""
     if isinstance(value, str) and "${" in value:
         return
     described = next(f for f in msgspec.structs.fields(kind) if f.encode_name == name)

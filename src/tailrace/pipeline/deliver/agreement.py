@@ -74,7 +74,8 @@ def sink_is_older(names: Names, behind: Mapping[int, Mark], finished: Mapping[in
 
 
 def places_are_gone(names: Names, gone: Sequence[str]) -> Diverged:
-    """The error for tables, folders or topics of a sink that another program has dropped or emptied."""
+    """The error for a sink that no longer agrees with the home: tables, folders or topics in it that another program
+    has dropped or emptied."""
     pipeline, writer = names
     what = ", ".join(gone[:5]) + (f" and {len(gone) - 5} more" if gone[5:] else "")
     return Diverged(

@@ -82,7 +82,7 @@ def pending(marks: Mapping[int, Mark], ends: Mapping[int, int], most: int) -> li
 
 
 def size(ranges: Sequence[DeliveryRange]) -> int:
-    """The number of offsets in these ranges."""
+    """The number of offsets in these ranges of a batch."""
     return sum(part.end - part.start for part in ranges)
 
 

@@ -56,7 +56,7 @@ class Branch:
     redeliver: str = "halves"
 
     def writer(self) -> Writer:
-        """Make a new writer of this branch."""
+        """Make a new writer for the delivery of this branch."""
         return make_writer(self.adaptor, self.settings)
 
 
@@ -257,6 +257,7 @@ def _defined(branch: Branch, empty: pa.RecordBatch) -> list[pa.RecordBatch]:
 
 
 def blame(fetched: Fetched, error: Exception) -> Trouble:
+    """The trouble for an error that one message of the commit log has caused: it names the message."""
     namespace = namespace_of(fetched.data)
     row = min(getattr(error, "row", 0), fetched.data.num_rows - 1)
     id = id_of(fetched.data.column("key")[row].as_py(), namespace).decode(errors="replace")

@@ -56,7 +56,7 @@ class Mark:
         return max(self.low, self.ahead.get(namespace, -1))
 
     def copy(self) -> Mark:
-        """A copy that can be changed without changing this mark."""
+        """A copy of the mark that can be changed by itself."""
         return Mark(self.low, dict(self.ahead), self.word)
 
     @property
@@ -71,7 +71,7 @@ def is_untouched(marks: Mapping[int, Mark]) -> bool:
 
 
 def stored(marks: Mapping[int, Mark]) -> dict[str, Any]:
-    """Marks as JSON values, which a sink stores with its data."""
+    """A writer's marks as JSON values, which a sink stores with its data."""
     return {str(q): {"low": m.low, "ahead": m.ahead, "word": m.word} for q, m in sorted(marks.items())}
 
 
@@ -109,7 +109,7 @@ def load(pipeline: str, writer: str, partitions: int) -> Steps[tuple[int, dict[i
 def take(
     pipeline: str, writer: str, partitions: int, held: int | None = None, by: str | None = None
 ) -> Steps[tuple[int, dict[int, Mark]]]:
-    """Begin a run: store an epoch above all earlier ones in every partition, and return it with the marks.
+    """Begin a writer's run: store an epoch above all earlier ones in every partition, and return it with the marks.
 
     `held` is this run's last epoch, if it begins again after an error; `Fenced` if another run has a newer one."""
     items = yield from guard.read_all(offsets_key(pipeline, writer, 0).p)
@@ -145,7 +145,7 @@ def load_finished(pipeline: str, writer: str) -> Steps[dict[int, Mark]]:
 def save(
     pipeline: str, writer: str, epoch: int, marks: Mapping[int, Mark], finished: Mapping[int, Mark] | None = None
 ) -> Steps[None]:
-    """Store a run's marks, which only rise; `Fenced` if an operator or another run has taken over."""
+    """Store the marks of a writer in a run, which only rise; `Fenced` if an operator or another run has taken over."""
     shared = {name: _lows(some) for name, some in (("whole", marks), ("finished", finished)) if some}
     items = {item["i"]: item for item in (yield from guard.read_all(offsets_key(pipeline, writer, 0).p))}
     plan = partial(_saved, pipeline, writer, epoch)
@@ -174,8 +174,8 @@ def _lows(marks: Mapping[int, Mark]) -> dict[str, list[int]]:
 
 
 def override(pipeline: str, writer: str, partition: int, mark: Mark) -> Steps[int]:
-    """Store a mark that an operator has set, higher or lower; raises the epoch, which fences the current run, and
-    returns it."""
+    """Store a mark of a writer that an operator has set, higher or lower; raises the epoch, which fences the current
+    run, and returns it."""
     key = offsets_key(pipeline, writer, partition)
     before = yield from guard.read(key)
     plan = partial(_overridden, key, mark, before["word"] if before else 0)

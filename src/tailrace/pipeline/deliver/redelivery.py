@@ -41,11 +41,11 @@ Span = list[DeliveryRange]
 SLICE_SECONDS = 2.0
 """Seconds after which a task returns how far it is."""
 HELD_ROWS, HELD_BYTES = 4096, 64 * 1024 * 1024
-"""A span of at most so many messages and bytes is read once and then halved in memory."""
+"""A span within these numbers of messages and bytes is read once and then halved in memory."""
 
 
 def halved(span: Sequence[DeliveryRange]) -> tuple[Span, Span]:
-    """Halve a span by its partitions, or by offsets if it has only one partition."""
+    """Halve a failed span by its partitions, or by offsets if it has only one partition."""
     if len(span) > 1:
         return list(span[: len(span) // 2]), list(span[len(span) // 2 :])
     (part,) = span

@@ -28,7 +28,7 @@ documents have a field of this name."""
 
 
 def row_column(taken: Collection[str]) -> str:
-    """The name of the column with row numbers, beside fields of these names."""
+    """The name of the column with row numbers that a call of a user's function gets, beside fields of these names."""
     name = ROW
     while name in taken:
         name = f"_{name}"

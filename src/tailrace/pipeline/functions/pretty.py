@@ -57,7 +57,7 @@ class Pretty:
 
 
 def pretty(spaces: int = 2) -> Pretty:
-    """A function that prints each message as JSON indented by so many spaces, and passes it on."""
+    """A function that prints each message as JSON, indented by `spaces`, and passes it on."""
     if isinstance(spaces, bool) or not isinstance(spaces, int) or not 0 <= spaces <= 16:
         raise BadSetting(f"pretty takes a number of spaces from 0 to 16, not {spaces!r}")
     return Pretty(spaces)

@@ -10,10 +10,10 @@ from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
-from typing import Any, overload
 
 import pyarrow as pa
 
+from tailrace.adaptors.rows.overflow import LazyBatches
 from tailrace.adaptors.rows.rows import namespace_of
 from tailrace.log.read.fetched import Fetched
 
@@ -49,7 +49,7 @@ class _Run:
         return Fetched(first.partition, first.offset, pa.concat_batches([part.data for part in self.parts]), offsets)
 
 
-class Chained(Sequence[pa.RecordBatch]):
+class Chained(LazyBatches):
     """Several lists of batches as one.  A list that reads its batches from a file still reads each only on access."""
 
     def __init__(self, lists: Sequence[Sequence[pa.RecordBatch]]) -> None:
@@ -59,16 +59,10 @@ class Chained(Sequence[pa.RecordBatch]):
     def __len__(self) -> int:
         return self._ends[-1] if self._ends else 0
 
-    @overload
-    def __getitem__(self, index: int) -> pa.RecordBatch: ...
-    @overload
-    def __getitem__(self, index: slice) -> list[pa.RecordBatch]: ...
-    def __getitem__(self, index: Any) -> Any:
-        if isinstance(index, slice):
-            return [self[n] for n in range(*index.indices(len(self)))]
-        at = range(len(self))[index]
-        n = bisect_right(self._ends, at)
-        return self._lists[n][at - self._ends[n]]  # a negative index: from the list's end
+    def at(self, index: int) -> pa.RecordBatch:
+        """Return the batch from the list that has it."""
+        n = bisect_right(self._ends, index)
+        return self._lists[n][index - self._ends[n]]  # a negative index: from the list's end
 
 
 def joined_rows(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

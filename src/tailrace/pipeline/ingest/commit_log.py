@@ -44,6 +44,7 @@ from tailrace.storage.calls import Steps
 from tailrace.storage.tables import Absent, Add, Equals, Item, Key, Put, Set, Update
 
 PARTITIONS = 8
+"""The partitions of a commit log, if its pipeline does not say how many."""
 LAST_ID = 256
 """The most characters of the id of a namespace's last message that are stored."""
 LAST_DATA = 16 * 1024
@@ -104,7 +105,8 @@ class CopyUnit(NamedTuple):
 def packed(
     planned: Mapping[str, Sequence[Piece]], most_rows: int
 ) -> tuple[list[list[Piece]], dict[str, tuple[int, int]]]:
-    """Pack pieces into units of up to `most_rows` rows; returns the units, and by namespace its first and last unit."""
+    """Pack the pieces of a copy into units of up to `most_rows` rows; returns the units, and by namespace its first and
+    last unit."""
     units: list[list[Piece]] = []
     ranges: dict[str, tuple[int, int]] = {}
     rows = 0

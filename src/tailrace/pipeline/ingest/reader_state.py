@@ -194,7 +194,7 @@ class ReaderState:
 
 
 def sets(changes: Changed) -> list[Set]:
-    """The changes as `Set` actions of an item."""
+    """The changes of a reader's state as `Set` actions of its item."""
     return [Set(path, value) for path, value in changes.items()]
 
 

@@ -36,7 +36,7 @@ from tailrace.storage.tables import Absent, Action, Item, Key, Put, Set, Update
 SILENT = 15.0
 """Seconds after the last report of a run on another machine until the run counts as ended: it reports every two."""
 MAX_SOURCES_IN_STATUS = 1000
-"""The most namespaces in a stored status: so many fit into an item, however long their names are."""
+"""The most namespaces in a stored status: they fit into an item, however long their names are."""
 REFUSED_WITHIN = 100
 """Within how many records after an action `notes` looks for its refusal, which follows within seconds."""
 _json = msgspec.json.Encoder(enc_hook=repr).encode

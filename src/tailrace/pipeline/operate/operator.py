@@ -37,7 +37,8 @@ def commit_log(home: Home, pipeline: str) -> Topic:
 
 
 def messages(home: Home, pipeline: str, start: Mapping[int, int], end: Mapping[int, int]) -> Iterator[Logged]:
-    """The messages of the partitions in `start`, from their `start` up to, but not including, their `end`."""
+    """The messages of the commit log in the partitions in `start`, from their `start` up to, but not including, their
+    `end`."""
     topic = commit_log(home, pipeline)
     for q in sorted(start):
         for fetched in topic.fetch(q, start[q]):
@@ -75,7 +76,7 @@ class Planned(NamedTuple):
 def plan_mark(
     home: Home, pipeline: str, writer: str, partition: int, offset: int, namespace: str | None = None
 ) -> Planned:
-    """What `mark` would change; `BadInput` if it would refuse.  Changes nothing."""
+    """What an operator's `mark` would change; `BadInput` if it would refuse.  Changes nothing."""
     now, topic = marks(home, pipeline, writer), commit_log(home, pipeline)
     floor, end = topic.ends()[partition] if partition in now else (0, -1)
     if not -1 <= offset < end:

@@ -1,4 +1,5 @@
 """The runner of pipelines on Spark.
 
 Used from outside: runner.
+Read in this order: runner.
 """

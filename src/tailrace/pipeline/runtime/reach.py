@@ -35,7 +35,7 @@ class MarkedEnd:
     settings: Given = field(repr=False)
 
     def made(self) -> End:
-        """Make the reader or writer of this end."""
+        """Make the reader or writer of this end, to leave or see its mark."""
         make = make_reader if self.writer is None else make_writer
         return make(self.adaptor, self.settings)
 

@@ -49,7 +49,8 @@ class SinkStatus:
 
 
 def age_of(lag: int, oldest: int, now: float) -> float:
-    """Seconds that the oldest pending message has waited by now; it grows while a writer is stuck."""
+    """The age that the status shows: seconds that a writer's oldest pending message has waited by now; it grows while a
+    writer is stuck."""
     return round(max(0.0, now - oldest / 1000), 3) if lag and oldest else 0.0
 
 

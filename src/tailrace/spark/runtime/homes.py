@@ -40,7 +40,7 @@ def settled(url: str | None) -> str:
 
 
 def on_disk(url: str) -> bool:
-    """Whether a home is a folder."""
+    """Whether the home of a Spark job is a folder, which executors on other hosts may not see."""
     return "://" not in url or url.startswith("file:")
 
 
@@ -50,7 +50,8 @@ def one_host(master: str) -> bool:
 
 
 def check_reach(url: str, everywhere: bool, driver: str | None = None) -> None:
-    """Refuse a folder that executors on other hosts cannot see.  `driver` is the host on which the job was planned."""
+    """Refuse a home in a folder that executors on other hosts cannot see.  `driver` is the host on which the job was
+    planned."""
     if on_disk(url) and not everywhere and driver != socket.gethostname():
         raise BadSetting(
             f"the home {url} is a folder of one machine, and this job runs on several; use an s3:// home, or say "

@@ -32,7 +32,7 @@ class SparkSink:
         self.url, self.writing, self.driver = url, writing, socket.gethostname()
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        """Store one task's rows."""
+        """Store the rows of one task as chunks."""
         check_reach(self.url, self.writing.shared_home, self.driver)
         task = TaskContext.get()
         query = task.getLocalProperty(QUERY_ID) if task is not None else None
@@ -44,7 +44,7 @@ class BatchSink(SparkSink, DataSourceArrowWriter):
     """A batch write: once under its `writeId`, else once per run of the job."""
 
     def commit(self, messages: Sequence[TaskOutput | None]) -> None:
-        """Append what the tasks have stored."""
+        """Append the chunks that the tasks of the job have stored."""
         name = None if self.writing.write_id is None else f"write.{self.writing.write_id}"
         settle(home_at(self.url), messages, name, 1)
 
@@ -54,7 +54,7 @@ class StreamSink(SparkSink, DataSourceStreamArrowWriter):
     """A streaming write: each batch once, under the query's id and the batch's number."""
 
     def commit(self, messages: Sequence[TaskOutput | None], batchId: int) -> None:
-        """Append what the tasks have stored, unless this batch is in the log already."""
+        """Append the chunks that the tasks have stored, unless this micro-batch is in the log already."""
         wrote = [m for m in messages if m is not None and m.parts]
         if not wrote:
             return

@@ -65,7 +65,7 @@ class TopicRows:
         return Buffer(self._log.partitions, self._topic.settings.max_record_bytes)
 
     def add(self, batch: pa.RecordBatch, stamp: int) -> None:
-        """Add rows."""
+        """Add rows for one topic."""
         for q, part in by_partition(batch):
             for piece in pieces(records(part, stamp)):
                 where = self._turn(piece) if q is None else q
@@ -100,7 +100,7 @@ class TopicRows:
         self._origins[placed.id] = ChunkOrigin.of(chunk)._replace(partitions=placed.partitions)
 
     def finish(self) -> TopicPart:
-        """The output: chunks that are stored, or a small one."""
+        """What the task returns to the driver for the topic: chunks that are stored, or a small one."""
         part = TopicPart(self._topic.id)
         if self._buffer.count:
             chunk = self._buffer.encode("none")
@@ -117,7 +117,7 @@ class TopicRows:
         return part
 
     def close(self) -> None:
-        """Stop the threads."""
+        """Stop the threads that store chunks."""
         if self._pool is not None:
             self._pool.shutdown()
 

@@ -33,7 +33,7 @@ class TopicBatchReader(DataSourceReader):
         self.wanted, self.driver = PushedBounds(), socket.gethostname()
 
     def partitions(self) -> list[TaskSlice]:
-        """The tasks."""
+        """The tasks of a batch read of topics."""
         reading = self.reading
         most = reading.max_records_per_partition or MAX_RECORDS_PER_TASK
         return slices(self._ranges(), reading.min_partitions, most, self.wanted.times)
@@ -57,7 +57,7 @@ class TopicBatchReader(DataSourceReader):
         return OffsetRange(r.topic, r.id, r.partition, max(r.start, first), r.end)
 
     def read(self, partition: Any) -> Iterator[pa.RecordBatch]:
-        """The records of one task."""
+        """The records of one task of a batch read."""
         if not isinstance(partition, TaskSlice):  # Spark's own partition, when there is nothing to read
             return iter(())
         check_reach(self.url, self.reading.shared_home, self.driver)
@@ -70,6 +70,6 @@ class FilteredReader(TopicBatchReader):
     reader is only for callers that ask for it."""
 
     def pushFilters(self, filters: list[Filter]) -> list[Filter]:
-        """Note the filters; Spark evaluates all of them again."""
+        """Note the filters that Spark pushes down; Spark evaluates all of them again."""
         self.wanted = wanted(filters)
         return filters

@@ -29,6 +29,7 @@ from tailrace.streams.token import JSON
 MAX_CHANGES_PER_BATCH = 100_000
 """A batch of a streaming query ends after this many changes, unless an option says otherwise."""
 NO_LIMIT = 2**62
+"""More changes than a stream can have."""
 TOKEN_SECONDS = 3600
 """While nothing changes, the query's offset is renewed this often: tokens are valid for 24 hours."""
 SCHEMA = (
@@ -55,7 +56,7 @@ class StreamReading(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 def position(text: str) -> Start:
-    """The position to begin at: trim_horizon, latest, a time with its zone, or a token."""
+    """The position in the change stream to begin at: trim_horizon, latest, a time with its zone, or a token."""
     if text in ("trim_horizon", "latest"):
         return text
     try:
@@ -86,11 +87,11 @@ class StreamReader(DataSourceReader):
         _opened(url, reading.stream, self.start).close()
 
     def partitions(self) -> list[ChangesTask]:
-        """The task."""
+        """The one task of a read of a change stream."""
         return [ChangesTask(self.start)]
 
     def read(self, partition: Any) -> Iterator[pa.RecordBatch]:
-        """Its rows."""
+        """The changes as rows."""
         check_reach(self.url, self.reading.shared_home, self.driver)
         table = self.reading.stream
         if partition.end is not None:
@@ -110,7 +111,7 @@ class StreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self.ends = False
 
     def initialOffset(self) -> JSON:
-        """Where a new query begins."""
+        """Where a new query of a change stream begins."""
         reading = self.batch.reading
         with _opened(self.batch.url, reading.stream, position(reading.starting_position or "latest")) as stream:
             return stream.token
@@ -120,7 +121,7 @@ class StreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadAllAvailable()
 
     def latestOffset(self, start: JSON, limit: ReadLimit) -> JSON:
-        """Where the next batch ends."""
+        """Where the next micro-batch of the change stream ends."""
         most = self.batch.reading.max_records_per_trigger
         if self.ends:
             self.left = self._count(start) if self.left is None else self.left
@@ -142,11 +143,11 @@ class StreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self.ends = True
 
     def partitions(self, start: JSON, end: JSON) -> list[ChangesTask]:
-        """The task of one batch."""
+        """The task of one micro-batch of changes."""
         return [ChangesTask(start, end)]
 
     def read(self, partition: Any) -> Iterator[pa.RecordBatch]:
-        """The rows of one batch."""
+        """The changes of one micro-batch as rows."""
         return self.batch.read(partition)
 
 

@@ -69,7 +69,7 @@ class FeedTask(InputPartition):
 
 
 def parts(partition: int, start: int, end: int) -> list[FeedTask]:
-    """The stretch between two checkpoints, epoch by epoch."""
+    """The stretch of the feed between two checkpoints, epoch by epoch."""
     found = []
     while start < end:
         stop = min(after_epoch(place(start).epoch), end)
@@ -89,7 +89,7 @@ class FeedReader(DataSourceReader):
         self.first = _checkpoint(reading.starting_checkpoint)
 
     def partitions(self) -> list[FeedTask]:
-        """The tasks."""
+        """The tasks of a read of the feed."""
         self.events.catch_up()
         start = dict.fromkeys(self.tails(), self.first)
         return [part for q, end in self.ends(start).items() for part in parts(q, self.first, end)]
@@ -100,7 +100,7 @@ class FeedReader(DataSourceReader):
         return home_at(self.url).events()
 
     def tails(self) -> dict[int, int]:
-        """The checkpoint at the tail of each partition."""
+        """The checkpoint at the tail of each partition of the feed."""
         return {one.partition: one.checkpoint for one in self.events.index_status().partitions}
 
     def ends(self, start: dict[int, int]) -> dict[int, int]:
@@ -114,7 +114,7 @@ class FeedReader(DataSourceReader):
         return found
 
     def read(self, partition: Any) -> Iterator[pa.RecordBatch]:
-        """The rows of one task."""
+        """The events of one task as rows."""
         if not isinstance(partition, FeedTask):  # Spark's own partition, when there is nothing to read
             return
         check_reach(self.url, self.reading.shared_home, self.driver)
@@ -143,15 +143,15 @@ class FeedStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self.ends = False
 
     def initialOffset(self) -> dict[str, int]:
-        """Where a new query begins: the first event, unless an option says otherwise."""
+        """Where a new query of the feed begins: the first event, unless an option says otherwise."""
         return {str(q): self.batch.first for q in self.batch.tails()}
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        """No limit: a batch takes everything."""
+        """No limit: a micro-batch takes all events that the feed has."""
         return ReadAllAvailable()
 
     def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:
-        """Where the next batch ends."""
+        """Where the next micro-batch of the feed ends."""
         if self.target is not None:
             return self.target
         self.batch.events._start_indexing()
@@ -167,11 +167,11 @@ class FeedStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self.ends = True
 
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[FeedTask]:
-        """The tasks of one batch."""
+        """The tasks of one micro-batch of the feed."""
         return [part for q, stop in end.items() for part in parts(int(q), start.get(q, 0), stop)]
 
     def read(self, partition: Any) -> Iterator[pa.RecordBatch]:
-        """The rows of one task."""
+        """The events of one task as rows."""
         return self.batch.read(partition)
 
 

@@ -31,8 +31,8 @@ def numbers(offsets: Mapping[str, Any]) -> dict[int, int]:
 
 
 def shared(spans: Spans, most: int) -> dict[tuple[str, int], int]:
-    """Where each partition ends when only `most` records are taken: one from each while that is possible, the others in
-    proportion to what each has."""
+    """Where the next micro-batch ends in each partition when only `most` records are taken: one from each while that is
+    possible, the others in proportion to what each has."""
     waiting = {key: end - start for key, (start, end) in spans.items()}
     total = sum(waiting.values())
     if total <= most:

@@ -48,7 +48,7 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     # -- where it is
     def initialOffset(self) -> Json:
-        """Where a new query begins."""
+        """Where a new query of topics begins."""
         home, next = home_at(self.url), {}
         known = topics.extents(home, self.reading)
         for extent in known.values():
@@ -69,7 +69,7 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadAllAvailable()
 
     def latestOffset(self, start: Json, limit: ReadLimit) -> Json:
-        """Where the next batch ends."""
+        """Where the next micro-batch of the topics ends."""
         known = self._known()
         end = self._end(start, limit, known)
         self.chosen = known, end
@@ -163,7 +163,7 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     # -- reading
     def partitions(self, start: Json, end: Json) -> list[TaskSlice]:
-        """The tasks of one batch."""
+        """The tasks of one micro-batch of records."""
         reading = self.reading
         return slices(self._ranges(start, end), reading.min_partitions, reading.max_records_per_partition)
 
@@ -182,7 +182,7 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 yield OffsetRange(name, extent.id, q, begin[q], to)
 
     def read(self, partition: TaskSlice) -> Iterator[pa.RecordBatch]:
-        """The records of one task."""
+        """The records of one task of a micro-batch."""
         return self.batch.read(partition)
 
 

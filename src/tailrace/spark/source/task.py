@@ -46,7 +46,7 @@ def fetched(home: Home, slice: TaskSlice, from_floor: bool, columns: frozenset[s
 
 
 def gathered(polls: Iterator[list[Fetched]]) -> Iterator[list[Fetched]]:
-    """Join small runs until they make a batch, and cut large ones."""
+    """Join the small runs of a slice until they make a batch, and cut large ones."""
     some: list[Fetched] = []
     rows = size = 0
     for one in (piece for poll in polls for f in poll for piece in cut(f)):
@@ -60,7 +60,7 @@ def gathered(polls: Iterator[list[Fetched]]) -> Iterator[list[Fetched]]:
 
 
 def cut(one: Fetched) -> Iterator[Fetched]:
-    """Equal pieces of at most about twice the size of a batch."""
+    """Cut a batch into equal pieces of at most about twice the size of a batch."""
     count = one.data.num_rows
     parts = max(1, count // BATCH_ROWS, min(count, one.data.nbytes // BATCH_BYTES))
     for n in range(parts):
@@ -69,7 +69,7 @@ def cut(one: Fetched) -> Iterator[Fetched]:
 
 
 def ahead(items: Iterator[T]) -> Iterator[T]:
-    """Fetch each element in a thread while the caller works on the one before."""
+    """Fetch each element in a thread while the task works on the one before."""
     end = object()
     with ThreadPoolExecutor(1, "tailrace-ahead") as pool:
         coming = pool.submit(next, items, end)

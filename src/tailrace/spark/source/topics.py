@@ -171,8 +171,8 @@ def _resolved(extent: TopicExtent, given: dict[str, dict[int, int]] | str, unnam
 
 
 def kept(extent: TopicExtent, start: Mapping[int, int], fail: bool) -> dict[int, int]:
-    """The starts, raised to the floor where they are below it; with `fail`, an error instead if records to be read were
-    removed."""
+    """The offsets at which reading begins, raised to the floor where they are below it; with `fail`, an error instead
+    if records to be read were removed."""
     for q, at in start.items():
         if at < extent.floor[q] and fail:
             raise OutOfRange(

@@ -35,8 +35,8 @@ def translated(error: Exception, where: str, name: str) -> TailraceError:
 
 
 def only_whole(error: BaseError) -> bool:
-    """Whether an object cannot be read by these ranges: it ends before one begins, or the server does not support
-    ranges."""
+    """Whether a bucket's error means that an object cannot be read by these ranges: it ends before one begins, or the
+    server does not support ranges."""
     return bool(re.search("non-2xx status code: 416|StartTooLarge|NotPartial", str(error)))
 
 

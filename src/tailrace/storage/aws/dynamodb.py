@@ -231,7 +231,7 @@ class DynamoTable:
 
 
 def refused(error: BotoCoreError | ClientError, actions: Sequence[Action], table: str) -> TailraceError | None:
-    """The error that an answer means for one of the actions, if any."""
+    """The error that an answer of DynamoDB means for one of the actions; None if it means none."""
     if not isinstance(error, ClientError):
         return None
     code = error.response["Error"]["Code"]

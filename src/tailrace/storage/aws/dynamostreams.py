@@ -286,7 +286,7 @@ def changes_of(records: Iterable[Any], schema: KeySchema = HOME) -> list[Change]
 
 
 def change_of(record: Any, schema: KeySchema = HOME) -> Change:
-    """The change that a stream's record describes, as the SDK returns it or as it comes in JSON."""
+    """The change that a record of DynamoDB Streams describes, as the SDK returns it or as it comes in JSON."""
     what = record["dynamodb"]
     return Change(
         id=record["eventID"],

@@ -210,7 +210,7 @@ class DiskObjects:
 
 
 def in_steps(parts: Sequence[Bytes], step: int = BYTES_PER_STEP) -> Iterator[list[memoryview]]:
-    """Bytes in pieces of this size, the last one shorter; at least one piece."""
+    """Bytes cut into pieces of this size, as they are written to the disk; at least one piece."""
     some: list[memoryview] = []
     size = 0
     for part in parts:

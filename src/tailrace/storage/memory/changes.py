@@ -169,5 +169,5 @@ class MemoryChanges:
 
 
 def sequence_text(sequence: int) -> str:
-    """A sequence number as it is shown: texts compare as their numbers do."""
+    """The sequence number of a change as it is shown: texts compare as their numbers do."""
     return f"{sequence:021d}"

@@ -70,7 +70,7 @@ def _plain(value: Value, leaves: frozenset[type]) -> Any:
 
 
 def members(packed: bytes) -> memoryview:
-    """The members of a packed list, one after the other, without their count."""
+    """The packed members of a list, one after the other, without their count."""
     data = memoryview(packed)
     return data[_COUNT_BYTES.get(data[0], 1) :]
 

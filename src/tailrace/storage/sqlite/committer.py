@@ -61,7 +61,7 @@ class PendingWrite:
                 cursor.execute(sql, bindings)
 
     def outcome(self) -> Any:
-        """What the work returned; raises what it raised."""
+        """What the work of a thread returned in the shared transaction; raises what it raised."""
         if self.error is not None:
             raise self.error
         if not self.settled:

@@ -25,6 +25,7 @@ WAL_HEADER_BYTES, FRAME_HEADER_BYTES = 32, 24
 
 _MAGIC = b"tailmark"
 _SIZE = 24
+"""Bytes of the watermark's file."""
 
 
 class CommittedFrames(NamedTuple):

@@ -111,7 +111,8 @@ def _wired(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def schema_of(batch: pa.RecordBatch) -> KeySchema:
-    """Return the key schema of a table for these rows; raise `NotReady` unless their key has one or two fields."""
+    """Return the key schema of the DynamoDB table that the operations of these rows need; raise `NotReady` unless their
+    key has one or two fields."""
     namespace, keys = namespace_of(batch), keys_of(batch)
     if not 1 <= len(keys) <= MAX_KEYS:
         raise NotReady(

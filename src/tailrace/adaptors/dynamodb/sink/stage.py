@@ -38,7 +38,7 @@ class Unit:
 
 
 def stage(rows: Iterable[pa.RecordBatch]) -> Staged:
-    """Stage a task's share of a batch, and return what `finish` needs to apply it."""
+    """Stage the operations of a task's share of a batch for DynamoDB, and return what `finish` needs to apply it."""
     counts: dict[str, int] = {}
     units = []
     for made in operations.batches(counted(rows, counts), UNIT_BYTES):

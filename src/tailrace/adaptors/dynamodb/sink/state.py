@@ -129,7 +129,8 @@ def open_state(service: DynamoService, table: str) -> None:
 
 
 def make_table(service: DynamoService, table: str, schema: KeySchema) -> None:
-    """Create a table and wait until it is active, or wait for the one that another process creates at the same time."""
+    """Create a DynamoDB table, of the state or of a namespace, and wait until it is active, or wait for the one that
+    another process creates at the same time."""
     try:
         with service.guarded("CreateTable", table):
             create_table(service.client, table, schema=schema)

@@ -50,7 +50,7 @@ def values_of(field: pa.Field[Any], column: pa.Array[Any]) -> list[Any]:
 
 
 def kind_of(field: pa.Field[Any]) -> KeyKind:
-    """Return the kind of key that a field makes: S for text, N for a number, B for bytes."""
+    """Return the kind of a DynamoDB key whose values a field has: S for text, N for a number, B for bytes."""
     if _is_number(field) or pa.types.is_integer(field.type) or pa.types.is_decimal(field.type):
         return "N"
     return "B" if pa.types.is_binary(field.type) or pa.types.is_fixed_size_binary(field.type) else "S"

@@ -28,7 +28,7 @@ class Encoder(Protocol):
 
 
 def prepared(batch: pa.RecordBatch, format: Format) -> pa.RecordBatch:
-    """The batch with columns as text whose types the format lacks."""
+    """The batch as a part file's format can hold it: columns whose types the format lacks become text."""
     if format == "parquet":
         return without(batch, parquet_unfit)
     return without(batch, csv_unfit) if format == "csv" else batch

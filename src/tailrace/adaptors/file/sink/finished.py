@@ -97,8 +97,8 @@ def _truncated(root: Path, folder: str) -> int:
 def moves(
     staged: Mapping[str, str], number: int, pipeline: str, writer: str, below: str = ""
 ) -> tuple[tuple[str, str], ...]:
-    """The moves of a batch.  `staged` has the staged folder of each namespace's folder; `below` is put before the final
-    names."""
+    """The moves of folders, from staging to their final names, that finish a batch.  `staged` has the staged folder of
+    each namespace's folder; `below` is put before the final names."""
     name = batch_name(number, pipeline, writer)
     return tuple((old, f"{below}{folder}/{name}") for folder, old in sorted(staged.items()))
 

@@ -109,7 +109,8 @@ def without(batch: pa.RecordBatch, unfit: Any) -> pa.RecordBatch:
 
 
 def as_text(column: pa.Array[Any]) -> pa.Array[Any]:
-    """Values as text: nested ones as JSON, bytes as base64, intervals as ISO 8601."""
+    """Values as text, for a file whose format lacks their type: nested ones as JSON, bytes as base64, intervals as ISO
+    8601."""
     if isinstance(column.type, pa.JsonType):
         return column.storage.cast(pa.string())
     return pa.array([None if value is None else _text(value) for value in column.to_pylist()], pa.string())
@@ -138,7 +139,7 @@ def parquet_unfit(kind: pa.DataType) -> bool:
 
 
 def csv_unfit(kind: pa.DataType) -> bool:
-    """Whether CSV lacks a type."""
+    """Whether CSV lacks a type, so that a file has text instead."""
     return bool(
         pa.types.is_nested(kind)
         or pa.types.is_binary(kind)

@@ -32,6 +32,7 @@ from tailrace.adaptors.file.source.listing import FilesPlace, FoundFile
 from tailrace.errors import PositionLost
 
 HEAD, END = 1024, 64
+"""Bytes at the beginning of a file, and before the place that it was read to, whose checksums recognize the file."""
 _log = logging.getLogger("tailrace")
 
 

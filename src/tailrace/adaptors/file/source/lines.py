@@ -14,6 +14,7 @@ from typing import BinaryIO
 from tailrace.errors import BadInput
 
 BLOCK = 4 * 1024 * 1024
+"""Bytes that one read of a text file returns, at most."""
 LONGEST = 64 * 1024 * 1024
 """The most bytes of a row.  Decoded, it can need some twenty times as many."""
 
@@ -72,7 +73,7 @@ def blocks(
 
 
 def too_long(path: Path, at: int) -> BadInput:
-    """The error for a row with more bytes than `LONGEST`."""
+    """The error for a row of a text file with more bytes than `LONGEST`."""
     return BadInput(f"{path}: a row of more than {LONGEST >> 20} MiB at byte {at}; is this the right format?")
 
 

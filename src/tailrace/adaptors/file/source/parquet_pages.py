@@ -51,7 +51,7 @@ class Column:
 
     @property
     def dictionary(self) -> int:
-        """The bytes of the column's dictionary; 0 if it has none."""
+        """The bytes of the dictionary page of the column; 0 if it has none."""
         return max((page.uncompressed for page in self.pages if page.is_dictionary), default=0)
 
     def needs(self, rows: int) -> int:

@@ -23,6 +23,7 @@ from tailrace.errors import PositionLost
 from tailrace.log.record import Mode
 
 SAMPLE = 65536
+"""Bytes at the beginning of a file from which the size of its rows is estimated."""
 
 
 class FileReader(Reader):

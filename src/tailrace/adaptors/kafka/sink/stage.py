@@ -29,6 +29,7 @@ PART_BYTES = 512 * 1024
 """About the size of a part.  A larger row is a part of its own."""
 MAX_PART_BYTES = 128 * 1024 * 1024
 PARTITIONS = 8
+"""The partitions of a staging topic; each task takes one at random."""
 CONFIG = {
     "cleanup.policy": "delete",
     "retention.ms": str(6 * 3600 * 1000),

@@ -42,7 +42,7 @@ class Unit:
 
 
 def stage(deployment: Deployment, state: str, rows: Iterable[pa.RecordBatch]) -> Staged:
-    """Stage a task's share of a batch, and return what `finish` needs to apply it."""
+    """Stage the operations of a task's share of a batch for MongoDB, and return what `finish` needs to apply it."""
     counts: dict[str, int] = {}
     units: list[Unit] = []
     room = INLINE_BYTES
@@ -98,7 +98,7 @@ def _split(parts: Iterable[bytes]) -> Iterator[bytes]:
 
 
 def discard(deployment: Deployment, state: str, units: Sequence[Unit]) -> None:
-    """Remove the staged parts of these units."""
+    """Remove the parts of these units from the collection `staged`."""
     names = [unit.name for unit in units if unit.name]
     with deployment.guarded("removing what was staged"):
         collection: Any = deployment.client[state][STAGED]
@@ -107,6 +107,6 @@ def discard(deployment: Deployment, state: str, units: Sequence[Unit]) -> None:
 
 
 def tidy(deployment: Deployment, state: str) -> None:
-    """Remove staged parts older than `ORPHANED`, which crashed runs have left."""
+    """Remove the parts in the collection `staged` that are older than `ORPHANED`, which crashed runs have left."""
     with deployment.guarded("removing what was staged"):
         deployment.client[state][STAGED].delete_many({"at": {"$lt": datetime.now(UTC) - ORPHANED}})

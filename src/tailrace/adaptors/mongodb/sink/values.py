@@ -82,7 +82,7 @@ def _integer(value: int) -> Any:
 
 
 def decimal128(value: Decimal) -> Decimal128:
-    """Return a decimal as a Decimal128; raise `ValueError` if it has more digits than that holds."""
+    """Return a decimal as BSON's Decimal128; raise `ValueError` if it has more digits than that holds."""
     made = Decimal128(str(value)) if len(value.as_tuple().digits) <= 34 else None
     if made is None or (value.is_finite() and made.to_decimal() != value):
         raise ValueError(f"{value} has more than the 34 digits of a Decimal128")

@@ -54,7 +54,7 @@ def _cuts(collection: Any, parts: int) -> list[str]:
 
 
 def read(deployment: Deployment, settings: MongoSource, piece: Piece) -> Iterator[pa.RecordBatch]:
-    """Yield the documents of a piece as rows; if it has none, one batch without rows."""
+    """Yield the documents of a piece of a collection as rows; if it has none, one batch without rows."""
     now, empty = time.time_ns() // 1_000_000, True
     with deployment.guarded(f"copying {piece.namespace}"):
         batches = _batches(deployment, settings, piece)

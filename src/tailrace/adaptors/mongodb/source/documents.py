@@ -73,7 +73,7 @@ def decoded_one(what: str, raw: bytes) -> dict[str, Any]:
 def rows(
     namespace: str, shape: Literal["document", "columns"], changes: Sequence[Change], mode: Mode
 ) -> pa.RecordBatch:
-    """Make rows of the changes of one namespace."""
+    """Make rows of the changes of one collection's documents."""
     ids = pa.array([id_text(change.id) for change in changes], pa.string())
     if shape == "document":
         texts = [None if c.document is None else to_text(c.document) for c in changes]

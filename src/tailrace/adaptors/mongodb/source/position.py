@@ -39,7 +39,7 @@ class Point:
 
     @classmethod
     def read(cls, stored: dict[str, Any]) -> Point:
-        """Make a point from what `stored` returned."""
+        """Make a point from what a position stored of it."""
         return cls(
             OperationTime(*stored["time"]), stored["set"], stored["token"], stored["anchor"],
             OperationTime(*stored["last"]), stored["ordinal"],
@@ -47,7 +47,8 @@ class Point:
 
 
 def time_of(token: str) -> OperationTime | None:
-    """Return the moment in the first nine bytes of a resume token; None if the token has another form."""
+    """Return the moment of a change, from the first nine bytes of its resume token; None if the token has another
+    form."""
     data = bytes.fromhex(token[:18])
     if len(data) < 9 or data[0] != TIMESTAMP:
         return None

@@ -5,5 +5,6 @@ gives JSON and TIME in other forms than SELECT, and after a lost connection requ
 
 Used from outside: reader, position.
 Read in this order: reader, server, copy, snapshot, follower, log_stream, events, decoder, row_decoder, values,
-json_binary, charsets, transaction, row_builder, statements, alterations, cascades, recopy, position, lineage.
+json_binary, charsets, transaction, row_builder, statements, alterations, side_effects, cascades, recopy, position,
+lineage.
 """

@@ -144,7 +144,8 @@ def select(table: Table, bounds: dict[str, Any]) -> str:
 def stream(
     connection: Any, table: Table, bounds: dict[str, Any], size: int, *, zero_dates: bool = True
 ) -> Iterator[pa.RecordBatch]:
-    """Read the rows between two bounds in batches; without rows yield one empty batch, which tells the columns."""
+    """Read the rows between two bounds of a MySQL table in batches; without rows yield one empty batch, which tells the
+    columns."""
     _, answer = packets.query(connection, select(table, bounds))
     held: list[list[bytes | None]] = [[] for _ in table.columns]
     taken = count = 0

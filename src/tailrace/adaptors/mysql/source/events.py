@@ -21,6 +21,7 @@ from tailrace.adaptors.mysql.packets import length
 from tailrace.errors import Damaged, NotReady
 
 HEADER = 19
+"""The bytes of an event before its body."""
 LOAD_HEADER = 13
 """Extra bytes that the event of a LOAD DATA statement has before its texts."""
 QUERY, ROTATE, FORMAT, XID, LOAD_QUERY, TABLE_MAP, INCIDENT, HEARTBEAT = 2, 4, 15, 16, 18, 19, 26, 27
@@ -88,7 +89,8 @@ def read_mariadb_gtid(data: bytes) -> Begun:
 
 
 def read_query(data: bytes) -> Query:
-    """Read a statement, decoded as UTF-8: its text is in the session's character set, which is nearly always UTF-8."""
+    """Read the event with a statement, decoded as UTF-8: its text is in the session's character set, which is nearly
+    always UTF-8."""
     schema_size = data[HEADER + 8]
     (status_size,) = struct.unpack_from("<H", data, HEADER + 11)
     at = HEADER + 13 + status_size + (LOAD_HEADER if data[4] == LOAD_QUERY else 0)
@@ -100,7 +102,8 @@ def read_query(data: bytes) -> Query:
 
 
 def inflated(data: bytes) -> bytes:
-    """Decompress MariaDB's form: a byte for the method and the width of the size, the size, and the packed bytes."""
+    """Decompress an event in MariaDB's form: a byte for the method and the width of the size, the size, and the packed
+    bytes."""
     if not data[0] & 0x80 or data[0] & 0x70:
         raise NotReady("the binlog is compressed in a way that is not known: SET GLOBAL log_bin_compress = OFF;")
     start = 1 + (data[0] & 0x07)
@@ -108,7 +111,8 @@ def inflated(data: bytes) -> bytes:
 
 
 def unpacked(data: bytes, size: int, what: str) -> bytes:
-    """Decompress zlib data of a known size, with no more memory than that size; raise `Damaged` if it differs."""
+    """Decompress the zlib data of an event, whose size is known, with no more memory than that size; raise `Damaged` if
+    it differs."""
     if size > MAX_EVENT_BYTES:
         raise Damaged(f"{what} that says it has {size:,} bytes, more than a server can send; {_MEND}")
     inflater = zlib.decompressobj()
@@ -202,7 +206,8 @@ def table_number(data: bytes) -> int:
 
 
 def read_table_map(data: bytes, *, geometry_has_charset: bool) -> TableMap:
-    """Read a table map; MariaDB counts geometries among the columns with a character set, MySQL does not."""
+    """Read the event that maps a table's number to its columns; MariaDB counts geometries among the columns with a
+    character set, MySQL does not."""
     at = HEADER + 8
     schema, at = data[at + 1 : at + 1 + data[at]].decode(), at + 2 + data[at]
     name, at = data[at + 1 : at + 1 + data[at]].decode(), at + 2 + data[at]

@@ -181,7 +181,7 @@ class Follower:
 
     # -- what the decoder says
     def describe(self, table: TableMap) -> Referenced | None:
-        """Return the collector of a table's changes, or None if they do not matter; see `Target`."""
+        """Return what collects the changes of a table in the binlog, or None if they do not matter; see `Target`."""
         namespace = names.namespace(table.schema, table.name)
         if namespace not in self._alterations.followed:
             return Referenced(self._collected, table) if namespace in self._collected.cascades else None

@@ -16,6 +16,7 @@ from tailrace.errors import Damaged
 
 DUMP, DUMP_GTID = 0x12, 0x1E
 THROUGH_GTID = 0x04
+"""The flag of COM_BINLOG_DUMP_GTID that says a set of GTIDs follows."""
 HEARTBEAT = 1.0
 """Seconds without events after which the server sends a heartbeat."""
 

@@ -33,7 +33,7 @@ from tailrace.adaptors.mysql.gtid import Executed, executed
 
 
 def mark(texts: Iterable[str]) -> str:
-    """Return a short hash of some texts and their order."""
+    """Return a short hash of some texts in their order, by which a position notices that other tables are followed."""
     return hashlib.sha256("\0".join(texts).encode()).hexdigest()[:8]
 
 

@@ -22,6 +22,7 @@ GTID_MODE = (
     "SET PERSIST gtid_mode = ON_PERMISSIVE; SET PERSIST gtid_mode = ON;"
 )
 DAY = 24 * 3600
+"""A day in seconds: a binlog that is kept for less is worth a warning."""
 
 
 def variables(connection: Any) -> dict[str, str]:

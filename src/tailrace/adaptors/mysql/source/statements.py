@@ -52,20 +52,20 @@ class Words:
         return self._at < len(self._found)
 
     def peek(self) -> str:
-        """Return the next word in lower case without passing it; "" at the end, or if it is quoted."""
+        """Return the next word of a statement in lower case without passing it; "" at the end, or if it is quoted."""
         if not self:
             return ""
         word, plain = self._found[self._at]
         return word.lower() if plain else ""
 
     def next(self) -> str:
-        """Return the next word as it is written, and pass it; "" at the end."""
+        """Return the next word of a statement as it is written, and pass it; "" at the end."""
         word = self._found[self._at][0] if self else ""
         self._at += 1
         return word
 
     def take(self, *keywords: str) -> bool:
-        """Pass these keywords if they come next; return whether they did."""
+        """Pass these keywords of a statement if they come next; return whether they did."""
         start = self._at
         for keyword in keywords:
             if self.peek() != keyword:
@@ -75,14 +75,14 @@ class Words:
         return True
 
     def table(self, schema: str) -> str:
-        """Read a table's name and return its namespace; `schema` is that of a name without one."""
+        """Read a table's name in a statement and return its namespace; `schema` is that of a name without one."""
         first = _unquoted(self.next())
         if self.take("."):
             return names.namespace(first, _unquoted(self.next()))
         return names.namespace(schema, first)
 
     def clauses(self) -> Iterator[Words]:
-        """Yield the rest, cut at the commas outside of parentheses."""
+        """Yield the rest of a statement, cut at the commas outside of parentheses."""
         depth, held = 0, Words("")
         while self:
             token = self._found[self._at]
@@ -97,11 +97,11 @@ class Words:
             yield held
 
     def rest(self) -> list[str]:
-        """Return the words and signs of the rest, as they are written."""
+        """Return the words and signs of the rest of a statement, as they are written."""
         return [word for word, _ in self._found[self._at :]]
 
     def has(self, *keywords: str) -> bool:
-        """Return whether the rest contains one of these keywords."""
+        """Return whether the rest of a statement contains one of these keywords."""
         return any(plain and word.lower() in keywords for word, plain in self._found[self._at :])
 
 

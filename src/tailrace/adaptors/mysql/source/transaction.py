@@ -33,7 +33,7 @@ class Referenced:
         return True
 
     def feed(self, data: bytes) -> None:
-        """Take in a rows event."""
+        """Take in a rows event of a referenced table, for what foreign keys do with it."""
         self.skips(data[4])
 
 

@@ -29,7 +29,9 @@ TURN_BITS = 16
 MAX_TURN = 2 ** (62 - TURN_BITS)
 REQUEST_BYTES, REQUEST_OPERATIONS = 8 * 1024 * 1024, 5000
 FIRST_PAUSE, LONGEST_PAUSE = 0.05, 5.0
+"""Seconds between two attempts at a request that the cluster refuses for now."""
 FOUND_AT_ONCE = 500
+"""Documents that one request reads, at most."""
 _CURRENT = re.compile(r"current version \[(\d+)\]")
 _encode = msgspec.json.encode
 

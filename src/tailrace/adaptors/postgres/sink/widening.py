@@ -21,6 +21,7 @@ _MOMENT = re.compile(r"(time|timestamp)(?:\((\d)\))?( with(?:out)? time zone)$")
 _FLOATS = {"real": 6, "double precision": 15}
 """The decimal digits that each type of binary fractions keeps of every number."""
 _ENDLESS = 10**9
+"""Digits of a numeric without a precision: more than any value has."""
 _MAX_SECOND_DIGITS = 6
 
 

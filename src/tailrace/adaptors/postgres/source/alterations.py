@@ -89,8 +89,8 @@ class Look:
 
     @property
     def unsettled(self) -> str:
-        """The form that a position keeps until the table is copied again.  It has the partitions, so that those that go
-        meanwhile are noticed."""
+        """The form that a position keeps of an altered table until the pipeline has copied it again.  It has the
+        partitions, so that those that go meanwhile are noticed."""
         key, last, _, parts = self.form.split(".")
         return f"{key}.{last}.unsettled.{parts}"
 
@@ -152,7 +152,7 @@ def look(connection: Connection[Any], namespaces: Sequence[str]) -> dict[str, Lo
 
 
 def forms(connection: Connection[Any], namespaces: Sequence[str]) -> dict[str, str]:
-    """Return the forms of tables, as positions keep them."""
+    """Return the forms of tables: what a position keeps of each to notice what ALTER TABLE has done."""
     return {name: one.form for name, one in look(connection, namespaces).items()}
 
 

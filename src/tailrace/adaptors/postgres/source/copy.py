@@ -35,8 +35,8 @@ Part = tuple[int, int, int | None]
 
 
 def cut(leaves: Sequence[Leaf], rows: int) -> list[tuple[list[Part], int]]:
-    """Cut leaves into groups of parts of about `rows` rows, each with its estimate.  Small leaves share a group; a
-    large leaf is cut."""
+    """Cut the leaves of a table into groups of parts of about `rows` rows, each with its estimate.  Small leaves share
+    a group; a large leaf is cut."""
     out: list[tuple[list[Part], int]] = []
     held: list[Part] = []
     count = 0
@@ -115,7 +115,7 @@ def read(
 
 
 def stream(connection: Any, table: Table, query: str, size: int) -> Iterator[pa.RecordBatch]:
-    """Yield the rows that a query selects, as rows of the table."""
+    """Yield the rows that a query of the copy selects, as rows of the table."""
     if not table.columns:
         return
     with connection.cursor() as cursor:

@@ -29,10 +29,10 @@ class FollowedTable(Protocol):
     """The numbers of the columns that make up the id; all columns if there are none."""
 
     def add(self, op: Op, row: Row, *, moved: bool = False) -> None:
-        """Add a row.  `moved`: the row has a new id, though its fields may be older."""
+        """Add a row that was decoded.  `moved`: the row has a new id, though its fields may be older."""
 
     def truncate(self) -> None:
-        """Note that the table was emptied."""
+        """Note that the log has a TRUNCATE of the table."""
 
 
 class Collector(Protocol):
@@ -45,7 +45,7 @@ class Collector(Protocol):
         """Begin a transaction, whose commit is at `lsn`."""
 
     def relation(self, relation: Relation) -> FollowedTable | None:
-        """Take note of a table as it is from now on; return None if its changes are not wanted."""
+        """Take note of a table as the log describes it from now on; return None if its changes are not wanted."""
 
     def relation_again(self, relation: Relation) -> None:
         """Take note that the log has described an unchanged table again: a part of it, such as a partition, is new to
@@ -211,13 +211,13 @@ class Streamed:
         self._file: IO[bytes] = tempfile.SpooledTemporaryFile(MAX_TRANSACTION_BYTES_IN_MEMORY)  # noqa: SIM115
 
     def add(self, data: bytes, at: int) -> None:
-        """Store a message, which has the number of its subtransaction after its kind."""
+        """Store a message of a streamed transaction, which has the number of its subtransaction after its kind."""
         (part,) = u32(data, at + 1)
         rest = data[at + 5 :]
         _checked(self._file.write, _FRAME.pack(part, 1 + len(rest)) + data[at : at + 1] + rest)
 
     def replay(self, feed: Callable[[bytes, int], None]) -> None:
-        """Feed all messages except those of subtransactions that were rolled back."""
+        """Feed all stored messages except those of subtransactions that were rolled back."""
         _checked(self._file.seek, 0)
         while frame := _checked(self._file.read, _FRAME.size):
             part, size = _FRAME.unpack(frame)
@@ -226,7 +226,7 @@ class Streamed:
                 feed(message, 0)
 
     def close(self) -> None:
-        """Delete the file."""
+        """Delete the file of stored messages."""
         with suppress(OSError):  # it writes what it still holds, even if the disk is full
             self._file.close()
 

@@ -75,12 +75,12 @@ class Relation:
 
     @property
     def namespace(self) -> str:
-        """The table's namespace."""
+        """The namespace of the table that a RELATION message describes."""
         return names.namespace(self.schema or "pg_catalog", self.name)
 
 
 def milliseconds(time: int) -> int:
-    """A time of the log in milliseconds since 1970."""
+    """A time in a message of the log, in milliseconds since 1970."""
     return time // 1000 + EPOCH
 
 
@@ -121,7 +121,7 @@ def _text(data: bytes, at: int) -> tuple[str, int]:
 
 
 def read_row(data: bytes, at: int) -> tuple[Row, int]:
-    """Read a row, whose count of columns is at `at`; also return where it ends."""
+    """Read the row in a message, whose count of columns is at `at`; also return where it ends."""
     (count,) = u16(data, at)
     at += 2
     row: Row = []

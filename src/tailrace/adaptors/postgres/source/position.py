@@ -38,7 +38,8 @@ def lsn_number(text: str) -> int:
 
 
 def mark(texts: Iterable[str]) -> str:
-    """A short hash of some texts and their order."""
+    """A short hash of some texts in their order, by which a position notices a change, such as other followed
+    tables."""
     return hashlib.sha256("\0".join(texts).encode()).hexdigest()[:8]
 
 

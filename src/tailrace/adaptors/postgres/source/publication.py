@@ -74,7 +74,7 @@ _BUSY = """
 
 
 def published(connection: Connection[Any], name: str, namespace: str) -> Published:
-    """Return what a publication has of a table."""
+    """Return what a PostgreSQL publication has of a table."""
     return published_each(connection, name, [namespace]).get(namespace, (None, None))
 
 
@@ -86,7 +86,8 @@ def published_each(connection: Connection[Any], name: str, namespaces: Sequence[
 
 
 def published_sql(name: str, namespace: str) -> str:
-    """The query for one table, without parameters: its number, the columns and the condition."""
+    """The query for what a publication has of one table, without parameters: its number, the columns and the
+    condition."""
     tables = (f"ARRAY[{names.literal(part)}]" for part in names.parts(namespace))
     return _PUBLISHED.format(name=names.literal(name), asked=catalog.ASKED.replace("%s", "{}").format(*tables))
 
@@ -197,8 +198,8 @@ def _do(connection: Connection[Any], sql: str, doing: str) -> None:
 
 
 def written_now(connection: Connection[Any]) -> set[int]:
-    """Return the oids of the tables that open transactions have written to.  For any other table that is published,
-    there is no need to wait."""
+    """Return the oids of the tables that open transactions have written to.  The publication of any other table needs
+    no wait."""
     return {oid for (oid,) in connection.execute(_BUSY).fetchall()}
 
 

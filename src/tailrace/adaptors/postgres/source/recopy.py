@@ -43,8 +43,8 @@ ABSENT, LOCKED = ("42P01", "3F000"), "55P03"
 
 
 def shapes(connection: Connection[Any], publication: str | None, tables: Sequence[Identity]) -> dict[str, str]:
-    """The shapes of those tables that have no key, read before they are copied.  `publication`: the publication that
-    has the tables already, if any."""
+    """The shapes of those tables to copy again that have no key, read before they are copied.  `publication`: the
+    publication that has the tables already, if any."""
     found, keyless = {}, [one.namespace for one in tables if not one.keyed]
     known = published_each(connection, publication, keyless) if publication else {}
     for name in keyless:

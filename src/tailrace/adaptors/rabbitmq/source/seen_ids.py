@@ -39,7 +39,7 @@ class SeenIds:
         }
 
     def has(self, mark: str) -> bool:
-        """Whether a message with this mark was taken of late."""
+        """Whether a message with this mark was taken recently."""
         return any(mark in marks for marks in self._marks.values())
 
     def take(self, mark: str | None) -> int:

@@ -26,6 +26,7 @@ CREDIT = 4
 """How many chunks the broker may send before the reader takes one."""
 FRAME_BYTES = 1024 * 1024
 SUBSCRIPTION = 1
+"""The id of the one subscription that a connection has."""
 
 
 class Ended:

@@ -187,8 +187,8 @@ def end_of(client: StreamClient, broker: Broker, stream: str) -> tuple[int, str,
 
 
 def position_at(client: StreamClient, broker: Broker, stream: str, at: int | None) -> dict[str, Any]:
-    """The position of the first chunk written at this time or later; after the last message if there is none, or no
-    time is given."""
+    """The position in a stream of the first chunk written at this time or later; after the last message if there is
+    none, or no time is given."""
     end, seen, written = end_of(client, broker, stream)
     if at is None or not end or written < at:
         return {"next": end, "seen": seen}

@@ -103,8 +103,9 @@ class Manifests:
     def tidy(self) -> None:
         """Delete manifests that the sink's item does not name.  The run that has claimed the sink calls it.
 
-        A run may store a manifest now and name it later.  So this run first takes a turn of the item: who has read the
-        item before can then name nothing any more.  If another run takes the turn, this one deletes nothing."""
+        A run may store a manifest now and name it later.  So this run first takes a turn of the item: a run
+        that has read the item before can then name nothing any more.  If another run takes the turn, this one deletes
+        nothing."""
         item = self.home.store.run(guard.read(self.sink))
         if item is None:
             return

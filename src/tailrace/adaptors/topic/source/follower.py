@@ -102,7 +102,7 @@ def _lost(topic: str, why: str) -> PositionLost:
 
 
 def check_plain(topic: str, data: pa.RecordBatch) -> None:
-    """Raise `BadInput` if a topic holds the rows of a pipeline, not records."""
+    """Raise `BadInput` before a topic is followed that holds the rows of a pipeline, not records."""
     if "value" not in data.schema.names:
         raise BadInput(
             f"the topic {topic!r} holds rows, not records: it is a pipeline's own; leave it out by namespace"

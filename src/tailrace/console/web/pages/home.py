@@ -61,7 +61,7 @@ async def actions(visit: Visit) -> Shown:
 
 
 def worded(about: dict[str, Any]) -> str:
-    """Return what an action was about, on one line."""
+    """Return what an action on the audit list was about, on one line."""
     return ", ".join(f"{name} {value}" for name, value in about.items())
 
 

@@ -59,7 +59,7 @@ def left(visit: Visit, pipeline: str, namespace: str, source: dict[str, Any]) ->
 
 
 def tone(state: str) -> str:
-    """Return the colour of a state: good, warn, bad, or none."""
+    """Return the colour of a pipeline's or writer's state: good, warn, bad, or none."""
     return "bad" if state.startswith("not running") or "stopped" in state else TONES.get(state, "")
 
 

@@ -188,7 +188,7 @@ async def create(visit: Visit) -> Ask | Went:
     if not visit.form:
         fields = (
             Field("name", "Name", required=True),
-            Field("shards", "Shards", "24", "number", "At most so many consumers share it.", required=True),
+            Field("shards", "Shards", "24", "number", "The most consumers that can share it.", required=True),
             Field("why", "Reason", hint="Kept in the audit list."),
         )
         return Ask("New queue", "Create the queue", "/queues", fields=fields, section="queues")

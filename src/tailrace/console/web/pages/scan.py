@@ -50,8 +50,8 @@ class Scan:
 
 
 def wanted(query: str, key: str) -> Fits | None:
-    """Return the condition of a search, or None without one.  A record fits if it has the key, and the text in its key
-    or value; `$.a.b=text` looks into JSON."""
+    """Return the condition that a search of a topic scans for, or None without one.  A record fits if it has the key,
+    and the text in its key or value; `$.a.b=text` looks into JSON."""
     tests: list[Fits] = []
     if key:
         tests.append(lambda record: record.key == key)

@@ -41,7 +41,7 @@ from tailrace.log.upkeep.compaction.round import (
     upkeep_key,
 )
 from tailrace.log.upkeep.compaction.unreadable import SparedChunk, read_around, undecided
-from tailrace.log.upkeep.merge import Told, unheard
+from tailrace.log.upkeep.merge import Told, ignore_report
 from tailrace.log.upkeep.repack import RunToPack
 from tailrace.log.upkeep.retention import page_bytes
 from tailrace.storage.calls import Steps
@@ -61,7 +61,7 @@ class Compacted(NamedTuple):
     spared: tuple[SparedChunk, ...] = ()
 
 
-def compact(log: TopicLog, how: CompactionSettings, told: Told = unheard) -> Steps[Compacted]:
+def compact(log: TopicLog, how: CompactionSettings, told: Told = ignore_report) -> Steps[Compacted]:
     """Compact the pages that are worth it.  While there is damage that is not quarantined, the progress is not stored:
     the next upkeep looks again, and reports the damage again."""
     removed, left = 0, dict[str, SparedChunk]()

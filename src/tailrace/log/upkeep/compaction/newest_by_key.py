@@ -85,8 +85,9 @@ class _ReadBatch:
 
 
 def each_rows(pieces: Iterable[RunToPack], *columns: str) -> Iterator[Rows]:
-    """The records of neighbouring pieces; those of the same schema come together, up to what the processor's cache
-    holds.  `columns`: only these.  Compressed batches are uncompressed as the caller asks for them."""
+    """The records of neighbouring runs, to find their newest keys; those of the same schema come together, up to what
+    the processor's cache holds.  `columns`: only these.  Compressed batches are uncompressed as the caller asks for
+    them."""
     some: list[_ReadBatch] = []
     size = 0
     for one in _each(pieces, frozenset(columns) or None):

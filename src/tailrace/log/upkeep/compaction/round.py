@@ -111,8 +111,8 @@ def restored(begun: CompactionRound, mark: Item | None) -> bool:
 
 
 def note(log: TopicLog, begun: CompactionRound, mark: Item | None) -> Steps[None]:
-    """Note the progress.  A tombstone on a page up to there, and not behind an unreadable chunk, has no older record of
-    its key left."""
+    """Store how far the compaction of a topic is.  A tombstone on a page up to there, and not behind an unreadable
+    chunk, has no older record of its key left."""
     key = upkeep_key(log.id)
     new = {"compacted": begun.upto, "tombstones": begun.tombstones, "left": heads.by_text(begun.lost)}
     if restored(begun, mark):
@@ -125,16 +125,16 @@ def note(log: TopicLog, begun: CompactionRound, mark: Item | None) -> Steps[None
 
 
 def closed_page(log: TopicLog, how: CompactionSettings, number: int) -> Steps[Page | None]:
-    """The closed page that begins with this number; None at the end, if the page was merged or removed meanwhile, or if
-    a holder still needs part of it."""
+    """The next page for the round: the closed one that begins with this number; None at the end, if the page was merged
+    or removed meanwhile, or if a holder still needs part of it."""
     item = yield from guard.read(heads.page_key(log.id, number))
     page = Page.of(item) if item is not None else None
     return None if page is None or RetentionRule(held=how.held).holds(page) else page
 
 
 def opened(log: TopicLog, page: Page, begun: CompactionRound) -> Steps[list[ChunkEntry] | None]:
-    """The chunks of a page; None if it has a manifest that cannot be read now, or could not when the page's keys were
-    collected.  Such a page stays as it is: a manifest cannot list another one."""
+    """The chunks of a page that the round compacts; None if it has a manifest that cannot be read now, or could not
+    when the page's keys were collected.  Such a page stays as it is: a manifest cannot list another one."""
     lists = {entry.id for entry in page.entries if entry.kind & MANIFEST}
     if begun.unread & lists:
         return None
@@ -161,7 +161,7 @@ def _chunks(log: TopicLog, page: Page) -> Steps[list[ChunkEntry]]:
 
 
 def groups(entries: Sequence[ChunkEntry], size: int) -> Iterator[list[ChunkEntry]]:
-    """Neighbouring chunks that are read, and perhaps rewritten, together."""
+    """Groups of neighbouring chunks of up to `size` bytes, which the round reads, and perhaps rewrites, together."""
     some: list[ChunkEntry] = []
     total = 0
     for entry in entries:
@@ -175,7 +175,8 @@ def groups(entries: Sequence[ChunkEntry], size: int) -> Iterator[list[ChunkEntry
 
 
 def as_read(log: TopicLog, pages: Sequence[Page]) -> Steps[bool]:
-    """Whether pages are unchanged: then a chunk that could not be read is damaged, and was not replaced."""
+    """Whether the pages of the round are unchanged since it read them: then a chunk that could not be read is damaged,
+    and was not replaced."""
     for page in pages:
         item = yield from guard.read(heads.page_key(log.id, page.first))
         if item is None or Page.of(item).revision != page.revision:

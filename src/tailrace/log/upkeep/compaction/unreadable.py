@@ -100,7 +100,8 @@ def spared(log: TopicLog, entry: ChunkEntry, at: Mapping[int, int]) -> Steps[Spa
 
 
 def undecided(log: TopicLog, some: Sequence[SparedChunk]) -> Steps[str | None]:
-    """The error text about damage that no operator has quarantined; None if there is no such damage."""
+    """The error text about chunks that compaction could not read and that no operator has quarantined; None if there
+    are none."""
     for one in some:
         if one.lost and (yield from covering(log, one.lost)) is None:
             return (
