@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from tailrace.errors import BadSetting
-from tailrace.log.format.chunk import CompactBy, Compression
+from tailrace.log.format.partition_run import CompactBy, Compression
 
 
 class TopicSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):

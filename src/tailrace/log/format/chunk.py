@@ -12,7 +12,7 @@ See docs/formats/chunk.md.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Literal, TypeAlias, cast
+from typing import Any, cast
 
 import crc32c
 import pyarrow as pa
@@ -21,11 +21,11 @@ from msgspec import Struct
 
 from tailrace.errors import Damaged, OutOfMemory
 from tailrace.log.format.arrow_message import about
+from tailrace.log.format.partition_run import CompactBy as CompactBy
+from tailrace.log.format.partition_run import Compression as Compression
+from tailrace.log.format.partition_run import PartitionRun as PartitionRun
 from tailrace.log.format.projection import picked, picking
 from tailrace.storage.objects import Bytes
-
-Compression: TypeAlias = Literal["none", "lz4", "zstd"]
-CompactBy: TypeAlias = Literal["key", "namespace"]
 
 HEADERS, OFFSETS, MANIFEST, TYPED = 1, 2, 4, 8
 """Bits of a chunk's kind.  HEADERS: its batches have headers.  OFFSETS: its batches have offsets, as compaction writes
@@ -62,19 +62,6 @@ def _schema(kind: int) -> pa.Schema:
 
 SCHEMAS = tuple(_schema(kind) for kind in range(4))
 SCHEMA_BYTES = tuple(schema.serialize().to_pybytes() for schema in SCHEMAS)
-
-
-class PartitionRun(Struct, frozen=True, array_like=True):
-    """One partition's records in a chunk: how many there are, where they lie, their checksum, their latest timestamp,
-    and how many milliseconds before it the earliest one is."""
-
-    partition: int
-    count: int
-    position: int
-    length: int
-    crc: int
-    latest: int
-    span: int
 
 
 class Chunk(Struct, frozen=True):
