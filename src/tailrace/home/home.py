@@ -14,6 +14,7 @@ from tailrace.home.store import store_of
 from tailrace.home.url import DEFAULT, shown
 from tailrace.log import catalog
 from tailrace.log.catalog import Described
+from tailrace.log.settings import FIXED
 from tailrace.log.settings import settings as check_settings
 from tailrace.storage.calls import Store
 
@@ -312,6 +313,8 @@ def _check_same(described: Described, settings: Mapping[str, Any]) -> None:
     """Refuse settings that differ from the topic's, since opening a topic must not change it."""
     for name, wanted in settings.items():
         if (has := getattr(described.settings, name)) != wanted:
+            if name in FIXED:
+                raise BadSetting(f"topic {described.name!r} has {name}={has!r} and keeps it; open it without {name}")
             raise BadSetting(
                 f"topic {described.name!r} has {name}={has!r}, not {wanted!r}; open it without settings, or change "
                 f"them with topic.configure({name}={wanted!r}) or `tailrace topic set {described.name} {name}={wanted}`"

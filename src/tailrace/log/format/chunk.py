@@ -25,6 +25,7 @@ from tailrace.log.format.partition_run import CompactBy as CompactBy
 from tailrace.log.format.partition_run import Compression as Compression
 from tailrace.log.format.partition_run import PartitionRun as PartitionRun
 from tailrace.log.format.projection import picked, picking
+from tailrace.log.record import Partitioner
 from tailrace.storage.objects import Bytes
 
 HEADERS, OFFSETS, MANIFEST, TYPED = 1, 2, 4, 8
@@ -76,6 +77,8 @@ class Chunk(Struct, frozen=True):
     """How many partitions the topic had when the producer assigned the records to them; 0: it does not matter."""
     pinned: tuple[tuple[int, int, int], ...] = ()
     """(partition, place, count) of records with a key that were sent to this partition, whatever their key."""
+    partitioner: Partitioner = "sha256"
+    """How the producer assigned the other records with a key to partitions."""
 
     @property
     def counts(self) -> dict[int, int]:
@@ -111,6 +114,7 @@ def encode(
     compression: Compression = "none",
     partitions: int = 0,
     pinned: Sequence[tuple[int, int, int]] = (),
+    partitioner: Partitioner = "sha256",
 ) -> Chunk:
     """Encode records, given by partition, as a chunk. All plain batches have the same one of `SCHEMAS`."""
     kinds = {kind_of(batch.schema) for some in batches.values() for batch in some}
@@ -131,7 +135,7 @@ def encode(
     if kind != TYPED:
         parts.append(END)
         position += len(END)
-    return Chunk(kind, tuple(runs), tuple(parts), position, compression, partitions, tuple(pinned))
+    return Chunk(kind, tuple(runs), tuple(parts), position, compression, partitions, tuple(pinned), partitioner)
 
 
 def streams(batches: Sequence[pa.RecordBatch], compression: Compression) -> pa.Buffer:
