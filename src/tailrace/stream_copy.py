@@ -192,7 +192,8 @@ class StreamCopy:
         """Copy up to `most` changes.  If a change cannot be read or copied, this call copies the changes before it, and
         the next call raises the error."""
         settings = self._topic.described.settings
-        buffer = Buffer(self._topic.log.partitions, settings.max_record_bytes, self._topic.log.next_turn())
+        log = self._topic.log
+        buffer = Buffer(log.partitions, settings.max_record_bytes, log.next_turn(), log.partitioner)
         while buffer.rows < (most or MAX_RECORDS) and buffer.size < MAX_BYTES:
             try:
                 record = next(self._stream)

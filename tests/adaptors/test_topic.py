@@ -34,6 +34,7 @@ from tailrace.pipeline.ingest.commit_log import CommitLog
 from tailrace.storage.tables import Delete, Key
 from tailrace.testing.adaptorcontract import ReaderContract, WriterContract
 from tailrace.testing.readercontract import FollowedReader
+from tests.log.partitioning import keys_in_place
 
 WHO = Who("pipeline", "writer", 1)
 
@@ -385,6 +386,15 @@ def test_a_truncate_is_a_command_in_every_partition(home: Home) -> None:
     writer.command("public.orders", Command("truncate"), WHO)
     found = [(r.partition, r.op, r.value) for r in home.topic("public-orders").records()]
     assert sorted(found) == [(q, Op.COMMAND, b"truncate") for q in range(3)]
+
+
+def test_a_topic_that_places_keys_as_kafka_does(home: Home) -> None:
+    topic = home.topic("t", partitions=3, partitioner="murmur2")
+    writer = TopicWriter(TopicSink(home=home.url, topic="t", partitions=3))
+    written(writer, rows(50), offsets={"0": 1})
+    assert keys_in_place(topic) == 50
+    writer.command("public.orders", Command("truncate"), WHO)
+    assert sum(record.op == Op.COMMAND for record in topic.records()) == 3
 
 
 def test_a_command_misses_no_partition_of_a_topic_that_grows_meanwhile(

@@ -14,7 +14,7 @@ import pytest
 import typer
 
 from tailrace import __version__
-from tailrace.cli.main import build, command_in
+from tailrace.cli.main import asks_for_outline, build, command_in
 from tests.cli.runs import PROGRAM, Cli
 from tests.docs.test_examples import ROOT
 
@@ -178,12 +178,46 @@ def test_what_names_no_command_has_them_all() -> None:
     assert len(dict(commands(typer.main.get_command(build("topc"))))) == len(dict(commands()))
 
 
-def test_listing_topics_needs_no_aws() -> None:
+HEAVY = {"pyarrow", "boto3", "botocore", "obstore", "asyncio", "http.client", "pyspark", "starlette", "uvicorn"}
+
+
+def loaded(*words: str | Path) -> set[str]:
+    """The modules that a process has loaded after a command."""
     code = (
-        "import sys; sys.argv = ['tailrace', 'topic', 'list', '--home', 'memory://']\n"
-        "import tailrace.cli.main as m\n"
-        "try: m.main()\nexcept SystemExit: pass\n"
-        "sys.exit(', '.join({'boto3', 'botocore', 'obstore', 'pyarrow.parquet'} & sys.modules.keys()) or 0)"
+        "import sys, tailrace.cli.main as m\n"
+        "try: m.main()\nexcept SystemExit as end: assert not end.code\n"
+        "print(*sys.modules, file=sys.stderr)"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert (done.returncode, done.stderr) == (0, "")
+    done = subprocess.run([sys.executable, "-c", code, *map(str, words)], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return set(done.stderr.split())
+
+
+def test_the_help_opens_no_home_and_loads_no_command_of_a_group() -> None:
+    modules = loaded("--help")
+    assert not modules & (HEAVY | {"apsw", "tailrace.home", "tailrace.cli.topic.append", "tailrace.cli.queue.workers"})
+    assert not {name for name in loaded("--version") if name.startswith("rich")}
+
+
+def test_listing_the_topics_of_a_disk_loads_only_what_reads_their_heads(cli: Cli) -> None:
+    cli("topic", "create", "orders")
+    modules = loaded("topic", "list", "--home", cli.home)
+    assert not modules & (HEAVY | {"tailrace.log.topic"})
+    assert {"apsw", "tailrace.log.format.head"} <= modules
+
+
+def test_the_outline_shows_the_same_help_as_the_whole(capsys: pytest.CaptureFixture[str]) -> None:
+    shown = []
+    for outline in (False, True):
+        with pytest.raises(SystemExit):
+            build(outline=outline)(["--help"], prog_name="tailrace")
+        shown.append(capsys.readouterr().out)
+    assert "Topics, and the records in them." in shown[0]
+    assert shown[0] == shown[1]
+
+
+def test_what_asks_for_the_outline() -> None:
+    for words in (["--help"], ["-h"], ["--version"], ["--home", "x", "--help"], ["--help", "topic"]):
+        assert asks_for_outline(words)
+    for words in ([], ["topic", "--help"], ["--home", "x", "run", "-h"], ["--home", "x"]):
+        assert not asks_for_outline(words)

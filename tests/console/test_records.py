@@ -14,6 +14,7 @@ import pytest
 
 from tailrace.home import Home
 from tests.console.serving import Client
+from tests.log.partitioning import kafka_partition, keys_in_place
 
 NDJSON, ARROW, EVENTS = "application/x-ndjson", "application/vnd.apache.arrow.stream", "text/event-stream"
 
@@ -43,6 +44,21 @@ def test_a_record_is_durable_and_reads_back(client: Client, home: Home) -> None:
     headers = [{"name": "trace", "value": "x"}, {"name": "raw", "value": {"base64": "/w=="}}]
     where = {"partition": span["partition"], "offset": span["offset"]}
     assert read == {**where, "timestamp": 5, "key": "k", "value": "paid", "headers": headers}
+
+
+def test_a_topic_that_places_keys_as_kafka_does(client: Client, home: Home) -> None:
+    made = client.post("topics", {"name": "kafka", "partitions": 5, "settings": {"partitioner": "murmur2"}})
+    assert (made.status, made.json["settings"]["partitioner"]) == (201, "murmur2")
+    for n in range(20):
+        (span,) = client.post("topics/kafka/records", {"records": [{"key": f"k{n}", "value": "v"}]}).json["spans"]
+        assert span["partition"] == kafka_partition(b"k%d" % n, 5)
+    table = pa.table({"key": [b"k%d" % n for n in range(200)], "value": [b"v"] * 200})
+    assert client.post("topics/kafka/records", as_arrow(table), Content_Type=ARROW).status == 201
+    assert keys_in_place(home.topic("kafka")) == 220
+    refused = client.ask("PATCH", "topics/kafka", {"settings": {"partitioner": "sha256"}})
+    assert (refused.status, "stays as it was made" in refused.json["detail"]) == (400, True)
+    wrong = client.post("topics", {"name": "other", "settings": {"partitioner": "crc32"}})
+    assert (wrong.status, "'crc32' - at `$.settings.partitioner`" in wrong.json["detail"]) == (400, True)
 
 
 def test_a_head_request_has_no_body(client: Client) -> None:

@@ -17,6 +17,7 @@ from tailrace.log.write.staged_chunk import place_staged, stage_chunks
 from tailrace.pipeline.deliver.offsets import Mark
 from tailrace.pipeline.ingest.commit_log import CommitLog
 from tailrace.pipeline.run.runner import Runner
+from tests.log.partitioning import kafka_by_default, keys_in_place
 from tests.pipeline.runs import going, until
 from tests.pipeline.shop import definition, sink
 from tests.pipeline.toys import rows
@@ -117,6 +118,17 @@ def test_parcels_are_spread_anew(tmp_path: Path) -> None:
         assert sum(one.data.num_rows for one in found) == 3 * len(IDS)
         for one in found:
             assert {partition_of(key, 5) for key in one.data.column(2).to_pylist()} == {one.partition}
+
+
+def test_a_commit_log_that_places_keys_as_kafka_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    kafka_by_default(monkeypatch)
+    with tailrace.open(tmp_path / "home") as home:
+        log = CommitLog(home, "shop", partitions=5)
+        log.begin(0)
+        log.take_in([version(0), version(1)], 1)
+        assert keys_in_place(log.topic) == 2 * len(IDS)
+        log.take_in([truncate()], 2)
+        assert [end > 0 for _, end in log.topic.ends().values()] == [True] * 5
 
 
 def test_parcels_that_two_processes_made_at_the_same_time(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pyarrow as pa
 import pytest
@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
 from tailrace.home import Home
-from tailrace.log.record import partition_of
+from tailrace.log.record import Partitioner, partition_of
 from tailrace.log.topic import Topic
 from tailrace.spark.sink import task
 from tests.spark.direct import source, travelled
@@ -61,9 +61,12 @@ def test_a_query_that_reads_some_partitions_does_not_wait_for_the_others(home: H
 
 
 @pytest.mark.parametrize("small", [True, False])
-def test_what_tasks_have_stored_before_is_spread_anew(home: Home, monkeypatch: pytest.MonkeyPatch, small: bool) -> None:
+@pytest.mark.parametrize("partitioner", get_args(Partitioner))
+def test_what_tasks_have_stored_before_is_spread_anew(
+    home: Home, monkeypatch: pytest.MonkeyPatch, small: bool, partitioner: Partitioner
+) -> None:
     monkeypatch.setattr(task, "MAX_BYTES_HANDED_TO_DRIVER", 1 << 20 if small else 0)
-    topic = home.topic("orders", partitions=2)
+    topic = home.topic("orders", partitions=2, partitioner=partitioner)
     sink = travelled(source(home, topic="orders").writer(ROW, False))
     first = [travelled(travelled(sink).write(iter([some]))) for some in (table(b"keyed"), table(b"sent", 1))]
     topic.grow(5)
@@ -73,7 +76,7 @@ def test_what_tasks_have_stored_before_is_spread_anew(home: Home, monkeypatch: p
     assert len(found) == 3 * len(KEYS)
     for record in found:
         assert record.key is not None
-        assert record.partition == (1 if record.value == b"sent" else partition_of(record.key, 5))
+        assert record.partition == (1 if record.value == b"sent" else partition_of(record.key, 5, partitioner))
 
 
 # -- in a real Spark

@@ -22,6 +22,7 @@ from tailrace.home import Home
 from tailrace.log.record import Op
 from tailrace.streams import hash_key, model
 from tailrace.testing import Faults, ManualClock
+from tests.log.partitioning import keys_in_place
 
 
 @model(stream={"new", "old"})
@@ -53,6 +54,15 @@ def copied(home: Home, topic: str = "changes") -> dict[str, list[int]]:
 
 def expected(total: int, names: int = 7) -> dict[str, list[int]]:
     return {f"c{name}": list(range(name, total, names)) for name in range(names)}
+
+
+def test_a_topic_that_places_keys_as_kafka_does(tmp_path: Path) -> None:
+    with tailrace.open(tmp_path / "home") as home:
+        change(home, range(30))
+        topic = home.topic("changes", partitions=5, partitioner="murmur2")
+        with home.copy_stream("Count", topic) as copying:
+            assert copying.once() == 30
+        assert keys_in_place(topic) == 30
 
 
 def test_records_have_key_change_time_and_op(tmp_path: Path) -> None:

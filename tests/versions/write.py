@@ -60,6 +60,7 @@ def write_topics(home: Home) -> None:
     grown.append([(b"%d" % n, b"before") for n in range(20)])
     grown.grow(3)
     grown.append([(b"%d" % n, b"after") for n in range(20)])
+    home.topic("kafka", partitions=5, partitioner="murmur2").append([(b"%d" % n, b"v") for n in range(20)])
     home.upkeep()
 
 

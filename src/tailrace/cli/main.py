@@ -54,6 +54,8 @@ GROUPS: dict[str, Callable[[], typer.Typer]] = {
     "queue": _package("queue"), "home": _module("home.homes"), "upkeep": _module("home.upkeep"),
     "spark": _module("spark"),
 }  # fmt: skip
+APPS = {"topic": "topic.topics", "events": "events.event_streams", "queue": "queue.queues"}
+"""The modules with the `app` of a group that is a package."""
 MODULES = {
     "pipeline.trial": ("init", "about", "test"), "pipeline.run": ("run",),
     "pipeline.status": ("status", "actions", "xlog", "offset", "dead", "step"), "home.metrics": ("metrics",),
@@ -62,8 +64,16 @@ MODULES = {
 """Modules that register commands of the first level, and the names of these commands."""
 
 
-def build(command: str | None = None) -> typer.Typer:
-    """Build the command line: all of it, or the part that one command needs, which takes half as long."""
+def _outline(name: str) -> typer.Typer:
+    """Return a group without its commands."""
+    module = APPS.get(name)
+    app = GROUPS[name]() if module is None else import_module(f"tailrace.cli.{module}").app
+    return typer.Typer(help=app.info.help)
+
+
+def build(command: str | None = None, *, outline: bool = False) -> typer.Typer:
+    """Build the command line: all of it, or the part that one command needs, which takes half as long; or its outline,
+    groups without their commands, which is all that the help of `tailrace` shows."""
     app = typer.Typer(
         name="tailrace",
         no_args_is_help=True,
@@ -76,7 +86,7 @@ def build(command: str | None = None) -> typer.Typer:
     whole = not any(command in names for names in PANELS.values())
     for name, load in GROUPS.items():
         if whole or name == command:
-            app.add_typer(load(), name=name)
+            app.add_typer(_outline(name) if outline else load(), name=name)
     for module, names in MODULES.items():
         if whole or command in names:
             import_module(f"tailrace.cli.{module}").register(app)
@@ -94,6 +104,11 @@ def command_in(words: Sequence[str]) -> str | None:
         elif not word.startswith("-"):
             return word
     return None
+
+
+def asks_for_outline(words: Sequence[str]) -> bool:
+    """Return whether a command line asks for the help, or the version, of `tailrace` itself."""
+    return command_in(words) is None and not {"-h", "--help", "--version"}.isdisjoint(words)
 
 
 def _version(asked: bool) -> None:
@@ -114,7 +129,8 @@ def root(
 def main() -> None:
     """Run the command line; print an error of tailrace as one line on stderr."""
     try:
-        build(command_in(sys.argv[1:]))()
+        words = sys.argv[1:]
+        build(command_in(words), outline=asks_for_outline(words))()
     except TailraceError as error:
         print(f"tailrace: {' '.join(str(error).split())}", file=sys.stderr)
         sys.exit(1)

@@ -16,9 +16,8 @@ from tailrace.home.store import store_of
 from tailrace.home.url import DEFAULT, shown
 from tailrace.log import catalog
 from tailrace.log.catalog import Described
-from tailrace.log.groups.group import purge, refuse_topic_of_queue
+from tailrace.log.settings import FIXED
 from tailrace.log.settings import settings as check_settings
-from tailrace.log.topic import Topic
 from tailrace.storage.calls import Store
 
 if TYPE_CHECKING:
@@ -26,6 +25,7 @@ if TYPE_CHECKING:
     from tailrace.admin.report import Report
     from tailrace.feed.indexing import Indexing
     from tailrace.feed.store import FedEvents
+    from tailrace.log.topic import Topic
     from tailrace.log.upkeep.scheduler import BackgroundUpkeep, HomeUpkeep
     from tailrace.log.upkeep.topic_upkeep import UpkeepResult
     from tailrace.queue.envelope import Codec
@@ -57,7 +57,7 @@ class Home:
         with other settings or another number of partitions."""
         self._check_open()
         if partitions is None and not settings:
-            return Topic(self.store, self.store.run(catalog.describe(name)))
+            return self._topic(self.store.run(catalog.describe(name)))
         if partitions is None:
             raise BadSetting(
                 "settings are given when a topic is made, with partitions=…; topic.configure() changes them"
@@ -77,13 +77,18 @@ class Home:
                 "count"
             )
         _check_same(described, settings)
-        return Topic(self.store, described)
+        return self._topic(described)
 
     def create_topic(self, name: str, partitions: int = 1, **settings: Any) -> Topic:
         """Create a topic; `AlreadyThere` if a topic of this name exists."""
         self._check_open()
         wall = int(time.time() * 1000)
-        return Topic(self.store, self.store.run(catalog.create(name, partitions, settings, wall)))
+        return self._topic(self.store.run(catalog.create(name, partitions, settings, wall)))
+
+    def _topic(self, described: Described) -> Topic:
+        from tailrace.log.topic import Topic  # loads Arrow, which takes longer than all of `tailrace topic list`
+
+        return Topic(self.store, described)
 
     def topics(self) -> list[str]:
         """The names of all topics, in order."""
@@ -93,6 +98,8 @@ class Home:
     def delete_topic(self, name: str) -> None:
         """Delete a topic and everything in it.  From then on no process finds it; if this call is interrupted, the next
         deletion or upkeep removes the rest."""
+        from tailrace.log.groups.group import purge, refuse_topic_of_queue
+
         self._check_open()
         self.store.run(refuse_topic_of_queue(name))
         self.store.run(catalog.delete(name))
@@ -322,6 +329,8 @@ def _check_same(described: Described, settings: Mapping[str, Any]) -> None:
     """Refuse settings that differ from the topic's, since opening a topic must not change it."""
     for name, wanted in settings.items():
         if (has := getattr(described.settings, name)) != wanted:
+            if name in FIXED:
+                raise BadSetting(f"topic {described.name!r} has {name}={has!r} and keeps it; open it without {name}")
             raise BadSetting(
                 f"topic {described.name!r} has {name}={has!r}, not {wanted!r}; open it without settings, or change "
                 f"them with topic.configure({name}={wanted!r}) or `tailrace topic set {described.name} {name}={wanted}`"

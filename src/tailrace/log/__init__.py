@@ -3,5 +3,5 @@ what is stored, `write` and `read` put records in and take them out, `groups` ha
 `upkeep` looks after old records, `integrity` finds damage, `interchange` has the files that other systems read.
 
 Used from outside: topic, record, settings, catalog, topic_log, transaction.
-Read in this order: topic, record, settings, catalog, topic_log, transaction, aio.
+Read in this order: topic, record, murmur2, settings, catalog, topic_log, transaction, aio.
 """

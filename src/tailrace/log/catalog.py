@@ -16,15 +16,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import msgspec
-
 from tailrace.coordination import guard
 from tailrace.coordination.guard import Refused
 from tailrace.coordination.names import check_name as check_name
 from tailrace.errors import AlreadyThere, BadSetting, Conflict, UnknownTopic, nearest
 from tailrace.log.format import head as heads
 from tailrace.log.format.head import Head
-from tailrace.log.settings import TopicSettings, settings
+from tailrace.log.settings import TopicSettings, from_stored, settings, stored
 from tailrace.log.topic_log import TopicLog
 from tailrace.storage import calls
 from tailrace.storage.calls import Steps
@@ -66,8 +64,8 @@ class Described:
     @classmethod
     def of(cls, name: str, item: Item) -> Described:
         """Decodes a catalog item."""
-        stored = msgspec.convert(item["settings"], TopicSettings)
-        return cls(name, item["id"], item["partitions"], stored, item["version"], item["created"])
+        found = from_stored(name, item["settings"])
+        return cls(name, item["id"], item["partitions"], found, item["version"], item["created"])
 
 
 def check_partitions(partitions: int) -> int:
@@ -94,15 +92,15 @@ def create(
     hold."""
     check_name("topic", name)
     check_partitions(partitions)
-    made = msgspec.to_builtins(settings(given))
+    made = stored(settings(given))
     id = secrets.token_hex(8)
     item = {"id": id, "partitions": partitions, "settings": made, "version": 0, "created": wall}
     while True:
-        stored = yield from guard.read(topic_key(name))
-        if stored is not None and stored["id"] != id:
-            raise AlreadyThere(f"topic {name!r} exists already, with {stored['partitions']} partitions")
-        if stored is not None:
-            return Described.of(name, stored)
+        there = yield from guard.read(topic_key(name))
+        if there is not None and there["id"] != id:
+            raise AlreadyThere(f"topic {name!r} exists already, with {there['partitions']} partitions")
+        if there is not None:
+            return Described.of(name, there)
         listed = yield from _listing("$Topics", name, Set(("names", name), id))
         outcome = yield from guard.attempt(
             Put(topic_key(name), item, (Absent(),)),
@@ -176,7 +174,7 @@ def change_settings(name: str, given: dict[str, Any], wall: int, id: str | None 
         now = Described.of(name, item)
         if item.get("mark") == mark:
             return now
-        made = msgspec.to_builtins(settings(given, now.settings))
+        made = stored(settings(given, now.settings))
         same = (Equals("id", now.id), Equals("version", now.version))
         yield from guard.attempt(
             Update(topic_key(name), (Set("settings", made), Set("mark", mark), Add("version", 1)), same),
@@ -214,7 +212,7 @@ def grow(log: TopicLog, partitions: int) -> Steps[bool]:
 def history(id: str) -> Steps[list[tuple[int, int, TopicSettings]]]:
     """Every set of settings a topic has had: (version, when in ms, settings), oldest first."""
     items = yield from guard.read_all(f"$Settings-{id}")
-    return [(item["i"], item["changed"], msgspec.convert(item["settings"], TopicSettings)) for item in items]
+    return [(item["i"], item["changed"], from_stored(id, item["settings"])) for item in items]
 
 
 def changed_at(topic: Described) -> Steps[int]:

@@ -6,14 +6,19 @@ import functools
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from enum import IntEnum
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 from tailrace.errors import BadRecord
+from tailrace.log.murmur2 import POSITIVE, murmur2
 
 try:  # OpenSSL's set-up costs more than hashing a short key
     from _sha2 import sha256  # type: ignore[import-not-found,unused-ignore]
 except ImportError:  # Python 3.11
     from _sha256 import sha256  # type: ignore[import-not-found,unused-ignore]
+
+Partitioner: TypeAlias = Literal["sha256", "murmur2"]
+"""How a key's partition follows from the key: by its sha256 as a big-endian number, or as Kafka's producers do it, by
+its murmur2; modulo the partition count."""
 
 MAX_TIMESTAMP = 253_402_300_799_999
 """The last millisecond of the year 9999."""
@@ -79,18 +84,23 @@ def attributes(mode: int = Mode.COPY, op: int = Op.INSERT) -> int:
         raise BadRecord(f"a record's mode is one of {modes} and its op one of {ops}, not {mode!r} and {op!r}") from None
 
 
-def partition_of(key: bytes, partitions: int) -> int:
-    """The partition of a key: its sha256 as a big-endian number, modulo the partition count."""
-    return _remembered(key, partitions) if len(key) <= MAX_CACHED_KEY_BYTES else hashed((key,), partitions)[0]
+def partition_of(key: bytes, partitions: int, partitioner: Partitioner = "sha256") -> int:
+    """The partition of a key in a topic with this partitioner."""
+    if len(key) <= MAX_CACHED_KEY_BYTES:
+        return _remembered(key, partitions, partitioner)
+    return hashed((key,), partitions, partitioner)[0]
 
 
 @functools.lru_cache(maxsize=65536)
-def _remembered(key: bytes, partitions: int) -> int:
-    return int.from_bytes(sha256(key).digest(), "big") % partitions
+def _remembered(key: bytes, partitions: int, partitioner: Partitioner) -> int:
+    number = murmur2(key) & POSITIVE if partitioner == "murmur2" else int.from_bytes(sha256(key).digest(), "big")
+    return number % partitions
 
 
-def hashed(keys: Sequence[bytes], partitions: int) -> list[int]:
+def hashed(keys: Sequence[bytes], partitions: int, partitioner: Partitioner = "sha256") -> list[int]:
     """The partitions of many different keys."""
+    if partitioner == "murmur2":
+        return [(murmur2(key) & POSITIVE) % partitions for key in keys]
     if partitions & (partitions - 1):
         return [int.from_bytes(sha256(key).digest(), "big") % partitions for key in keys]
     mask = partitions - 1  # a power of two, at most 128: the last byte decides

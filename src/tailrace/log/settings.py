@@ -6,8 +6,9 @@ from typing import Any
 
 import msgspec
 
-from tailrace.errors import BadSetting
-from tailrace.log.format.chunk import CompactBy, Compression
+from tailrace.errors import BadSetting, HomeError
+from tailrace.log.format.partition_run import CompactBy, Compression
+from tailrace.log.record import Partitioner
 
 
 class TopicSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -29,13 +30,18 @@ class TopicSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
     """Of what compaction keeps the last record: of each "key", or, for a pipeline's rows, of each "namespace"."""
     tombstone_ms: int = 24 * 3600 * 1000
     """Milliseconds for which a compacted topic keeps the marks of deleted keys."""
+    partitioner: Partitioner = "sha256"
+    """By which hash a key's partition is chosen: "sha256", or "murmur2" as Kafka's producers do. A topic keeps it."""
 
 
+FIXED = frozenset({"partitioner"})
+"""Settings that a topic keeps as it was made with."""
 LOWEST = {"max_record_bytes": 1, "retention_ms": 1, "retention_bytes": 1, "merge_bytes": 1 << 16, "tombstone_ms": 0}
 HIGHEST = {"max_record_bytes": 1 << 30, "merge_bytes": 1 << 30}
 _LIMIT = "a whole number, or null for no limit"
 _KINDS = {
-    "compression": "none, lz4 or zstd", "compact": "true or false", "compact_by": "key or namespace",
+    "partitioner": "sha256 or murmur2", "compression": "none, lz4 or zstd",
+    "compact": "true or false", "compact_by": "key or namespace",
     "retention_ms": _LIMIT, "retention_bytes": _LIMIT, "merge_bytes": _LIMIT,
 }  # fmt: skip
 
@@ -55,4 +61,32 @@ def settings(given: dict[str, Any], base: TopicSettings | None = None) -> TopicS
         value = getattr(made, name)
         if value is not None and not lowest <= value <= HIGHEST.get(name, 2**62):
             raise BadSetting(f"a topic's {name} is a number from {lowest} to {HIGHEST.get(name, 2**62)}, not {value}")
+    for name in FIXED if base is not None else ():
+        if (wanted := getattr(made, name)) != (has := getattr(base, name)):
+            raise BadSetting(
+                f"a topic's {name} stays as it was made, here {has}: with {wanted} a key would go to another partition "
+                f"than its earlier records; make another topic with {name}={wanted}"
+            )
     return made
+
+
+def stored(settings: TopicSettings) -> dict[str, Any]:
+    """Settings as the catalog stores them.
+
+    Versions of tailrace that have no partitioners refuse a topic whose settings name one, instead of appending keys to
+    wrong partitions; the others of its topics they may go on with."""
+    found: dict[str, Any] = msgspec.to_builtins(settings)
+    if settings.partitioner == "sha256":
+        del found["partitioner"]
+    return found
+
+
+def from_stored(topic: str, found: dict[str, Any]) -> TopicSettings:
+    """Settings from what the catalog stores; refuses those of a newer version."""
+    try:
+        return msgspec.convert({"partitioner": "sha256", **found}, TopicSettings)
+    except msgspec.ValidationError as error:
+        raise HomeError(
+            f"topic {topic!r} has settings that this version of tailrace does not know ({error}): a newer one made it; "
+            "upgrade: pip install -U tailrace"
+        ) from None

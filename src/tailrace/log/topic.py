@@ -48,7 +48,7 @@ class Topic:
     def __init__(self, store: Store, described: Described) -> None:
         self.store, self.described = store, described
         self.log = TopicLog(described.name, described.id, store.table.inline_bytes, store.table.joins_inline)
-        self.log.partitions = described.partitions
+        self.log.partitions, self.log.partitioner = described.partitions, described.settings.partitioner
         self.log.turn = store.rng.randrange(1 << 16)  # many short-lived processes append a little each
         self.log.on_commit = lambda: watch(store).signal(described.id)
 

@@ -9,6 +9,7 @@ from tailrace.coordination import guard
 from tailrace.errors import UnknownTopic
 from tailrace.log.format import head as heads
 from tailrace.log.format.head import Head
+from tailrace.log.record import Partitioner
 from tailrace.storage.calls import Steps
 from tailrace.storage.tables import Item
 
@@ -27,6 +28,8 @@ class TopicLog:
     seen: Head | None = None
     partitions: int = 0
     """How many partitions the newest head has; 0 before a head was read."""
+    partitioner: Partitioner = "sha256"
+    """By which hash a key's partition is chosen."""
     on_commit: Callable[[], object] = lambda: None
     """Called after each append by this process, to wake the readers that wait for records."""
     turn: int = 0

@@ -110,7 +110,7 @@ class TopicTransaction:
         log, described = self._topics[name]
         if name not in self._batches:
             limit = described.settings.max_record_bytes
-            self._batches[name] = CommitBatch(name, log.partitions, limit, log.next_turn())
+            self._batches[name] = CommitBatch(name, log.partitions, limit, log.next_turn(), partitioner=log.partitioner)
         return self._batches[name]
 
     def __enter__(self) -> TopicTransaction:

@@ -101,14 +101,14 @@ def log_of(store: Store, queue: str, topic_id: str) -> TopicLog:
         except Conflict:
             raise UnknownQueue(f"queue {queue!r} was deleted") from None
     log = TopicLog(name, found.id, store.table.inline_bytes, store.table.joins_inline)
-    log.partitions = found.partitions
+    log.partitions, log.partitioner = found.partitions, found.settings.partitioner
     return log
 
 
 def bury(log: TopicLog, queue: str, dead: Sequence[tuple[Entry, str, int]], now: int, by: str) -> Steps[Placed]:
     """Store the bytes of some dead letters, each given as (message, reason, attempts); the returned chunk counts only
     once the caller commits it."""
-    buffer = Buffer(log.partitions or 1, 1 << 30)
+    buffer = Buffer(log.partitions or 1, 1 << 30, partitioner=log.partitioner)
     for entry, reason, attempts in dead:
         headers = {
             "queue": queue,

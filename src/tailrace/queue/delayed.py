@@ -207,7 +207,7 @@ def move_due(log: TopicLog, now: int, fence: HeldLease | None = None, since: int
 
 def _move(log: TopicLog, due: Sequence[Item], now: int, fence: HeldLease | None) -> Steps[None]:
     yield from log.head()
-    buffer = Buffer(log.partitions, 1 << 30, log.next_turn())
+    buffer = Buffer(log.partitions, 1 << 30, log.next_turn(), log.partitioner)
     for item in due:
         headers: tuple[tuple[str, bytes], ...] = ((PUSHED, str(item["pushed"]).encode()),)
         if "pusher" in item:

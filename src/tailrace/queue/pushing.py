@@ -164,7 +164,8 @@ def _delay(topic: Topic, one: Ready, now: int, signed: Headers) -> Pushed | None
 def _append(topic: Topic, messages: Sequence[Ready], now: int, signed: Headers) -> list[Pushed]:
     """APPEND messages as one chunk, with their dedup ids."""
     ids = [one.dedup for one in messages if one.dedup is not None]
-    batch = CommitBatch(topic.name, topic.log.partitions, topic.settings.max_record_bytes, topic.log.next_turn())
+    log, limit = topic.log, topic.settings.max_record_bytes
+    batch = CommitBatch(topic.name, log.partitions, limit, log.next_turn(), partitioner=log.partitioner)
     where = add(batch, messages, now, signed)
     placed = topic.store.run(place(topic.log, batch.buffer.encode(topic.settings.compression)))
     others = Once(topic.log, ids, secrets.token_hex(12)) if ids else None

@@ -350,7 +350,8 @@ class Queue:
         """Push some dead letters again and mark them, in one transaction."""
         topic, now = self.topic(), int(self._wall() * 1000)
         found = self.store.run(catalog.describe(dead_letters.topic_name(self.name)))
-        batch = CommitBatch(topic.name, topic.partitions, 1 << 30, topic.log.next_turn())
+        log = topic.log
+        batch = CommitBatch(topic.name, log.partitions, 1 << 30, log.next_turn(), partitioner=log.partitioner)
         pushing.add(batch, [_again(one) for one in letters], now, signature("requeue"))
         placed = self.store.run(place(topic.log, batch.buffer.encode(topic.settings.compression)))
         marks = Requeue(found.id, [one.number for one in letters])

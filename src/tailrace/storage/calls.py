@@ -7,13 +7,12 @@ the simulator, which decides at each call which process moves next, which call t
 
 from __future__ import annotations
 
-import asyncio
 import random
 import time
 from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
-from typing import Any, Generic, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
 
 from msgspec import Struct
 
@@ -21,6 +20,9 @@ from tailrace.errors import Conflict, GaveUp, TimedOut
 from tailrace.storage import forks
 from tailrace.storage.objects import Bytes, ObjectInfo, Objects
 from tailrace.storage.tables import LAST, Action, Item, Key, Slice, Table
+
+if TYPE_CHECKING:
+    import asyncio
 
 T = TypeVar("T")
 
@@ -292,6 +294,8 @@ class Store:
 
     async def arun(self, steps: Steps[T], executor: Executor | None = None) -> T:
         """Carry out steps in asyncio: pauses are awaited, blocking calls go to threads."""
+        import asyncio
+
         self.check()
         loop, protocol = asyncio.get_running_loop(), ProtocolRun(steps, self.clock)
         while (call := protocol.next_call()) is not None:
@@ -302,6 +306,8 @@ class Store:
         return protocol.result
 
     async def _aanswer(self, call: Call, loop: asyncio.AbstractEventLoop, executor: Executor | None) -> Any:
+        import asyncio
+
         if isinstance(call, Now):
             return self.clock()
         if isinstance(call, Pause):

@@ -6,7 +6,9 @@ import re
 
 import pytest
 
+import tailrace
 from tests.cli.runs import Cli
+from tests.log.partitioning import keys_in_place
 
 
 def test_a_topic_is_made_with_its_home_and_listed(cli: Cli) -> None:
@@ -115,6 +117,7 @@ def test_settings_are_changed(cli: Cli) -> None:
         ("retention_ms=0", "a topic's retention_ms is a number from 1"),
         ("retention_ms=soon", "a topic's retention_ms is a whole number, or null for no limit, not 'soon'"),
         ("compression=zip", "a topic's compression is none, lz4 or zstd, not 'zip'"),
+        ("partitioner=crc32", "a topic's partitioner is sha256 or murmur2, not 'crc32'"),
     ],
 )
 def test_a_bad_setting_is_refused(cli: Cli, setting: str, said: str) -> None:
@@ -122,6 +125,15 @@ def test_a_bad_setting_is_refused(cli: Cli, setting: str, said: str) -> None:
     assert said in cli.fails("topic", "set", "orders", setting).err
     assert said in cli.fails("topic", "create", "other", "--set", setting).err
     assert cli("topic", "list", "--json").json == [{"name": "orders", "partitions": 1, "records": 0}]
+
+
+def test_a_topic_keeps_its_partitioner(cli: Cli) -> None:
+    cli("topic", "create", "orders", "-p", 5, "--set", "partitioner=murmur2")
+    cli("topic", "append", "orders", "--key", "id", input="".join(f'{{"id": "k{n}"}}\n' for n in range(100)))
+    with tailrace.open(cli.home) as home:
+        assert keys_in_place(home.topic("orders")) == 100
+    assert "stays as it was made, here murmur2" in cli.fails("topic", "set", "orders", "partitioner=sha256").err
+    assert ["partitioner", "murmur2"] in cli("topic", "set", "orders", "partitioner=murmur2", "compact=true").rows
 
 
 def test_delete_asks_first(cli: Cli) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Annotated, Any
 
 import typer
@@ -59,6 +58,7 @@ def metrics(
 @contextmanager
 def serve(look: Callable[[], Iterable[Sample]], port: int, host: str = "127.0.0.1") -> Iterator[int]:
     """Serve the metrics that `look` returns, under any path, for the length of a block; yields the port."""
+    from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:

@@ -12,7 +12,7 @@ See docs/formats/chunk.md.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Literal, TypeAlias, cast
+from typing import Any, cast
 
 import crc32c
 import pyarrow as pa
@@ -21,11 +21,12 @@ from msgspec import Struct
 
 from tailrace.errors import Damaged, OutOfMemory
 from tailrace.log.format.arrow_message import about
+from tailrace.log.format.partition_run import CompactBy as CompactBy
+from tailrace.log.format.partition_run import Compression as Compression
+from tailrace.log.format.partition_run import PartitionRun as PartitionRun
 from tailrace.log.format.projection import picked, picking
+from tailrace.log.record import Partitioner
 from tailrace.storage.objects import Bytes
-
-Compression: TypeAlias = Literal["none", "lz4", "zstd"]
-CompactBy: TypeAlias = Literal["key", "namespace"]
 
 HEADERS, OFFSETS, MANIFEST, TYPED = 1, 2, 4, 8
 """Bits of a chunk's kind.  HEADERS: its batches have headers.  OFFSETS: its batches have offsets, as compaction writes
@@ -64,19 +65,6 @@ SCHEMAS = tuple(_schema(kind) for kind in range(4))
 SCHEMA_BYTES = tuple(schema.serialize().to_pybytes() for schema in SCHEMAS)
 
 
-class PartitionRun(Struct, frozen=True, array_like=True):
-    """One partition's records in a chunk: how many there are, where they lie, their checksum, their latest timestamp,
-    and how many milliseconds before it the earliest one is."""
-
-    partition: int
-    count: int
-    position: int
-    length: int
-    crc: int
-    latest: int
-    span: int
-
-
 class Chunk(Struct, frozen=True):
     """Encoded records, not stored yet."""
 
@@ -89,6 +77,8 @@ class Chunk(Struct, frozen=True):
     """How many partitions the topic had when the producer assigned the records to them; 0: it does not matter."""
     pinned: tuple[tuple[int, int, int], ...] = ()
     """(partition, place, count) of records with a key that were sent to this partition, whatever their key."""
+    partitioner: Partitioner = "sha256"
+    """How the producer assigned the other records with a key to partitions."""
 
     @property
     def counts(self) -> dict[int, int]:
@@ -124,6 +114,7 @@ def encode(
     compression: Compression = "none",
     partitions: int = 0,
     pinned: Sequence[tuple[int, int, int]] = (),
+    partitioner: Partitioner = "sha256",
 ) -> Chunk:
     """Encode records, given by partition, as a chunk. All plain batches have the same one of `SCHEMAS`."""
     kinds = {kind_of(batch.schema) for some in batches.values() for batch in some}
@@ -144,7 +135,7 @@ def encode(
     if kind != TYPED:
         parts.append(END)
         position += len(END)
-    return Chunk(kind, tuple(runs), tuple(parts), position, compression, partitions, tuple(pinned))
+    return Chunk(kind, tuple(runs), tuple(parts), position, compression, partitions, tuple(pinned), partitioner)
 
 
 def streams(batches: Sequence[pa.RecordBatch], compression: Compression) -> pa.Buffer:

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from tailrace.coordination.rules import rules
-from tailrace.log.format.chunk import PartitionRun
+from tailrace.log.format.partition_run import PartitionRun
 from tailrace.storage.randomness import random_bytes
 from tailrace.storage.tables import (
     LAST,

@@ -26,7 +26,6 @@ from tailrace.log import catalog
 from tailrace.log.catalog import MAX_PARTITIONS, bucket_key, ids, listing
 from tailrace.log.format import head as heads
 from tailrace.log.format.head import Head
-from tailrace.log.read.seek import offset_at
 from tailrace.log.record import milliseconds
 from tailrace.log.topic_log import TopicLog
 from tailrace.storage import calls
@@ -134,6 +133,8 @@ def offsets(log: TopicLog, partitions: Iterable[int], position: Position) -> Ste
     if position == "latest":
         return {q: head.next[q] for q in partitions}
     if isinstance(position, datetime):
+        from tailrace.log.read.seek import offset_at  # it needs Arrow, which commands on groups and topics need not
+
         found = {}
         for q in partitions:
             found[q] = yield from offset_at(log, q, milliseconds(position))

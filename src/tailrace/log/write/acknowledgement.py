@@ -13,6 +13,7 @@ import msgspec
 
 from tailrace.errors import OutcomeUnknown, TimedOut
 from tailrace.log.format.chunk import Chunk, Compression
+from tailrace.log.record import Partitioner
 from tailrace.log.write.append import Appended
 from tailrace.log.write.buffer import Buffer
 
@@ -65,9 +66,11 @@ class CommitBatch:
         max_record_bytes: int,
         number: int = 0,
         lead: Callable[[CommitBatch, bool], None] | None = None,
+        *,
+        partitioner: Partitioner = "sha256",
     ) -> None:
         self.topic, self.lead = topic, lead
-        self.buffer = Buffer(partitions, max_record_bytes, number)
+        self.buffer = Buffer(partitions, max_record_bytes, number, partitioner)
         self.chunk: Chunk | None = None
         self._encoding = threading.Lock()
         self.began: float | None = None
@@ -99,7 +102,9 @@ class CommitBatch:
             self.appended, self.error, self.size = appended, error, self.buffer.size
             if error is not None:
                 self._trace, self.records = error.__traceback__, self.buffer.count
-                self.buffer = Buffer(self.buffer.partitions, self.buffer.max_record_bytes)
+                self.buffer = Buffer(
+                    self.buffer.partitions, self.buffer.max_record_bytes, partitioner=self.buffer.partitioner
+                )
             self.buffer.bins, self.chunk = {}, None
             self._finished = True
         self._wake()

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from tailrace.log.catalog import Described
-from tailrace.log.record import attributes, milliseconds
+from tailrace.log.record import Partitioner, attributes, milliseconds
 from tailrace.log.topic_log import TopicLog
 from tailrace.log.write.acknowledgement import BatchAck, CommitBatch, OffsetSpan, unsettled
 from tailrace.log.write.append import Appended, commit
@@ -39,9 +39,16 @@ class AsyncBatch(CommitBatch):
     __slots__ = ("hurried", "settled")
 
     def __init__(
-        self, topic: str, partitions: int, max_record_bytes: int, number: int = 0, hurried: asyncio.Event | None = None
+        self,
+        topic: str,
+        partitions: int,
+        max_record_bytes: int,
+        number: int = 0,
+        hurried: asyncio.Event | None = None,
+        *,
+        partitioner: Partitioner = "sha256",
     ) -> None:
-        super().__init__(topic, partitions, max_record_bytes, number)
+        super().__init__(topic, partitions, max_record_bytes, number, partitioner=partitioner)
         self.settled, self.hurried = asyncio.Event(), hurried
 
     def settling(self) -> Generator[Any, None, object]:
@@ -176,7 +183,8 @@ class AsyncProducer:
 
     def _batch(self) -> AsyncBatch:
         limit = self._topic.settings.max_record_bytes
-        return AsyncBatch(self._log.name, self._log.partitions, limit, self._log.next_turn(), self._work)
+        log = self._log
+        return AsyncBatch(log.name, log.partitions, limit, log.next_turn(), self._work, partitioner=log.partitioner)
 
     def _seal(self) -> None:
         """Commit what is buffered without lingering."""

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from tailrace.errors import UnknownPartition
 from tailrace.log.format.chunk import Chunk, Compression, encode
-from tailrace.log.record import check_bytes, header_pairs, partition_of
+from tailrace.log.record import Partitioner, check_bytes, header_pairs, partition_of
 from tailrace.log.write.input import too_large
 from tailrace.log.write.record_batch import batch_of, by_partition, partitions_of, unified, with_headers
 from tailrace.log.write.repartition import destinations
@@ -112,6 +112,7 @@ class Buffer:
         "bins",
         "first",
         "max_record_bytes",
+        "partitioner",
         "partitions",
         "pinned",
         "rows",
@@ -119,8 +120,11 @@ class Buffer:
         "size",
     )  # fmt: skip
 
-    def __init__(self, partitions: int, max_record_bytes: int, first: int = 0) -> None:
+    def __init__(
+        self, partitions: int, max_record_bytes: int, first: int = 0, partitioner: Partitioner = "sha256"
+    ) -> None:
         self.partitions, self.max_record_bytes = partitions, max_record_bytes
+        self.partitioner: Partitioner = partitioner
         self.first = first % partitions
         """The partition that records without a key go to while all partitions have as many bytes."""
         self.bins: dict[int, Bin] = {}
@@ -179,7 +183,7 @@ class Buffer:
         self.settle()
         sent_to = partition
         if partition is None:
-            partition = self.roomiest() if key is None else partition_of(key, self.partitions)
+            partition = self.roomiest() if key is None else self._partition_of(key)
         bin = self._bin(partition)
         if sent_to is not None and key is not None:
             self.pinned.append((partition, bin.count, 1))
@@ -205,7 +209,7 @@ class Buffer:
         self.settle()
         count, start = len(keys), self.rows
         turns = itertools.cycle([*range(self.first, self.partitions), *range(self.first)])
-        where = [next(turns) if key is None else partition_of(key, self.partitions) for key in keys]
+        where = [next(turns) if key is None else self._partition_of(key) for key in keys]
         before = {q: bin.count for q, bin in self.bins.items()}
         order = sorted(range(count), key=where.__getitem__)
         sorted_keys, sorted_values = [keys[i] for i in order], [values[i] for i in order]
@@ -223,11 +227,11 @@ class Buffer:
         start, before = self.rows - rows, {q: bin.count for q, bin in self.bins.items()}
         if rows > MAX_ROWS_SORTED_IN_PYTHON:
             batch = batch_of(self._keys, self._values, self._stamps)
-            where = partitions_of(batch.column(2), self.partitions)
+            where = partitions_of(batch.column(2), self.partitions, self.partitioner)
             for q, part in by_partition(batch, where):
                 (self.bins.get(q) or self._bin(q)).add(part, part.nbytes)
         else:
-            where = [partition_of(key, self.partitions) for key in self._keys]
+            where = [partition_of(key, self.partitions, self.partitioner) for key in self._keys]
             if self.bins:
                 self._add_rows(where)
             else:
@@ -298,11 +302,14 @@ class Buffer:
         step = -(-len(keys) // len(to))
         if keys.null_count == len(keys):
             return [(q, batch.slice(n * step, step)) for n, q in enumerate(to) if n * step < len(keys)]
-        where = partitions_of(keys, self.partitions)
+        where = partitions_of(keys, self.partitions, self.partitioner)
         if keys.null_count:
             turns = pa.array(to, pa.uint8()).take(pc.divide(pa.arange(0, len(keys)), step))
             where = pc.coalesce(where, turns)
         return by_partition(batch, where)
+
+    def _partition_of(self, key: bytes) -> int:
+        return partition_of(key, self.partitions, self.partitioner)
 
     def _roomy(self, size: int) -> list[int]:
         """The partitions for this many bytes without a key: few bytes stay together, many are spread over all
@@ -325,7 +332,7 @@ class Buffer:
         """Where its records belong with another number of partitions; see `repartition`."""
         for bin in self.bins.values():
             bin.settle()
-        return destinations({q: bin.batches for q, bin in self.bins.items()}, self.pinned, partitions)
+        return destinations({q: bin.batches for q, bin in self.bins.items()}, self.pinned, partitions, self.partitioner)
 
     def encode(self, compression: Compression) -> Chunk:
         """Encode all records as one chunk."""
@@ -333,4 +340,4 @@ class Buffer:
         for bin in self.bins.values():
             bin.settle()
         filled = {q: bin.batches for q, bin in self.bins.items() if bin.count}
-        return encode(unified(filled), compression, self.partitions, self.pinned)
+        return encode(unified(filled), compression, self.partitions, self.pinned, self.partitioner)

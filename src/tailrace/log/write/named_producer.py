@@ -136,7 +136,8 @@ class NamedProducer:
         """Store batch `number` (default: the next), once.  Returns its spans, or None if it is stored but its offsets
         are not known: later batches followed it, or its page is gone.  `Fenced` if a newer life has the name."""
         limit = self._topic.settings.max_record_bytes
-        batch, ack = CommitBatch(self._log.name, self._log.partitions, limit, self._log.next_turn()), BatchAck()
+        log, ack = self._log, BatchAck()
+        batch = CommitBatch(log.name, log.partitions, limit, log.next_turn(), partitioner=log.partitioner)
         for piece in pieces(records):
             data = rows(piece, int(self._wall() * 1000), batch.buffer.max_record_bytes)
             ack.parts += [(batch, *at) for at in batch.buffer.add_batch(data, partition)]

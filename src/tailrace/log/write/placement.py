@@ -79,6 +79,7 @@ class Placed:
 
 def place(log: TopicLog, chunk: Chunk, expected: Mapping[int, int] | None = None) -> Steps[Placed]:
     """Store a chunk's bytes.  A put without an answer is left to cleaning; the next put uses another name."""
+    assert not chunk.partitions or chunk.partitioner == log.partitioner, f"keys were placed by {chunk.partitioner}"
     if log.seen is None:
         yield from log.head()
     if 0 < chunk.partitions < log.newest.partitions and in_force("grow.partitions"):

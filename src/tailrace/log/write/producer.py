@@ -145,7 +145,8 @@ class Producer:
 
     def _batch(self) -> CommitBatch:
         limit = self._topic.settings.max_record_bytes
-        return CommitBatch(self._log.name, self._log.partitions, limit, self._log.next_turn(), self._lead)
+        log = self._log
+        return CommitBatch(log.name, log.partitions, limit, log.next_turn(), self._lead, partitioner=log.partitioner)
 
     def flush(self, timeout: float | None = None) -> None:
         """Wait until everything sent so far is durable; raises a failure that no acknowledgement has raised yet."""

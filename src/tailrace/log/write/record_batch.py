@@ -11,7 +11,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tailrace.log.format.chunk import HEADERS, HEADERS_TYPE, SCHEMAS, kind_of
-from tailrace.log.record import hashed
+from tailrace.log.record import Partitioner, hashed
+from tailrace.log.write.key_hashes import murmur2_partitions
 
 SAMPLED_KEYS = 1024
 """Keys that are examined to see whether most of them differ."""
@@ -50,13 +51,18 @@ def with_headers(batch: pa.RecordBatch, headers: Sequence[tuple[tuple[str, bytes
     return pa.RecordBatch.from_arrays([*batch.columns, column], schema=SCHEMAS[HEADERS])
 
 
-def partitions_of(keys: pa.Array[Any], partitions: int) -> pa.Array[Any]:
+def partitions_of(keys: pa.Array[Any], partitions: int, partitioner: Partitioner = "sha256") -> pa.Array[Any]:
     """The partition of each key, null where there is none; each distinct key is hashed once, unless most are."""
     if not keys.null_count and len(set(keys.slice(0, SAMPLED_KEYS).to_pylist())) > min(SAMPLED_KEYS, len(keys)) * 0.9:
-        return pa.array(hashed(keys.to_pylist(), partitions), pa.uint8())
+        return _all_hashed(keys, partitions, partitioner)
     encoded = keys.dictionary_encode()
-    of_distinct = pa.array(hashed(encoded.dictionary.to_pylist(), partitions), pa.uint8())
-    return of_distinct.take(encoded.indices)
+    return _all_hashed(encoded.dictionary, partitions, partitioner).take(encoded.indices)
+
+
+def _all_hashed(keys: pa.Array[Any], partitions: int, partitioner: Partitioner) -> pa.Array[Any]:
+    if partitioner == "murmur2":
+        return murmur2_partitions(keys, partitions)
+    return pa.array(hashed(keys.to_pylist(), partitions), pa.uint8())
 
 
 def by_partition(batch: pa.RecordBatch, where: pa.Array[Any]) -> list[tuple[int, pa.RecordBatch]]:

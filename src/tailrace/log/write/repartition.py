@@ -14,14 +14,16 @@ from msgspec.structs import replace
 from tailrace.errors import Expected
 from tailrace.log.format.chunk import Chunk, encode
 from tailrace.log.format.head import Head
-from tailrace.log.record import partition_of
+from tailrace.log.record import Partitioner, partition_of
 
 Pinned = Iterable[tuple[int, int, int]]
 """(partition, place, count) of records that stay where they were sent."""
 Batches = Mapping[int, Sequence[pa.RecordBatch]]
 
 
-def destinations(batches: Batches, pinned: Pinned, partitions: int) -> dict[int, list[tuple[int, int]]]:
+def destinations(
+    batches: Batches, pinned: Pinned, partitions: int, partitioner: Partitioner = "sha256"
+) -> dict[int, list[tuple[int, int]]]:
     """For each record of each partition, in order: its new partition, and its place among the records there."""
     held: dict[int, set[int]] = {}
     for q, place, count in pinned:
@@ -32,7 +34,7 @@ def destinations(batches: Batches, pinned: Pinned, partitions: int) -> dict[int,
         keys = [key for batch in batches[q] for key in batch.column(2).to_pylist()]
         out[q] = []
         for row, key in enumerate(keys):
-            to = q if key is None or row in held.get(q, ()) else partition_of(key, partitions)
+            to = q if key is None or row in held.get(q, ()) else partition_of(key, partitions, partitioner)
             out[q].append((to, counts.get(to, 0)))
             counts[to] = counts.get(to, 0) + 1
     return out
@@ -41,7 +43,7 @@ def destinations(batches: Batches, pinned: Pinned, partitions: int) -> dict[int,
 def regroup(chunk: Chunk, partitions: int) -> Chunk:
     """Rebuilds a chunk that was made for another number of partitions."""
     batches = chunk.batches()
-    to = destinations(batches, chunk.pinned, partitions)
+    to = destinations(batches, chunk.pinned, partitions, chunk.partitioner)
     if all(new == q for q, places in to.items() for new, _ in places):
         return replace(chunk, partitions=partitions)
     out: dict[int, list[pa.RecordBatch]] = {}
@@ -55,7 +57,7 @@ def regroup(chunk: Chunk, partitions: int) -> Chunk:
                 out.setdefault(new, []).append(batch.take(pa.array(wanted)))
             row += batch.num_rows
     pinned = [(*to[q][row], 1) for q, place, count in chunk.pinned for row in range(place, place + count)]
-    return encode(out, chunk.compression, partitions, pinned)
+    return encode(out, chunk.compression, partitions, pinned, chunk.partitioner)
 
 
 def refit(name: str, chunk: Chunk, head: Head, expected: Mapping[int, int] | None) -> Chunk:

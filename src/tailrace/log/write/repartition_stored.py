@@ -70,4 +70,4 @@ def read_back(log: TopicLog, entry: ChunkEntry, origin: ChunkOrigin, data: bytes
     where = where_is(log.id, entry)
     runs = zip(entry.runs, pieces, strict=True)
     batches = {run.partition: decode(entry.kind, run, piece, where) for run, piece in runs}
-    return encode(batches, origin.compression, origin.partitions, origin.pinned)
+    return encode(batches, origin.compression, origin.partitions, origin.pinned, log.partitioner)

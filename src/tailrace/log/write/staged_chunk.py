@@ -79,14 +79,14 @@ def _filled(
 ) -> Iterator[Buffer]:
     """Records in buffers of a chunk's size."""
     partitions, limit = log.partitions or topic.partitions, topic.settings.max_record_bytes
-    buffer = Buffer(partitions, limit, log.next_turn())
+    buffer = Buffer(partitions, limit, log.next_turn(), log.partitioner)
     for whole in batches:
         for batch in _sliced(whole):
             for partition in to(batch):
                 buffer.add_batch(batch, partition)
             if buffer.size >= CHUNK_BYTES:
                 yield buffer
-                buffer = Buffer(partitions, limit, log.next_turn())
+                buffer = Buffer(partitions, limit, log.next_turn(), log.partitioner)
     if buffer.count:
         yield buffer
 

@@ -11,7 +11,8 @@ import pyarrow as pa
 from tailrace.errors import BadInput, Conflict, ObjectMissing, TooLarge, Unavailable
 from tailrace.home import Home
 from tailrace.log.format import head as heads
-from tailrace.log.format.chunk import Chunk, Compression, decode, encode
+from tailrace.log.format.chunk import Chunk, decode, encode
+from tailrace.log.settings import TopicSettings
 from tailrace.log.topic import Topic
 from tailrace.log.write import joint_append
 from tailrace.log.write.append import commit
@@ -69,7 +70,7 @@ def _placed(home: Home, parts: dict[str, list[TopicPart]]) -> list[Placed]:
     if len(parts) >= MAX_ACTIONS:
         raise TooLarge(f"one write can go to at most {MAX_ACTIONS - 1} topics, not {len(parts)}")
     topics = {name: _topic(home, name, some) for name, some in parts.items()}
-    pieces = {name: _pieces(some, topics[name].settings.compression) for name, some in parts.items()}
+    pieces = {name: _pieces(some, topics[name].settings) for name, some in parts.items()}
     joined = sum(isinstance(piece, Chunk) for some in pieces.values() for piece in some)
     inline = joined <= MAX_JOINED_CHUNKS and len(parts) + joined < MAX_ACTIONS
     origins = {
@@ -89,18 +90,18 @@ def _topic(home: Home, name: str, parts: Sequence[TopicPart]) -> Topic:
     return topic
 
 
-def _pieces(parts: Iterable[TopicPart], compression: Compression) -> list[joint_append.EntryOrChunk]:
+def _pieces(parts: Iterable[TopicPart], settings: TopicSettings) -> list[joint_append.EntryOrChunk]:
     """Stored chunks, and small ones that follow each other joined into one."""
     out: list[joint_append.EntryOrChunk] = []
     for small, some in groupby(parts, key=lambda part: part.small is not None):
         if small:
-            out += _joined([(*part.small, part.origins[""]) for part in some if part.small is not None], compression)
+            out += _joined([(*part.small, part.origins[""]) for part in some if part.small is not None], settings)
         else:
             out += [heads.unpack(entry) for part in some for entry in part.entries]
     return out
 
 
-def _joined(smalls: Iterable[Small], compression: Compression) -> list[Chunk]:
+def _joined(smalls: Iterable[Small], settings: TopicSettings) -> list[Chunk]:
     """Joins many chunks into one, or, if the topic has grown between two tasks, into one for each number of
     partitions."""
     out: list[Chunk] = []
@@ -114,5 +115,5 @@ def _joined(smalls: Iterable[Small], compression: Compression) -> list[Chunk]:
             for run in entry.runs:
                 piece = memoryview(data)[run.position : run.position + run.length]
                 batches.setdefault(run.partition, []).extend(decode(entry.kind, run, piece, "a task's message"))
-        out.append(encode(unified(batches), compression, partitions, pinned))
+        out.append(encode(unified(batches), settings.compression, partitions, pinned, settings.partitioner))
     return out

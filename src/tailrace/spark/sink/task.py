@@ -62,7 +62,8 @@ class TopicRows:
         self._origins: dict[str, ChunkOrigin] = {}
 
     def _empty(self) -> Buffer:
-        return Buffer(self._log.partitions, self._topic.settings.max_record_bytes)
+        limit = self._topic.settings.max_record_bytes
+        return Buffer(self._log.partitions, limit, partitioner=self._log.partitioner)
 
     def add(self, batch: pa.RecordBatch, stamp: int) -> None:
         """Add rows for one topic."""

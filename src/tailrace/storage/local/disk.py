@@ -13,8 +13,6 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
-import pyarrow as pa
-
 from tailrace.errors import AlreadyThere, BadName, Broken, Closed, Damaged, ObjectMissing, TailraceError
 from tailrace.storage.local.files import REAL, Files, SyncFailed, make_folders, sync_names
 from tailrace.storage.local.os_errors import FULL, explained
@@ -92,9 +90,11 @@ class DiskObjects:
             raise self._explain(error, name) from error
 
     def _read_range(self, descriptor: int, name: str, position: int, length: int, size: int) -> memoryview:
+        from pyarrow import allocate_buffer  # loading Arrow takes longer than a command that reads no object
+
         # Arrow's allocator reuses memory, which the system then need not clear first.
         length = max(0, min(length, size - position))
-        data = memoryview(pa.allocate_buffer(length)).cast("B")
+        data = memoryview(allocate_buffer(length)).cast("B")
         done = 0
         while done < length:
             try:

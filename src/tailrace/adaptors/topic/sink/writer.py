@@ -31,7 +31,7 @@ from tailrace.errors import Fenced, NotReady, ObjectMissing, Rejected, Unavailab
 from tailrace.home import is_there
 from tailrace.log.catalog import bucket_key, ids
 from tailrace.log.format.chunk import Chunk
-from tailrace.log.record import Op, attributes
+from tailrace.log.record import Op, Partitioner, attributes
 from tailrace.log.topic import Topic
 from tailrace.log.write.buffer import Buffer
 from tailrace.log.write.guarded_append import commit_guarded
@@ -238,7 +238,9 @@ class TopicWriter(HomeEnd, Writer):
             key = sink_key(who.pipeline, who.writer)
             item = topic.store.run(_opened(key))
             _fence(item).admit(who)
-            placed = topic.store.run(place(topic.log, _commands(sorted(more), namespace, command.name)))
+            placed = topic.store.run(
+                place(topic.log, _commands(sorted(more), namespace, command.name, topic.log.partitioner))
+            )
             if not topic.store.run(commit_guarded([placed], SinkGuard(key, item)))[0]:
                 raise _overtaken(who)
             told |= more
@@ -255,8 +257,8 @@ def _check_size(namespace: str, topic: Topic, records: pa.RecordBatch) -> None:
         )
 
 
-def _commands(partitions: Sequence[int], namespace: str, name: str) -> Chunk:
-    buffer = Buffer(max(partitions) + 1, len(namespace.encode()) + len(name))
+def _commands(partitions: Sequence[int], namespace: str, name: str, partitioner: Partitioner) -> Chunk:
+    buffer = Buffer(max(partitions) + 1, len(namespace.encode()) + len(name), partitioner=partitioner)
     now, marks = time.time_ns() // 1_000_000, attributes(op=Op.COMMAND)
     for q in partitions:
         buffer.add(namespace.encode(), name.encode(), now, attributes=marks, partition=q)

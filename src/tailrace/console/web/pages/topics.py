@@ -15,7 +15,7 @@ from tailrace.console.web.page import REASON, Ask, Field, Pages, Shown, Went
 from tailrace.console.web.tables import Column, Table
 from tailrace.console.web.visit import Visit, path_to, whole
 from tailrace.errors import BadInput
-from tailrace.log.settings import TopicSettings
+from tailrace.log.settings import FIXED, TopicSettings
 
 pages = Pages()
 VALUE_HINT = "A whole number (bytes or milliseconds), true, false, a word as lz4, or null for no limit."
@@ -161,7 +161,7 @@ async def configure(visit: Visit) -> Ask | Went:
     about = await topics.describe_topic(visit)
     if not visit.form:
         now = msgspec.structs.asdict(about.settings)
-        options = [(n, f"{n} (now {_worded(n, v)})") for n, v in now.items()]
+        options = [(n, f"{n} (now {_worded(n, v)})") for n, v in now.items() if n not in FIXED]
         fields = (
             Field("setting", "Setting", kind="select", options=options, required=True),
             Field("value", "New value", required=True, hint=VALUE_HINT),
