@@ -106,6 +106,7 @@ def delay(
     check_size(message["key"], message["value"])
     yield from make_clock(topic_id)
     key, doubt, began = _free_key(topic_id, due, rng), False, (yield from calls.now())
+    late = 0  # at most so many ms: each has keys for 32,768 messages, and very many can be due at the same time
     while True:
         outcome = yield from guard.attempt(
             Put(key, message, rules({"queue.delay": Absent()}) or (Regardless(),)),
@@ -126,7 +127,8 @@ def delay(
         elif outcome.index == 0 and outcome.item is not None and outcome.item["id"] == message["id"]:
             return True
         elif outcome.index == 0:
-            key = _free_key(topic_id, due, rng)
+            late = 2 * late + 1
+            key = _free_key(topic_id, due + rng.randint(0, late), rng)
         elif doubt:
             raise OutcomeUnknown(
                 "a delayed push had no answer for so long that its trace is gone: it is in the queue, or never came"
