@@ -40,6 +40,27 @@ def test_a_message_that_was_due_in_an_outage_is_moved_with_the_next_look() -> No
     assert run(topic.log.head()).next == {0: 1}
 
 
+def test_very_many_that_are_due_are_moved_in_several_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(delayed, "AT_ONCE", 2)
+    monkeypatch.setattr(delayed, "MOVES_A_ROUND", 2)
+    home, _ = simulated_home()
+    queue, wall, run = home.queue("q", shards=1), [100.0], home.store.run
+    topic, group = queue.topic(create=True), queue._group()
+    run(groups.make(group, "earliest"))
+    run(guard.attempt(Update(group.shard(0), (Set("owner", 1), Set("epoch", 1)))))
+    held, clock = HeldLease(group.shard(0), 1, 1), Clock(topic.log, lambda: wall[0])
+    for n in range(9):
+        message = {"id": str(n), "key": None, "value": b"%d" % n, "attributes": 0, "pushed": 0}
+        assert run(delay(topic.id, message, 99_000 + 100 * n, random.Random(n)))
+    moved = []
+    for _ in range(3):
+        run(clock.move_due(wall[0], held))
+        moved.append(run(topic.log.head()).next.get(0, 0))
+    assert moved == [4, 8, 9]
+    assert clock.next_look > wall[0]
+    assert [record.value for record in topic.records()] == [b"%d" % n for n in range(9)]
+
+
 def test_more_messages_are_due_at_one_time_than_it_has_keys(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(delayed, "RANDOM_BITS", 1)
     queue, got = home.queue("q", shards=1), list[Any]()
