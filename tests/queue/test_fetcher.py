@@ -12,7 +12,7 @@ from tailrace.home import Home
 from tailrace.queue import fetcher
 from tests.log.driving import simulated_home
 from tests.queue.conftest import until
-from tests.queue.test_acknowledgements import joined
+from tests.queue.test_acknowledgements import joined, next_of
 
 
 def test_a_replay_that_is_finished_leaves_no_reader(home: Home) -> None:
@@ -49,7 +49,7 @@ def test_each_damage_of_a_shard_is_told_once(
     assert caplog.text.count("waits at message") == 2
 
 
-def test_a_consumer_has_so_many_bytes_in_hand(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_so_many_bytes_wait_in_a_consumer(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fetcher, "FETCH_BYTES", 10_000)
     monkeypatch.setattr(fetcher, "MOST_BYTES", 50_000)
     home, clock = simulated_home()
@@ -70,3 +70,16 @@ def test_a_consumer_has_so_many_bytes_in_hand(monkeypatch: pytest.MonkeyPatch) -
     assert done == 40
     assert 50_000 <= most < 100_000
     assert not sum(desk.size for desk in consumer.desks.values())
+
+
+def test_what_handlers_have_makes_no_other_message_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A program may collect messages before it acknowledges them."""
+    monkeypatch.setattr(fetcher, "FETCH_BYTES", 10_000)
+    monkeypatch.setattr(fetcher, "MOST_BYTES", 20_000)
+    home, clock = simulated_home()
+    queue = home.queue("q", shards=1)
+    for n in range(9):
+        queue.push(b"%d" % n + bytes(10_000))
+    consumer = joined(queue, clock)
+    taken = [next_of(consumer, queue, clock) for _ in range(9)]
+    assert [entry.offset for entry in taken] == list(range(9))

@@ -17,8 +17,10 @@ import tailrace
 from tailrace.errors import BadInput, DiskFull, GaveUp, TimedOut
 from tailrace.home import Home
 from tailrace.queue import Envelope, Message
+from tailrace.queue.consumer import Consumer
 from tailrace.queue.delayed import SCAN_SECONDS, clock_key
 from tailrace.queue.queue import Queue
+from tailrace.storage.calls import Steps
 from tests.faults.test_disk_trouble import disk
 from tests.queue.conftest import until
 
@@ -108,6 +110,24 @@ def test_an_outage_while_a_delayed_message_is_moved_ends_no_worker(home: Home, m
         assert worker.error is None
         assert queue.drain(30)
     assert (got, queue.stats().acked) == (["", "later"], 1)
+
+
+def test_a_failure_that_lasts_is_logged_once_a_minute(
+    home: Home, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    queue, rounds, tried = home.queue("q", shards=1), Consumer.round, list[int]()
+    queue.push("x")
+
+    def fails(consumer: Consumer) -> Steps[float]:
+        tried.append(1)
+        if len(tried) < 4:
+            raise DiskFull("no room")
+        return (yield from rounds(consumer))
+
+    monkeypatch.setattr(Consumer, "round", fails)
+    with queue.tail(lambda envelope: None):
+        assert queue.drain(30)
+    assert caplog.text.count("a round failed and is tried again: no room") == 1
 
 
 def test_clocks_an_hour_off_change_nothing_about_who_handles_what(home: Home) -> None:

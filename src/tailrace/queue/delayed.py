@@ -55,8 +55,8 @@ from tailrace.storage.tables import (
 
 MOST_BYTES = 350_000
 """The most bytes of a delayed message with its key: it waits in an item of the table."""
-AT_ONCE, RANDOM_BITS = 40, 15
-"""Delayed messages in one write, at most; and the random bits in the key of each."""
+AT_ONCE, MOVES_A_ROUND, RANDOM_BITS = 40, 10, 15
+"""Messages of one move, moves that a consumer makes in one round, and random bits of a message's key."""
 KEEP_MARKS_MS = 3600 * 1000
 LOOK_SECONDS, SCAN_SECONDS, RECENT_MS = 1.0, 60.0, 5000
 """Seconds between looks for messages that became due in the last `RECENT_MS`, and between looks at all of them.  The
@@ -107,6 +107,7 @@ def delay(
     check_size(message["key"], message["value"])
     yield from make_clock(topic_id)
     key, doubt, began = _free_key(topic_id, due, rng), False, (yield from calls.now())
+    late = 0  # at most so many ms: each has keys for 32,768 messages, and very many can be due at the same time
     while True:
         outcome = yield from guard.attempt(
             Put(key, message, rules({"queue.delay": Absent()}) or (Regardless(),)),
@@ -127,7 +128,8 @@ def delay(
         elif outcome.index == 0 and outcome.item is not None and outcome.item["id"] == message["id"]:
             return True
         elif outcome.index == 0:
-            key = _free_key(topic_id, due, rng)
+            late = 2 * late + 1
+            key = _free_key(topic_id, due + rng.randint(0, late), rng)
         elif doubt:
             raise OutcomeUnknown(
                 "a delayed push had no answer for so long that its trace is gone: it is in the queue, or never came"
@@ -186,23 +188,27 @@ class _MovedMeanwhile(Exception):
     """Raised when another consumer has moved one of the messages, or owns shard 0 now."""
 
 
-def move_due(log: TopicLog, now: int, fence: HeldLease | None = None, since: int = 0) -> Steps[int]:
-    """MOVE: append the waiting messages that became due between `since` and `now`, in ms, to the log; returns how
-    many."""
-    low, count = since << RANDOM_BITS, 0
-    while True:
-        high = now << RANDOM_BITS | ((1 << RANDOM_BITS) - 1)
-        items, more = yield from guard.read_range(f"$Delayed-{log.id}", low, min(high, LAST - 1), limit=AT_ONCE)
-        due = [item for item in items if "moved" not in item]
-        if due:
-            try:
-                yield from _move(log, due, now, fence)
-                count += len(due)
-            except _MovedMeanwhile:
-                return count
-        if more is None:
-            return count
-        low = more + 1
+def move_due(log: TopicLog, now: int, fence: HeldLease | None = None) -> Steps[int]:
+    """MOVE: append the waiting messages that are due at `now`, in ms, to the log; returns how many."""
+    low: int | None = 0
+    count = 0
+    while low is not None:
+        moved, low = yield from _move_some(log, now, fence, low)
+        count += moved
+    return count
+
+
+def _move_some(log: TopicLog, now: int, fence: HeldLease | None, low: int) -> Steps[tuple[int, int | None]]:
+    """MOVE some of the messages with keys from `low` on; returns how many, and the key to go on at, None at the end."""
+    high = now << RANDOM_BITS | ((1 << RANDOM_BITS) - 1)
+    items, more = yield from guard.read_range(f"$Delayed-{log.id}", low, min(high, LAST - 1), limit=AT_ONCE)
+    due = [item for item in items if "moved" not in item]
+    if due:
+        try:
+            yield from _move(log, due, now, fence)
+        except _MovedMeanwhile:
+            return 0, None
+    return len(due), None if more is None else more + 1
 
 
 def _move(log: TopicLog, due: Sequence[Item], now: int, fence: HeldLease | None) -> Steps[None]:
@@ -247,23 +253,36 @@ class Clock:
         self._log, self._wall = log, wall
         self.next_look = self._next_scan = 0.0
         self._looked = 0
+        self._low: int | None = None
+        """The key at which the look that is under way goes on; None: none is."""
+        self._now, self._since, self._whole = 0, 0, False
+        """Of that look: its time and the first due time that it covers, in ms, and whether it covers all messages."""
 
     def look_at_all(self) -> None:
         """Make the next look cover every delayed message, since this consumer has just become the owner of shard 0."""
-        self._next_scan = 0.0
+        self._next_scan, self._low = 0.0, None
 
     def move_due(self, now: float, fence: HeldLease) -> Steps[None]:
-        """Move the messages that are due, unless it is too early for another look."""
+        """Move messages that are due, unless it is too early for another look.  If very many are, the next call goes
+        on, so that the consumer's shards do not wait for all of them."""
         if now < self.next_look:
             return
-        wall = int(self._wall() * 1000)
-        whole = now >= self._next_scan or wall < self._looked  # the wall clock went back
-        since = 0 if whole else max(0, self._looked - RECENT_MS)
-        yield from move_due(self._log, wall, fence, since)
-        self._looked = wall
-        due = yield from first_due(self._log.id, since)
-        if whole:
-            yield from sweep(self._log.id, wall)
+        if self._low is None:
+            self._now = int(self._wall() * 1000)
+            self._whole = now >= self._next_scan or self._now < self._looked  # the wall clock went back
+            self._since = 0 if self._whole else max(0, self._looked - RECENT_MS)
+            self._low = self._since << RANDOM_BITS
+        for _ in range(MOVES_A_ROUND):
+            _, self._low = yield from _move_some(self._log, self._now, fence, self._low)
+            if self._low is None:
+                break
+        if self._low is not None:
+            self.next_look = now
+            return
+        self._looked = self._now
+        due = yield from first_due(self._log.id, self._since)
+        if self._whole:
+            yield from sweep(self._log.id, self._now)
             self._next_scan = now + SCAN_SECONDS
         wait = LOOK_SECONDS if due is None else min(LOOK_SECONDS, max(0.005, (due - int(self._wall() * 1000)) / 1000))
         self.next_look = now + wait

@@ -175,6 +175,13 @@ class Desks(dict[Any, Desk]):
         """The desk of a shard, and those of its replays."""
         return [desk for desk in self.values() if desk.partition == q]
 
+    def waiting_bytes(self, limit: int) -> int:
+        """Bytes of the messages that wait for a handler, if they may reach the limit; otherwise of all messages."""
+        size = sum(desk.size for desk in self.values())
+        if size < limit:
+            return size
+        return size - sum(entry.size for desk in self.values() for entry in desk.entries.values() if entry.running)
+
     def of_run(self, entry: Entry, run: int) -> Desk | None:
         """Return the desk of a message whose handler has ended; None if that run of the handler no longer counts."""
         if entry.dropped or entry.run != run or not entry.running:

@@ -21,7 +21,7 @@ from tailrace.storage.tables import Key
 _log = logging.getLogger("tailrace")
 FETCH_BYTES = 4 * 1024 * 1024
 MOST_BYTES = 64 * 1024 * 1024
-"""Bytes of messages that a consumer has in hand; beyond that, only shards of which it has none are read."""
+"""Bytes of messages that wait in a consumer for a handler; beyond that, it reads only shards of which it has none."""
 DAMAGE_SECONDS = 5.0
 """Seconds between attempts to read a shard whose next message is damaged."""
 
@@ -50,7 +50,7 @@ class Fetcher:
     def fetch(self) -> Steps[bool]:
         """Read once for all desks that have room; returns whether there were any messages."""
         with self._desks.lock:
-            full = sum(desk.size for desk in self._desks.values()) >= MOST_BYTES
+            full = self._desks.waiting_bytes(MOST_BYTES) >= MOST_BYTES
             wanting = {
                 key: desk
                 for key, desk in self._desks.items()

@@ -45,6 +45,8 @@ from tailrace.storage import forks
 _log = logging.getLogger("tailrace")
 BEAT = 2.0
 """Seconds between heartbeats."""
+COMPLAINT_SECONDS = 60.0
+"""Seconds after which a failure that lasts is logged again."""
 IDLE_CLOUD = 0.1
 """Seconds between looks at a queue's end in the cloud, at first; without new messages they grow to one second."""
 
@@ -79,6 +81,7 @@ class Worker:
         )  # fmt: skip
         self._pool = self._new_pool(handler, settings, codec, new_transaction)
         self._closing, self._ended = threading.Event(), threading.Event()
+        self._complaint: tuple[type[Exception] | None, float] = (None, 0.0)
         self._ending = threading.Lock()
         self.error: Exception | None = None
         """Why the worker has ended by itself; None if `shutdown` ended it, or while it runs."""
@@ -169,7 +172,7 @@ class Worker:
                 except (StorageError, Fenced, OutcomeUnknown) as error:
                     if isinstance(error, Broken):
                         raise  # the disk failed: only another process, or opening the home again, helps
-                    _log.warning("queue %s: a round failed and is tried again: %s", self._queue, error)
+                    self._complain(error)
                     seconds = 0.5
                 self._pool.expire()
                 idle = IDLE_CLOUD if self._consumer.emitted > emitted else min(1.0, idle * 1.5)
@@ -184,6 +187,13 @@ class Worker:
         finally:
             stop()
             self._end()
+
+    def _complain(self, error: Exception) -> None:
+        """Log that a round failed: for a failure that lasts, which may be hours, once a minute."""
+        kind, until = self._complaint
+        if kind is not type(error) or self._store.clock() >= until:
+            _log.warning("queue %s: a round failed and is tried again: %s", self._queue, error)
+            self._complaint = type(error), self._store.clock() + COMPLAINT_SECONDS
 
     def _done(self) -> bool:
         if not self._closing.is_set():
