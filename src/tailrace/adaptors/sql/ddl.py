@@ -23,7 +23,8 @@ def table_of(dialect: Dialect, settings: SqlSettings, namespace: str) -> tuple[s
     schema is tailrace's or the database's own."""
     schema, name = names.parts(namespace, dialect.default_schema)
     schema = settings.schema or schema
-    names.check_length(dialect.system, namespace, (schema, name), dialect.longest_name)
+    if dialect.is_too_long(schema) or dialect.is_too_long(name):
+        raise NotReady(f"{namespace}: {_longest(dialect)}; move it on its way: remap({{…}})")
     if schema == settings.state or schema in dialect.reserved:
         raise NotReady(
             f"{namespace} would be written into the schema {schema!r}, which is tailrace's or {dialect.system}'s own; "
@@ -31,6 +32,10 @@ def table_of(dialect: Dialect, settings: SqlSettings, namespace: str) -> tuple[s
             "state='…'"
         )
     return schema, name
+
+
+def _longest(dialect: Dialect) -> str:
+    return f"{dialect.system}'s names have at most {dialect.longest_name} {dialect.name_unit}"
 
 
 class Tables:
@@ -74,6 +79,7 @@ class Tables:
         return Target(schema, name, self._dialect.quote(schema, name), unique, file, columns)
 
     def _create(self, connection: SqlConnection, schema: str, rows: StagedRows, sql: str) -> None:
+        self._check_names(rows.columns, rows)
         first = self._dialect.create_schema(schema)
         if not self._settings.create:
             told = [first, sql] if schema != self._dialect.default_schema else [sql]
@@ -81,10 +87,18 @@ class Tables:
         for order in filter(None, (first, sql)):
             connection.execute(order)
 
+    def _check_names(self, columns: Sequence[StagedColumn], rows: StagedRows) -> None:
+        """Raise `NotReady` for a column whose name is too long: cut, it would be missing after it was added."""
+        for column in columns:
+            if self._dialect.is_too_long(column.name):
+                told = f"{rows.namespace}: column {column.name}: {_longest(self._dialect)}"
+                raise NotReady(f"{told}; rename it on its way: rename({{…}})")
+
     def _add(
         self, connection: SqlConnection, target: Target, missing: Sequence[StagedColumn], rows: StagedRows
     ) -> None:
         """Add columns.  If some belong to the key, which the source has renamed, also replace the primary key."""
+        self._check_names(missing, rows)
         parts = [f"ADD COLUMN {column}" for column in self._columns(connection, missing, rows.keys)]
         if any(column.name in rows.keys for column in missing):
             filled = [column.name for column in rows.columns]

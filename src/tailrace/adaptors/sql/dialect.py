@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import pyarrow as pa
 
@@ -46,7 +46,9 @@ class Dialect(ABC):
     reserved: ClassVar[frozenset[str]]
     """The schemas of the database itself."""
     longest_name: ClassVar[int]
-    """The most bytes that a name can have."""
+    """The most bytes or characters that a name can have."""
+    name_unit: ClassVar[Literal["bytes", "characters"]] = "bytes"
+    """What `longest_name` counts."""
     wide_columns: ClassVar[int] = 10**9
     """A table with at least this many columns is staged with all of them in one column."""
     transactional_ddl: ClassVar[bool] = True
@@ -112,6 +114,10 @@ class Dialect(ABC):
     @abstractmethod
     def retype(self, column: str, type: str) -> str:
         """The part of an ALTER TABLE that gives a column another type."""
+
+    def is_too_long(self, name: str) -> bool:
+        """Whether the database would cut or refuse a name.  Two names that it cuts may become one."""
+        return len(name.encode() if self.name_unit == "bytes" else name) > self.longest_name
 
     def create_schema(self, schema: str) -> str:
         """The statement that creates a schema if it is missing; "" if the database needs none."""

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import re
 
-from tailrace.errors import NotReady
-
 _PART = re.compile(r'"(?:[^"]|"")*"|[^.]*')
 
 
@@ -15,19 +13,12 @@ def namespace(schema: str, table: str) -> str:
 
 
 def parts(name: str, schema: str = "public") -> tuple[str, str]:
-    """The schema and the table that a namespace names. A namespace without a schema is in the given one."""
+    """The schema and the table of a namespace.  A namespace without a schema is in the given one."""
     first = _PART.match(name)
     assert first is not None, "the pattern matches the empty text"
     if first.end() == len(name):
         return schema, _plain(name)
     return _plain(first[0]), _plain(name[first.end() + 1 :])
-
-
-def check_length(system: str, namespace: str, names: tuple[str, ...], longest: int) -> None:
-    """Raise `NotReady` for a table's name that the database would cut silently, and so perhaps make equal to
-    another."""
-    if any(len(name.encode()) > longest for name in names):
-        raise NotReady(f"{namespace}: {system}'s names have at most {longest} bytes; move it on its way: remap({{…}})")
 
 
 def _quoted(part: str) -> str:

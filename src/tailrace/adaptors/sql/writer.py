@@ -60,6 +60,8 @@ class SqlWriter(Writer):
         """The columns for which a warning was logged that they round values."""
         self._files: dict[str, Any] = {}
         """What identified the table of each namespace when it was last seen."""
+        self._owners: dict[Any, str] = {}
+        """The namespace of each table that was seen, by what identified the table."""
 
     @property
     @abstractmethod
@@ -189,10 +191,10 @@ class SqlWriter(Writer):
         if who is not None and before is not None and changed and self._list.lost(connection, [before]):
             raise missing_targets.gone(who, rows.namespace, self.dialect.quote(*before.place), "table")
         made = self._tables.prepare(connection, rows)
-        for namespace, other in self._files.items():  # two names can be one table's: some servers ignore case
-            if other == made.file and namespace != rows.namespace:
-                raise missing_targets.shared(rows.namespace, namespace, made.sql)
-        self._files[rows.namespace] = made.file
+        other = self._owners.get(made.file, rows.namespace)
+        if other != rows.namespace and self._files.get(other) == made.file:  # some servers ignore the case of names
+            raise missing_targets.shared(rows.namespace, other, made.sql)
+        self._files[rows.namespace], self._owners[made.file] = made.file, rows.namespace
         for column, warning in self._tables.narrower(made, rows).items():
             if (rows.namespace, column) not in self._warned:
                 self._warned.add((rows.namespace, column))

@@ -141,6 +141,17 @@ def test_a_text_that_is_longer_than_a_varchar_of_this_character_set(source: Plac
     assert sink.ask("SELECT * FROM t ORDER BY id") == source.ask("SELECT * FROM t ORDER BY id")
 
 
+def test_names_have_characters_not_bytes(source: Place, sink: Place) -> None:
+    name = "ж" * 64
+    source.run(f"CREATE TABLE `{name}` (id int PRIMARY KEY, `{name}` int)", f"INSERT INTO `{name}` VALUES (1, 2)")
+    with Drive(source, name, sink=sink) as drive:
+        drive.begin()
+        drive.copy()
+    assert sink.ask(f"SELECT `{name}` FROM `{name}`") == [(2,)]
+    with pytest.raises(NotReady, match="at most 64 characters"):
+        write(sink, rows({"id": [1], "ж" * 65: [1]}))
+
+
 class TestTexts:
     @pytest.mark.parametrize("count", [FEW, MANY])
     def test_ids_that_differ_by_case_or_accent_are_two(self, sink: Place, count: int) -> None:

@@ -268,6 +268,15 @@ class TestMaking:
         with pytest.raises(NotReady, match="at most 63 bytes"):
             write(sink18, batch, create=True)
 
+    def test_a_column_whose_name_would_be_cut(self, sink18: Place) -> None:
+        """Cut, it would be missing however often it is added."""
+        told = r"column x{64}: PostgreSQL's names have at most 63 bytes; rename it on its way"
+        with pytest.raises(NotReady, match=told):
+            write(sink18, rows({"id": [1], "x" * 64: [1]}), create=True, alter=True)
+        write(sink18, rows({"id": [1], "x" * 63: [1]}), create=True)
+        with pytest.raises(NotReady, match=told):
+            write(sink18, rows({"id": [1], "x" * 64: [1]}), offset=2, alter=True)
+
 
 class TestTryingOut:
     def test_what_would_fail_is_known_and_nothing_is_left(self, sink18: Place) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import pyarrow as pa
 
@@ -57,6 +57,7 @@ class MySQLDialect(Dialect):
     default_schema: ClassVar[str] = "public"
     reserved: ClassVar[frozenset[str]] = frozenset(catalog.SYSTEM)
     longest_name: ClassVar[int] = 64
+    name_unit: ClassVar[Literal["bytes", "characters"]] = "characters"
     transactional_ddl: ClassVar[bool] = False
 
     # -- errors
