@@ -18,7 +18,17 @@ PATHS = ("/", "/metrics", "/healthz", "/readyz", "/api/v1/topics", "/api/v1/open
 
 @pytest.mark.parametrize("path", PATHS)
 def test_a_foreign_host_gets_nothing_not_even_by_get(client: Client, path: str) -> None:
-    for host in ("evil.example", "evil.example:80", "127.0.0.1.evil.example", "127.0.0.1@evil.example", "", "[::1"):
+    for host in (
+        "evil.example",
+        "evil.example:80",
+        "127.0.0.1.evil.example",
+        "127.0.0.1@evil.example",
+        "127.0.0.1/evil",
+        "127.0.0.1#evil",
+        "127.0.0.1?evil",
+        "",
+        "[::1",
+    ):
         assert client.get(path, Host=host).status == 421, host
     for host in ("localhost:1", "127.0.0.1", "[::1]:7117", "LOCALHOST"):
         assert client.get(path, Host=host).status != 421, host

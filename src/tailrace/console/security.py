@@ -161,7 +161,7 @@ def host_name(given: str) -> str | None:
     """Return the name in the Host header of a request, to be checked, without the port; None if the header is
     malformed."""
     try:
-        return urlsplit(f"//{given}").hostname if given and "@" not in given else None
+        return None if not given or set(given) & set("@/?#\\") else urlsplit(f"//{given}").hostname
     except ValueError:
         return None
 
