@@ -12,7 +12,7 @@ See docs/formats/chunk.md.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, cast
+from typing import Any
 
 import crc32c
 import pyarrow as pa
@@ -235,7 +235,8 @@ def _ends(column: pa.Array[Any]) -> tuple[int, int]:
     if len(column) > MAX_NUMBERS_COMPARED_IN_PYTHON:
         both = pc.min_max(column)
         return both["min"].value, both["max"].value
-    numbers = memoryview(cast(pa.Buffer, column.buffers()[1])).cast("q")[column.offset : column.offset + len(column)]
+    data: Any = column.buffers()[1]
+    numbers = memoryview(data).cast("q")[column.offset : column.offset + len(column)]
     return min(numbers), max(numbers)
 
 

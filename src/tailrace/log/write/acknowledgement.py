@@ -112,8 +112,9 @@ class CommitBatch:
     def _wake(self) -> None:
         """Wake one waiting thread, which wakes the next.  If all woke at the same time they would fight for the
         interpreter."""
-        with suppress(IndexError):
-            self._waiting.pop().turn.release()
+        if self._waiting:
+            with suppress(IndexError):  # another thread has just woken it
+                self._waiting.pop().turn.release()
 
     def settle(self, timeout: float | None = None) -> bool:
         """Block until the batch is committed or has failed; returns whether that was in time."""
@@ -121,7 +122,7 @@ class CommitBatch:
         while not self._finished:
             if self.lead is not None:
                 self.lead(self, timeout is None)
-            if not self._wait(_Waiter(timeout is None), -1 if timeout is None else max(timeout, 0)):
+            if self._finished or not self._wait(_Waiter(timeout is None), -1 if timeout is None else max(timeout, 0)):
                 break
         return self.done
 

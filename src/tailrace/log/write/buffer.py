@@ -6,7 +6,7 @@ import itertools
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby
-from typing import Any, TypeAlias, cast
+from typing import Any, TypeAlias
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -90,7 +90,8 @@ class Segment:
         """The partition of a row, and its place among the buffer's records of it."""
         if self._ranks is None:
             next_rank = dict(self.before)
-            ranks, where = [], cast(Any, self.where)
+            ranks: list[tuple[int, int]] = []
+            where: Any = self.where
             for q in where if isinstance(where, list) else where.to_pylist():
                 rank = next_rank.get(q, 0)
                 ranks.append((q, rank))
@@ -241,10 +242,12 @@ class Buffer:
 
     def _add_few(self, where: Sequence[int]) -> None:
         """Sort a few rows before they become Arrow and slice them afterwards, so that only one batch is made."""
-        order = sorted(range(len(where)), key=where.__getitem__) if len(where) > 1 else [0]
-        keys, values = [self._keys[i] for i in order], [self._values[i] for i in order]
-        batch = batch_of(keys, values, [self._stamps[i] for i in order])
-        self._add_slices(batch, keys, values, [where[i] for i in order], counted=True)
+        keys, values, stamps = self._keys, self._values, self._stamps
+        if len(where) > 1:
+            order = sorted(range(len(where)), key=where.__getitem__)
+            keys, values = [keys[i] for i in order], [values[i] for i in order]
+            stamps, where = [stamps[i] for i in order], [where[i] for i in order]
+        self._add_slices(batch_of(keys, values, stamps), keys, values, where, counted=True)
 
     def _add_slices(
         self,
