@@ -78,3 +78,18 @@ def test_one_without_columns_is_told_of(source18: Place, caplog: pytest.LogCaptu
     (piece,) = reader.pieces("public.t", 100)
     assert list(reader.copy(piece)) == []
     assert "public.t has no columns" in caplog.text
+
+
+def test_a_sample_of_a_table_that_is_not_published_changes_nothing(source18: Place) -> None:
+    """`tailrace test` says that nothing was written, also for a pipeline that has run."""
+    source18.run("CREATE TABLE t (id int PRIMARY KEY)")
+    reader = source18.reader(identity="full")
+    reader.begin(["public.t"])
+    source18.run("CREATE TABLE bare (v int); INSERT INTO bare VALUES (1), (2)")
+    source18.run("CREATE TABLE p (id int) PARTITION BY RANGE (id)")
+    source18.run("CREATE TABLE p1 PARTITION OF p FOR VALUES FROM (0) TO (9); INSERT INTO p VALUES (1)")
+    for name, rows in (("public.bare", 2), ("public.p", 1), ("public.t", 0)):
+        assert sum(batch.num_rows for batch in source18.reader(identity="full").sample(name, 1000)) == rows
+    sql = "SELECT tablename FROM pg_publication_tables WHERE pubname = %s"
+    assert source18.ask(sql, source18.name) == [("t",)]
+    assert source18.ask("SELECT relreplident::text FROM pg_class WHERE relname = 'bare'") == [("d",)]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,8 @@ from pyspark.sql import SparkSession
 
 import tailrace
 from tailrace.adaptors.contract import Piece
-from tailrace.errors import BadSetting, Fenced, HomeError, TailraceError, Unavailable
+from tailrace.errors import BadSetting, Fenced, HomeError, NotThere, TailraceError, Unavailable
+from tailrace.home import Home
 from tailrace.pipeline.deliver.offsets import Mark
 from tailrace.pipeline.ingest.commit_log import CommitLog
 from tailrace.pipeline.operate import ledger, operator
@@ -20,7 +22,7 @@ from tailrace.pipeline.run import runner as runners
 from tailrace.pipeline.run.runner import LEASE_WAIT, Runner
 from tests.pipeline.runs import caught_up, going, until
 from tests.pipeline.shop import definition, filled, flat, ids, sink
-from tests.pipeline.toys import SinkSettings, ToySink, rows
+from tests.pipeline.toys import SinkSettings, ToySink, ToySource, rows
 
 pytestmark = pytest.mark.spark
 
@@ -184,6 +186,25 @@ def test_a_start_while_the_source_is_down(spark: SparkSession, tmp_path: Path) -
         assert runner.status.shown()["error"] == "the toy shop is closed"
         down.unlink()
         until(lambda: caught_up(runner))
+
+
+def test_the_status_goes_on_though_a_reader_cannot_say_how_it_is(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(reader: ToySource) -> str:
+        raise ZeroDivisionError("no health")
+
+    monkeypatch.setattr(ToySource, "health", broken)
+    made = definition(tmp_path, sink(tmp_path), tables=("shop.orders",), rows=5)
+    with going(made, spark), tailrace.open(tmp_path / "home") as home:
+        until(lambda: reported_state(home) == "following")
+
+
+def reported_state(home: Home) -> str:
+    """What other processes see of the run."""
+    with suppress(NotThere):
+        return str(ledger.reported(home, "shop")["state"])
+    return ""
 
 
 def test_a_run_says_what_has_changed(spark: SparkSession, tmp_path: Path) -> None:

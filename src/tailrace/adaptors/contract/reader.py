@@ -147,6 +147,11 @@ class Reader(End, ABC):
         schema has the columns."""
         raise BadInput(f"a {type(self).__name__} has nothing to copy")
 
+    def sample(self, namespace: str, rows: int) -> Iterator[pa.RecordBatch]:
+        """Yield some rows of a namespace, for a trial.  Must change nothing at the source."""
+        for piece in self.pieces(namespace, rows)[:1]:
+            yield from self.copy(piece)
+
     def splits(self, position: Position) -> Sequence[str]:
         """The splits to follow from a position, including new ones; none for a source with one log."""
         return ()

@@ -296,9 +296,8 @@ def _some(reader: Any, names: list[str]) -> list[Any]:
     for n, name in enumerate(names):
         if left:
             each = max(1, left // (len(names) - n))
-            for piece in reader.pieces(name, 1000)[:1]:
-                for batch in reader.copy(piece):
-                    batches.append(batch.slice(0, each))
-                    left -= batches[-1].num_rows
-                    break
+            for batch in reader.sample(name, 1000):
+                batches.append(batch.slice(0, each))
+                left -= batches[-1].num_rows
+                break
     return [b for b in batches if b.num_rows]

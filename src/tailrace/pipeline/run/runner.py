@@ -183,7 +183,8 @@ class Runner:
             while True:
                 for outlet in self._outlets:
                     outlet.look()
-                self.status.health = self._watched.health()
+                with suppress(Exception):  # an adaptor's own error must not end this thread
+                    self.status.health = self._watched.health()
                 try:
                     report(home, self.definition.name, self.status.shown())
                 except Broken:  # nothing can be stored any more; the last report raises it again

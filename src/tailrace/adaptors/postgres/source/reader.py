@@ -167,6 +167,12 @@ class PostgresReader(Reader):
                 raise
             raise Unavailable(f"{piece.namespace} was altered while it was copied; it is read once more") from None
 
+    def sample(self, namespace: str, rows: int) -> Iterator[pa.RecordBatch]:
+        """Yield rows of the first piece of a table, which is not published for that."""
+        with self._database.connect(f"reading {namespace}") as connection:
+            leaves = catalog.leaves(connection, catalog.identity(connection, namespace))
+        yield from self.copy(copying.pieces(namespace, leaves, rows)[0])
+
     def _plan(self, namespace: str) -> TablePlan | None:
         with self._database.asking(f"copying {namespace}") as connection:
             try:
