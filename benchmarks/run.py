@@ -14,6 +14,7 @@ from rich.console import Console
 from benchmarks import (
     append,
     change_streams,
+    delta_merge,
     events,
     events_growth,
     feed,
@@ -34,6 +35,7 @@ from benchmarks import (
     read,
     report,
     scrub,
+    search_bulk,
     spark_cycle,
     spark_memory,
     spark_read,
@@ -79,6 +81,8 @@ QUESTIONS = {
     "pipeline_copy": pipeline_copy.question,
     "pipeline_follow": pipeline_follow.question,
     "pipeline_growth": pipeline_growth.question,
+    "search_bulk": search_bulk.question,
+    "delta_merge": delta_merge.question,
 }
 
 
