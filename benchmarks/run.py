@@ -22,6 +22,7 @@ from benchmarks import (
     http_batches,
     http_followers,
     http_single,
+    kafka_pipeline,
     latency,
     memory,
     pipeline_copy,
@@ -81,6 +82,7 @@ QUESTIONS = {
     "pipeline_copy": pipeline_copy.question,
     "pipeline_follow": pipeline_follow.question,
     "pipeline_growth": pipeline_growth.question,
+    "kafka_pipeline": kafka_pipeline.question,
     "search_bulk": search_bulk.question,
     "delta_merge": delta_merge.question,
 }
