@@ -16,6 +16,7 @@ from benchmarks import (
     change_streams,
     database_copy,
     database_follow,
+    delta_merge,
     events,
     events_growth,
     feed,
@@ -23,6 +24,7 @@ from benchmarks import (
     http_batches,
     http_followers,
     http_single,
+    kafka_pipeline,
     latency,
     memory,
     pipeline_copy,
@@ -36,6 +38,7 @@ from benchmarks import (
     read,
     report,
     scrub,
+    search_bulk,
     spark_cycle,
     spark_memory,
     spark_read,
@@ -85,6 +88,9 @@ QUESTIONS = {
     "mysql_follow": database_follow.of_mysql,
     "mongodb_copy": database_copy.from_mongodb,
     "mongodb_follow": database_follow.of_mongodb,
+    "kafka_pipeline": kafka_pipeline.question,
+    "search_bulk": search_bulk.question,
+    "delta_merge": delta_merge.question,
 }
 
 

@@ -13,7 +13,7 @@ import shutil
 import subprocess
 import sys
 
-from tests.servers import kafka, maven, opensearch
+from tests.servers import debezium, elasticsearch, kafka, maven, opensearch
 from tests.servers.environment import ROOT, environment
 from tests.servers.kept import install
 from tests.servers.process import Missing
@@ -60,6 +60,8 @@ def jars() -> None:
     with contextlib.suppress(Missing):  # its tests say so
         maven.jars(f"kafka/{kafka.VERSION}", *kafka.JARS)
         maven.jars(f"opensearch/{opensearch.VERSION}", *opensearch.JARS)
+        maven.jars(f"debezium/{debezium.VERSION}", *debezium.JARS)
+        elasticsearch.program()
 
 
 def browser() -> None:

@@ -131,7 +131,7 @@ def _work_while_it_is_killed(place: Place, mortal: Mortal, rounds: int, stream: 
                 send(place, "orders", numbers)
                 if stream:
                     place.send("log", [{"n": number} for number in numbers])
-                until(_reached(work, 100 * n + 100, work.written + 50), 240)
+                until(reached(work, 100 * n + 100, work.written + 50), 240)
                 if n < rounds:
                     place._connection.close()
                     mortal.kill()
@@ -147,12 +147,12 @@ def _work_while_it_is_killed(place: Place, mortal: Mortal, rounds: int, stream: 
     copied = [(one.properties.message_id, one.headers["offset"]) for one in place.take("copy")]
     assert {offset for _, offset in copied} >= set(range(work.written)), "what was confirmed is there"
     assert len(set(copied)) == len({id for id, _ in copied}), "a repeat has the id of the first"
-    assert _once(copied) == sorted(_once(copied)), "and the first of each came in order"
+    assert once(copied) == sorted(once(copied)), "and the first of each came in order"
 
 
-def _once(copied: list[tuple[str, int]]) -> list[int]:
+def once(copied: list[tuple[str, int]]) -> list[int]:
     return list(dict.fromkeys(offset for _, offset in copied))
 
 
-def _reached(work: Work, read: int, written: int) -> Callable[[], bool]:
+def reached(work: Work, read: int, written: int) -> Callable[[], bool]:
     return lambda: all(len(set(found)) >= read for found in work.read.values()) and work.written >= written

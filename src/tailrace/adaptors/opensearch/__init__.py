@@ -10,8 +10,8 @@ from tailrace.adaptors.opensearch.source.reader import SearchReader
 
 adaptor = Adaptor(
     name="opensearch",
-    about="OpenSearch 1.0 and newer, Elasticsearch 7.10 and newer (not tested): indexes copied shard by "
-    "shard; written an index for each namespace, idempotent by id",
+    about="OpenSearch 1.0 and newer, Elasticsearch 7.10 and newer: indexes copied shard by shard; "
+    "written an index for each namespace, idempotent by id",
     reader=SearchReader,
     reader_settings=SearchSource,
     writer=SearchWriter,

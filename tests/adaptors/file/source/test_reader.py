@@ -671,6 +671,8 @@ def test_what_is_not_there(tmp_path: Path) -> None:
         reader(tmp_path / "no" / "no.jsonl").check()
     with pytest.raises(NotReady, match="there is no file"):
         reader(tmp_path / "*.jsonl").check()
+    with pytest.raises(NotReady, match=r"'s3://bucket/x' is no folder of this machine; mount it"):
+        FileReader(FileSource(path="s3://bucket/x?secret=1")).check()
     (tmp_path / "x.dat").touch()
     with pytest.raises(NotReady, match=r"'x.dat' does not say what is in the file; say format ="):
         reader(tmp_path / "x.dat").check()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from typing import Any
 
@@ -58,6 +59,22 @@ def test_messages_without_an_id_may_come_twice_and_never_get_lost(place: Place) 
         assert numbers(drive) == [*range(5), *range(5)]
         drive.stop()
     assert place.ready("orders") == 0
+
+
+def test_ids_and_names_of_headers_need_not_be_text(place: Place) -> None:
+    place.make("orders")
+    place.send("orders", some(0, 2), message_id=b"\xff\xfe", correlation_id=b"\xff", headers={b"h\xff": b"\xff"})
+    with Drive(place, queues=["orders"], metadata=True, key="correlation_id", keys="bytes").begin() as drive:
+        drive.count(2, keep=False)
+        assert json.loads(drive.messages[0].data["_rabbitmq"])["headers"] == [["h\ufffd", "/w=="]]
+        drive.messages.clear()
+        (split,) = drive.position["splits"]
+        drive.position["splits"][split] = drive._following[split].__next__().position
+        drive.stop()  # all is stored, and nothing acknowledged: both come again, and are known
+        place.send("orders", some(2, 3))
+        drive.count(1)
+        drive.catch_up()
+        assert numbers(drive) == [2]
 
 
 def test_one_id_with_another_body_is_another_message(place: Place) -> None:

@@ -52,7 +52,8 @@ class FileWriter(Writer):
         """Raise if the folder cannot be written into, or not be made.  Leaves nothing behind."""
         if "://" in self._settings.path:
             raise NotReady(
-                f"{self._settings.path.split('?')[0]!r} is no folder of this machine; mount it, and say where"
+                f"{self._settings.path.split('?')[0]!r} is no folder of this machine; mount it, and say where, or "
+                "have the adaptor delta write it"
             )
         if self._merges and (self._settings.format != "parquet" or self._settings.plain):
             raise BadSetting(

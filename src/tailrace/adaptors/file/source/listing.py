@@ -52,6 +52,10 @@ class FilesPlace:
 
     def check(self) -> None:
         """Raise `NotReady` if the folder or a named file is missing, or a file cannot be read."""
+        if "://" in self.settings.path:
+            raise NotReady(
+                f"{self.settings.path.split('?')[0]!r} is no folder of this machine; mount it, and say where"
+            )
         if not self.root.is_dir():
             raise NotReady(f"there is no folder {self.root}")
         if "**" not in self.pattern and not self._matching():

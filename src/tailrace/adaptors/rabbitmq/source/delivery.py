@@ -27,9 +27,9 @@ class Delivery:
     where: str
     headers_: Sequence[tuple[str, Any]] = ()
     milliseconds: int = 0
-    message_id: str | None = None
-    correlation_id: str | None = None
-    routing_key: str | None = None
+    message_id: str | bytes | None = None
+    correlation_id: str | bytes | None = None
+    routing_key: str | bytes | None = None
     part: int = 0
     read: Callable[[Delivery], tuple[bytes | None, bytes | None]] = field(default=lambda one: (None, one.body))
 

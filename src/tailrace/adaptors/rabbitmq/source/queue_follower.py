@@ -137,7 +137,7 @@ class QueueFollower:
         return out
 
     def _taken(self, method: Any, properties: Any, body: bytes) -> Delivery | None:
-        id, headers = properties.message_id, properties.headers or {}
+        id, headers = properties.message_id, {_text(name): value for name, value in (properties.headers or {}).items()}
         mark = mark_of(id, body) if id and self._settings.remember else None
         if mark is not None and self._recent.has(mark):
             return None
@@ -227,3 +227,8 @@ class QueueFollower:
         """Close the connection, after it has sent the acknowledgements."""
         self._drop()
         self._arrived.clear()
+
+
+def _text(name: str | bytes) -> str:
+    """The name of a header, which the client gives as bytes if it is not UTF-8."""
+    return name.decode(errors="replace") if isinstance(name, bytes) else name

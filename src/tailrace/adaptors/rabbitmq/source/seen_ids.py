@@ -20,9 +20,10 @@ BUCKET = 256
 """Messages in a bucket."""
 
 
-def mark_of(message_id: str, body: bytes) -> str:
-    """The mark of a message.  Two messages with the same id and different bodies have different marks."""
-    name = message_id.encode(errors="surrogateescape")
+def mark_of(message_id: str | bytes, body: bytes) -> str:
+    """The mark of a message.  Two messages with the same id and different bodies have different marks.  The client
+    gives an id as bytes if it is not UTF-8."""
+    name = message_id if isinstance(message_id, bytes) else message_id.encode()
     digest = hashlib.blake2b(len(name).to_bytes(8, "big") + name + body, digest_size=MARK_BYTES).digest()
     return base64.b64encode(digest).decode()
 
