@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tailrace.console.data import Base64
-from tailrace.console.web import formats, payload
+from tailrace.console.web import charts, formats, payload
 
 DOCUMENTS = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(),
@@ -71,6 +71,14 @@ def test_sizes_rates_and_times() -> None:
     assert formats.moment(0) == '<time datetime="1970-01-01T00:00:00.000Z">1970-01-01 00:00:00 UTC</time>'
     assert "<b>" not in formats.moment("<b>")
     assert "999" in formats.moment(10**18 - 1)
+
+
+def test_a_chart_counts_one_and_many() -> None:
+    shown = charts.chart([(0, 3.0), (10, 1.0)], "Backlog", " messages")
+    assert "now 1 message<" in shown
+    assert "highest 3 messages<" in shown
+    assert "now 1 s<" in charts.chart([(0, 3.0), (10, 1.0)], "Age", " s")
+    assert "highest 1 record</title>" in charts.sparkline([(0, 1.0), (10, 0.0)], "Lag", " records")
 
 
 def test_json_that_is_deep_makes_no_page_that_is_huge() -> None:

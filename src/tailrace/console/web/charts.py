@@ -10,7 +10,16 @@ from tailrace.console.web.formats import UNKNOWN, number, span
 
 Points = Sequence[tuple[float, float]]
 """Seconds and values, oldest first."""
+NOUNS = (" messages", " records")
+"""Units that are words, of which one is without an s."""
 _EMPTY = Markup('<span class="none" title="Values come while a page is open">{}</span>').format(UNKNOWN)
+
+
+def _told(value: float, unit: str) -> str:
+    """Return a value with its unit: 5/s, 1 message, 2 messages."""
+    rounded = round(value, 1)
+    noun = unit.removesuffix("s") if rounded == 1 and unit in NOUNS else unit
+    return f"{number(rounded)}{noun}"
 
 
 def _line(points: Points, width: float, height: float, top: float) -> str:
@@ -26,7 +35,7 @@ def sparkline(points: Points, what: str, unit: str = "") -> Markup:
     if len(points) < 2:
         return _EMPTY
     top = max(v for _, v in points)
-    label = f"{what}: now {number(round(points[-1][1], 1))}{unit}, highest {number(round(top, 1))}{unit}"
+    label = f"{what}: now {_told(points[-1][1], unit)}, highest {_told(top, unit)}"
     line = _line(points, 96, 24, top)
     return Markup(
         '<svg class="spark" viewBox="0 0 96 24" width="96" height="24" role="img" aria-label="{}">'
@@ -40,7 +49,7 @@ def chart(points: Points, what: str, unit: str = "") -> Markup:
         return Markup('<p class="chart quiet">A line comes here while this page is open.</p>')
     top = max(v for _, v in points)
     long = span(points[-1][0] - points[0][0])
-    now, most = f"{number(round(points[-1][1], 1))}{unit}", f"{number(round(top, 1))}{unit}"
+    now, most = _told(points[-1][1], unit), _told(top, unit)
     label = f"{what} over the last {long}: now {now}, highest {most}"
     line = _line(points, 600, 120, top)
     return Markup(
