@@ -253,6 +253,16 @@ def test_dead_letters_are_put_back_once(home: Home) -> None:
     assert all(letter.requeued for letter in queue.dead())
 
 
+def test_a_letter_whose_numbers_are_none_hides_no_other(home: Home) -> None:
+    """Any producer may write into the topic of the dead letters."""
+    letters = home.topic("emails-dead", partitions=1)
+    with letters.producer() as out:
+        for number in (b"seven", b"-1", b"\xb2", b"9" * 5000, b"7"):
+            out.send(None, b"m", headers=[("queue", b"emails"), ("offset", number)])
+    home.queue("emails").push(b"made")
+    assert [letter.offset for letter in home.queue("emails").dead()] == [-1, -1, -1, -1, 7]
+
+
 def test_upkeep_removes_what_is_acknowledged_and_nothing_else(home: Home) -> None:
     queue = home.queue("q", shards=1, retention_ms=1)
     for _ in range(300):

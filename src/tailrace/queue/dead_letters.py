@@ -135,15 +135,21 @@ def letters(queue: str, records: Iterator[Record], requeued: frozenset[int]) -> 
             record.value or b"",
             record.key,
             said.get("reason", ""),
-            int(said.get("shard", -1)),
-            int(said.get("offset", -1)),
-            int(said.get("attempts", 0)),
-            int(said.get("pushed", record.timestamp)),
+            _number(said, "shard", -1),
+            _number(said, "offset", -1),
+            _number(said, "attempts", 0),
+            _number(said, "pushed", record.timestamp),
             record.attributes == CODED,
             record.offset in requeued,
             record.timestamp,
             said.get("consumer", ""),
         )
+
+
+def _number(said: dict[str, str], name: str, default: int) -> int:
+    """A number of a dead letter's headers; the default if a producer has written something else there."""
+    text = said.get(name, "")
+    return int(text) if text.isdecimal() and len(text) < 20 else default
 
 
 # --- requeued ones ----------------------------------------------------------------------------------------------------

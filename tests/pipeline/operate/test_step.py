@@ -65,6 +65,16 @@ def test_one_at_a_time(home: Home, tmp_path: Path) -> None:
     assert next((n["what"], n["why"], n["count"]) for n in ledger.notes(home, "shop")) == ("step", "looking", 1)
 
 
+@pytest.mark.parametrize("value", [b"no JSON", b"[1]", b"\xff", b'{"of": [], "refused": 1}', b'{"what": "mark"}', None])
+def test_a_record_that_is_no_note_hides_none(home: Home, value: bytes | None) -> None:
+    ledger.note(home, "shop", "mark", "known")
+    home.topic("shop-actions").append([(b"shop", value)])
+    number = ledger.note(home, "shop", "step", "looking")
+    ledger.note_refusal(home, "shop", number, "not now")
+    found = [(n["what"], n["why"], n.get("refused")) for n in ledger.notes(home, "shop")]
+    assert found == [("mark", "known", None), ("a record that is no note", "", None), ("step", "looking", "not now")]
+
+
 def test_one_that_fails_ends_it_whatever_the_policy(home: Home, tmp_path: Path) -> None:
     filled(tmp_path, "AAAA")
     made = shop(tmp_path, home, bad=1, on_error="skip")

@@ -74,7 +74,10 @@ def _structured(record: Received) -> dict[str, Any]:
     event = json_object(record.value() or b"") or {}
     encoded = event.pop("data_base64", None)
     if encoded is not None:
-        return event | _data(base64.b64decode(encoded))
+        try:
+            return event | _data(base64.b64decode(encoded, validate=True))
+        except (ValueError, TypeError):
+            raise bad(record, "is no CloudEvent: its data_base64 is not in base64", AS_BYTES) from None
     if "data" in event:
         event["data"] = to_json(event["data"]).decode()
     return event

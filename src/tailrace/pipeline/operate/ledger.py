@@ -177,7 +177,8 @@ def _append(home: Home, name: str, written: dict[str, Any]) -> int:
 
 def notes(home: Home, name: str, most: int | None = None, before: int | None = None) -> list[dict[str, Any]]:
     """The recorded actions of operators, oldest first: all, or those among the newest `most` records, or among the
-    records before the number `before`.  A refused action has the reason in `refused`."""
+    records before the number `before`.  A refused action has the reason in `refused`.  A record that is no note, which
+    a producer has written into the topic, is listed as one."""
     try:
         topic = home.topic(f"{name}-actions")
     except UnknownTopic:
@@ -187,7 +188,7 @@ def notes(home: Home, name: str, most: int | None = None, before: int | None = N
     start = floor if most is None else max(floor, end - most)
     found: dict[int, dict[str, Any]] = {}
     for record in takewhile(lambda one: one.offset < end + REFUSED_WITHIN, topic.records(0, start)):
-        said = msgspec.json.decode(record.value or b"{}")
+        said = _said(record.value or b"")
         if "of" in said:
             found.get(said["of"], {})["refused"] = said["refused"]
         elif record.offset < end:
@@ -195,3 +196,12 @@ def notes(home: Home, name: str, most: int | None = None, before: int | None = N
                 said["letter"] = said.pop("number")
             found[record.offset] = {"at": record.timestamp, **said, "number": record.offset}
     return list(found.values())
+
+
+def _said(value: bytes) -> dict[str, Any]:
+    try:
+        said = msgspec.json.decode(value, type=dict[str, Any])
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        said = {}
+    is_note = {"what", "who", "why"} <= said.keys() or (isinstance(said.get("of"), int) and "refused" in said)
+    return said if is_note else {"what": "a record that is no note", "who": "", "why": ""}
