@@ -12,10 +12,11 @@ from typing import Any
 import pytest
 
 import tailrace
+from tailrace.admin import target
 from tailrace.admin.copy import _Copy, copy
 from tailrace.errors import AlreadyThere, Fenced, HomeError
 from tailrace.events.event import Event
-from tailrace.home import Home
+from tailrace.home import FORMAT, Home
 from tailrace.log.format import head as heads
 from tailrace.log.groups import group as groups
 from tailrace.log.upkeep.merge import merge
@@ -344,3 +345,7 @@ def test_a_topic_that_grows_while_it_is_copied(monkeypatch: pytest.MonkeyPatch) 
         with tailrace.open("memory://grown") as there:
             assert there.topic("orders").partitions == 5
             assert sorted(there.topic("orders").records()) == sorted(topic.records())
+
+
+def test_a_copy_has_the_format_of_homes() -> None:
+    assert target.FORMAT == FORMAT, "admin may not import home, so it names the format itself"
