@@ -16,6 +16,7 @@ import tailrace
 from tailrace.log.groups import group as groups
 from tailrace.log.topic import Topic
 from tests.log.homes import group_of, positions, until
+from tests.stopping import stop_outside_a_commit
 
 CONSUMER = """
     import os, signal, sys, time, tailrace
@@ -111,9 +112,9 @@ def test_one_of_three_is_killed(topic: Topic, processes: list[Process]):
     assert topic.store.run(groups.members(group_of(topic))) == {}
 
 
-def test_one_of_three_is_stopped_and_comes_back(topic: Topic, processes: list[Process]):
+def test_one_of_three_is_stopped_and_comes_back(home: Path, topic: Topic, processes: list[Process]):
     def stop() -> None:
-        processes[0].send(signal.SIGSTOP)
+        stop_outside_a_commit(processes[0].running, home)
         until(lambda: not owned(topic, processes[0]), 20)
         processes[0].send(signal.SIGCONT)
 
