@@ -14,6 +14,7 @@ from tailrace.errors import BadSetting, NotReady, TailraceError, Unavailable
 from tests.adaptors.rabbitmq.place import Place
 from tests.adaptors.rabbitmq.sink.test_writer import rows
 from tests.servers.process import free_ports
+from tests.servers.proxy import proxied
 from tests.servers.rabbitmq import RabbitServer
 
 ADAPTOR = "tailrace.adaptors.rabbitmq:adaptor"
@@ -50,6 +51,16 @@ def test_a_wrong_password(rabbitmq: RabbitServer) -> None:
     for text in said(rabbitmq.uri("guest:password-of-another"), NotReady):
         assert "rabbitmqctl change_password guest …" in text
         assert "rabbitmqctl add_user guest …" in text
+
+
+def test_a_login_that_the_network_cuts_is_no_wrong_password(rabbitmq: RabbitServer) -> None:
+    uri = rabbitmq.uri()
+    address = uri.rpartition("@")[2].partition("/")[0]
+    with proxied(address) as proxy:
+        far = uri.replace(address, proxy.url.removeprefix("http://"))
+        for at in range(0, 540, 20):  # the broker's first answer has some 500 bytes, its answer to the login 20
+            with proxy.failing("cut_after", at=at):
+                said(far, Unavailable)
 
 
 def test_a_vhost_that_is_not_there(rabbitmq: RabbitServer) -> None:

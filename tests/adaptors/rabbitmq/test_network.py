@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 
 import pytest
 
@@ -56,7 +56,7 @@ def test_sources_and_a_sink_over_it(place: Place, proxies: tuple[Proxy, Proxy]) 
                             return proxy.hit >= deadline
 
                         until(send_until_it_struck)
-                until(reached(work, sent, work.written + 20))
+                until(_unless_ended(running, reached(work, sent, work.written + 20)))
         finally:
             work.stop.set()
         for one in running:
@@ -68,3 +68,15 @@ def test_sources_and_a_sink_over_it(place: Place, proxies: tuple[Proxy, Proxy]) 
     assert {offset for _, offset in copied} >= set(range(work.written)), "what was confirmed is there"
     assert len(set(copied)) == len({id for id, _ in copied}), "a repeat has the id of the first"
     assert once(copied) == sorted(once(copied)), "and the first of each came in order"
+
+
+def _unless_ended(running: list[Future[None]], what: Callable[[], object]) -> Callable[[], object]:
+    """The same, but a worker that has ended with an error raises it."""
+
+    def asked() -> object:
+        for one in running:
+            if one.done():
+                one.result()
+        return what()
+
+    return asked

@@ -85,8 +85,13 @@ def failed(error: BaseException, address: Address, doing: str, what: str = "") -
 
 
 def is_login(error: BaseException) -> bool:
-    """Whether an error says that the broker refused the user or the password."""
+    """Whether an error says that the broker refused the user or the password.
+
+    A connection that the network cuts during the login is no refusal, though pika calls it a probable one: the broker
+    says why it refuses."""
     names = {type(one).__name__ for one in causes(error)}
-    return bool(names & {"ProbableAuthenticationError", "AuthenticationError", "AuthenticationFailure"}) or any(
+    if "ProbableAuthenticationError" in names and code_of(error) == REFUSED:
+        return True
+    return bool(names & {"AuthenticationError", "AuthenticationFailure"}) or any(
         getattr(one, "reply_code", 0) == REFUSED and "Login was refused" in str(one) for one in causes(error)
     )
