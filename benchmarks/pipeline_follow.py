@@ -262,7 +262,7 @@ class Log(Follower):
 
     @contextlib.contextmanager
     def running(self) -> Iterator[None]:
-        """And somebody who looks."""
+        """The run, and beside it a thread that watches what arrives."""
         stop = threading.Event()
         watcher = threading.Thread(target=self._watch, args=(stop,))
         watcher.start()

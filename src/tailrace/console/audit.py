@@ -1,7 +1,7 @@
 """The audit list: each action of an operator on a home, with its caller and reason, and whether it was refused.
 
 Records that programs append are not on it: the log itself keeps them.  Like the actions on pipelines, the list is
-stored in a topic: see `pipeline.operate.ledger`.  Over HTTP nobody else can change that topic.
+stored in a topic: see `pipeline.operate.ledger`.  Other requests over HTTP cannot change that topic.
 """
 
 from __future__ import annotations

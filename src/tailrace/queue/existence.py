@@ -22,7 +22,7 @@ def unknown(name: str) -> Steps[str]:
     """Return the error message for a queue that is not there, with the nearest name as a hint."""
     names = yield from catalog.listing("$Queues")
     near = nearest(name, names)
-    hint = f"; did you mean {near!r}?" if near else ""
+    hint = f" (did you mean {near!r}?)" if near else ""
     return f"there is no queue {name!r}{hint}; `tailrace queue create {name}` makes it, and so does a push by default"
 
 

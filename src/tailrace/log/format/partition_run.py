@@ -1,6 +1,6 @@
 """PartitionRun: one partition's records in a chunk, as the chunk's entry in the head has them.
 
-Needs no Arrow: whoever only reads heads, as `tailrace topic list` does, does not load it.
+This module needs no Arrow, so a command that only reads heads, such as `tailrace topic list`, does not load it.
 """
 
 from __future__ import annotations

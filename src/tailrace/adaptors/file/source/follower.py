@@ -173,7 +173,7 @@ class _Given:
         return self.steps >= MOST_STEPS or self._bytes >= MOST_BYTES or waited >= MOST_SECONDS
 
     def taken(self, position: dict[str, Any]) -> Changes:
-        """The rows with the position after them; begins anew."""
+        """Return the rows with the position after them, and start collecting the next ones."""
         changes = Changes(self._rows, position, committed_at=self._changed_at)
         self._clear()
         return changes
